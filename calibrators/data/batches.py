@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from calibrators.data.order import check_fixed, fixed_batches, runs, sample_orde
 from calibrators.data.recorded_steps import RecordedSteps, recorded_steps
 from calibrators.data.samples.names import in_data, numbered
 from calibrators.data.sequences import StateSequences
-from calibrators.data.shards import FeedReader, LabelledFeed, ReadAhead, Reader, Shard
+from calibrators.data.shards import FeedReader, LabelledFeed, ReadAlready, Reader, Shard
 from calibrators.data.sources.arrays import Source, load_labels
 from calibrators.data.sources.datasets import BlockReader, block_batches, is_dataset
 from calibrators.data.sources.indexed import SampleReader, has_columns, is_indexed, row_batches
@@ -38,6 +38,8 @@ from calibrators.data.sources.streams import Stream, restartable
 from calibrators.errors import CalibrationDataError
 
 __all__ = ["Batches", "DataSource", "FeedDict", "open_batches", "open_data"]
+
+_Batch = TypeVar("_Batch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,41 +128,34 @@ class Batches:
             The batches as a shard, None where there are none; and the same data, those batches included, for
             the one pass that has begun.
         """
-        start = self.start()
-        head, failures = list(islice(start, 1)), []
-        try:
-            while head and sum(map(self.reader.samples, head)) < samples:
-                head[-1] = _copied(head[-1])
-                head.append(next(start))
-        except StopIteration:
-            pass
-        except Exception as error:  # noqa: BLE001  # whatever a user's loader raises, in its turn
-            failures.append(error)
 
-        def rest() -> Iterator[Any]:
-            if failures:
-                raise failures[0]
-            yield from start
+        def enough(head: list[Any]) -> bool:
+            return sum(map(self.reader.samples, head)) >= samples
 
+        head, rest = _begun(self.start(), enough, _copied)
         only_head = replace(self, start=lambda: iter(head))
-        return next(only_head.cut(len(head)), None), replace(self, start=lambda: chain(head, rest()))
+        return next(only_head.cut(len(head)), None), replace(self, start=lambda: chain(head, rest))
 
-    def read_ahead(self, samples: int) -> tuple[tuple[LabelledFeed, ...], Batches]:
+    def read_ahead(self, nbytes: int) -> tuple[list[LabelledFeed], Batches]:
         """Reads the first batches of a pass before the pass is continued.
 
         Args:
-            samples: See :meth:`begun`.
+            nbytes: How many bytes the batches have together, or a batch more; fewer where the data has fewer,
+                or fails behind the first batch.
 
         Returns:
             The batches; and the same data for the one pass that has begun, which gives these batches as they
             are, the same objects.
         """
-        head, batches = self.begun(samples)
-        if head is None:
-            return (), batches
-        first = tuple(Batches.of_shard(head, self.reader).labelled())
-        rest = islice(batches.start(), len(head.batches), None)
-        return first, replace(batches, start=lambda: chain(first, rest), reader=ReadAhead(self.reader))
+
+        def enough(first: list[LabelledFeed]) -> bool:
+            return sum(array.nbytes for batch in first for array in batch.feed.values()) >= nbytes
+
+        def copied(batch: LabelledFeed) -> LabelledFeed:
+            return replace(batch, feed=_copied(batch.feed))
+
+        first, rest = _begun(self.labelled(), enough, copied)
+        return first, replace(self, start=lambda: chain(first, rest), reader=ReadAlready())
 
 
 class RayDataset(Protocol):
@@ -431,6 +426,34 @@ def _each_of(source: Source, order: NDArray[np.intp]) -> Iterator[FeedDict]:
 def _rows_of(arrays: FeedDict, order: NDArray[np.intp], size: int) -> Iterator[FeedDict]:
     """The samples of one batch after another, not prepared."""
     return ({name: array[rows] for name, array in arrays.items()} for rows in runs(order, size))
+
+
+def _begun(
+    start: Iterator[_Batch], enough: Callable[[list[_Batch]], bool], copied: Callable[[_Batch], _Batch]
+) -> tuple[list[_Batch], Iterator[_Batch]]:
+    """The first batches of a pass, and the others. What fails behind the first one does so in its turn.
+
+    Args:
+        start: The pass.
+        enough: Tells of the first batches whether they are enough.
+        copied: Copies a batch, because a loader may overwrite its buffers for the next one.
+    """
+    head, failures = list(islice(start, 1)), []
+    try:
+        while head and not enough(head):
+            head[-1] = copied(head[-1])
+            head.append(next(start))
+    except StopIteration:
+        pass
+    except Exception as error:  # noqa: BLE001  # whatever a user's loader raises
+        failures.append(error)
+
+    def rest() -> Iterator[_Batch]:
+        if failures:
+            raise failures[0]
+        yield from start
+
+    return head, rest()
 
 
 def _copied(batch: Any) -> Any:

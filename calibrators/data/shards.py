@@ -84,22 +84,13 @@ class LabelledFeed:
     first: int
 
 
-@dataclass(frozen=True)
-class ReadAhead:
-    """Reads as another reader does, where a batch was not read already.
+class ReadAlready:
+    """Takes batches that were read."""
 
-    Attributes:
-        reader: The other one.
-    """
-
-    reader: Reader
-
-    def samples(self, batch: Any) -> int:
+    def samples(self, batch: LabelledFeed) -> int:
         """How many samples a batch has."""
-        if isinstance(batch, LabelledFeed):
-            return FeedReader().samples(batch.feed)
-        return self.reader.samples(batch)
+        return FeedReader().samples(batch.feed)
 
-    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
-        """What the model is fed, and the labels where they are stored with the samples."""
-        return (batch.feed, batch.labels) if isinstance(batch, LabelledFeed) else self.reader.read(batch)
+    def read(self, batch: LabelledFeed) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where there are any."""
+        return batch.feed, batch.labels

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from calibrators.data.batches import DataSource
+from calibrators.data.batches import Batches, DataSource
 from calibrators.data.options import DataOptions
+from calibrators.data.shards import Shard
 from calibrators.errors import ModelError
 from calibrators.ray.run_options import RunOptions
 from trtint8.interop.integer_models import integer_operators
@@ -22,9 +23,13 @@ from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.metrics import Metric, reads_layouts
 from trtint8.validation.mistaken_comparisons import warn_of_models, warning_of_calibration_samples
 from trtint8.validation.opening import engine_path, open_models
+from trtint8.validation.output_shapes import DeclaredOutputs
 from trtint8.validation.reference import Reference
 from trtint8.validation.running_reference import RunningReference
 from trtint8.validation.workers import compare_over_ray
+
+#: Bytes of samples that are read while models are opened; the first batch in any case.
+_READ_AHEAD = 16 << 20
 
 
 def validate_models(
@@ -74,12 +79,8 @@ def validate_models(
     models = {VALIDATED: model, **also}
     if run.ray:
         loaded = _loaded(models, whole)
-        batches = compared.open_data(data, data_options, run.threads)
+        head, batches = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
         warn_of_models(loaded, original)
-        head = None
-        unknown = metrics is None and batches.labels is None  # which labels are read with the samples, if any
-        if unknown or reads_layouts(metrics, batches.labels, declared.picked):
-            head, batches = batches.begun(LOOKED_AT)
         return compare_over_ray(
             models,
             loaded,
@@ -96,7 +97,9 @@ def validate_models(
             progress=run.progress,
         )
     with RunningReference(partial(open_model, original, declared.sources, threads=run.threads)) as running:
-        first, batches = compared.open_data(data, data_options, run.threads).read_ahead(LOOKED_AT)
+        head, opened_data = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
+        reader = opened_data.reader
+        first, batches = opened_data.read_ahead(_READ_AHEAD)
         running.run_ahead([batch.feed for batch in first])
         loaded = _loaded(models, whole)
         origins = warn_of_models(loaded, original)
@@ -112,9 +115,20 @@ def validate_models(
             ) as opened,
             warning_of_calibration_samples(origins, batches) as samples,
         ):
-            if len(first) > 1:  # a single one is looked at where it is measured
-                opened.look(first)
+            # A single one is looked at where it is measured.
+            if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):
+                opened.look(Batches.of_shard(head, reader).labelled())
             return compare_models(opened, samples, budget, progress=run.progress)
+
+
+def _looked_at(
+    batches: Batches, metrics: Sequence[Metric] | None, declared: DeclaredOutputs
+) -> tuple[Shard | None, Batches]:
+    """The first batches, where they may have to be looked at before any is measured; and all of them."""
+    unknown = metrics is None and batches.labels is None  # which labels are read with the samples, if any
+    if unknown or reads_layouts(metrics, batches.labels, declared.picked):
+        return batches.begun(LOOKED_AT)
+    return None, batches
 
 
 def _loaded(models: Mapping[str, ModelSource], reference: Model) -> dict[str, Model | Path]:

@@ -220,13 +220,13 @@ def test_ray_is_not_imported_before_it_is_asked_for():
     assert done.stdout == "[]\n"
 
 
-@given(samples=st.integers(1, 30), batch_size=st.integers(1, 30))
+@given(samples=st.integers(0, 30), batch_size=st.integers(1, 30))
 def test_batches_that_are_read_ahead_are_those_of_the_pass(samples, batch_size):
     data = open_batches(DATA, INPUTS, batch_size=batch_size, labels=np.arange(23))
-    first, batches = data.read_ahead(samples)
+    first, batches = data.read_ahead(samples * DATA[0].nbytes)
     passed, expected = list(batches.labelled()), list(data.labelled())
     assert all(one.feed is other.feed for one, other in zip(first, passed, strict=False))
-    assert len(first) == -(-min(samples, 23) // batch_size)
+    assert len(first) == -(-min(max(samples, 1), 23) // batch_size)
     _same([one.feed["x"] for one in passed], [one.feed["x"] for one in expected])
     _same(*([one.labels[: len(one.feed["x"])] for one in pass_] for pass_ in (passed, expected)))
     assert [one.first for one in passed] == [one.first for one in expected]
@@ -239,6 +239,18 @@ def test_batches_that_are_read_ahead_of_a_loader_that_reuses_its_buffer():
             buffer[:] = value
             yield {"x": buffer}
 
-    first, batches = open_batches(feeds(), INPUTS).read_ahead(5)
+    first, batches = open_batches(feeds(), INPUTS).read_ahead(5 * DATA[0].nbytes)
     assert [one.feed["x"][0, 0] for one in first] == [0, 1, 2]
     assert [feed["x"][0, 0] for feed in batches] == [0, 1, 2, 3, 4]
+
+
+def test_data_that_fails_while_it_is_read_ahead_fails_in_its_turn():
+    def feeds():
+        yield {"x": DATA[:2]}
+        raise ConnectionError("gone")
+
+    first, batches = open_batches(feeds(), INPUTS).read_ahead(1 << 20)
+    found = batches.labelled()
+    assert next(found).feed is first[0].feed
+    with pytest.raises(ConnectionError, match="gone"):
+        next(found)
