@@ -27,6 +27,7 @@ from trtint8.cli.own_data import data_from, refuse_axes_and_states
 from trtint8.engine.file import EngineInfo, engine_rows, sidecar_path
 from trtint8.engine.profiles import as_sampled
 from trtint8.engine.table import table_file_of
+from trtint8.models.model import load_model
 from trtint8.models.serialization import save_model
 from trtint8.quantization.slower.choose import SLOWER_IN_INT8
 
@@ -34,10 +35,10 @@ from trtint8.quantization.slower.choose import SLOWER_IN_INT8
 _MOST_LISTED = 3
 
 #: What to say where TensorRT takes all types from the model, and --fp16 was not thought of.
-_FP32 = "what is outside INT8 is in FP32, as in the model; --fp16 puts it into FP16, half the bytes"
+_FP32 = "what is outside INT8 is in FP32; --fp16 puts it into FP16, half the bytes"
 _FP32_FOR_RTX = (
-    "layers outside INT8 are in FP32, as in the model; --fp16 puts them into FP16, and with them INT8 layers "
-    "that are estimated to be faster in FP16; --keep-int8 '*' keeps those in INT8"
+    "layers outside INT8 are in FP32; --fp16 puts them into FP16, and with them INT8 layers that are "
+    "estimated to be faster in FP16; --keep-int8 '*' keeps those in INT8"
 )
 
 EXAMPLE = (
@@ -133,14 +134,16 @@ def run(options: argparse.Namespace) -> None:
     ]
     print_table("Built", ("", ""), rows)
     sized = result.table.provenance.input_sizes if result.table else {}
-    given = {name for profile in profiles for name in profile}
-    if open_inputs := as_sampled(result.info.profiles, {n: s for n, s in sized.items() if n not in given}):
+    inputs = load_model(cut.head if cut else options.model).inputs if sized else ()
+    if open_inputs := as_sampled(profiles, inputs, sized):
         say(
             f"{_listed(open_inputs)} samples of the sizes that the calibration samples had; "
             f"--profile '{open_inputs[0]}=MIN,OPT,MAX' gives others"
         )
     asked = options.fp16 is not None or options.bf16
-    if not asked and result.info.built_with.strongly_typed_only and not _has_half(result.info):
+    # A float model was computed in FP32 when it was quantized; one with Q/DQ pairs is built as it is.
+    keeps_types = result.table is None and _has_half(result.info)
+    if not asked and result.info.built_with.strongly_typed_only and not keeps_types:
         say(_FP32_FOR_RTX if result.info.flavor == "rtx" else _FP32)
     if slower := sum(reason.startswith(SLOWER_IN_INT8) for _, reason in result.info.float_nodes):
         say(

@@ -121,6 +121,20 @@ def complete_profile(
         ModelError: An input's rank is unknown.
     """
     check_profile(profile, inputs)
+    missing = _left_out(profile, inputs)
+    known = _known_sizes(profile, inputs)
+    elsewhere = _without_samples_first(inputs)
+    usable = {name: one for name, one in (sizes or {}).items() if name not in elsewhere}
+    return {**profile, **{spec.name: _default_range(spec, known, usable.get(spec.name)) for spec in missing}}
+
+
+def _left_out(profile: Profile, inputs: Sequence[InputSpec]) -> list[InputSpec]:
+    """The dynamic inputs that a profile does not name."""
+    return [spec for spec in inputs if spec.name not in profile and _is_dynamic(spec)]
+
+
+def _known_sizes(profile: Profile, inputs: Sequence[InputSpec]) -> dict[str, _DimRange]:
+    """Sizes of dimensions by their names: those of the inputs in a profile, and numbers of samples."""
     known: dict[str, _DimRange] = {}
     for spec in inputs:
         if spec.name in profile and spec.shape is not None:
@@ -128,14 +142,11 @@ def complete_profile(
             for dim, three in zip(spec.shape, zip(given.min, given.opt, given.max, strict=True), strict=True):
                 if isinstance(dim, str):
                     known[dim] = three
-    missing = [spec for spec in inputs if spec.name not in profile and _is_dynamic(spec)]
-    for spec in missing:
+    for spec in _left_out(profile, inputs):
         if spec.shape and isinstance(spec.shape[0], str):
             # The samples of another input may lie along a later axis, as those of an LSTM's state do.
             known.setdefault(spec.shape[0], _DEFAULT_BATCH_SIZES)
-    elsewhere = _without_samples_first(inputs)
-    usable = {name: one for name, one in (sizes or {}).items() if name not in elsewhere}
-    return {**profile, **{spec.name: _default_range(spec, known, usable.get(spec.name)) for spec in missing}}
+    return known
 
 
 def _without_samples_first(inputs: Sequence[InputSpec]) -> set[str]:
@@ -144,22 +155,28 @@ def _without_samples_first(inputs: Sequence[InputSpec]) -> set[str]:
     return fixed if len(fixed) < len(inputs) else set()
 
 
-def as_sampled(profiles: Sequence[Profile], sizes: Mapping[str, SampleSizes]) -> list[str]:
-    """The inputs that have the sizes of samples in a profile; see :func:`complete_profile`.
+def as_sampled(
+    profiles: Sequence[Profile], inputs: Sequence[InputSpec], sizes: Mapping[str, SampleSizes]
+) -> list[str]:
+    """The inputs that get sizes of samples from :func:`complete_profile`.
 
     Args:
-        profiles: Complete profiles.
+        profiles: The user's profiles; empty for one of defaults.
+        inputs: The model's inputs.
         sizes: Input name to the sizes that samples had.
 
     Returns:
-        Their names, in the order of ``sizes``.
+        Their names, in the order of ``inputs``.
     """
-    ends = {name: (one.smallest, one.largest, one.largest) for name, one in sizes.items()}
-    return [
-        name
-        for name, wanted in ends.items()
-        if any((p[name].min[1:], p[name].opt[1:], p[name].max[1:]) == wanted for p in profiles if name in p)
-    ]
+    found: set[str] = set()
+    for profile in profiles or [{}]:
+        known = _known_sizes(profile, inputs)
+        found |= {
+            spec.name
+            for spec in _left_out(profile, inputs)
+            if any(not isinstance(dim, int) and dim not in known for dim in (spec.shape or ())[1:])
+        }
+    return [spec.name for spec in inputs if spec.name in found & sizes.keys()]
 
 
 def largest_shapes(

@@ -188,9 +188,10 @@ def prepare(model: Model) -> Model:
 
     FP16 becomes FP32, except inputs and outputs, and BF16 becomes FP32 throughout. Constants are folded,
     BatchNormalization is folded into convolutions, Identity nodes and guards against NaN where there is none
-    are removed, a Sum is written as Adds, every node has a unique name, and every tensor has its shape as far
-    as it can be inferred. Initializers are no longer listed as inputs. Other inputs, outputs and the names of
-    the remaining tensors stay the same.
+    are removed, a Sum is written as Adds, the nodes of the model's own functions take the place of those that
+    call them, every node has a unique name, and every tensor has its shape as far as it can be inferred.
+    Initializers are no longer listed as inputs. Other inputs, outputs and the names of the remaining tensors
+    stay the same.
 
     Args:
         model: A checked model; not changed.
@@ -203,6 +204,7 @@ def prepare(model: Model) -> Model:
     """
     copy = _with_recent_opset(model).clone()
     passes = ir.passes.Sequential(
+        common.InlinePass(),
         common.RemoveInitializersFromInputsPass(),
         ComputeInFloat32Pass(),
         LowerCaseEinsumPass(),

@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from calibrators.tables.table import CalibrationTable
-from tests.trtint8.onnx_models import conv_relu_conv
+from tests.trtint8.onnx_models import Shaped, conv_relu_conv
 from trtint8.cli import build
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
@@ -89,8 +89,8 @@ def test_who_builds_without_fp16_is_told_of_it(arguments, told, table, tmp_path,
     command = ["build", MODEL, table, "-o", str(tmp_path / "d.engine"), "--target", "rtx"]
     assert main([*command, *arguments]) == 0
     said = (
-        "layers outside INT8 are in FP32, as in the model; --fp16 puts them into FP16, and with them INT8 "
-        "layers that are estimated to be faster in FP16; --keep-int8 '*' keeps those in INT8\n"
+        "layers outside INT8 are in FP32; --fp16 puts them into FP16, and with them INT8 layers that are "
+        "estimated to be faster in FP16; --keep-int8 '*' keeps those in INT8\n"
     )
     assert (said in capsys.readouterr().err) == told
 
@@ -124,6 +124,21 @@ def test_who_builds_a_model_in_fp16_is_not_told_of_fp32(table, tmp_path, capsys)
     assert main(["quantize", MODEL, table, "-o", half, "--float16"]) == 0
     assert main(["build", half, "-o", engine, "--target", "rtx", "--compute-capability", "8.6"]) == 0
     assert "is in FP32" not in capsys.readouterr().err
+
+
+def test_who_builds_a_float_model_of_16_bits_is_told_of_fp32(tmp_path, capsys):
+    """Its inputs and outputs are in FP16 in the engine, too."""
+    pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    g = Shaped(quantized=False)
+    weights = g.constant(np.full((8, 8), 0.5, np.float16))
+    model = g.model({"x": ["N", 8]}, g.op("MatMul", ["x", weights], "product"))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+    onnx.save(model, tmp_path / "half.onnx")
+    np.save(tmp_path / "x.npy", np.ones((4, 8), np.float16))
+    command = ["build", str(tmp_path / "half.onnx"), str(tmp_path / "x.npy"), "--target", "rtx"]
+    assert main([*command, "-o", str(tmp_path / "half.engine")]) == 0
+    assert "layers outside INT8 are in FP32; --fp16 puts them" in capsys.readouterr().err
 
 
 def test_a_name_too_long_for_the_files_beside_it(tmp_path, capsys):

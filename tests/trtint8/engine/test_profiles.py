@@ -88,13 +88,22 @@ def test_a_profile_comes_before_the_sizes_of_samples():
 def test_inputs_that_have_the_sizes_of_samples():
     sizes = {"ids": SampleSizes((5,), (9,)), "mask": SampleSizes((5, 7), (9, 7))}
     inputs = [spec("ids", "B", "L"), spec("mask", "B", "L", "W")]
-    assert as_sampled([complete_profile({}, inputs, sizes)], sizes) == ["ids", "mask"]
-    given = {"ids": ShapeRange((1, 4), (2, 8), (4, 16))}
-    assert as_sampled([complete_profile(given, inputs, sizes)], sizes) == []
+    assert as_sampled([{}], inputs, sizes) == as_sampled([], inputs, sizes) == ["ids", "mask"]
+    # "L" is known from "ids", and "W" is not.
+    given = {"ids": ShapeRange((1, 5), (2, 9), (4, 9))}
+    assert as_sampled([given], inputs, sizes) == ["mask"]
     whole = {**given, "mask": ShapeRange((1, 4, 7), (2, 8, 7), (4, 16, 7))}
-    profiles = [complete_profile(asked, inputs, sizes) for asked in (whole, {})]
-    assert as_sampled(profiles, sizes) == ["ids", "mask"]
-    assert as_sampled([], sizes) == []
+    assert as_sampled([whole], inputs, sizes) == []
+    assert as_sampled([whole, given], inputs, sizes) == ["mask"]
+    assert as_sampled([whole, {}], inputs, sizes) == ["ids", "mask"]
+    assert as_sampled([], inputs, {}) == []
+
+
+def test_inputs_that_have_sizes_by_the_name_of_a_dimension_have_not_those_of_samples():
+    inputs = [spec("key", "B", 4, "past"), spec("value", "B", 4, "past")]
+    sizes = {name: SampleSizes((4, 1), (4, 1)) for name in ("key", "value")}
+    given = {"key": ShapeRange((1, 4, 1), (1, 4, 1), (1, 4, 1))}
+    assert as_sampled([given], inputs, sizes) == []
 
 
 def test_samples_of_a_state_lie_where_the_dimension_is_named_so():

@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
+from calibrators.host.onnx_session import open_session
 from tests.trtint8.models.float_models import images, run, small
 from tests.trtint8.onnx_models import Shaped, save_external
 from trtint8.data import DEMO_MODEL
@@ -179,3 +180,37 @@ def test_an_input_without_an_element_type_is_refused():
     problem = "the input 'images' of 'model' has the element type UNDEFINED, which no array has; export"
     with pytest.raises(ModelError, match=problem):
         assert load_model(model).inputs
+
+
+def test_the_nodes_of_functions_take_the_place_of_those_that_call_them():
+    """Otherwise no layer of a function could be quantized."""
+    random = np.random.default_rng(3)
+    nodes = [
+        helper.make_node("MatMul", ["fx", "fw"], ["product"]),
+        helper.make_node("Relu", ["product"], ["fy"]),
+    ]
+    opset = helper.make_opsetid("", 17)
+    function = helper.make_function("own", "Linear", ["fx", "fw"], ["fy"], nodes, [opset])
+    calls = [
+        helper.make_node("Linear", ["x", "v"], ["a"], "first", domain="own"),
+        helper.make_node("Linear", ["a", "w"], ["y"], "second", domain="own"),
+    ]
+    weights = {name: random.standard_normal((4, 4)).astype(np.float32) for name in "vw"}
+    graph = helper.make_graph(
+        calls,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    opsets = [opset, helper.make_opsetid("own", 1)]
+    loaded = load_model(helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=9))
+    prepared = prepare(loaded)
+    assert [node.op_type for node in prepared.graph_model.graph] == ["MatMul", "Relu"] * 2
+    assert len({node.name for node in prepared.graph_model.graph}) == 4
+    assert not prepared.graph_model.functions and len(loaded.graph_model.functions) == 1
+    assert prepared.fingerprint == loaded.fingerprint
+    x = random.standard_normal((5, 4)).astype(np.float32)
+    wanted = np.maximum(np.maximum(x @ weights["v"], 0) @ weights["w"], 0)
+    session = open_session(to_proto(prepared.graph_model).SerializeToString(), optimize=True)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-5)

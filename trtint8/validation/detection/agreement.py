@@ -130,4 +130,5 @@ def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], io
 
 def _by_box(table: NDArray[np.float64]) -> NDArray[np.float64]:
     """The rows of a table sorted by x1, y1, x2, y2 and class."""
-    return table[np.lexsort(table[:, 4::-1].T)]
+    order: NDArray[np.intp] = np.lexsort(table[:, 4::-1].T)
+    return table[order]
