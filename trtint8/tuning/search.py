@@ -93,6 +93,7 @@ class Search:
     Args:
         scorer: Scores candidates on the samples that are tuned on.
         fits: Whether a score is within the budget.
+        check_start: Called with the score that the search starts from; raises where none can be within it.
         recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
         round_weights: Whether adaptive rounding is among the remedies.
         seed: Seed of all random choices.
@@ -106,6 +107,7 @@ class Search:
         scorer: Scorer,
         fits: Callable[[Score], bool],
         *,
+        check_start: Callable[[Score], None] = lambda _score: None,
         recalibrate: Recalibrate | None,
         round_weights: bool,
         seed: int,
@@ -114,6 +116,7 @@ class Search:
         limit: TimeLimit,
     ) -> None:
         self._scorer, self._fits, self._seed = scorer, fits, seed
+        self._check_start = check_start
         self._recalibrate, self._round_weights, self._on_trial = recalibrate, round_weights, on_trial
         self._journal, self._limit = journal, limit
         #: The remedies that are still to be tried, and whether layers may have to be restored to float.
@@ -132,9 +135,15 @@ class Search:
             one was found, the best so far.
 
         Raises:
-            CalibrationDataError: The metric does not apply to the model or the data.
+            CalibrationDataError: The metric does not apply to the model or the data, or no candidate can be
+                within the budget.
         """
-        best = _Best(start, self._scored("as calibrated", start, lambda _score: True), 0)
+
+        def is_taken(score: Score) -> bool:
+            self._check_start(score)  # before anything is recorded
+            return True
+
+        best = _Best(start, self._scored("as calibrated", start, is_taken), 0)
         # The time limit is checked between trials and between batches; what was begun is lost.
         try:
             self._improve(best)

@@ -209,6 +209,7 @@ def tune_prepared(
     search = Search(
         Scorer(prepared, tuned_on, goal.metric),
         goal.fits,
+        check_start=goal.check_reachable,
         recalibrate=recalibrate,
         round_weights=round_weights,
         seed=seed,

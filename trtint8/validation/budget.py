@@ -62,6 +62,26 @@ class Goal:
         low = self.minimum is not None and not (value is not None and _at_most(self.minimum, value))
         return not (dropped or low)
 
+    def check_reachable(self, score: Score) -> None:
+        """Refuses a least value that FP32 itself does not have, and a model does not have by chance.
+
+        Args:
+            score: The score of the model.
+
+        Raises:
+            CalibrationDataError: No layer in float would bring the model there.
+        """
+        if self.minimum is None or score.value is None or score.drop is None or self.fits(score):
+            return
+        reference = score.value + score.drop
+        if reference < self.minimum and not _at_most(self.minimum, reference):
+            has, least = (_figure(value, self.unit) for value in (reference, self.minimum))
+            raise CalibrationDataError(
+                f"FP32 itself has {self.name} {has} on the samples to tune on, and the least value is "
+                f"{least}; give a lower one as minimum (--min), or a drop from FP32's value as max_drop "
+                "(--max-drop)"
+            )
+
     def __str__(self) -> str:
         unit = self.unit and f" {self.unit}"
         parts = []

@@ -55,10 +55,12 @@ def test_least_values_and_budgets_that_are_not_kept(wild_table, tmp_path, capsys
     assert main([*arguments, "--max-drop", "1"]) == 2
     assert "metric 'sqnr' has no drop" in capsys.readouterr().err
     # With all layers in float the outputs are FP32's, whose cosine is 1.
-    assert main([*arguments[:-1], "cosine", "--min", "1.5", "--json"]) == 0
+    assert main([*arguments[:-1], "cosine", "--min", "1.5"]) == 2
+    assert "FP32 itself has cosine 1 on the samples to tune on, and the least" in capsys.readouterr().err
+    assert main([*arguments[:-1], "cosine", "--min", "0.99999", "--minutes", "0.0001", "--json"]) == 0
     printed = capsys.readouterr()
     assert (
-        "nothing was found within the budget (cosine: at least 1.5); on the samples tuned on" in printed.err
+        "nothing was found within the budget (cosine: at least 0.99999); on the samples tuned" in printed.err
     )
     result = json.loads(printed.out)
     assert result["fits"] is result["accuracy"]["judgement"]["fits"] is False
@@ -186,3 +188,15 @@ def test_a_name_too_long_for_the_files_beside_it(tmp_path, capsys):
     error = capsys.readouterr().err
     assert f"cannot write '{output}.checkpoint': File name too long; choose another place" in error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_least_value_that_fp32_does_not_have_is_refused_at_once(split, tmp_path, capsys):
+    data, labelled = tmp_path / "c.npz", tmp_path / "h.npz"
+    np.savez(data, images=split.calibration_images[:64])
+    labels = (split.heldout_labels[:64] + 1) % 10  # all wrong
+    np.savez(labelled, images=split.heldout_images[:64], labels=labels)
+    output = tmp_path / "tuned.onnx"
+    command = ["tune", str(DEMO_MODEL), str(data), str(labelled), "--min", "50", "-o", str(output)]
+    assert main(command) == 2
+    assert "FP32 itself has top1 0.00 % on the samples to tune on, and the least" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == [data, labelled]

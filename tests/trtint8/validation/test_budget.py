@@ -141,6 +141,29 @@ def test_limits_that_are_met_exactly(metric, unit, limits, fp32, int8, fits):
     assert found.judge(compared(4, measure)).fits == fits
 
 
+@pytest.mark.parametrize(
+    ("limits", "score", "refused"),
+    [
+        ({"minimum": 99.0}, Score(0.0, 37.0, 98.4375), True),
+        ({"minimum": 99.0}, Score(2.0, 37.0, 96.4375), True),
+        ({"minimum": 99.0}, Score(2.0, 37.0, 97.0), False),  # FP32 has just that
+        ({"minimum": 99.0}, Score(-1.0, 37.0, 99.5), False),  # INT8 is better by chance
+        ({"max_drop": 0.5}, Score(2.0, 37.0, 96.0), False),
+        ({"minimum": 99.0}, Score(None, 37.0, 96.0), False),
+    ],
+)
+def test_a_least_value_that_fp32_itself_does_not_have(limits, score, refused):
+    found = Goal("top1", "top1", "%", limits.get("max_drop"), limits.get("minimum"))
+    if not refused:
+        found.check_reachable(score)
+        return
+    words = (
+        r"^FP32 itself has top1 98\.44 % on the samples to tune on, and the least value is 99\.00 %; give a"
+    )
+    with pytest.raises(CalibrationDataError, match=words):
+        found.check_reachable(score)
+
+
 def test_infinite_levels_of_fp32():
     def judged(value):
         measure = Measure("psnr", value, math.inf, unit="dB")
