@@ -92,7 +92,7 @@ class AuditedEngine:
         return next((part for part in self.parts if part.part == name), empty)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Audit:
     """Engines of one model in several precisions, side by side: an estimate from compiled graphs, no timing.
 
@@ -125,6 +125,9 @@ class Audit:
     uncounted: tuple[str, ...]
     model_fingerprint: str
     table_fingerprint: str
+
+    def __repr__(self) -> str:
+        return f"<Audit: '{self.model}' on {self.gpu.name}: {self.verdict}>"
 
     @property
     def of_another_gpu(self) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from calibrators.display.counts import enumerated
+from calibrators.display.counts import counted, enumerated
 from calibrators.errors import TableError
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.migration import Migration, plan_migration
@@ -19,7 +19,7 @@ from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Migrated:
     """A model that was made from a calibration cache.
 
@@ -32,6 +32,12 @@ class Migrated:
     graph_model: ir.Model
     placement: Placement
     plan: Migration
+
+    def __repr__(self) -> str:
+        layers = counted(len(self.placement.quantized_nodes), "node")
+        missing = len(self.plan.missing)
+        without = f", {counted(missing, 'tensor')} without a range in the cache" if missing else ""
+        return f"<Migrated: {layers} in INT8{without}>"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the model atomically.

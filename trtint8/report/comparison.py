@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibrators.checks import several
+from calibrators.display.counts import counted
 from calibrators.errors import TableError
 from trtint8.engine.parts import PARTS
 from trtint8.engine.traffic import total_traffic
@@ -37,7 +38,7 @@ class ComparedRow:
         return len({value for value in self.values if value is not None}) > 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunComparison:
     """Several runs side by side.
 
@@ -54,6 +55,10 @@ class RunComparison:
     layers: tuple[ComparedRow, ...]
     differences: tuple[str, ...]
     files: tuple[Path, ...]
+
+    def __repr__(self) -> str:
+        rows = counted(len(self.rows), "figure")
+        return f"<RunComparison: {', '.join(self.runs)}; {len(self.differences)} of {rows} differ>"
 
 
 def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:

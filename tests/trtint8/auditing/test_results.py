@@ -22,6 +22,10 @@ def test_what_is_printed_is_read_back(capsys):
     assert parse_audit(json.loads(capsys.readouterr().out), "a.json") == AUDIT
 
 
+def test_an_audit_in_one_line():
+    assert repr(AUDIT) == f"<Audit: 'm.onnx' on {GPU.name}: a verdict>"
+
+
 def test_engines_by_precision():
     assert AUDIT.engine("INT8") is INT8
     with pytest.raises(KeyError):

@@ -37,6 +37,7 @@ def test_a_gap_is_filled_only_where_asked(prepared):
         migrate(prepared, gap)
     migrated = migrate(prepared, gap, fill=True)
     assert migrated.plan.fills == {"pool_out": 2.0}
+    assert repr(migrated) == "<Migrated: 2 nodes in INT8, 1 tensor without a range in the cache>"
     assert migrated.placement.quantized_nodes == ("first", "second")
 
 

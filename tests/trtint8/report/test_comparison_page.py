@@ -38,3 +38,7 @@ def test_the_tables_have_every_value():
 def test_nothing_differs():
     page = render_comparison(RunComparison(("a", "b"), (ComparedRow("kernels", ("2", "2")),), (), (), ()))
     assert "No figure differs." in page and "Layers in another precision" not in page
+
+
+def test_a_comparison_in_one_line():
+    assert repr(COMPARISON) == "<RunComparison: first, <second>; 1 of 2 figures differ>"
