@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from calibrators.checks import check_choice
+from calibrators.checks import check_choice, several
 from calibrators.errors import UnsupportedError
 from trtint8.engine.profiles import ShapeRange
 
@@ -91,6 +91,12 @@ class BuildOptions:
     plugins: Sequence[str | os.PathLike[str]] = ()
 
     def __post_init__(self) -> None:
+        # A single name by itself is one, not its letters; nothing else is changed once the options are made.
+        object.__setattr__(self, "plugins", tuple(several(self.plugins)))
+        if self.tactic_sources is not None:
+            object.__setattr__(self, "tactic_sources", tuple(several(self.tactic_sources)))
+        formats = {name: tuple(several(names)) for name, names in self.io_formats.items()}
+        object.__setattr__(self, "io_formats", formats)
         check_choice("profiling_verbosity", self.profiling_verbosity, get_args(ProfilingVerbosity))
         if self.precision_constraints is not None:
             check_choice("precision_constraints", self.precision_constraints, get_args(PrecisionConstraints))
