@@ -83,7 +83,7 @@ class CheckpointOptions:
         seconds: The least time between two writes, in seconds.
 
     Raises:
-        CalibrationDataError: ``seconds`` is negative.
+        CalibrationDataError: ``seconds`` is negative, or ``resume`` is given without ``path``.
     """
 
     path: str | os.PathLike[str] | None = None
@@ -93,6 +93,10 @@ class CheckpointOptions:
     def __post_init__(self) -> None:
         if not self.seconds >= 0:
             raise CalibrationDataError(f"checkpoint_seconds is {self.seconds}; give 0 or more")
+        if self.resume and self.path is None:
+            raise CalibrationDataError(
+                "resume continues from a checkpoint, and none is given; add checkpoint=FILE"
+            )
 
 
 def calibrate_model(
