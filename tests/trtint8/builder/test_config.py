@@ -37,6 +37,7 @@ REGISTERS_ITSELF = np.linalg._umath_linalg.__file__
             {"hardware_compatibility": "ampere_plus"},
             "has no hardware compatibility, but compute capabilities",
         ),
+        ({"version_compatible": True}, "has no version compatibility, because it comes without the lean"),
         ({"hardware_compatibility": "same_compute_capability"}, r"use TensorRT 10\.9 or newer"),
     ],
 )
