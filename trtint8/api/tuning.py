@@ -130,7 +130,7 @@ def tune(
     goal = None
     if speed is not None:
         estimates = EstimatorOptions(target, profile, progress=False)
-        goal = SpeedGoal(find_gpu(speed) if isinstance(speed, str) else speed, estimates, on_speed_trial)
+        goal = SpeedGoal(find_gpu(speed), estimates, on_speed_trial)
     loaded = load_float_model(open_module(model, example_inputs))
     return tune_from_sources(
         prepare(loaded),

@@ -66,3 +66,8 @@ def test_what_is_no_table_is_refused(ranges):
 def test_options_of_data_are_checked_without_data(table):
     with pytest.raises(CalibrationDataError, match="limit is -3; give a positive integer"):
         trtint8.quantize(DEMO_MODEL, table, limit=-3)
+
+
+def test_names_of_nodes_are_strings(table):
+    with pytest.raises(ModelError, match=r"^keep_float: 5 is no name of a node; give strings$"):
+        trtint8.quantize(DEMO_MODEL, table, keep_float=[5])

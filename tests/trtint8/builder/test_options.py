@@ -23,3 +23,9 @@ def test_a_single_name_is_not_its_letters():
     assert options.plugins == ("own.so",)
     assert options.tactic_sources == ("cudnn",)
     assert options.io_formats == {"images": ("LINEAR",)}
+
+
+@pytest.mark.parametrize("option", ["memory_pools", "shape_values", "io_formats", "io_types"])
+def test_what_is_no_dict_is_refused(option):
+    with pytest.raises(UnsupportedError, match=f"^{option} is 'bad'; give a dict from "):
+        BuildOptions(**{option: "bad"})
