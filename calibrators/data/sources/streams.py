@@ -105,8 +105,8 @@ def restartable(data: Any) -> Callable[[], Iterator[Any]]:
     if isinstance(data, Iterator):
         return _OneShot(data)
     # No trial iter(): it can be expensive, such as for a data loader that starts its workers.
-    indexed = hasattr(data, "__getitem__") and not isinstance(data, (type, np.generic))
-    if indexed or isinstance(data, Iterable):
+    several = isinstance(data, Iterable) or hasattr(data, "__getitem__")
+    if several and not isinstance(data, (type, np.generic, memoryview)):
         return lambda: iter(data)
     if callable(data) and not _takes_nothing(data):
         raise CalibrationDataError(

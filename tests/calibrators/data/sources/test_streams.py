@@ -150,6 +150,10 @@ class Indexed:
             "the data's callable 'Indexed' needs arguments; pass one that needs none, or what it returns",
         ),
         (lambda size: [size], "the data's callable '<lambda>' needs arguments; pass one that needs none"),
+        (
+            memoryview(np.zeros((2, 3), np.float32)),
+            "cannot take data from a memoryview; pass a path, an array",
+        ),
         (np.float32(1), "cannot take data from a float32; pass a path, an array"),
     ],
 )
