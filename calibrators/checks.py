@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import TypeVar
 
@@ -45,11 +45,40 @@ def positive_integer(option: str, value: object) -> int:
     return int(value)
 
 
+def check_mapping(
+    option: str, value: object, content: str, error: type[TrtInt8Error] = UnsupportedError
+) -> None:
+    """Refuses what is no dict, or the like, where one is expected.
+
+    Args:
+        option: The option's name.
+        value: What the user gave.
+        content: What the dict says, such as "from tensor name to range".
+        error: What is raised.
+
+    Raises:
+        TrtInt8Error: It is none.
+    """
+    if not isinstance(value, Mapping):
+        raise error(f"{option} is {value!r:.80}; give a dict {content}")
+
+
 def is_number(value: object) -> bool:
     """Whether a value is a number, of Python or of NumPy; a truth value is none."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def several(names: _Name | Iterable[_Name]) -> list[_Name]:
-    """Names where several may be given: a single one by itself is one, not its letters."""
-    return [names] if isinstance(names, (str, os.PathLike)) else list(names)
+    """Names where several may be given: a single one by itself is one, not its letters.
+
+    Raises:
+        UnsupportedError: What was given is no name, and holds none.
+    """
+    if isinstance(names, (str, os.PathLike)):
+        return [names]
+    given: object = names
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise UnsupportedError(
+            f"{names!r:.80} is given where names are expected; give a string, or a list of them"
+        )
+    return list(names)

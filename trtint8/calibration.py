@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import onnx_ir as ir
 
-from calibrators.checks import check_choice
+from calibrators.checks import check_choice, is_number
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.options import DataOptions
 from calibrators.data.sources.random_samples import warn_of_random
@@ -83,7 +83,7 @@ class CheckpointOptions:
         seconds: The least time between two writes, in seconds.
 
     Raises:
-        CalibrationDataError: ``seconds`` is negative.
+        CalibrationDataError: ``seconds`` is negative, or ``resume`` is given without ``path``.
     """
 
     path: str | os.PathLike[str] | None = None
@@ -91,8 +91,12 @@ class CheckpointOptions:
     seconds: float = CHECKPOINT_SECONDS
 
     def __post_init__(self) -> None:
-        if not self.seconds >= 0:
-            raise CalibrationDataError(f"checkpoint_seconds is {self.seconds}; give 0 or more")
+        if not (is_number(self.seconds) and self.seconds >= 0):
+            raise CalibrationDataError(f"checkpoint_seconds is {self.seconds!r}; give 0 or more")
+        if self.resume and self.path is None:
+            raise CalibrationDataError(
+                "resume continues from a checkpoint, and none is given; add checkpoint=FILE"
+            )
 
 
 def calibrate_model(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -66,7 +66,7 @@ class Int8Options:
 
     Raises:
         UnsupportedError: There is no such route.
-        BuildError: ``profiles`` is a single profile.
+        BuildError: ``profiles`` is a single profile, or no list of them.
     """
 
     route: Route = "auto"
@@ -83,6 +83,9 @@ class Int8Options:
                 "profiles is a dict; give a list of optimization profiles, each a dict from the name of an "
                 "input to its ShapeRange"
             )
+        given: object = self.profiles
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise BuildError(f"profiles is {self.profiles!r:.80}; give a list of optimization profiles")
 
 
 def build_from_sources(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,16 @@ def check_axes(data: BatchAxes, binding: Binding) -> None:
                 f"a batch axis is given for '{name}', which is no input of the model; it has "
                 f"{listed(binding.inputs)}: name one of these"
             )
-        if not isinstance(axis, int) or isinstance(axis, bool) or axis < 0:
+        if not _is_axis(axis):
             raise CalibrationDataError(
                 f"the batch axis of '{name}' is {axis!r}; give an integer of 0 or more"
             )
+
+
+def _is_axis(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return False
+    return int(value) >= 0
 
 
 def needs_single_feeds(arrays: FeedDict, axes: Mapping[str, int]) -> bool:

@@ -70,7 +70,7 @@ def open_device(device: str) -> Cpu | Gpu:
 
 def _index(device: str) -> int | None:
     """A GPU's index; None for the CPU."""
-    match = _NAME.fullmatch(device)
+    match = _NAME.fullmatch(str(device))
     if not match:
         raise UnsupportedError(f"the device is '{device}'; give cpu, cuda, or cuda:1 for the second GPU")
     return None if match[1] else int(match[2] or 0)

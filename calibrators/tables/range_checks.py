@@ -41,13 +41,15 @@ def check_ranges(ranges: Mapping[str, object]) -> None:
 
 
 def check_ranges_by_hand(ranges: Mapping[str, object]) -> None:
-    """Refuses the same, and zero, which nobody sets by hand.
+    """Refuses the same, and zero, which nobody sets by hand, with what is zero as a float32.
 
     Raises:
         TableError: There is one.
     """
-    bad = {name: value for name, value in ranges.items() if not (_is_range(value) and value)}
-    _refuse(bad, "a range set by hand must be a positive number")
+    bad = {name: value for name, value in ranges.items() if not (_is_range(value) and _has_scale(value))}
+    _refuse(
+        bad, "a range set by hand must be a positive number, neither too small nor too large for a float32"
+    )
 
 
 def _refuse(bad: Mapping[str, object], rule: str) -> None:
@@ -61,6 +63,11 @@ def _is_range(value: object) -> bool:
         return is_number(value) and 0 <= float(value) <= _LARGEST_AMAX  # type: ignore[arg-type]
     except OverflowError:  # an integer larger than any float
         return False
+
+
+def _has_scale(amax: object) -> bool:
+    """Whether the scale of symmetric INT8 is more than 0 as a float32."""
+    return bool(np.float32(float(amax) / 127) > 0)  # type: ignore[arg-type]
 
 
 def _is_unicode(text: str) -> bool:

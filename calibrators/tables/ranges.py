@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from calibrators import records
+from calibrators.checks import check_mapping
 from calibrators.errors import TableError
 from calibrators.tables.file_names import is_table_name
 from calibrators.tables.formats.plain import TEXT
@@ -37,6 +38,7 @@ def read_ranges(ranges: DynamicRanges) -> dict[str, float]:
             |max|.
     """
     given = _read(Path(ranges)) if isinstance(ranges, (str, os.PathLike)) else ranges
+    check_mapping("dynamic_ranges", given, "from tensor name to range, or a file", TableError)
     result = {name: _amax(name, value) for name, value in given.items()}
     warn_widened({name: value for name, value in given.items() if isinstance(value, tuple)})
     return result

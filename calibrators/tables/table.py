@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrators.checks import several
+from calibrators.checks import check_mapping, several
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.display.cards import card_of
 from calibrators.display.counts import counted
@@ -237,8 +237,9 @@ class CalibrationTable:
             The new table.
 
         Raises:
-            TableError: A value is not a positive finite number.
+            TableError: A value is not a positive number that a float32 holds, or they are no dict.
         """
+        check_mapping("what is set by hand", ranges, "from tensor name to range", TableError)
         check_ranges_by_hand(ranges)
         amax = {**self.amax, **ranges}
         return dataclasses.replace(self, amax=amax, overridden=self.overridden | set(ranges))

@@ -82,7 +82,10 @@ _FEATURES = {
         rtx=False,
     ),
     "version_compatible": _Feature(
-        "version compatibility", "BuilderFlag.VERSION_COMPATIBLE", "TensorRT 8.6 or newer"
+        "version compatibility, because it comes without the lean runtime",
+        "BuilderFlag.VERSION_COMPATIBLE",
+        "TensorRT 8.6 or newer",
+        rtx=False,
     ),
     "strip_plan": _Feature("plans without weights", "BuilderFlag.STRIP_PLAN", "TensorRT 10.0 or newer"),
     "runtime_cache": _Feature(

@@ -41,3 +41,11 @@ def test_one_name_is_not_its_letters():
     assert several(Path("a/b")) == [Path("a/b")]
     assert several(("a", "b")) == several(iter(["a", "b"])) == ["a", "b"]
     assert several(()) == []
+
+
+@pytest.mark.parametrize("value", [None, 5, b"name"])
+def test_what_is_no_name_and_holds_none(value):
+    with pytest.raises(
+        UnsupportedError, match=f"^{value!r} is given where names are expected; give a string"
+    ):
+        several(value)

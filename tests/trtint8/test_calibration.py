@@ -57,6 +57,13 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_run(images, tmp_pa
         )
 
 
+def test_nothing_is_resumed_without_a_checkpoint(images):
+    with pytest.raises(
+        CalibrationDataError, match=r"^resume continues from a checkpoint, .*; add checkpoint"
+    ):
+        trtint8.calibrate(DEMO_MODEL, images, resume=True, progress=False)
+
+
 def test_a_model_that_fits_no_message_is_calibrated_from_a_file(images, monkeypatch):
     whole = trtint8.calibrate(DEMO_MODEL, images, progress=False)
     monkeypatch.setattr("trtint8.models.serialization._LARGEST_INLINE", 1000)

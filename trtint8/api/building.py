@@ -12,7 +12,7 @@ from calibrators.data.options import DataOptions
 from calibrators.histograms.thresholds import Method
 from calibrators.tables.ranges import DynamicRanges, read_ranges
 from calibrators.tensorrt.flavor import Target
-from trtint8.builder.options import BuildOptions
+from trtint8.builder.options import BuildOptions, given_options
 from trtint8.builder.routes import Route
 from trtint8.built_files import BuildResult
 from trtint8.engine.profiles import Profile
@@ -89,7 +89,7 @@ def build_int8_engine(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
-    options = options or BuildOptions()
+    options = given_options(options)
     manual = read_ranges(dynamic_ranges) if dynamic_ranges is not None else {}
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
     return build_from_sources(

@@ -15,7 +15,7 @@ from trtint8.auditing.audit import audit_model
 from trtint8.auditing.estimator import EstimatorOptions
 from trtint8.auditing.gpus import Gpu, find_gpu
 from trtint8.auditing.results import Audit
-from trtint8.builder.options import BuildOptions
+from trtint8.builder.options import BuildOptions, given_options
 from trtint8.deployment import writing as deployment
 from trtint8.deployment.writing import Destination
 from trtint8.engine.profiles import Profile
@@ -67,8 +67,8 @@ def audit(
         UnsupportedError: The GPU is not in the table, or this TensorRT does not list the layers of an engine.
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
-    wanted = EstimatorOptions(target, profile, options or BuildOptions(), progress)
-    figures = find_gpu(gpu) if isinstance(gpu, str) else gpu
+    wanted = EstimatorOptions(target, profile, given_options(options), progress)
+    figures = find_gpu(gpu)
     return audit_model(load_float_model(model), as_table(table), figures, wanted, keep_float, keep_int8)
 
 

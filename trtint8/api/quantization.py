@@ -9,6 +9,7 @@ import onnx
 from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions
+from calibrators.errors import ModelError
 from calibrators.tables.source import TableSource, as_table
 from trtint8.equalization.recalibration import equalize_and_calibrate
 from trtint8.models.model import load_float_model, prepare
@@ -66,7 +67,7 @@ def quantize(
 
     Raises:
         ModelError: The model is unusable or quantized already, a pattern matches nothing, or what ``float16``
-            is needed for is given without it.
+            or ``equalize`` is needed for is given without it.
         TableError: The table is of another model, stale, or lacks a range; or nothing can be calibrated with
             its method.
         CalibrationDataError: The samples of ``equalize`` do not fit the model.
@@ -78,11 +79,15 @@ def quantize(
             nothing.
     """
     refuse_without_float16(float16, float32_io, keep_int8)
+    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
+    if equalize is None and any((batch_size, limit, preprocessing)):
+        raise ModelError(
+            "batch_size, limit and preprocessing say how the samples of equalize are read; add equalize=DATA"
+        )
     chosen = target_named(target, compute_capability)
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
     ranges = as_table(table)
     if equalize is not None:
-        data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
         remade = equalize_and_calibrate(prepared, ranges, equalize, data_options, progress=progress)
         prepared, ranges = remade.model, remade.table
     options = QuantizeOptions(keep_float, keep_int8, chosen, float16, float32_io)

@@ -10,7 +10,7 @@ from calibrators.checks import check_choice
 from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions, LabelSource
-from calibrators.errors import BuildError
+from calibrators.errors import BuildError, CalibrationDataError
 from calibrators.histograms.thresholds import Method
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target
@@ -123,10 +123,14 @@ def tune(
     check_choice("target", target, get_args(Target))
     if profile and speed is None:
         raise BuildError("profile=... gives the shapes that speed=... estimates times for; add speed=GPU")
+    if resume and checkpoint is None:
+        raise CalibrationDataError(
+            "resume continues from a checkpoint, and none is given; add checkpoint=FILE"
+        )
     goal = None
     if speed is not None:
         estimates = EstimatorOptions(target, profile, progress=False)
-        goal = SpeedGoal(find_gpu(speed) if isinstance(speed, str) else speed, estimates, on_speed_trial)
+        goal = SpeedGoal(find_gpu(speed), estimates, on_speed_trial)
     loaded = load_float_model(open_module(model, example_inputs))
     return tune_from_sources(
         prepare(loaded),

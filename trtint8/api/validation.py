@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
+from calibrators.checks import check_mapping
 from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions, LabelSource
@@ -93,7 +94,8 @@ def validate(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
-    also = also or {}
+    also = {} if also is None else also
+    check_mapping("also", also, "from the name of a model to the model")
     asked = None if metrics is None else _listed(metrics)
     budget = None
     if max_drop is not None or minimum is not None:

@@ -97,8 +97,8 @@ GPUS = (
 _OPTIONAL = re.compile(r"nvidia|geforce|rtx|jetson|agx|tesla|[^a-z0-9]")
 
 
-def find_gpu(name: str) -> Gpu:
-    """Finds a GPU of the table.
+def find_gpu(name: str | Gpu) -> Gpu:
+    """Finds a GPU of the table; figures that are given already stay.
 
     Args:
         name: Its name, like "RTX 4090"; "NVIDIA", "GeForce", "RTX", "Jetson", upper case and spaces do not
@@ -107,7 +107,9 @@ def find_gpu(name: str) -> Gpu:
     Raises:
         UnsupportedError: The table does not have it.
     """
-    for gpu in GPUS:
+    if isinstance(name, Gpu):
+        return name
+    for gpu in GPUS if isinstance(name, str) else ():
         if _plain(name) == _plain(gpu.name):
             return gpu
     raise UnsupportedError(

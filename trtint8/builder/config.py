@@ -45,7 +45,9 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
         )
     wanted = {
         "bf16": options.bf16,
-        "layer_precisions": bool(options.layer_precisions or options.output_types),
+        "layer_precisions": bool(
+            options.layer_precisions or options.output_types or options.precision_constraints
+        ),
         "io_types": bool(options.io_types),
         "calibrate_before_fusion": options.calibrate_before_fusion,
         "optimization_level": options.optimization_level is not None,

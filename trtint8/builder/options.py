@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from calibrators.checks import check_choice
-from calibrators.errors import UnsupportedError
+from calibrators.checks import check_choice, check_mapping, several
+from calibrators.errors import BuildError, UnsupportedError
 from trtint8.engine.profiles import ShapeRange
 
 #: Whether TensorRT prefers the precisions that were asked for, or must obey them.
@@ -19,6 +19,16 @@ HardwareCompatibility = Literal["ampere_plus", "same_compute_capability"]
 
 #: What an engine keeps of its layers.
 ProfilingVerbosity = Literal["detailed", "layer_names_only", "none"]
+
+#: The options that are dicts, and what these say.
+_MAPPINGS = {
+    "layer_precisions": "from layer name to precision",
+    "output_types": "from layer name to type",
+    "io_types": "from the name of an input or output to its type",
+    "io_formats": "from the name of an input or output to its formats",
+    "shape_values": "from input name to trtint8.ShapeRange(min, opt, max)",
+    "memory_pools": "from pool name to bytes",
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,8 @@ class BuildOptions:
             only if it is ``version_compatible``; for other engines ``Engine.load`` needs them again.
 
     Raises:
-        UnsupportedError: An option is none of its choices, or ``gpu_fallback`` is False without a DLA.
+        UnsupportedError: An option is none of its choices, or no dict where it has to be one, or
+            ``gpu_fallback`` is False without a DLA.
     """
 
     fp16: bool | None = None
@@ -91,6 +102,14 @@ class BuildOptions:
     plugins: Sequence[str | os.PathLike[str]] = ()
 
     def __post_init__(self) -> None:
+        for option, content in _MAPPINGS.items():
+            check_mapping(option, getattr(self, option), content)
+        # A single name by itself is one, not its letters; nothing else is changed once the options are made.
+        object.__setattr__(self, "plugins", tuple(several(self.plugins)))
+        if self.tactic_sources is not None:
+            object.__setattr__(self, "tactic_sources", tuple(several(self.tactic_sources)))
+        formats = {name: tuple(several(names)) for name, names in self.io_formats.items()}
+        object.__setattr__(self, "io_formats", formats)
         check_choice("profiling_verbosity", self.profiling_verbosity, get_args(ProfilingVerbosity))
         if self.precision_constraints is not None:
             check_choice("precision_constraints", self.precision_constraints, get_args(PrecisionConstraints))
@@ -102,3 +121,16 @@ class BuildOptions:
                 "gpu_fallback is False without a DLA, where layers run on the GPU anyway; give dla_core, or "
                 "leave it out"
             )
+
+
+def given_options(options: BuildOptions | None) -> BuildOptions:
+    """Options of a build as they are given to a public call; the defaults where None.
+
+    Raises:
+        BuildError: They are of another type.
+    """
+    if options is None:
+        return BuildOptions()
+    if not isinstance(options, BuildOptions):
+        raise BuildError(f"options is {options!r:.80}; give trtint8.BuildOptions(...)")
+    return options

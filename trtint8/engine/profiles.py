@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from calibrators.checks import check_mapping
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.display.counts import counted
@@ -210,8 +211,9 @@ def check_profile(profile: Profile, inputs: Sequence[InputSpec]) -> None:
     Raises:
         BuildError: The model lacks an input or has another rank or static dimension, the first size is not
             positive, another one is negative, one is larger than TensorRT's are, min <= opt <= max does not
-            hold, or shapes are no :class:`ShapeRange`.
+            hold, shapes are no :class:`ShapeRange`, or the profile is no dict.
     """
+    check_mapping("a profile", profile, "from input name to trtint8.ShapeRange(min, opt, max)", BuildError)
     specs = {spec.name: spec for spec in inputs}
     for name, shapes in profile.items():
         if name not in specs:

@@ -423,6 +423,8 @@ def _matching(names: Sequence[str], patterns: Sequence[str], argument: str) -> d
     """The names that match a pattern, to the pattern; ``argument`` is what messages call the patterns."""
     matching: dict[str, str] = {}
     for pattern in several(patterns):
+        if not isinstance(pattern, str):
+            raise ModelError(f"{argument}: {pattern!r} is no name of a node; give strings")
         matched = [name for name in names if name == pattern] or fnmatch.filter(names, pattern)
         if not matched:
             examples = ", ".join(f"'{name}'" for name in names[:3])

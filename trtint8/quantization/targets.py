@@ -106,6 +106,7 @@ class Target:
             dequantized by one scale (:mod:`trtint8.quantization.float16.one_scale`).
         costs_with_float16: What INT8 costs with FP16 around it; None where nothing is known of it.
         capability: The oldest compute capability with INT8, like (7, 5); None where it does not matter.
+        capabilities: The only compute capabilities that engines are built for; None where all newer ones are.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Target:
     one_scale_with_float16: bool = False
     costs_with_float16: KernelCosts | None = None
     capability: tuple[int, int] | None = None
+    capabilities: tuple[str, ...] | None = None
 
 
 #: Model Optimizer's ``find_nodes_from_convs_to_exclude`` and ``find_nodes_from_matmul_to_exclude``, which
@@ -163,6 +165,8 @@ TARGETS = {
             costs_with_float16=KernelCosts(),
             # For 7.5 the layer dump shows kernels that dequantize and multiply in float.
             capability=(8, 0),
+            # ComputeCapability of its module, which need not be installed here.
+            capabilities=("8.0", "8.6", "8.9", "12.0", "12.1"),
         ),
         Target(
             "dla",
@@ -205,5 +209,10 @@ def target_named(name: str, compute_capability: str | None = None) -> Target:
             raise UnsupportedError(
                 f"target '{name}' has no INT8 for compute capability {compute_capability}; it needs {oldest} "
                 "or newer"
+            )
+        if target.capabilities is not None and f"{int(major)}.{int(minor)}" not in target.capabilities:
+            raise UnsupportedError(
+                f"target '{name}' cannot be built for compute capability {compute_capability}; choose among "
+                f"{', '.join(target.capabilities)}"
             )
     return target

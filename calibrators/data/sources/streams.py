@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -104,8 +105,14 @@ def restartable(data: Any) -> Callable[[], Iterator[Any]]:
     if isinstance(data, Iterator):
         return _OneShot(data)
     # No trial iter(): it can be expensive, such as for a data loader that starts its workers.
-    if isinstance(data, Iterable) or hasattr(data, "__getitem__"):
+    several = isinstance(data, Iterable) or hasattr(data, "__getitem__")
+    if several and not isinstance(data, (type, np.generic, memoryview)):
         return lambda: iter(data)
+    if callable(data) and not _takes_nothing(data):
+        raise CalibrationDataError(
+            f"the data's callable {getattr(data, '__name__', data)!r} needs arguments; pass one that needs "
+            "none, or what it returns"
+        )
     if callable(data):
         return lambda: _iterate_result(data)
     raise CalibrationDataError(
@@ -133,6 +140,17 @@ class _OneShot:
             )
         data, self._data = self._data, None
         return data
+
+
+def _takes_nothing(function: Callable[..., Any]) -> bool:
+    """Whether a callable can be called without arguments, as far as it says."""
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return False
+    except ValueError:  # it says nothing, as some that are written in C
+        return True
+    return True
 
 
 def _iterate_result(function: Callable[[], Any]) -> Iterator[Any]:

@@ -72,6 +72,11 @@ def test_a_worker_reads_the_same(tmp_path):
     assert feed["state"].tolist() == STATE[:, [3]].tolist()
 
 
+def test_an_axis_may_be_a_number_of_numpy():
+    batches = open_batches(BatchAxes(ARRAYS, {"state": np.int64(1)}), INPUTS)
+    assert [feed["state"].tolist() for feed in batches] == [STATE[:, [row]].tolist() for row in range(5)]
+
+
 def test_one_number_needs_no_axis(data):
     inputs = (INPUTS[0], INPUTS[2])
     batches = open_batches(data({"input": SOUND, "rate": np.array(8000)}), inputs)

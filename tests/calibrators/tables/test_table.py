@@ -164,3 +164,11 @@ def test_a_tensor_that_the_table_does_not_have():
 def test_one_pattern_by_itself_is_one():
     table = CalibrationTable({"conv1": 1.0, "c": 2.0})
     assert list(table.without("conv1").amax) == ["c"]
+
+
+@pytest.mark.parametrize("ranges", [None, "t.json"])
+def test_ranges_by_hand_are_a_dict(ranges):
+    with pytest.raises(
+        TableError, match=f"^what is set by hand is {ranges!r}; give a dict from tensor name to range$"
+    ):
+        CalibrationTable({"a": 1.0}).override(ranges)

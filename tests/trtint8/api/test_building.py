@@ -5,7 +5,14 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import BuildError, CalibrationDataError, ModelError, OutputError, UnsupportedError
+from calibrators.errors import (
+    BuildError,
+    CalibrationDataError,
+    ModelError,
+    OutputError,
+    TableError,
+    UnsupportedError,
+)
 from calibrators.tensorrt.calibrator import Calibrator
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.qdq import load_engine_qdq
@@ -38,6 +45,16 @@ def test_keywords_reach_the_build(rtx, table, tmp_path):
             "target is 'tensorrt-10'; use one of auto, rtx, tensor",
         ),
         ({"profiles": {"images": None}}, BuildError, "profiles is a dict; give a list"),
+        ({"profiles": "images=1"}, BuildError, "profiles is 'images=1'; give a list"),
+        ({"profiles": 5}, BuildError, "profiles is 5; give a list"),
+        ({"options": {"fp16": True}}, BuildError, r"options is {'fp16': True}; give trtint8\.BuildOptions"),
+        ({"options": {}}, BuildError, r"options is {}; give trtint8\.BuildOptions"),
+        (
+            {"dynamic_ranges": [("images", 2)]},
+            TableError,
+            r"dynamic_ranges is \[\('images', 2\)\]; give a dict",
+        ),
+        ({"compute_capabilities": 8.6}, UnsupportedError, r"8\.6 is given where names are expected"),
     ],
 )
 def test_misspelt_options_are_refused(wrong, error, words, table, tmp_path):

@@ -40,6 +40,10 @@ def test_a_quantized_model_is_refused(split, table):
     ("wrong", "words"),
     [
         ({"tensors": "placd"}, "tensors is 'placd'; use one of all, placed"),
+        ({"device": None}, "the device is 'None'; give cpu, cuda"),
+        ({"device": 0}, "the device is '0'; give cpu, cuda"),
+        ({"checkpoint_seconds": None}, "checkpoint_seconds is None; give 0 or more"),
+        ({"checkpoint_seconds": "a"}, "checkpoint_seconds is 'a'; give 0 or more"),
         ({"threads": 1.5}, "threads is 1.5; give a positive integer"),
         ({"threads": "2"}, "threads is '2'; give a positive integer"),
     ],

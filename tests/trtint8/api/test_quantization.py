@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import ModelError, TableError, UnsupportedError
+from calibrators.errors import CalibrationDataError, ModelError, TableError, UnsupportedError
 from trtint8.data import DEMO_MODEL
 
 
@@ -37,6 +37,10 @@ def test_patterns_are_compared_with_the_model_whatever_they_are_for(table):
             {"float32_io": True},
             "float32_io says what stays FP32 when the rest becomes FP16; add float16=True",
         ),
+        (
+            {"limit": 3},
+            "batch_size, limit and preprocessing say how the samples of equalize are read; add equalize=DATA",
+        ),
         ({"compute_capability": "8.6"}, "compute_capability is that of a target's GPU; add target=..."),
     ],
 )
@@ -57,3 +61,13 @@ def test_what_is_no_compute_capability_is_refused(table, target):
 def test_what_is_no_table_is_refused(ranges):
     with pytest.raises(TableError, match=f"given as {type(ranges).__name__}; give a CalibrationTable"):
         trtint8.quantize(DEMO_MODEL, ranges)
+
+
+def test_options_of_data_are_checked_without_data(table):
+    with pytest.raises(CalibrationDataError, match="limit is -3; give a positive integer"):
+        trtint8.quantize(DEMO_MODEL, table, limit=-3)
+
+
+def test_names_of_nodes_are_strings(table):
+    with pytest.raises(ModelError, match=r"^keep_float: 5 is no name of a node; give strings$"):
+        trtint8.quantize(DEMO_MODEL, table, keep_float=[5])

@@ -3,7 +3,7 @@
 import pytest
 
 import trtint8
-from calibrators.errors import BuildError, UnsupportedError
+from calibrators.errors import BuildError, CalibrationDataError, UnsupportedError
 from trtint8.data import DEMO_MODEL
 
 
@@ -37,3 +37,10 @@ def test_a_target_that_tuning_does_not_know_is_refused(split, held_out):
         UnsupportedError, match=r"^target is 'tensorrt-8\.6'; use one of auto, rtx, tensorrt$"
     ):
         trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, target="tensorrt-8.6", progress=False)
+
+
+def test_nothing_is_resumed_without_a_checkpoint(split, held_out):
+    with pytest.raises(
+        CalibrationDataError, match=r"^resume continues from a checkpoint, .*; add checkpoint"
+    ):
+        trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, resume=True, progress=False)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import trtint8
-from calibrators.errors import CalibrationDataError, ModelError
+from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from trtint8.data import DEMO_MODEL
 
 
@@ -88,3 +88,10 @@ def test_one_function_as_metrics_is_one_metric(split, table):
         progress=False,
     )
     assert [measure.name for measure in found.measures] == ["share_of_zeros"]
+
+
+def test_other_models_have_names(split, table):
+    with pytest.raises(
+        UnsupportedError, match=r"^also is \['q\.onnx'\]; give a dict from the name of a model"
+    ):
+        trtint8.validate(DEMO_MODEL, split.calibration_images, reference=DEMO_MODEL, also=["q.onnx"])

@@ -56,3 +56,10 @@ def test_a_figure_is_a_positive_number(figure, value):
 def test_a_compute_capability_has_two_numbers(capability):
     with pytest.raises(UnsupportedError, match=r"compute capability of 'mine' is .*; write it like 8\.9"):
         Gpu("mine", capability, **FIGURES, source="")
+
+
+@pytest.mark.parametrize("gpu", [None, 5])
+def test_what_is_no_gpu_is_refused(gpu):
+    with pytest.raises(UnsupportedError, match=f"^there are no figures for a GPU '{gpu}'; choose among "):
+        find_gpu(gpu)
+    assert find_gpu(GPUS[0]) is GPUS[0]

@@ -7,6 +7,7 @@ from calibrators.tensorrt import flavor
 from tests.trtint8.builder.building import build
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.builder.compute_capabilities import nearest_capability, resolve_capabilities
+from trtint8.quantization.targets import TARGETS
 
 AMPERE_ON = ("8.0", "8.6", "8.9", "12.0", "12.1")
 
@@ -81,3 +82,8 @@ def test_tensorrt_has_no_choice_of_capabilities():
 )
 def test_the_nearest_capability(rtx, wanted, nearest):
     assert nearest_capability(rtx, wanted) == nearest
+
+
+def test_models_are_quantized_for_what_engines_are_built_for(rtx):
+    assert TARGETS["rtx"].capabilities == AMPERE_ON
+    assert resolve_capabilities(rtx, AMPERE_ON) == AMPERE_ON

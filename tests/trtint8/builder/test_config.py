@@ -29,6 +29,7 @@ REGISTERS_ITSELF = np.linalg._umath_linalg.__file__
         ({"fp16": True}, "has no FP16 switch"),
         ({"bf16": True}, r"has no BF16 switch; use TensorRT 9\.0 to 10\.x"),
         ({"layer_precisions": {"*": "fp32"}}, r"precision of single layers; use TensorRT 8\.5 to 10\.x"),
+        ({"precision_constraints": "obey"}, r"precision of single layers; use TensorRT 8\.5 to 10\.x"),
         ({"io_types": {"x": "int8"}}, r"types of inputs and outputs to choose; use TensorRT 8\.5 to 10\.x"),
         ({"calibrate_before_fusion": True}, r"has no calibration; use TensorRT 8\.5 to 10\.x"),
         ({"timing_cache": "x"}, "has no timing cache"),
@@ -36,6 +37,7 @@ REGISTERS_ITSELF = np.linalg._umath_linalg.__file__
             {"hardware_compatibility": "ampere_plus"},
             "has no hardware compatibility, but compute capabilities",
         ),
+        ({"version_compatible": True}, "has no version compatibility, because it comes without the lean"),
         ({"hardware_compatibility": "same_compute_capability"}, r"use TensorRT 10\.9 or newer"),
     ],
 )

@@ -16,3 +16,16 @@ def test_layers_that_may_not_run_on_the_gpu_need_a_dla():
     with pytest.raises(UnsupportedError, match="gpu_fallback is False without a DLA"):
         BuildOptions(gpu_fallback=False)
     assert not BuildOptions(gpu_fallback=False, dla_core=0).gpu_fallback
+
+
+def test_a_single_name_is_not_its_letters():
+    options = BuildOptions(plugins="own.so", tactic_sources="cudnn", io_formats={"images": "LINEAR"})
+    assert options.plugins == ("own.so",)
+    assert options.tactic_sources == ("cudnn",)
+    assert options.io_formats == {"images": ("LINEAR",)}
+
+
+@pytest.mark.parametrize("option", ["memory_pools", "shape_values", "io_formats", "io_types"])
+def test_what_is_no_dict_is_refused(option):
+    with pytest.raises(UnsupportedError, match=f"^{option} is 'bad'; give a dict from "):
+        BuildOptions(**{option: "bad"})

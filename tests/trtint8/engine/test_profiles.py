@@ -225,3 +225,8 @@ def test_sizes_of_numpy_are_integers():
 def test_what_is_no_shape_is_refused(shape):
     with pytest.raises(BuildError, match=r"^opt of a ShapeRange is .*; give a shape, such as"):
         ShapeRange((1, 3), shape, (4, 3))
+
+
+def test_what_is_no_profile_is_refused():
+    with pytest.raises(BuildError, match=r"^a profile is 'images=1'; give a dict from input name to trtint8"):
+        check_profile("images=1", [])

@@ -31,6 +31,16 @@ def test_gpus_without_int8_are_refused(name, oldest, older):
         target_named(name, older)
 
 
+@pytest.mark.parametrize("other", ["8.7", "9.0", "10.0"])
+def test_gpus_that_no_engine_is_built_for_are_refused(other):
+    message = (
+        f"^target 'rtx' cannot be built for compute capability {other}; choose among 8.0, 8.6, 8.9, 12.0, "
+    )
+    with pytest.raises(UnsupportedError, match=message):
+        target_named("rtx", other)
+    assert target_named("tensorrt-10", other) is TARGETS["tensorrt-10"]
+
+
 @pytest.mark.parametrize("text", ["sm86", "86", "8.", ""])
 def test_a_compute_capability_has_two_numbers(text):
     with pytest.raises(UnsupportedError, match=f"'{text}' is no compute capability; write it like 8.6"):

@@ -132,3 +132,31 @@ class TestIterables:
 
     def test_refuses_to_shuffle(self):
         refused([{"x": vectors(2)}], "cannot shuffle an iterable", shuffle=True)
+
+
+class Indexed:
+    def __init__(self, items):
+        self.items = items
+
+    def __getitem__(self, index):
+        return self.items[index]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (
+            Indexed,
+            "the data's callable 'Indexed' needs arguments; pass one that needs none, or what it returns",
+        ),
+        (lambda size: [size], "the data's callable '<lambda>' needs arguments; pass one that needs none"),
+        (
+            memoryview(np.zeros((2, 3), np.float32)),
+            "cannot take data from a memoryview; pass a path, an array",
+        ),
+        (np.float32(1), "cannot take data from a float32; pass a path, an array"),
+    ],
+)
+def test_what_gives_no_feeds_is_refused(data, message):
+    with pytest.raises(CalibrationDataError, match=f"^{message}"):
+        list(open_batches(data, [VECTOR]))
