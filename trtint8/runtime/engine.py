@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
 
+from calibrators.checks import several
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
 from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import EngineError, UnsupportedError
@@ -141,7 +142,7 @@ class Engine:
                 allow_code_of_plans(runtime, flavor)
             if dla_core is not None:
                 _use_dla(runtime, dla_core)
-            for library in plugins:
+            for library in several(plugins):
                 load_plugin_library(library, runtime, flavor, EngineError)
             engine = runtime.deserialize_cuda_engine(plan)
             if engine is None:

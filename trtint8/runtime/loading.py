@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from calibrators.checks import several
+
 
 @dataclass(frozen=True)
 class LoadingOptions:
@@ -18,6 +20,10 @@ class LoadingOptions:
 
     allow_host_code: bool = False
     plugins: Sequence[str | os.PathLike[str]] = ()
+
+    def __post_init__(self) -> None:
+        # A single path by itself is one, not its letters.
+        object.__setattr__(self, "plugins", tuple(several(self.plugins)))
 
 
 #: Engines that contain code are refused, and no plugins are loaded.
