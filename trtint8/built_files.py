@@ -205,11 +205,24 @@ def check_files_beside(
     ]
     if cached and not _is_calibrated(cache):
         lost.append(cache)
+    if before is None and not _may_be_sidecar(sidecar_path(output)):
+        lost.insert(0, sidecar_path(output))
     if lost:
         raise OutputError(
             f"cannot write '{lost[0]}': no build of '{output}' has made what it holds, which would be lost; "
             "build from it, move it away, or give the engine another name"
         )
+
+
+def _may_be_sidecar(file: Path) -> bool:
+    """Whether a file is missing, or looks like a sidecar, also a damaged one or one of a newer trtint8."""
+    if not exists(file):
+        return True
+    try:
+        document = records.read(file)
+    except (OSError, records.RecordError):
+        return False
+    return isinstance(document, dict) and {"format_version", "tensorrt_version"} <= document.keys()
 
 
 def _model_in(file: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 import tokenize
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from calibrators.errors import TableError
+from calibrators.errors import OutputError, TableError
 from calibrators.files import write_atomically
 
 #: Seconds between two writes.
@@ -60,8 +61,12 @@ class Checkpoint(Generic[Progress]):
 
         Raises:
             TableError: The file is damaged, or of another identity.
+            OutputError: It is no checkpoint, and would be lost.
         """
-        if not (self.resume and self.path.exists()):
+        if not self.path.exists():
+            return None
+        if not self.resume:
+            self._refuse_losing()
             return None
         try:
             identity, progress = self.format.decode(_verified(self.path.read_bytes()))
@@ -81,6 +86,16 @@ class Checkpoint(Generic[Progress]):
                 )
         return progress
 
+    def _refuse_losing(self) -> None:
+        """Refuses to overwrite, and to remove at the end, a file that is something else."""
+        with contextlib.suppress(OSError):
+            if _is_checkpoint(self.path.read_bytes()):
+                return
+        raise OutputError(
+            f"cannot write the checkpoint '{self.path}': the file is something else, which would be lost; "
+            "give another name, or move it away"
+        )
+
     def save(self, progress: Progress) -> None:
         """Replaces the file.
 
@@ -99,9 +114,18 @@ class Checkpoint(Generic[Progress]):
 #: 0.1 have none.
 _CHECKSUM = b"\nsha256:"
 
+#: Characters of a checksum.
+_DIGEST_LENGTH = 64
+
 
 def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest().encode()
+
+
+def _is_checkpoint(data: bytes) -> bool:
+    """Whether a file ends as a checkpoint does, whatever it holds."""
+    _, mark, digest = data.rpartition(_CHECKSUM)
+    return bool(mark) and len(digest) == _DIGEST_LENGTH
 
 
 def _verified(data: bytes) -> bytes:

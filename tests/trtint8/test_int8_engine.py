@@ -339,6 +339,12 @@ def test_what_no_build_has_made_is_not_overwritten(split, table, tmp_path):
             build(*sources)
         assert {file: file.read_bytes() for file in tmp_path.iterdir()} == contents
 
+    # Files of others in the place of the sidecar.
+    path = tmp_path / "d.engine.json"
+    for content in ('{"my": "labels"}', "[1, 2]", "no JSON"):
+        path.write_text(content)
+        refused("d.engine.json")
+    path.unlink()
     # Tables and models that were there before the first build.
     path = table.override({"images": 1.5}).save(tmp_path / "d.table.json")
     refused("d.table.json")

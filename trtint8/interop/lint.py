@@ -19,7 +19,7 @@ from trtint8.interop.migration import plan_migration
 from trtint8.interop.unquantize import Unquantized, quantized_nodes, unquantize
 from trtint8.models.loading.opset import with_opset
 from trtint8.models.model import Model, prepare
-from trtint8.models.origin import forget_origin
+from trtint8.models.origin import FLOAT_MODEL, forget_origin
 from trtint8.models.passes.identities import RemoveIdentitiesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.serialization import save_model
@@ -105,7 +105,8 @@ def mend(model: Model) -> Mended:
     unquantized = unquantize(expanded.graph_model)
     _remove_guards(expanded.graph_model, unquantized.ranges)
     prepared = prepare(Model(expanded.graph_model, model.name, model.fingerprint))
-    forget_origin(prepared.graph_model)  # the float model is not known
+    if FLOAT_MODEL not in model.graph_model.metadata_props:
+        forget_origin(prepared.graph_model)  # the float model is not known
     weighted = {node.name for node in prepared.graph_model.graph if node.op_type in WEIGHTED}
     kept = [name for name in unquantized.kept_float if name in weighted]
     if len(kept) == len(weighted):

@@ -7,15 +7,17 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import trtint8
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
-from calibrators.errors import CalibrationDataError, TableError
+from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host import devices, observer
 from calibrators.host.checkpoint import Checkpoint
 from calibrators.host.counted import Counted, CountedFormat
 from tests.calibrators.killing import AFTER, BEFORE, kill_at_write
 from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
 DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
@@ -253,3 +255,20 @@ def test_a_file_without_a_checksum_is_continued(tmp_path):
     content = (tmp_path / "c").read_bytes()
     (tmp_path / "c").write_bytes(content.rpartition(b"\nsha256:")[0])
     _same(_observe(tmp_path / "c", _feeds(DATA, 4)), _observe(None, _feeds(DATA, 4)))
+
+
+@pytest.mark.parametrize("content", [b'{"mine": 1}', b"", b"mine\nsha256:abc"])
+def test_a_file_that_is_something_else_is_neither_overwritten_nor_removed(content, tmp_path, capsys):
+    path, model = tmp_path / "notes.json", str(DEMO_MODEL)
+    path.write_bytes(content)
+    options = {"checkpoint": path, "checkpoint_seconds": 0, "progress": False}
+    sentence = (
+        r"^cannot write the checkpoint '.*notes\.json': the file is something else, which would be lost"
+    )
+    with pytest.raises(OutputError, match=sentence), pytest.warns(UserWarning, match="random:8"):
+        trtint8.calibrate(DEMO_MODEL, "random:8", **options)
+    beside = tmp_path / "t.json.checkpoint"
+    beside.write_bytes(content)
+    assert main(["calibrate", model, "random:8", "-o", str(tmp_path / "t.json")]) == 2
+    assert "cannot write the checkpoint" in capsys.readouterr().err
+    assert path.read_bytes() == beside.read_bytes() == content

@@ -341,3 +341,17 @@ def test_weights_that_are_transposed_behind_their_pair_stay_quantized():
     mended = mend(model)
     assert mended.quantized_nodes == ("product",)
     assert mended.unquantized.kept_float == []
+
+
+def test_a_mended_model_says_what_it_was_made_from():
+    """Where it does; of others the float model is not known."""
+    g = Pairs()
+    model = model_of(g, g.conv(g.quantize("x", scale=0.5)))
+    assert not mend(model).graph_model.metadata_props
+    made_from = {
+        "trtint8.float_model": "f" * 64,
+        "trtint8.calibration_data": "d" * 64,
+        "trtint8.calibration_samples": "500",
+    }
+    model.graph_model.metadata_props.update(made_from)
+    assert mend(model).graph_model.metadata_props == made_from
