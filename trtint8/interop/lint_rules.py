@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.interop.pairs import dequantizer_behind, input_at, quantized_type
+from trtint8.interop.pairs import dequantizer_behind, input_at, quantized_type, reads_integers
 from trtint8.models.graph_constants import read_constant
 from trtint8.quantization.operators import WEIGHTED, lacks_kernel_shape, weight_axis
 
@@ -98,7 +98,7 @@ def _type(node: ir.Node, name: str, activation: bool) -> Iterator[Finding]:
 
 def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
     sources = [dequantizer_behind(value) for value in node.inputs[:2]]
-    if any(sources) and not all(sources):
+    if any(sources) and not all(map(reads_integers, node.inputs[:2])):
         yield Finding("one-sided", name, "only one of its operands is quantized: it runs in float")
     if len(sources) > 1 and sources[1] is not None:
         yield from _weight_axis(node, name, *sources[1])

@@ -10,6 +10,24 @@ import onnx_ir as ir
 
 from trtint8.models.graph_constants import add_initializer, read_constant
 
+#: Operators behind which TensorRT for RTX still reads the integers of a pair: layer lists of engines show a
+#: layer that reads such an output in INT8, and behind a Resize in float.
+_READ_THROUGH = frozenset(
+    {
+        "Concat",
+        "Flatten",
+        "Identity",
+        "MaxPool",
+        "Pad",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+
 #: The types of quantized data.
 INTEGER_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
 
@@ -108,6 +126,30 @@ def dequantizer_behind(value: ir.Value | None) -> tuple[ir.Node, tuple[int, ...]
     if node is None or node.op_type != "DequantizeLinear":
         return None
     return node, axes
+
+
+def reads_integers(value: ir.Value | None) -> bool:
+    """Whether a layer that reads a value has the integers of pairs, also through operators that move values.
+
+    Args:
+        value: A value that a node reads. Weights are followed through Transposes only.
+    """
+    return dequantizer_behind(value) is not None or _is_moved(value)
+
+
+def _is_moved(value: ir.Value | None) -> bool:
+    """Whether a value is moved from activations that pairs stand before."""
+    node = value.producer() if value is not None else None
+    if node is None or node.domain != "" or node.op_type not in _READ_THROUGH:
+        return False
+    sources = node.inputs if node.op_type == "Concat" else node.inputs[:1]
+    return all(map(_is_pair, sources))
+
+
+def _is_pair(value: ir.Value | None) -> bool:
+    """Whether a value is an activation's pair, or moved from one."""
+    found = dequantizer_behind(value)
+    return _is_moved(value) if found is None else read_constant(found[0].inputs[0]) is None
 
 
 def agree(first: Parameters, second: Parameters) -> bool:

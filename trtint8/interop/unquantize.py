@@ -13,7 +13,7 @@ from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
 from trtint8.interop.float_movement import moved_data
-from trtint8.interop.pairs import dequantizer_behind, quantized_type
+from trtint8.interop.pairs import quantized_type, reads_integers
 from trtint8.interop.stored_integers import channel_axis, fits_int8, float_values
 from trtint8.models.graph_constants import (
     add_initializer,
@@ -319,7 +319,7 @@ def _is_bounded(value: ir.Value) -> bool:
 
 
 def _is_dequantized(value: ir.Value | None) -> bool:
-    return dequantizer_behind(value) is not None
+    return reads_integers(value)
 
 
 def _is_never_negative(value: ir.Value) -> bool:

@@ -10,9 +10,10 @@ from calibrators.host.onnx_session import open_session
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.interop.pairs_by_hand import ZERO, Pairs, build_rule, concat_of, model_of, rules
 from tests.trtint8.onnx_models import tied
-from trtint8 import quantize
+from trtint8 import build_int8_engine, quantize
 from trtint8.interop.extract import extract_table
 from trtint8.interop.lint import lint, mend
+from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto
 
@@ -355,3 +356,65 @@ def test_a_mended_model_says_what_it_was_made_from():
     }
     model.graph_model.metadata_props.update(made_from)
     assert mend(model).graph_model.metadata_props == made_from
+
+
+#: What moves a convolution's output, by operator: its further inputs and its attributes.
+MOVING = {
+    "Concat": ((), {"axis": 0}),
+    "Identity": ((), {}),
+    "MaxPool": ((), {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    "Pad": ((np.array([0, 0, 1, 1, 0, 0, 1, 1]),), {}),
+    "Reshape": ((np.array([0, 4, 4, 16]),), {}),
+    "Slice": ((np.array([0]), np.array([4]), np.array([2])), {}),
+}
+
+
+def moved(operator):
+    """A convolution, its pair, the operator, and a convolution that reads it without a pair of its own."""
+    g = Pairs()
+    pair = g.quantize(g.op("Relu", [g.conv(g.quantize("x"), name="first")], "relu"), 0.2, name="mid")
+    constants, attributes = MOVING[operator]
+    between = g.op(operator, [pair, *map(g.constant, constants)], "between", **attributes)
+    return model_of(g, g.conv(between, name="second"))
+
+
+@pytest.mark.parametrize("operator", sorted(MOVING))
+def test_a_pair_is_read_through_operators_that_move_values(operator):
+    model = moved(operator)
+    assert lint(model) == []
+    assert quantized_nodes(model.graph_model) == ("first", "second")
+    assert mend(model).quantized_nodes == ("first", "second")
+
+
+def test_a_resize_and_stored_weights_are_not_read_through():
+    g = Pairs()
+    scales = g.constant(np.array([1, 1, 2, 2], np.float32))
+    resized = g.op("Resize", [g.quantize("x"), "", scales], "resize", mode="nearest")
+    assert rules(model_of(g, g.conv(resized))) == ["one-sided"]
+    g = Pairs()
+    shape = g.constant(np.array([4, 4, 1, 1]))
+    weights = g.op("Reshape", [g.stored(np.ones((16, 1, 1, 1), np.int8)), shape], "reshape")
+    assert "one-sided" in rules(model_of(g, g.conv(g.quantize("x"), weights)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operator", ["MaxPool", "Reshape"])
+def test_what_is_read_through_runs_in_int8_before_and_after(operator, rtx, tmp_path):
+    model = moved(operator)
+    mend(model).save(tmp_path / "mended.onnx")
+    for number, source in enumerate((to_proto(model.graph_model), tmp_path / "mended.onnx")):
+        result = build_int8_engine(
+            source,
+            None,
+            tmp_path / f"{number}.engine",
+            target="rtx",
+            compute_capabilities="8.6",
+            progress=False,
+        )
+        inputs = {
+            node: layer.inputs
+            for layer in result.info.layers.layers
+            for node in layer.onnx_nodes
+            if layer.kind in ("correlation", "conv", "gemm")
+        }
+        assert result.info.float_nodes == () and inputs["second"][0] == "Int8"
