@@ -74,7 +74,8 @@ class Checkpoint(Generic[Progress]):
                 raise ValueError("its identity is no object")
         except UNREADABLE as error:
             raise TableError(
-                f"cannot read the checkpoint '{self.path}' ({error}); remove it to begin anew"
+                f"cannot read the checkpoint '{self.path}' ({error}); remove it to begin anew, or give "
+                "another name where it is something else"
             ) from error
         for key in dict.fromkeys([*self.identity, *identity]):
             then, now = identity.get(key), self.identity.get(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -87,6 +88,8 @@ class CountedFormat:
 
     def decode(self, content: bytes) -> tuple[Mapping[str, object], Counted]:
         """Identity and progress of a file."""
+        if not zipfile.is_zipfile(io.BytesIO(content)):
+            raise ValueError("it is no archive of arrays")  # NumPy would take it for a pickle
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             fields = json.loads(arrays["fields"].tobytes())
             if (fields["format"], fields["version"]) != (_FORMAT, _VERSION):

@@ -272,3 +272,13 @@ def test_a_file_that_is_something_else_is_neither_overwritten_nor_removed(conten
     assert main(["calibrate", model, "random:8", "-o", str(tmp_path / "t.json")]) == 2
     assert "cannot write the checkpoint" in capsys.readouterr().err
     assert path.read_bytes() == beside.read_bytes() == content
+
+
+def test_what_is_no_checkpoint_is_not_said_to_be_a_pickle(tmp_path):
+    path = tmp_path / "c"
+    path.write_bytes(b"some notes")
+    checkpoint = Checkpoint(path, {}, CountedFormat(), resume=True)
+    words = r"\(it is no archive of arrays\); remove it to begin anew, or give another name where it is some"
+    with pytest.raises(TableError, match=words):
+        checkpoint.load()
+    assert path.read_bytes() == b"some notes"

@@ -220,13 +220,18 @@ def test_graphs_in_nodes_sequences_and_functions_compute_in_fp32(nodes):
     np.testing.assert_allclose(quantized, wanted, atol=0.1)
 
 
-def test_a_function_of_which_the_caller_chooses_the_type_is_refused():
+def test_a_function_of_which_the_caller_chooses_the_type_is_refused_unless_its_nodes_take_its_place():
     nodes = calls()
     nodes[0].attribute.append(helper.make_attribute("kind", HALF))
+    loaded = load_model(around(nodes, halved()))
     with pytest.raises(
         ModelError, match="function 'own:Halved' of a model in 16 bits takes the attribute 'to'"
     ):
-        prepare(load_model(around(nodes, halved())))
+        ComputeInFloat32Pass()(loaded.graph_model.clone())
+    prepared = prepare(loaded).graph_model
+    assert not prepared.functions
+    narrowed = [node.outputs[0] for node in prepared.graph if node.attributes.get_int("to", 0) == HALF]
+    assert narrowed == list(prepared.graph.outputs)  # as the model gives them out
 
 
 def test_a_sequence_as_output_of_the_model_is_refused():
