@@ -40,9 +40,10 @@ def positive_integer(option: str, value: object) -> int:
     Raises:
         CalibrationDataError: It is no integer, or less than 1.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+    number = as_integer(value)
+    if number is None or number < 1:
         raise CalibrationDataError(f"{option} is {value!r}; give a positive integer or leave it out")
-    return int(value)
+    return number
 
 
 def check_mapping(
@@ -61,6 +62,13 @@ def check_mapping(
     """
     if not isinstance(value, Mapping):
         raise error(f"{option} is {value!r:.80}; give a dict {content}")
+
+
+def as_integer(value: object) -> int | None:
+    """An integer of Python or of NumPy; None for anything else, a truth value too."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return None
+    return int(value)
 
 
 def is_number(value: object) -> bool:

@@ -20,7 +20,7 @@ from calibrators.errors import CalibrationDataError, ModelError, TableError
 from calibrators.files import check_writable
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
-from calibrators.host.checkpoint import Checkpoint
+from calibrators.host.checkpoint import Checkpoint, check_resume
 from calibrators.host.counted import Counted, CountedFormat
 from calibrators.host.devices import device_kind
 from calibrators.host.observer import MostRows, Observation, Observer
@@ -93,10 +93,7 @@ class CheckpointOptions:
     def __post_init__(self) -> None:
         if not (is_number(self.seconds) and self.seconds >= 0):
             raise CalibrationDataError(f"checkpoint_seconds is {self.seconds!r}; give 0 or more")
-        if self.resume and self.path is None:
-            raise CalibrationDataError(
-                "resume continues from a checkpoint, and none is given; add checkpoint=FILE"
-            )
+        check_resume(self.resume, self.path)
 
 
 def calibrate_model(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import as_integer
 from calibrators.data.feeds import Binding, FeedDict, batch_rows, listed
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
@@ -47,16 +47,11 @@ def check_axes(data: BatchAxes, binding: Binding) -> None:
                 f"a batch axis is given for '{name}', which is no input of the model; it has "
                 f"{listed(binding.inputs)}: name one of these"
             )
-        if not _is_axis(axis):
+        number = as_integer(axis)
+        if number is None or number < 0:
             raise CalibrationDataError(
                 f"the batch axis of '{name}' is {axis!r}; give an integer of 0 or more"
             )
-
-
-def _is_axis(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        return False
-    return int(value) >= 0
 
 
 def needs_single_feeds(arrays: FeedDict, axes: Mapping[str, int]) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from calibrators.errors import OutputError, TableError
+from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.files import write_atomically
 
 #: Seconds between two writes.
@@ -36,6 +36,18 @@ class Format(Protocol[Progress]):
             ValueError: The content is something else; or another error that :data:`UNREADABLE` lists.
         """
         ...
+
+
+def check_resume(resume: bool, path: object) -> None:
+    """Refuses to continue where no checkpoint is named.
+
+    Raises:
+        CalibrationDataError: ``resume`` is given without a path.
+    """
+    if resume and path is None:
+        raise CalibrationDataError(
+            "resume continues from a checkpoint, and none is given; add checkpoint=FILE"
+        )
 
 
 @dataclass(frozen=True)
@@ -90,7 +102,7 @@ class Checkpoint(Generic[Progress]):
     def _refuse_losing(self) -> None:
         """Refuses to overwrite, and to remove at the end, a file that is something else."""
         with contextlib.suppress(OSError):
-            if _is_checkpoint(self.path.read_bytes()):
+            if _is_checkpoint(self.path):
                 return
         raise OutputError(
             f"cannot write the checkpoint '{self.path}': the file is something else, which would be lost; "
@@ -123,10 +135,13 @@ def _digest(content: bytes) -> bytes:
     return hashlib.sha256(content).hexdigest().encode()
 
 
-def _is_checkpoint(data: bytes) -> bool:
-    """Whether a file ends as a checkpoint does, whatever it holds."""
-    _, mark, digest = data.rpartition(_CHECKSUM)
-    return bool(mark) and len(digest) == _DIGEST_LENGTH
+def _is_checkpoint(path: Path) -> bool:
+    """Whether a file ends as a checkpoint does, whatever it holds; only its end is read."""
+    length = len(_CHECKSUM) + _DIGEST_LENGTH
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - length))
+        end = file.read()
+    return len(end) == length and end.startswith(_CHECKSUM)
 
 
 def _verified(data: bytes) -> bytes:

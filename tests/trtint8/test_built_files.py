@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import trtint8
 from calibrators.errors import OutputError
 from calibrators.tables.cache_origin import CacheOrigin, origin_path, write_with_origin
-from tests.trtint8.onnx_models import Graph
+from tests.trtint8.onnx_models import Graph, conv_relu_conv
 from trtint8.built_files import _holds, cache_file_of, check_files_beside, float_file_of, qdq_file_of
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.table import table_file_of
@@ -123,3 +124,98 @@ def test_files_stand_beside_the_engine_under_its_name():
     assert float_file_of(engine) == Path("engines/resnet50.v2.float.onnx")
     assert cache_file_of(engine) == Path("engines/resnet50.v2.cache")
     assert table_file_of(engine) == Path("engines/resnet50.v2.table.json")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("rtx")
+def test_a_table_may_be_where_the_build_would_write_it(table, tmp_path):
+    path = table.save(tmp_path / "d.table.json")
+    before = path.stat().st_ino
+    result = trtint8.build_int8_engine(DEMO_MODEL, path, tmp_path / "d.engine", target="rtx", progress=False)
+    assert result.table_file == path and path.stat().st_ino == before
+    ranges = {"images": 2.5}
+    with pytest.raises(OutputError, match=r"d\.table\.json': it is read as well"):
+        trtint8.build_int8_engine(
+            DEMO_MODEL, path, tmp_path / "d.engine", target="rtx", dynamic_ranges=ranges, progress=False
+        )
+
+
+@pytest.mark.usefixtures("rtx")
+def test_what_no_build_has_made_is_not_overwritten(split, table, tmp_path):
+    def build(source=DEMO_MODEL, calibration=table):
+        output = tmp_path / "d.engine"
+        return trtint8.build_int8_engine(source, calibration, output, target="rtx", progress=False)
+
+    def refused(name, *sources):
+        path, contents = tmp_path / name, {file: file.read_bytes() for file in tmp_path.iterdir()}
+        words = (
+            f"cannot write '{path}': no build of '{tmp_path / 'd.engine'}' has made what it holds, which "
+            "would be lost; build from it, move it away, or give the engine another name"
+        )
+        with pytest.raises(OutputError, match=f"^{re.escape(words)}$"):
+            build(*sources)
+        assert {file: file.read_bytes() for file in tmp_path.iterdir()} == contents
+
+    # Files of others in the place of the sidecar.
+    path = tmp_path / "d.engine.json"
+    for content in ('{"my": "labels"}', "[1, 2]", "no JSON"):
+        path.write_text(content)
+        refused("d.engine.json")
+    path.unlink()
+    # Tables and models that were there before the first build.
+    path = table.override({"images": 1.5}).save(tmp_path / "d.table.json")
+    refused("d.table.json")
+    refused("d.table.json", DEMO_MODEL, split.calibration_images)
+    path.write_text("no table")
+    refused("d.table.json")
+    path.unlink()
+    model = tmp_path / "d.qdq.onnx"
+    model.write_bytes(DEMO_MODEL.read_bytes())
+    refused("d.qdq.onnx")
+    model.unlink()
+
+    # Nor is a table with the same ranges, of which something else is said.
+    table.save(path)
+    refused("d.table.json", DEMO_MODEL, dataclasses.replace(table, method="mse", choice=None))
+
+    # What a build has made is replaced by the next one; the table that it is given stays.
+    before = path.stat().st_ino
+    assert build().info.table_fingerprint == table.fingerprint
+    assert path.stat().st_ino == before
+    other = table.override({"images": 2.0})
+    assert build(calibration=other).info.table_fingerprint == other.fingerprint
+    assert trtint8.CalibrationTable.load(path).fingerprint == other.fingerprint
+
+    # What was changed since is not.
+    other.override({"images": 1.5}).save(path)
+    refused("d.table.json")
+    refused("d.table.json", DEMO_MODEL, split.calibration_images)
+    assert build(calibration=path).info.table_fingerprint == other.override({"images": 1.5}).fingerprint
+
+
+@pytest.mark.usefixtures("rtx")
+def test_a_float_model_that_no_build_has_made_is_not_overwritten(table, tmp_path):
+    loaded = load_model(DEMO_MODEL)
+    model = tmp_path / "d.float.onnx"
+    model.write_bytes(conv_relu_conv().SerializeToString())
+
+    def build():
+        output = tmp_path / "d.engine"
+        return trtint8.build_int8_engine(loaded, table, output, target="rtx", progress=False)
+
+    with pytest.raises(OutputError, match=r"d\.float\.onnx': no build of '.*' has made what it holds"):
+        build()
+    assert list(tmp_path.iterdir()) == [model]
+    model.unlink()
+    assert build().float_model == model
+    assert build().float_model == model
+
+
+@pytest.mark.usefixtures("rtx")
+def test_a_sidecar_that_cannot_be_written_takes_the_other_files_back(split, tmp_path):
+    (tmp_path / "d.engine.json").mkdir()
+    with pytest.raises(OutputError, match=r"d\.engine\.json"):
+        trtint8.build_int8_engine(
+            DEMO_MODEL, split.calibration_images[:32], tmp_path / "d.engine", target="rtx", progress=False
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["d.engine.json"]

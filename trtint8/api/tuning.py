@@ -10,8 +10,9 @@ from calibrators.checks import check_choice
 from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions, LabelSource
-from calibrators.errors import BuildError, CalibrationDataError
+from calibrators.errors import BuildError
 from calibrators.histograms.thresholds import Method
+from calibrators.host.checkpoint import check_resume
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target
 from trtint8.auditing.estimator import EstimatorOptions
@@ -123,10 +124,7 @@ def tune(
     check_choice("target", target, get_args(Target))
     if profile and speed is None:
         raise BuildError("profile=... gives the shapes that speed=... estimates times for; add speed=GPU")
-    if resume and checkpoint is None:
-        raise CalibrationDataError(
-            "resume continues from a checkpoint, and none is given; add checkpoint=FILE"
-        )
+    check_resume(resume, checkpoint)
     goal = None
     if speed is not None:
         estimates = EstimatorOptions(target, profile, progress=False)

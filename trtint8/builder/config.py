@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+from calibrators.checks import as_integer
 from calibrators.cuda import require_gpu
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.files import check_writable, is_file
@@ -92,7 +92,8 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
 
 
 def _check_integer(option: str, value: object, largest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or not 0 <= int(value) <= largest:
+    number = as_integer(value)
+    if number is None or not 0 <= number <= largest:
         raise BuildError(f"{option} is {value!r}; give an integer from 0 to {largest}")
 
 

@@ -27,7 +27,6 @@ from trtint8.cli.own_data import data_from, refuse_axes_and_states
 from trtint8.engine.file import EngineInfo, engine_rows, sidecar_path
 from trtint8.engine.profiles import as_sampled
 from trtint8.engine.table import table_file_of
-from trtint8.models.model import load_model
 from trtint8.models.serialization import save_model
 from trtint8.quantization.slower.choose import SLOWER_IN_INT8
 
@@ -134,8 +133,7 @@ def run(options: argparse.Namespace) -> None:
     ]
     print_table("Built", ("", ""), rows)
     sized = result.table.provenance.input_sizes if result.table else {}
-    inputs = load_model(cut.head if cut else options.model).inputs if sized else ()
-    if open_inputs := as_sampled(profiles, inputs, sized):
+    if open_inputs := as_sampled(profiles, result.info.inputs, sized):
         say(
             f"{_listed(open_inputs)} samples of the sizes that the calibration samples had; "
             f"--profile '{open_inputs[0]}=MIN,OPT,MAX' gives others"

@@ -6,9 +6,10 @@ import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from calibrators.checks import check_mapping
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import InputSpec, OpenShape
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.display.counts import counted
 from calibrators.errors import BuildError, ModelError
@@ -49,6 +50,19 @@ class ShapeRange:
 
 
 Profile = Mapping[str, ShapeRange]
+
+
+class _Shaped(Protocol):
+    """An input of a model or of an engine; an open size is the name of its dimension, or None."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> OpenShape: ...
+
+
+_Spec = TypeVar("_Spec", bound=_Shaped)
 
 # The min, opt and max of one dimension.
 _DimRange = tuple[int, int, int]
@@ -129,12 +143,12 @@ def complete_profile(
     return {**profile, **{spec.name: _default_range(spec, known, usable.get(spec.name)) for spec in missing}}
 
 
-def _left_out(profile: Profile, inputs: Sequence[InputSpec]) -> list[InputSpec]:
+def _left_out(profile: Profile, inputs: Sequence[_Spec]) -> list[_Spec]:
     """The dynamic inputs that a profile does not name."""
     return [spec for spec in inputs if spec.name not in profile and _is_dynamic(spec)]
 
 
-def _known_sizes(profile: Profile, inputs: Sequence[InputSpec]) -> dict[str, _DimRange]:
+def _known_sizes(profile: Profile, inputs: Sequence[_Shaped]) -> dict[str, _DimRange]:
     """Sizes of dimensions by their names: those of the inputs in a profile, and numbers of samples."""
     known: dict[str, _DimRange] = {}
     for spec in inputs:
@@ -157,13 +171,13 @@ def _without_samples_first(inputs: Sequence[InputSpec]) -> set[str]:
 
 
 def as_sampled(
-    profiles: Sequence[Profile], inputs: Sequence[InputSpec], sizes: Mapping[str, SampleSizes]
+    profiles: Sequence[Profile], inputs: Sequence[_Shaped], sizes: Mapping[str, SampleSizes]
 ) -> list[str]:
     """The inputs that get sizes of samples from :func:`complete_profile`.
 
     Args:
         profiles: The user's profiles; empty for one of defaults.
-        inputs: The model's inputs.
+        inputs: The inputs of the model, or of its engine.
         sizes: Input name to the sizes that samples had.
 
     Returns:
@@ -282,5 +296,5 @@ def _example(spec: InputSpec) -> str:
     )
 
 
-def _is_dynamic(spec: InputSpec) -> bool:
+def _is_dynamic(spec: _Shaped) -> bool:
     return spec.shape is None or not all(isinstance(dim, int) for dim in spec.shape)

@@ -220,7 +220,7 @@ def quantized_nodes(model: ir.Model) -> tuple[str, ...]:
     return tuple(
         node.name or ""
         for node in model.graph
-        if node.op_type in WEIGHTED and all(map(_is_dequantized, node.inputs[:2]))
+        if node.op_type in WEIGHTED and all(map(reads_integers, node.inputs[:2]))
     )
 
 
@@ -316,10 +316,6 @@ def _is_bounded(value: ir.Value) -> bool:
         return node is not None
     sources = moved_data(node).values()
     return bool(sources) and all(map(_is_bounded, sources))
-
-
-def _is_dequantized(value: ir.Value | None) -> bool:
-    return reads_integers(value)
 
 
 def _is_never_negative(value: ir.Value) -> bool:

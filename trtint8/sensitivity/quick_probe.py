@@ -116,9 +116,9 @@ class QuickNetwork:
         network = self._networks.pop(sizes, None)
         if network is None:
             # Those used last stay, as a decoder of text has the same sizes again with the next text.
-            kept, rows = list(self._networks), batch_rows(feed) or 1
-            while kept and (len(kept) + 1) * self._errors.memory(rows) > _KEPT:
-                del self._networks[kept.pop(0)]
+            rows = batch_rows(feed) or 1
+            while self._networks and (len(self._networks) + 1) * self._errors.memory(rows) > _KEPT:
+                del self._networks[next(iter(self._networks))]
             batch = {name: (0, *shape) for name, shape in sizes}
             network = ErrorNetwork(self._graph_model, self._quantizer, batch, self._samples)
         self._networks[sizes] = network

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import FeedDict
 from calibrators.errors import CalibrationDataError
+from calibrators.host.threads import in_thread
 from trtint8.models.session import ModelSession, StoppableRuns
 
 #: Outputs of so many bytes are made before they are asked for; those of the first batch in any case.
@@ -19,17 +20,16 @@ _KEPT = 16 << 20
 
 
 class RunningReference:
-    """A reference in a thread of its own, until others are ready to be compared with it.
+    """A reference that runs in another thread until others are ready to be compared with it.
 
-    It is a context manager, and stops the thread where the comparison ends before it has begun.
+    It is a context manager, and ends that run where the comparison fails before it has begun.
 
     Args:
         open_session: Opens the model; called at once.
     """
 
     def __init__(self, open_session: Callable[[], ModelSession]) -> None:
-        self._thread = ThreadPoolExecutor(1, "trtint8-reference")
-        self._opening = self._thread.submit(open_session)
+        self._opening = in_thread(open_session)
         self._runs: StoppableRuns | None = None
         self._ahead: Future[None] | None = None
         self._is_asked = False
@@ -45,7 +45,6 @@ class RunningReference:
         self._is_asked = True
         if kind is not None and self._runs is not None:
             self._runs.stop()
-        self._thread.shutdown(wait=False)
 
     def session(self) -> ModelSession:
         """The open model.
@@ -63,7 +62,7 @@ class RunningReference:
                 then.
         """
         self._feeds = {id(feed): feed for feed in feeds}
-        self._ahead = self._thread.submit(self._run_ahead)
+        self._ahead = in_thread(self._run_ahead)
 
     def run(self, feed: FeedDict) -> list[NDArray[Any]]:
         """Runs the model on a batch, if that was not done ahead. Nothing is run ahead from then on.

@@ -148,3 +148,15 @@ def test_a_name_too_long_for_the_files_beside_it(tmp_path, capsys):
     error = capsys.readouterr().err
     assert f"cannot write '{output}.qdq.onnx': File name too long; choose another place" in error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("arguments", "told"), [((), True), (("--profile", "x=1x5x8,2x5x8,4x5x8"), False)])
+def test_inputs_that_have_the_sizes_of_samples_are_named(arguments, told, tmp_path, capsys):
+    g = Shaped(quantized=False)
+    weights = g.constant(np.full((8, 8), 0.5, np.float32))
+    onnx.save(g.model({"x": ["N", "T", 8]}, g.op("MatMul", ["x", weights], "product")), tmp_path / "m.onnx")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((4, 5, 8)).astype(np.float32))
+    command = ["build", str(tmp_path / "m.onnx"), str(tmp_path / "x.npy"), "--target", "rtx"]
+    assert main([*command, "-o", str(tmp_path / "m.engine"), *arguments]) == 0
+    said = "input 'x' takes samples of the sizes that the calibration samples had; --profile 'x=MIN,OPT,MAX'"
+    assert (said in capsys.readouterr().err) == told
