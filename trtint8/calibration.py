@@ -13,7 +13,8 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.checks import check_choice, is_number
-from calibrators.data.batches import DataSource, open_data
+from calibrators.data.batches import Batches, DataSource, open_data
+from calibrators.data.feeds import batch_rows
 from calibrators.data.options import DataOptions
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import CalibrationDataError, ModelError, TableError
@@ -299,7 +300,8 @@ def _open_calibration(
             partial(shared.observe, batches), batches.name_of, reference=lambda: observer().reference
         )
     batches = open_data(data, prepared.inputs, data_options)
-    opened = observer()
+    rows, batches = _rows_at_once(batches, fitting.rule) if in_pieces else (1, batches)
+    opened = observer(rows)
     return calibration(
         partial(opened.observe, batches),
         batches.name_of,
@@ -308,10 +310,23 @@ def _open_calibration(
     )
 
 
-def _open_observer(prepared: Model, names: Sequence[str], run: RunOptions, most_rows: MostRows) -> Observer:
+def _rows_at_once(batches: Batches, fitting: int | FittingBatchSize) -> tuple[int, Batches]:
+    """How many samples will be run together, as far as the first batch tells; and the data for one pass."""
+    if isinstance(fitting, int) and batches.batch_size:
+        return min(fitting, batches.batch_size), batches
+    first, batches = batches.read_ahead(1)
+    if not first:
+        return 1, batches
+    feed = first[0].feed
+    return min(fitting if isinstance(fitting, int) else fitting(feed), batch_rows(feed) or 1), batches
+
+
+def _open_observer(
+    prepared: Model, names: Sequence[str], run: RunOptions, most_rows: MostRows, usual_rows: int = 1
+) -> Observer:
     """Opens the model in this process."""
     with light_or_file(prepared.graph_model) as source:
-        return Observer(source, prepared.inputs, names, run.threads, run.device, most_rows)
+        return Observer(source, prepared.inputs, names, run.threads, run.device, most_rows, usual_rows)
 
 
 def _runtime_version() -> str:

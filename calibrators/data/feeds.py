@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -126,24 +128,42 @@ def batch_rows(feed: Mapping[str, NDArray[Any]]) -> int | None:
     return lengths.pop() if len(lengths) == 1 else None
 
 
-def pieces(feed: FeedDict, rows: int | None) -> Iterator[FeedDict]:
+def pieces(feed: FeedDict, rows: int | None, at_once: int = 1) -> Iterator[FeedDict]:
     """Divides a feed.
 
     Args:
         feed: Input name to array.
-        rows: The most samples of a piece; None does not divide.
+        rows: The most samples of the pieces that are used at once, together; None does not divide.
+        at_once: How many pieces are used at once, at most ``rows``.
 
     Yields:
         Views of the feed, in order and about equally large; the feed itself where it is small enough or its
         arrays share no batch axis.
     """
     samples = batch_rows(feed)
-    if rows is None or samples is None or samples <= rows:
+    parts = even_parts(samples, rows, at_once) if rows and samples else []
+    if len(parts) <= 1:
         yield feed
         return
-    size = -(-samples // -(-samples // rows))
-    for start in range(0, samples, size):
-        yield {name: array[start : start + size] for name, array in feed.items()}
+    for part in parts:
+        yield {name: array[part] for name, array in feed.items()}
+
+
+def even_parts(samples: int, rows: int, at_once: int = 1) -> list[slice]:
+    """Divides samples into runs that are about equally long.
+
+    Args:
+        samples: How many there are, at least one.
+        rows: The most samples of the runs that go on at once, together.
+        at_once: How many runs go on at once, at most ``rows``. There are as many parts for each of them, as
+            far as there are samples, so that none waits for another.
+
+    Returns:
+        The parts, in order.
+    """
+    count = min(samples, math.ceil(samples / rows) * at_once)
+    bounds = [-(-samples * number // count) for number in range(count + 1)]
+    return [slice(start, stop) for start, stop in itertools.pairwise(bounds)]
 
 
 def joined(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:

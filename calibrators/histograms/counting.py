@@ -7,6 +7,7 @@ from collections import ChainMap, deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ _PIECE = 1 << 20
 class ParallelHistograms:
     """Counts arrays in pieces, each thread into histograms of its own, which merge exactly.
 
-    A context manager, for its threads. No method may be called while another one runs.
+    A context manager, for its threads. Only ``observe_in_thread`` may be called while another call runs.
     """
 
     def __init__(
@@ -70,11 +71,27 @@ class ParallelHistograms:
             for flat in [np.ascontiguousarray(values).reshape(-1)]
             for start in range(0, flat.size, _PIECE)
         )
-        first, *others = (ChainMap(*maps) for maps in zip(self._signed, self._parts, strict=True))
+        first, *others = (self._of_thread(number) for number in range(len(self._parts)))
         waiting = [self._pool.submit(_count, pieces, part) for part in others[: len(pieces) - 1]]
         _count(pieces, first)
         for future in waiting:
             future.result()
+
+    def observe_in_thread(self, number: int, arrays: Iterable[tuple[str, NDArray[np.floating]]]) -> None:
+        """Counts every element in the calling thread; others may call this with other numbers meanwhile.
+
+        Args:
+            number: Which of the threads it is, from 0.
+            arrays: Tensor names and their values, taken as float32.
+        """
+        histograms = self._of_thread(number)
+        for name, values in arrays:
+            histograms[name].observe(values)
+
+    def _of_thread(self, number: int) -> Mapping[str, Histogram | SignedHistogram]:
+        """Tensor name to what one of the threads counts into."""
+        maps: tuple[dict[str, Any], ...] = (self._signed[number], self._parts[number])
+        return ChainMap(*maps)
 
     def nans(self) -> tuple[str, int] | None:
         """The first tensor that held NaN, and how many so far; None where none did."""

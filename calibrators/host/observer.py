@@ -1,8 +1,10 @@
 """Calibration in this process: runs the FP32 model and streams its activations into histograms.
 
-A batch is run and counted by one set of threads, one after the other, while the caller's thread reads and
-checks the batch that comes next. Counting does not overlap with the next run: on the same cores that
-gains nothing, and a second batch's activations would have to be kept.
+A batch is run and counted while the caller's thread reads and checks the batch that comes next. Where every
+sample is computed by itself, each thread runs and counts a part of the batch, because threads that share a
+run wait for each other at every operator. Elsewhere all threads run the batch, and then count it. Counting
+does not overlap with the next batch's run: on the same cores that gains nothing, and its activations would
+have to be kept.
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ from calibrators.progress import progress_bar
 
 #: The most samples of a batch that are run at once, or what tells them from the batch; None for all.
 MostRows: TypeAlias = int | Callable[[FeedDict], int] | None
+
+#: The most parts of a batch that are run at once; with more threads, several work on each. Every part takes
+#: time in Python, for which the threads wait for each other.
+_MOST_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,7 @@ class Observer:
         threads: int | None = None,
         device: str = "cpu",
         most_rows: MostRows = None,
+        usual_rows: int = 1,
     ) -> None:
         """Opens the model, with all that is to be observed among its outputs.
 
@@ -130,6 +137,8 @@ class Observer:
             most_rows: Larger batches are run in pieces of so many samples, which takes less memory, and time,
                 as new memory takes time; for models that compute every sample by itself. None runs batches
                 as they are.
+            usual_rows: How many samples may usually be run together, as far as that is known: as many as a
+                batch has, or ``most_rows``. They are divided among the threads where there are enough.
 
         Raises:
             CalibrationDataError: ``threads`` is less than 1.
@@ -151,6 +160,8 @@ class Observer:
         )
         self._inputs, self._threads = tuple(inputs), threads or available_threads()
         self._most_rows = most_rows
+        divided = isinstance(self._device, Cpu) and most_rows is not None and len(plan.parts) == 1
+        self._at_once = min(self._threads, usual_rows, _MOST_AT_ONCE) if divided else 1
         self._opening = in_thread(self._open_sessions, plan, model)
         if isinstance(model, Path):  # there may be no such file when the caller has gone on
             self.wait_until_open()
@@ -173,7 +184,8 @@ class Observer:
             self._device.open_session(
                 part.model,
                 optimize=True,
-                threads=self._threads,
+                # Each run brings the thread that it is called in.
+                threads=self._threads - (self._at_once - 1),
                 data_folder=model.parent if isinstance(model, Path) else None,
                 weights=part.weights,
                 one_of_many=len(plan.parts) > 1,
@@ -244,7 +256,7 @@ class Observer:
             before.check_tensors(observed)
         start = before.histograms if before else {name: Histogram() for name in observed}
         with (
-            ThreadPoolExecutor(1, "trtint8-run") as worker,
+            ThreadPoolExecutor(self._at_once, "trtint8-run") as workers,
             self._device.histograms(start, self._threads, plan.rectified) as counted,
             progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
         ):
@@ -259,13 +271,14 @@ class Observer:
                 advance,
                 checkpoint,
                 self._most_rows,
+                self._at_once,
                 plan.outputs if keep_outputs and isinstance(self._device, Cpu) else (),
             )
             one_pass.skip(before.samples if before else skip)
             if before:
                 before.check_data(one_pass.fingerprint.hexdigest())
             skipped = one_pass.fingerprint.copy()
-            one_pass.count(worker)
+            one_pass.count(workers)
             histograms = counted.merged()
         # Copied, because tensors that hold the same values were counted once.
         found = {name: histograms[source].copy() for name, source in plan.sources.items()}
@@ -274,6 +287,13 @@ class Observer:
     def _run_part(self, number: int, names: Sequence[str], feed: FeedDict) -> Iterable[Any]:
         """Runs one part of the model."""
         return self._device.run(self._opening.result()[number], names, feed)
+
+
+#: Counts tensors, given as names and values.
+_Observe: TypeAlias = Callable[[Iterable[tuple[str, NDArray[Any]]]], None]
+
+#: A part of a batch, and which of its rows are kept, with their digests.
+_Part: TypeAlias = tuple[FeedDict, Mapping[int, int]]
 
 
 @dataclass(frozen=True)
@@ -286,7 +306,7 @@ class _UpTo:
 
 
 class _Pass:
-    """One pass: the next batch is read here while the worker runs and counts the one before."""
+    """One pass: the next batch is read here while the workers run and count the one before."""
 
     def __init__(
         self,
@@ -299,13 +319,15 @@ class _Pass:
         advance: Callable[[int], None],
         checkpoint: Checkpoint[Counted] | None,
         most_rows: MostRows,
+        at_once: int,
         outputs: Sequence[str],
     ) -> None:
         self.fingerprint = DataFingerprint()
         self.preflight, self.kept = preflight, kept
         self._feeds = feeds
         self._runs, self._plan, self._counted = runs, plan, counted
-        self._advance, self._checkpoint, self._most_rows = advance, checkpoint, most_rows
+        self._advance, self._checkpoint = advance, checkpoint
+        self._most_rows, self._at_once = most_rows, at_once
         self._outputs = outputs
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
 
@@ -320,9 +342,9 @@ class _Pass:
             self._advance(counted)
             samples -= counted
 
-    def count(self, worker: ThreadPoolExecutor) -> None:
+    def count(self, workers: ThreadPoolExecutor) -> None:
         """Runs and counts all samples that are left."""
-        running: tuple[Future[dict[int, Outputs]], _UpTo] | None = None
+        running: tuple[list[Future[dict[int, Outputs]]], _UpTo] | None = None
         for feed in self._feeds:
             rows, kept = self._check_and_count(feed)
             done = _UpTo(rows, self.fingerprint.samples, self._data())
@@ -330,7 +352,7 @@ class _Pass:
             copy = {name: array.copy() for name, array in feed.items()}
             if running:
                 self._finish(*running)
-            running = worker.submit(self._run, copy, kept if self._outputs else {}), done
+            running = self._begin(workers, copy, kept if self._outputs else {}), done
         if running:
             self._finish(*running)
 
@@ -347,29 +369,46 @@ class _Pass:
     def _data(self) -> str:
         return self.fingerprint.hexdigest() if self._checkpoint else ""
 
-    def _run(self, feed: FeedDict, kept: Mapping[int, int]) -> dict[int, Outputs]:
-        """Runs and counts a feed; returns digests of samples, by row in ``kept``, to the model's outputs."""
-        rows = self._most_rows(feed) if callable(self._most_rows) else self._most_rows
-        found: dict[int, Outputs] = {}
+    def _begin(
+        self, workers: ThreadPoolExecutor, feed: FeedDict, kept: Mapping[int, int]
+    ) -> list[Future[dict[int, Outputs]]]:
+        """Begins to run and count a feed, in as many threads as there are workers."""
+        most = self._most_rows(feed) if callable(self._most_rows) else self._most_rows
+        at_once = min(self._at_once, most or 1)
+        parts: list[_Part] = []
         start = 0
-        for piece in pieces(feed, rows):
+        for piece in pieces(feed, most, at_once):
             stop = start + (batch_rows(piece) or 0)
             wanted = {row - start: digest for row, digest in kept.items() if start <= row < stop}
-            found.update(self._run_piece(piece, wanted))
+            parts.append((piece, wanted))
             start = stop
+        # As many for each worker, so that none waits for another.
+        shares = [parts[number::at_once] for number in range(min(at_once, len(parts)))]
+        if len(shares) == 1:
+            return [workers.submit(self._run, parts, self._counted.observe)]
+        return [
+            workers.submit(self._run, share, functools.partial(self._counted.observe_in_thread, number))
+            for number, share in enumerate(shares)
+        ]
+
+    def _run(self, parts: Iterable[_Part], observe: _Observe) -> dict[int, Outputs]:
+        """Runs and counts parts of a feed one after another; returns digests of samples to the outputs."""
+        found: dict[int, Outputs] = {}
+        for piece, wanted in parts:
+            found.update(self._run_piece(piece, wanted, observe))
         return found
 
-    def _run_piece(self, feed: FeedDict, kept: Mapping[int, int]) -> dict[int, Outputs]:
-        """Does that for a piece of a feed, run at once."""
+    def _run_piece(self, feed: FeedDict, kept: Mapping[int, int], observe: _Observe) -> dict[int, Outputs]:
+        """Does that for a part that is run at once."""
         plan, outputs = self._plan, self._outputs if kept else ()
-        self._counted.observe((name, feed[name]) for name in plan.fed)
+        observe((name, feed[name]) for name in plan.fed)
         tensors = dict(feed)
         for number, (run, part) in enumerate(zip(self._runs, plan.parts, strict=True)):
             # There are outputs to return only where there is one part.
             names = tuple(dict.fromkeys((*part.computed, *part.carried, *outputs)))
             arrays = _run(run, names, {name: tensors[name] for name in part.reads}, feed)
             found = dict(zip(names, arrays, strict=True))
-            self._counted.observe((name, found[name]) for name in part.computed)
+            observe((name, found[name]) for name in part.computed)
             # The activations of a part are dropped before the next one, except those that are read again.
             later = plan.read_later(number)
             tensors = {name: array for name, array in {**tensors, **found}.items() if name in later}
@@ -379,9 +418,10 @@ class _Pass:
             digest: [found[name][row : row + 1].copy() for name in outputs] for row, digest in kept.items()
         }
 
-    def _finish(self, running: Future[dict[int, Outputs]], done: _UpTo) -> None:
+    def _finish(self, running: Iterable[Future[dict[int, Outputs]]], done: _UpTo) -> None:
         """Waits until a batch is counted."""
-        self.kept.add_outputs(running.result())
+        for part in running:
+            self.kept.add_outputs(part.result())
         self._advance(done.rows)
         if found := self._counted.nans():
             name, count = found

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows, joined
+from calibrators.data.feeds import FeedDict, batch_rows, even_parts, joined
 from calibrators.errors import CalibrationDataError
 from calibrators.host.threads import available_threads
 from calibrators.tables.scales import QMAX
@@ -397,15 +397,10 @@ class QuickNetwork:
         return directions
 
     def _parts(self, rows: int, size: int) -> list[slice]:
-        """The first rows of a batch in parts of at most some samples; all of it where it is not cut.
-
-        Where several runs go on at once, they get as many parts each, so that none waits for another.
-        """
+        """The first rows of a batch in parts of at most some samples; all of it where it is not cut."""
         if not self._errors.splits:
             return [slice(None)]
-        rounds = math.ceil(rows / (size * self._runs_at_once))
-        parts = np.array_split(np.arange(rows), min(rows, rounds * self._runs_at_once))
-        return [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
+        return even_parts(rows, size * self._runs_at_once, self._runs_at_once)
 
 
 def _only(placement: Placement, layer: str) -> Placement:

@@ -115,13 +115,15 @@ def test_preprocessing_that_does_not_apply():
         Binding([VECTOR], RAW).check({"x": vectors(3)})
 
 
-@given(st.integers(1, 20), st.integers(1, 25))
-def test_pieces_are_the_feed(samples, rows):
+@given(st.integers(1, 20), st.integers(1, 25), st.integers(1, 4))
+def test_pieces_are_the_feed(samples, rows, at_once):
+    at_once = min(at_once, rows)
     feed = {"a": np.arange(samples * 3).reshape(samples, 3), "b": np.arange(samples)}
-    found = list(pieces(feed, rows))
+    found = list(pieces(feed, rows, at_once))
     sizes = [len(piece["a"]) for piece in found]
-    assert len(set(sizes[:-1])) <= 1 and 1 <= sizes[-1] <= sizes[0] <= rows
-    assert len(sizes) <= -(-samples // rows)
+    assert len(sizes) == min(samples, -(-samples // rows) * at_once)
+    assert max(sizes) - min(sizes) <= 1 <= min(sizes)
+    assert all(sum(sizes[start : start + at_once]) <= rows for start in range(len(sizes)))
     for name, array in feed.items():
         np.testing.assert_array_equal(np.concatenate([piece[name] for piece in found]), array)
 

@@ -1,5 +1,7 @@
 """Histograms of many tensors, counted by several threads."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -39,3 +41,21 @@ def test_what_a_relu_gives_is_counted_with_what_it_takes(threads):
     assert list(merged) == list(before)
     assert merged["x"] == merged["other"] == whole(values)
     assert merged["y"] == whole(np.maximum(values, 0))
+
+
+def test_threads_that_count_by_themselves_leave_no_trace():
+    random = np.random.default_rng(3)
+    arrays = [random.standard_normal((50, 1000)).astype(np.float32) for _ in range(3)]
+    before = {name: whole(np.array([8.0])) for name in ("x", "y")}
+    with ParallelHistograms(before, 3, {"y": "x"}) as counted, ThreadPoolExecutor(3) as pool:
+        work = [
+            pool.submit(counted.observe_in_thread, number, [("x", array)])
+            for number, array in enumerate(arrays)
+        ]
+        for done in work:
+            done.result()
+        merged = counted.merged()
+        counted.observe_in_thread(2, [("x", np.array([np.nan, 1.0]))])
+        assert counted.nans() == ("x", 1)
+    values = np.append(np.concatenate(arrays), np.float32(8.0))
+    assert merged == {"x": whole(values), "y": whole(np.maximum(values, 0))}

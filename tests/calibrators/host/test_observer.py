@@ -175,23 +175,63 @@ def test_a_model_of_a_fixed_batch_keeps_whole_batches():
     assert [sample["x"].shape for sample in seen.kept.samples] == [(8, 3)] * 3
 
 
+def _rows_of_runs(monkeypatch):
+    """Notes how many samples each run has."""
+    run, found = devices.run_in_place, []
+
+    def noted(session, names, feed):
+        found.append(len(feed["x"]))
+        return run(session, names, feed)
+
+    monkeypatch.setattr(devices, "run_in_place", noted)
+    return found
+
+
 @pytest.mark.parametrize("most_rows", [3, lambda feed: 3 if len(feed["x"]) > 1 else 1])
 def test_batches_are_run_in_pieces(monkeypatch, most_rows):
     whole = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"))
     pieces = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"), most_rows=most_rows)
-    run, rows = devices.run_in_place, []
-
-    def noted(session, names, feed):
-        rows.append(len(feed["x"]))
-        return run(session, names, feed)
-
-    monkeypatch.setattr(devices, "run_in_place", noted)
+    rows = _rows_of_runs(monkeypatch)
     wanted, found = (
         observer.observe(open_batches(DATA[:10], INPUTS, batch_size=8), progress=False)
         for observer in (whole, pieces)
     )
     assert rows == [8, 2, 3, 3, 2, 2]
     assert found.histograms == wanted.histograms and found.samples == 10
+
+
+@pytest.mark.parametrize(
+    ("threads", "usual_rows", "parts"),
+    [(1, 8, 1), (2, 8, 2), (3, 2, 2), (8, 8, 4), (2, 1, 1)],
+)
+def test_threads_have_parts_of_a_batch(monkeypatch, threads, usual_rows, parts):
+    opened = []
+    open_one = devices.open_session
+    monkeypatch.setattr(
+        devices, "open_session", lambda model, **how: opened.append(how["threads"]) or open_one(model, **how)
+    )
+    tensors = ("x", "product", "y")
+    observer = Observer(
+        _model().SerializeToString(), INPUTS, tensors, threads, most_rows=32, usual_rows=usual_rows
+    )
+    rows = _rows_of_runs(monkeypatch)
+    found = observer.observe(open_batches(DATA, INPUTS, batch_size=8), progress=False, keep=5)
+    assert rows == [8 // parts] * (5 * parts)
+    assert opened == [threads - (parts - 1)]
+    assert found.histograms == _observe(_model().SerializeToString()).histograms
+
+
+def test_parts_of_a_batch_are_no_larger_than_what_is_run_at_once(monkeypatch):
+    rows = _rows_of_runs(monkeypatch)
+    observer = Observer(_model().SerializeToString(), INPUTS, ("y",), 2, most_rows=4, usual_rows=4)
+    observer.observe(open_batches(DATA[:21], INPUTS, batch_size=10), progress=False)
+    assert sorted(rows) == [1] * 5 + [2] * 8
+
+
+def test_a_part_in_which_the_model_fails_ends_the_pass():
+    observer = Observer(_model("Sqrt").SerializeToString(), INPUTS, ("y",), 2, most_rows=32, usual_rows=8)
+    with pytest.raises(CalibrationDataError, match=r"tensor 'y' held \d+ NaN during calibration"):
+        observer.observe(open_batches(DATA, INPUTS, batch_size=8), progress=False)
 
 
 def test_the_model_that_was_observed_is_a_reference():
@@ -208,9 +248,10 @@ def _outputs(observer, skip=0, **keeping):
 
 
 @pytest.mark.parametrize("tensors", [("product",), ("x", "product", "y")])
-@pytest.mark.parametrize("most_rows", [None, 3])
-def test_the_outputs_for_kept_samples_are_kept_where_that_is_wanted(tensors, most_rows):
-    observer = Observer(_model().SerializeToString(), INPUTS, tensors, most_rows=most_rows)
+@pytest.mark.parametrize(("most_rows", "usual_rows"), [(None, 1), (3, 1), (3, 3), (16, 16)])
+def test_the_outputs_for_kept_samples_are_kept_where_that_is_wanted(tensors, most_rows, usual_rows):
+    model = _model().SerializeToString()
+    observer = Observer(model, INPUTS, tensors, 3, most_rows=most_rows, usual_rows=usual_rows)
     kept = _outputs(observer, keep_outputs=True)
     for sample, outputs in zip(kept.samples, kept.outputs, strict=True):
         (wanted,) = observer.reference(sample)
