@@ -182,10 +182,13 @@ class TunedModel:
 
     Attributes:
         goal: What the result had to keep, in words.
+        metric: The metric's name.
+        unit: The unit of the metric: ``%``, ``dB``, or empty for its own.
         fits: Whether it does, on the samples that it was tuned on.
         complete: Whether everything was tried; false where the time was over.
         accuracy: The comparison with FP32 on samples that nothing was decided on.
         trials: What was tried, in order.
+        chosen: The index of the result in ``trials``.
         keep_float: Nodes that stay in float.
         remedies: How weights were changed.
         float_cost: The share of the arithmetic that stays in float, in [0, 1].
@@ -194,10 +197,13 @@ class TunedModel:
     """
 
     goal: str
+    metric: str
+    unit: str
     fits: bool
     complete: bool
     accuracy: Accuracy
     trials: tuple[Trial, ...]
+    chosen: int
     keep_float: tuple[str, ...]
     remedies: tuple[str, ...]
     float_cost: float

@@ -47,6 +47,13 @@ def report_files() -> Mapping[str, bytes]:
         return {path.name: path.read_bytes() for path in Path(name).iterdir()}
 
 
+def printed_tunings() -> list[bytes]:
+    """What `trtint8 tune --json` prints."""
+    with tempfile.TemporaryDirectory() as name:
+        samples.write_json(Path(name) / "t.json", samples.printed_tuning())
+        return [(Path(name) / "t.json").read_bytes()]
+
+
 def tables() -> list[bytes]:
     """Tables with histograms, ranges by hand, and a choice of the method ``auto``."""
     choice = RangeChoice("mse", {"mse": 30.5, "entropy": 12.0}, {"mse": 8, "entropy": 2})

@@ -152,6 +152,7 @@ TARGETS = (
             "tuning.json",
         ),
     ),
+    Target("report, tune --json", "t.json", examples.printed_tunings, uses.report, kind="json", cost=20),
     Target(
         "checkpoint of a calibration",
         "c",

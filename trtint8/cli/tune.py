@@ -213,10 +213,13 @@ def _print_json(tuned: Tuned, written: Written) -> None:
     print_json(
         {
             "goal": str(tuned.goal),
+            "metric": tuned.goal.name,
+            "unit": tuned.goal.unit,
             "fits": tuned.fits,
             "complete": tuned.complete,
             "accuracy": tuned.accuracy,
             "trials": tuned.trials,
+            "chosen": tuned.chosen,
             "keep_float": tuned.candidate.keep_float,
             "remedies": tuned.candidate.remedies,
             "float_cost": tuned.float_cost,

@@ -100,7 +100,13 @@ def _table(columns: Sequence[Mapping[str, str]]) -> tuple[ComparedRow, ...]:
 
 def _figures(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
     """What is known of one run, as texts by name; ``parts`` are those that an engine of a run has."""
-    return {**_of_engine(run, parts), **_of_accuracy(run), **_of_bench(run), **_of_audit(run)}
+    return {
+        **_of_engine(run, parts),
+        **_of_accuracy(run),
+        **_of_tuning(run),
+        **_of_bench(run),
+        **_of_audit(run),
+    }
 
 
 def _of_engine(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
@@ -141,6 +147,19 @@ def _of_accuracy(run: ReportFiles) -> dict[str, str]:
         return {}
     rows = {title: value for title, _, value, *_ in accuracy_rows(run.accuracy)}
     return {"samples": f"{run.accuracy.samples:,}", **rows}
+
+
+def _of_tuning(run: ReportFiles) -> dict[str, str]:
+    if run.tuning is None:
+        return {}
+    layers, percent = len(run.tuning.keep_float), 100 * run.tuning.float_cost
+    figures = {
+        "tuned for": run.tuning.goal,
+        "changed weights": ", ".join(run.tuning.remedies) or "none",
+        "layers in float": f"{layers}, {percent:.1f} % of the arithmetic",
+        "candidates tried": f"{len(run.tuning.trials)}",
+    }
+    return {name: text for name, text in figures.items() if text}  # earlier versions wrote no goal
 
 
 def _of_bench(run: ReportFiles) -> dict[str, str]:

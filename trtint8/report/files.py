@@ -16,7 +16,12 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, parse_audit
 from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
 from trtint8.engine.table import table_file_of
-from trtint8.report.json_files import parse_accuracy, parse_benchmark, parse_tuning_log
+from trtint8.report.json_files import (
+    parse_accuracy,
+    parse_benchmark,
+    parse_printed_tuning,
+    parse_tuning_log,
+)
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
 from trtint8.sensitivity.results import Sensitivity
@@ -33,6 +38,7 @@ _FIELDS = {
     "accuracy": {"judged", "measures"},
     "audit": {"gpu", "engines", "verdict"},
     "tuning": {"command", "float_cost", "trials"},
+    "tuned": {"files", "accuracy", "float_cost", "trials"},
     "bench": {"gpu", "reports"},
 }
 
@@ -55,7 +61,7 @@ class ReportFiles:
 
     Attributes:
         paths: Kind (``engine``, ``qdq``, ``table``, ``sensitivity``, ``accuracy``, ``audit``, ``bench``,
-            ``tuning``) to its file.
+            ``tuning``, and ``tuned`` for what `trtint8 tune --json` prints) to its file.
         engine: What the engine's sidecar says.
         table: The calibration table.
         sensitivity: What the quantization of every layer costs.
@@ -138,19 +144,23 @@ def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
     def parsed(kind: str, parse: Callable[[object, str], _T]) -> _T | None:
         return parse(files[kind].document, str(paths[kind])) if kind in files else None
 
+    accuracy, tuning = parsed("accuracy", parse_accuracy), parsed("tuning", parse_tuning_log)
+    printed = parsed("tuned", parse_printed_tuning)
+    if printed:  # files of their own come first: the log holds the same, an accuracy may be of other samples
+        accuracy, tuning = accuracy or printed.accuracy, tuning or printed.log
     return ReportFiles(
         paths,
         read_engine_info(paths["engine"]) if "engine" in paths else None,
         CalibrationTable.load(paths["table"]) if "table" in paths else None,
         Sensitivity.load(paths["sensitivity"]) if "sensitivity" in paths else None,
-        parsed("accuracy", parse_accuracy),
+        accuracy,
         parsed("bench", parse_benchmark),
         parsed("audit", parse_audit),
-        parsed("tuning", parse_tuning_log),
+        tuning,
     )
 
 
-_ORDER = ("engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench", "tuning")
+_ORDER = ("engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench", "tuning", "tuned")
 
 
 def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[_File]:

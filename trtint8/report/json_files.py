@@ -1,9 +1,9 @@
-"""Reads back what `trtint8 validate` and `trtint8 bench` print as JSON, and the log of `trtint8 tune`."""
+"""Reads back what `trtint8 validate`, `bench` and `tune` print as JSON, and the log of `trtint8 tune`."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from calibrators import records
 from calibrators.errors import TableError
@@ -28,7 +28,7 @@ def parse_accuracy(document: object, source: str) -> Accuracy:
         TableError: A field is missing, has the wrong type or exceeds its limits.
     """
     try:
-        return _with_levels(records.to_record(document, Accuracy, numbers_as_text=True, null_as_nan=True))
+        return _accuracy_in(document)
     except records.RecordError as error:
         raise TableError(
             f"'{source}' is no output of 'trtint8 validate --json' ({error}); validate again"
@@ -67,6 +67,48 @@ def parse_tuning_log(document: object, source: str) -> TuningLog:
         return records.to_record(document, TuningLog, numbers_as_text=True)
     except records.RecordError as error:
         raise TableError(f"'{source}' is no log of 'trtint8 tune' ({error}); tune again") from error
+
+
+@dataclass(frozen=True)
+class PrintedTuning:
+    """What is read of the output of `trtint8 tune --json`.
+
+    Attributes:
+        accuracy: The tuned model beside FP32, on samples that nothing was decided on.
+        log: What the search tried, as the file ``*.tuning.json`` has it.
+    """
+
+    accuracy: Accuracy
+    log: TuningLog
+
+
+def parse_printed_tuning(document: object, source: str) -> PrintedTuning:
+    """Reads the output of `trtint8 tune --json`.
+
+    Args:
+        document: The parsed JSON.
+        source: What to call it in messages.
+
+    Returns:
+        What it says. Values of metrics that are null are as :func:`parse_accuracy` reads them.
+
+    Raises:
+        TableError: A field is missing, has the wrong type or exceeds its limits.
+    """
+    fields = document if isinstance(document, dict) else {}
+    files = fields.get("files")
+    log = {**fields, "command": files.get("command") if isinstance(files, dict) else None}
+    try:
+        return PrintedTuning(
+            _accuracy_in(fields.get("accuracy")),
+            records.to_record(log, TuningLog, numbers_as_text=True, null_as_nan=True),
+        )
+    except records.RecordError as error:
+        raise TableError(f"'{source}' is no output of 'trtint8 tune --json' ({error}); tune again") from error
+
+
+def _accuracy_in(document: object) -> Accuracy:
+    return _with_levels(records.to_record(document, Accuracy, numbers_as_text=True, null_as_nan=True))
 
 
 def _with_levels(accuracy: Accuracy) -> Accuracy:

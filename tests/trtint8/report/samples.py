@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -25,7 +26,7 @@ from trtint8.sensitivity.effects import Effect
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.sensitivity.suspects import Suspect
 from trtint8.tuning.trial import Trial
-from trtint8.tuning.tune import TuningLog
+from trtint8.tuning.tune import TuningLog, Written
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.measure import Measure
@@ -117,6 +118,16 @@ TUNING_LOG = TuningLog(
     "%",
     3,
 )
+
+
+def printed_tuning():
+    """What `trtint8 tune --json` prints of the tuning that the log is of."""
+    written = Written(
+        Path("net.qdq.onnx"), Path("net.table.json"), None, Path("net.tuning.json"), TUNING_LOG.command
+    )
+    log = {field.name: getattr(TUNING_LOG, field.name) for field in dataclasses.fields(TUNING_LOG)}
+    del log["command"]
+    return {**log, "fits": True, "complete": True, "accuracy": ACCURACY, "files": written}
 
 
 def table():

@@ -5,7 +5,15 @@ import dataclasses
 import pytest
 
 from calibrators.errors import TableError
-from tests.trtint8.report.samples import ACCURACY, HOSTILE, engine_info, table, write_all, write_json
+from tests.trtint8.report.samples import (
+    ACCURACY,
+    HOSTILE,
+    engine_info,
+    printed_tuning,
+    table,
+    write_all,
+    write_json,
+)
 from trtint8.engine.file import save_engine
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange
@@ -109,3 +117,23 @@ def test_files_alone_have_their_own_names(folders):
 def test_one_run_is_not_enough(folders):
     with pytest.raises(TableError, match="needs at least two runs; give two or more"):
         compare_runs(folders[:1])
+
+
+def test_what_was_tuned(tmp_path):
+    write_json(tmp_path / "one.json", printed_tuning())
+    other = {
+        **printed_tuning(),
+        "remedies": ("bias correction",),
+        "keep_float": (),
+        "float_cost": 0.0,
+        "goal": "",
+    }
+    write_json(tmp_path / "other.json", other)
+    rows = {
+        row.name: row.values for row in compare_runs([tmp_path / "one.json", tmp_path / "other.json"]).rows
+    }
+    assert rows["top-1"] == ("79.00 % (74.7-82.7)",) * 2
+    assert rows["tuned for"] == ("top1: a drop of at most 1 point", None)
+    assert rows["changed weights"] == ("none", "bias correction")
+    assert rows["layers in float"] == ("1, 12.5 % of the arithmetic", "0, 0.0 % of the arithmetic")
+    assert rows["candidates tried"] == ("5", "5")

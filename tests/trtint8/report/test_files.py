@@ -7,7 +7,7 @@ import pytest
 from calibrators import records
 from calibrators.errors import TableError
 from tests.calibrators.data.sample_data import hide
-from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, write_all
+from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, printed_tuning, write_all, write_json
 from trtint8.cli.output import print_json
 from trtint8.report.files import ReportFiles, find_report_files
 
@@ -106,6 +106,17 @@ def test_what_verbs_print_is_parsed_once(folder, monkeypatch):
         parsed.clear()
         find_report_files(sources)
         assert [parsed.count(path) for path in paths] == [1, 1, 1, 1]
+
+
+def test_what_tune_prints_is_a_log_and_an_accuracy(folder):
+    document = {**printed_tuning(), "goal": "printed"}
+    write_json(folder / "printed.json", document)
+    alone = find_report_files([folder / "printed.json"])
+    assert list(alone.paths) == ["tuned"] and alone.accuracy == ACCURACY
+    assert (alone.tuning.command, alone.tuning.goal) == (TUNING_LOG.command, "printed")
+    # Files that hold only one of both come first.
+    beside = find_report_files([folder])
+    assert list(beside.paths) == [*KINDS, "tuned"] and beside.tuning.goal == TUNING_LOG.goal
 
 
 def test_sensitivity_as_it_is_printed(folder, capsys):

@@ -8,9 +8,14 @@ import pytest
 
 from calibrators import records
 from calibrators.errors import TableError
-from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, bench_report
+from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, bench_report, printed_tuning
 from trtint8.cli.output import print_json
-from trtint8.report.json_files import parse_accuracy, parse_benchmark, parse_tuning_log
+from trtint8.report.json_files import (
+    parse_accuracy,
+    parse_benchmark,
+    parse_printed_tuning,
+    parse_tuning_log,
+)
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.judgement import Judgement
@@ -147,3 +152,15 @@ def test_a_tuning_log_round_trip():
     assert (log.metric, log.unit) == ("top1", "%")
     with pytest.raises(TableError, match=r"'t\.json' is no log of 'trtint8 tune' \(.*trials.*\); tune again"):
         parse_tuning_log({"command": "", "float_cost": 0.0, "keep_float": [], "remedies": []}, "t.json")
+
+
+def test_a_printed_tuning_is_its_log_and_its_accuracy(capsys):
+    document = printed(printed_tuning(), capsys)
+    found = parse_printed_tuning(document, "t.json")
+    assert found.accuracy == ACCURACY
+    assert dataclasses.replace(found.log, trials=()) == dataclasses.replace(TUNING_LOG, trials=())
+    assert found.log.trials[:-1] == TUNING_LOG.trials[:-1]
+    assert math.isnan(TUNING_LOG.trials[-1].score.value) and found.log.trials[-1].score.value is None
+    for field, wrong in (("accuracy", {}), ("files", {}), ("files", 1), ("float_cost", -1)):
+        with pytest.raises(TableError, match=r"'t\.json' is no output of 'trtint8 tune --json' \("):
+            parse_printed_tuning({**document, field: wrong}, "t.json")
