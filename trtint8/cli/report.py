@@ -26,8 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         nargs="+",
         help="the folder that `trtint8 build` wrote to; an engine, with the files beside it; or files: a "
-        "sidecar's engine, a Q/DQ model, a table, and the JSON of sensitivity, validate, audit, bench and "
-        "tune",
+        "sidecar's engine, a Q/DQ model, a table or TensorRT's cache, and the JSON of sensitivity, validate, "
+        "audit, bench and tune",
     )
     parser.add_argument("-o", "--output", required=True, metavar="OUT.html")
     parser.add_argument("--model", metavar="FP32.onnx", help="the float model: for the worst samples")

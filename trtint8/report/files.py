@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from calibrators import records
-from calibrators.errors import TableError
+from calibrators.errors import ModelError, TableError
 from calibrators.files import exists, is_file, is_folder
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
+from calibrators.tables.formats.tensorrt_cache import looks_like_cache
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, parse_audit
 from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
 from trtint8.engine.table import table_file_of
+from trtint8.models.model import load_model
 from trtint8.report.json_files import (
     parse_accuracy,
     parse_benchmark,
@@ -31,7 +33,9 @@ from trtint8.validation.accuracy import Accuracy
 #: How engines are called; NVIDIA's tools use either.
 _ENGINES = (".engine", ".plan")
 
-_QDQ = ".qdq.onnx"
+_ONNX, _QDQ = ".onnx", ".qdq.onnx"
+
+_CACHE = ".cache"
 
 #: Kinds of JSON that do not name their format to the fields by which they are recognized.
 _FIELDS = {
@@ -125,6 +129,7 @@ def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
     Raises:
         TableError: Nothing is there, something is missing or malformed, or there are two of a kind.
         EngineError: An engine and its sidecar do not belong together.
+        ModelError: A model is damaged.
     """
     files: dict[str, _File] = {}
     for file in _files(sources):
@@ -172,23 +177,76 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[_File]:
         if not exists(path):
             raise TableError(f"there is no '{path}'; give a folder that 'trtint8 build' wrote to, or files")
         if is_folder(path):
-            files = map(_recognized, _listed(path))
+            files = _in_folder(path)
         elif path.suffix in _ENGINES:
             beside = sorted(path.parent.glob(f"{_escaped(path.stem)}.*"))
             own = (file for file in beside if _belongs(file.name.removeprefix(path.stem)))
             known = map(_recognized, filter(is_file, (path, *own)))
             files = (file for file in known if file and not _is_another_table(file, path))
         else:
-            files = [_recognized(path)]
-            if files == [None]:
-                raise TableError(
-                    f"'{path}' is no file that a report knows; give an engine, a .qdq.onnx, a table, or the "
-                    "JSON of 'trtint8 sensitivity', 'validate', 'audit', 'bench' or 'tune'"
-                )
+            files = [_named(path)]
         for file in files:
             if file and file.path.resolve() not in seen:
                 seen.add(file.path.resolve())
                 yield file
+
+
+def _named(path: Path) -> _File:
+    """A file that the user named, and what it is.
+
+    Raises:
+        TableError: It is nothing that a report knows.
+        ModelError: It is a damaged model.
+    """
+    file = _recognized(path)
+    if file is None and path.suffix == _ONNX:
+        if not load_model(path).is_quantized:
+            raise TableError(
+                f"'{path}' holds no Q/DQ pairs; give the quantized model here, and the float model of a "
+                "report as model (--model)"
+            )
+        file = _File(path, "qdq")
+    elif file is None and path.suffix == _CACHE:
+        file = _File(path, "table")
+    if file is None:
+        raise TableError(
+            f"'{path}' is no file that a report knows; give an engine, a Q/DQ model in ONNX, a table in "
+            "trtint8's own form, a TensorRT calibration cache, or the JSON of 'trtint8 sensitivity', "
+            "'validate', 'audit', 'bench' or 'tune'"
+        )
+    return file
+
+
+def _in_folder(folder: Path) -> list[_File]:
+    """The files in a folder that a report knows.
+
+    Beside an engine stand its own table and Q/DQ model, under names of their own. Without an engine a model
+    is also recognized by its pairs, and a calibration cache is a table, unless there are such names.
+    """
+    paths = _listed(folder)
+    files = [file for file in map(_recognized, paths) if file]
+    kinds = {file.kind for file in files}
+    if not kinds & {"engine", "qdq"}:
+        files += [_File(path, "qdq") for path in paths if path.suffix == _ONNX and _holds_pairs(path)]
+    if not kinds & {"engine", "table"}:
+        files += [_File(path, "table") for path in paths if path.suffix == _CACHE and _is_cache(path)]
+    return files
+
+
+def _holds_pairs(path: Path) -> bool:
+    """Whether a file is a model with Q/DQ pairs; a damaged one is none."""
+    try:
+        return load_model(path).is_quantized
+    except ModelError:
+        return False
+
+
+def _is_cache(path: Path) -> bool:
+    """Whether a file is a calibration cache; TensorRT has caches of other kinds."""
+    try:
+        return looks_like_cache(records.read_bytes(path))
+    except (OSError, records.RecordError):
+        return False
 
 
 def _listed(folder: Path) -> list[Path]:
@@ -226,7 +284,7 @@ def _escaped(name: str) -> str:
 
 
 def _recognized(path: Path) -> _File | None:
-    """A file and what it is; None for what a report has no use for."""
+    """A file and what it is by its name or as JSON; None for anything else."""
     if path.name.endswith(_QDQ):
         return _File(path, "qdq")
     if path.suffix in _ENGINES:

@@ -50,7 +50,9 @@ def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: b
         build = f"trtint8 build {model_word} {table} -o {engine}"
         commands.append(Command("The engine: its size, and which layers really run in INT8.", build))
     if files.table is None or not files.table.histograms:
-        calibrate = f"trtint8 calibrate {model_word} {_DATA} -o {table}"
+        # A cache has no room for histograms.
+        own = shlex.quote(f"{stem}.table.json") if table.endswith(".cache") else table
+        calibrate = f"trtint8 calibrate {model_word} {_DATA} -o {own}"
         commands.append(Command("A calibration table with histograms: the cards of the tensors.", calibrate))
     if files.accuracy is None:
         line = (

@@ -5,10 +5,12 @@ import shutil
 import pytest
 
 from calibrators import records
-from calibrators.errors import TableError
+from calibrators.errors import ModelError, TableError
+from calibrators.tables.table import CalibrationTable
 from tests.calibrators.data.sample_data import hide
 from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, printed_tuning, write_all, write_json
 from trtint8.cli.output import print_json
+from trtint8.data import DEMO_MODEL
 from trtint8.report.files import ReportFiles, find_report_files
 
 KINDS = ["engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench", "tuning"]
@@ -125,6 +127,30 @@ def test_sensitivity_as_it_is_printed(folder, capsys):
     for source in (folder, folder / "printed.json"):
         with pytest.raises(TableError, match=r"printed\.json' is what 'trtint8 sensitivity --json' prints"):
             find_report_files([source])
+
+
+def test_a_model_with_pairs_and_a_cache_are_recognized_by_what_they_hold(folder):
+    (folder / "net.qdq.onnx").rename(folder / "int8.onnx")
+    found = find_report_files([folder / "int8.onnx"])
+    assert (found.paths, found.stem) == ({"qdq": folder / "int8.onnx"}, "int8")
+    ranges = CalibrationTable({"images": 2.5, "hidden": 4.0}, "entropy")
+    ranges.save(folder / "net.cache")
+    found = find_report_files([folder / "net.cache"])
+    assert list(found.paths) == ["table"] and list(found.table.amax) == ["images", "hidden"]
+    shutil.copy(DEMO_MODEL, folder / "float.onnx")
+    (folder / "broken.onnx").write_bytes(b"no model")
+    (folder / "timing.cache").write_bytes(b"\0\1 of another kind")
+    assert list(find_report_files([folder]).paths) == [kind for kind in KINDS if kind != "qdq"]
+    for name in ("net.engine", "net.table.json"):
+        (folder / name).unlink()
+    found = find_report_files([folder])
+    assert (found.paths["qdq"], found.paths["table"]) == (folder / "int8.onnx", folder / "net.cache")
+    shutil.copy(folder / "int8.onnx", folder / "net.qdq.onnx")
+    assert find_report_files([folder]).paths["qdq"] == folder / "net.qdq.onnx"
+    with pytest.raises(TableError, match=r"float\.onnx' holds no Q/DQ pairs; give the quantized model here"):
+        find_report_files([folder / "float.onnx"])
+    with pytest.raises(ModelError, match=r"broken\.onnx"):
+        find_report_files([folder / "broken.onnx"])
 
 
 def test_mistakes(folder):

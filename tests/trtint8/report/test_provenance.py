@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from calibrators.tables.table import Provenance
+from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.models.model import load_model
 from trtint8.models.origin import record_calibration, record_float_model
-from trtint8.report.files import ReportFiles
+from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.report.provenance import (
     commands_for_missing,
     commands_to_rebuild,
@@ -114,3 +114,11 @@ class TestOriginsOfModels:
         assert find_origins(ReportFiles({}), changed, None) == {changed.fingerprint: changed.fingerprint}
         record_float_model(changed.graph_model, "float")
         assert find_origins(ReportFiles({}), changed, None) == {changed.fingerprint: "float"}
+
+
+def test_histograms_are_not_looked_for_in_a_cache(tmp_path):
+    CalibrationTable({"images": 2.5}, "entropy").save(tmp_path / "net.cache")
+    found = find_report_files([tmp_path / "net.cache"])
+    lines = [command.line for command in commands_for_missing(found, model=None, with_worst=False)]
+    assert "trtint8 calibrate MODEL.onnx CALIBRATION_DATA -o net.table.json" in lines
+    assert "trtint8 build MODEL.onnx net.cache -o net.engine" in lines
