@@ -63,12 +63,15 @@ class Binding:
             The arrays by input name, and the labels where there are any.
 
         Raises:
-            CalibrationDataError: Names do not match the inputs, or a value is no NumPy array.
+            CalibrationDataError: Names do not match the inputs, a value is no NumPy array, or raw images have
+                another name than the only input and no preprocessing.
         """
         names = {spec.name for spec in self.inputs}
         fed = {name: array for name, array in arrays.items() if name != LABELS or name in names}
         if self.preprocessing is not None and len(fed) == len(self.inputs) == 1:
             fed = {self.inputs[0].name: next(iter(fed.values()))}
+        elif len(fed) == len(self.inputs) == 1:
+            _refuse_raw_images(*next(iter(fed.items())), self.inputs[0])
         check_names(fed, self.inputs)
         for name, array in fed.items():
             if not isinstance(array, np.ndarray):
@@ -208,6 +211,30 @@ def _renaming(unknown: Sequence[str], missing: Sequence[str]) -> str:
     return "name the arrays after the inputs, in an .npz by numpy.savez"
 
 
+def _refuse_raw_images(name: str, array: Any, spec: InputSpec) -> None:
+    """Refuses images of another name than the input's, whose name does not matter once they are preprocessed.
+
+    Raises:
+        CalibrationDataError: Names the preprocessing to declare.
+    """
+    if name == spec.name or not isinstance(array, np.ndarray) or not is_float(spec.dtype):
+        return
+    is_one_image = array.dtype == np.uint8 and array.ndim == 3 and len(spec.shape or ()) == 4
+    if is_image_batch(array) or is_one_image:
+        raise CalibrationDataError(
+            f"input '{spec.name}' takes {spec.dtype} but the data, '{name}', is uint8 images; "
+            f"{_declaring(spec)}: then '{name}' goes into '{spec.name}' whatever its name"
+        )
+
+
+def _declaring(spec: InputSpec) -> str:
+    """What to do about images that an input does not take as they are."""
+    return (
+        f"declare how they become {spec.dtype} with preprocessing=Preprocessing(...) or --mean, --std, "
+        "--scale and --layout"
+    )
+
+
 def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:
     """Refuses an array whose element type is not the input's: nothing is cast unless the user asks for it.
 
@@ -218,8 +245,7 @@ def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:
         return
     if is_image_batch(array) and is_float(spec.dtype):
         raise CalibrationDataError(
-            f"input '{spec.name}' takes {spec.dtype} but its data is uint8 images; declare how they become "
-            f"{spec.dtype} with preprocessing=Preprocessing(...) or --mean, --std, --scale and --layout"
+            f"input '{spec.name}' takes {spec.dtype} but its data is uint8 images; {_declaring(spec)}"
         )
     raise CalibrationDataError(
         f"input '{spec.name}' takes {spec.dtype} but its data is {array.dtype}; "

@@ -91,7 +91,7 @@ def test_labels_are_not_fed():
 def test_the_only_array_needs_no_name_where_images_are_preprocessed():
     fed, _ = Binding([IMAGE], RAW).split({"pictures": pixels(2, 4, 4, 3)})
     assert list(fed) == ["x"]
-    with pytest.raises(CalibrationDataError, match="unknown 'pictures' and missing 'x'"):
+    with pytest.raises(CalibrationDataError, match="the data, 'pictures', is uint8 images; declare"):
         Binding([IMAGE]).split({"pictures": pixels(2, 4, 4, 3)})
 
 
@@ -136,3 +136,22 @@ def test_what_cannot_be_divided_stays_one_piece():
     ):
         (found,) = pieces(feed, rows)
         assert found is feed
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 8, 3), (8, 8, 3)])
+def test_images_of_another_name_need_preprocessing_and_no_renaming(shape):
+    images = {"data": np.ones(shape, np.uint8)}
+    words = (
+        r"input 'x' takes float32 but the data, 'data', is uint8 images; declare how they become "
+        r"float32 with preprocessing=.* or --mean, .*: then 'data' goes into 'x' whatever its name"
+    )
+    with pytest.raises(CalibrationDataError, match=words):
+        Binding([IMAGE]).split(images)
+    assert list(Binding([IMAGE], Preprocessing()).split(images)[0]) == ["x"]
+    for arrays, inputs in (
+        (images, [InputSpec("x", np.dtype(np.uint8), IMAGE.shape)]),
+        ({"data": np.ones(shape, np.float32)}, [IMAGE]),
+        ({"data": np.ones((2, 3), np.uint8)}, [IMAGE]),
+    ):
+        with pytest.raises(CalibrationDataError, match="rename 'data' to 'x'"):
+            Binding(inputs).split(arrays)
