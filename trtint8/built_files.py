@@ -15,7 +15,7 @@ from calibrators import records
 from calibrators.display.html import html_table
 from calibrators.errors import EngineError, ModelError, OutputError, TableError
 from calibrators.files import check_writable, exists, finish_writing, is_file, written_together
-from calibrators.tables.cache_origin import origin_path, read_origin
+from calibrators.tables.cache_origin import origin_path, read_origin, refuse_foreign_sidecar
 from calibrators.tables.table import CalibrationTable
 from trtint8.builder.build import BuiltEngine
 from trtint8.builder.dynamic_ranges import MissingRange
@@ -212,6 +212,8 @@ def check_files_beside(
             f"cannot write '{lost[0]}': no build of '{output}' has made what it holds, which would be lost; "
             "build from it, move it away, or give the engine another name"
         )
+    if cached:
+        refuse_foreign_sidecar(cache)
 
 
 def _may_be_sidecar(file: Path) -> bool:

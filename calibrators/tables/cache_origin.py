@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from calibrators import records
-from calibrators.errors import TableError
-from calibrators.files import write_atomically, written_together
+from calibrators.errors import OutputError, TableError
+from calibrators.files import exists, write_atomically, written_together
 from calibrators.records import Count, PositiveCount, Sha256
 
 #: Algorithms that TensorRT runs on the network before it fuses layers, whatever the GPU.
@@ -98,6 +99,28 @@ def read_origin(cache: str | os.PathLike[str], data: bytes) -> CacheOrigin | Non
     return origin
 
 
+def refuse_foreign_sidecar(cache: str | os.PathLike[str]) -> None:
+    """Refuses to write a cache beside a file that has its sidecar's name and is something else.
+
+    Args:
+        cache: The cache that will be written.
+
+    Raises:
+        OutputError: There is such a file, which would be lost.
+    """
+    path = origin_path(cache)
+    if not exists(path):
+        return
+    with contextlib.suppress(OSError, records.RecordError):
+        document = records.read(path)
+        if isinstance(document, dict) and {"calibrator", "tensorrt"} <= document.keys():
+            return
+    raise OutputError(
+        f"cannot write '{path}', the sidecar of the cache '{os.fspath(cache)}': the file is something else, "
+        "which would be lost; move it away, or give the cache another name"
+    )
+
+
 def write_with_origin(cache: str | os.PathLike[str], data: bytes, origin: CacheOrigin) -> Path:
     """Writes a cache and its sidecar.
 
@@ -110,8 +133,9 @@ def write_with_origin(cache: str | os.PathLike[str], data: bytes, origin: CacheO
         ``cache`` as a :class:`~pathlib.Path`.
 
     Raises:
-        OutputError: A file cannot be written.
+        OutputError: A file cannot be written, or something else has the sidecar's name.
     """
+    refuse_foreign_sidecar(cache)
     sidecar = origin_path(cache)
     hashed = replace(origin, sha256=hashlib.sha256(data).hexdigest())
     with written_together(cache) as staged:

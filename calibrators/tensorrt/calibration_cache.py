@@ -15,6 +15,7 @@ from calibrators.tables.cache_origin import (
     CacheOrigin,
     origin_path,
     read_origin,
+    refuse_foreign_sidecar,
     runs_before_fusion,
     write_with_origin,
 )
@@ -54,12 +55,14 @@ def read_cache(cache: str | os.PathLike[str], wanted: CacheOrigin) -> bytes | No
 
     Raises:
         TableError: It is malformed, of another algorithm, of unknown origin, or stale.
+        OutputError: There is none, and something else has its sidecar's name.
     """
     path = Path(cache)
     with records.reading(f"the cache '{path}'", TableError):
         try:
             data = records.read_bytes(path)
         except FileNotFoundError:
+            refuse_foreign_sidecar(path)  # before anything is calibrated
             return None
     content = parse(data, str(path))
     if content.algorithm != wanted.calibrator:

@@ -104,6 +104,12 @@ def test_a_calibration_cache_is_replaced_only_as_a_calibrator_has_written_it(tmp
         check(cached=False)
 
     check()
+    origin_path(cache).write_text("notes")
+    with pytest.raises(
+        OutputError, match=r"m\.cache\.json', the sidecar of the cache .*: the file is something"
+    ):
+        check()
+    origin_path(cache).unlink()
     cache.write_bytes(data)
     refused()
     cache.write_text("notes")

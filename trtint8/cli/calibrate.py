@@ -7,6 +7,7 @@ import argparse
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.ray.run_options import RunOptions
+from calibrators.tables.cache_origin import refuse_foreign_sidecar
 from calibrators.tables.file_names import check_table_name
 from calibrators.tables.loss_warning import noise_warning
 from calibrators.tables.table import CalibrationTable
@@ -72,6 +73,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Calibrates and writes the table."""
     output = check_writable(check_table_name(options.output))
+    if output.suffix.lower() == ".cache":
+        refuse_foreign_sidecar(output)
     refuse_overwriting_arguments([output], options)
     run_options = RunOptions(options.threads, executor_from(options), options.device)
     path = output.with_name(f"{output.name}.checkpoint")

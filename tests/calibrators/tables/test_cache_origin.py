@@ -15,6 +15,7 @@ from calibrators.tables.cache_origin import (
     write_with_origin,
 )
 from calibrators.tables.table import CalibrationTable, Provenance
+from calibrators.tensorrt.calibration_cache import read_cache
 
 DATA = b"TRT-8601-EntropyCalibration2\nimages: 3c010204\n"
 NEWER = DATA.replace(b"3c", b"3d")
@@ -83,3 +84,21 @@ def test_who_calibrates_before_fusion():
     assert runs_before_fusion("MinMaxCalibration")
     assert not runs_before_fusion("EntropyCalibration")
     assert runs_before_fusion("LegacyCalibration", forced=True)
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", '{"colour": 1}', "not JSON"])
+def test_a_file_that_is_no_sidecar_is_not_replaced(tmp_path, content):
+    cache = tmp_path / "model.cache"
+    origin_path(cache).write_text(content)
+    words = (
+        r"cannot write '.*model\.cache\.json', the sidecar of .*: the file is something else, which would be"
+    )
+    with pytest.raises(OutputError, match=words):
+        CalibrationTable({"images": 2.5}, "entropy").save(cache)
+    with pytest.raises(OutputError, match=words):
+        read_cache(cache, ORIGIN)
+    assert origin_path(cache).read_text() == content and not cache.exists()
+    origin_path(cache).unlink()
+    for amax in (2.5, 3.5):  # its own sidecar is replaced
+        CalibrationTable({"images": amax}, "entropy").save(cache)
+    assert CalibrationTable.load(cache).amax["images"] == pytest.approx(3.5)

@@ -58,3 +58,12 @@ def test_random_data_is_warned_of_once(tmp_path, capsys):
         "trained network, so use them for trials and for timing only; for accuracy calibrate with typical "
         "samples"
     ]
+
+
+def test_a_foreign_file_in_the_place_of_a_cache_s_sidecar_is_refused_before_calibration(tmp_path, capsys):
+    (tmp_path / "t.cache.json").write_text("mine")
+    assert (
+        main(["calibrate", str(DEMO_MODEL), str(tmp_path / "none.npz"), "-o", str(tmp_path / "t.cache")]) == 2
+    )
+    assert "t.cache.json', the sidecar of the cache" in capsys.readouterr().err
+    assert (tmp_path / "t.cache.json").read_text() == "mine"
