@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from calibrators.checks import check_choice
 from calibrators.errors import TableError
-from calibrators.tables.formats.registry import SUFFIXES
+from calibrators.tables.formats.registry import FORMATS, SUFFIXES
 
 #: Endings of the files that hold tables.
 TABLE_SUFFIXES = (".json", ".cache", *SUFFIXES)
@@ -29,3 +30,22 @@ def check_table_name(path: str | os.PathLike[str]) -> Path:
             f"{TABLE_SUFFIXES[-1]}"
         )
     return Path(path)
+
+
+def check_format_name(path: str | os.PathLike[str], format_name: str) -> None:
+    """Refuses a file name whose ending names another format than is asked for: it would be read as that.
+
+    Args:
+        path: The file; its ending may be one that names no format.
+        format_name: A key of :data:`calibrators.tables.formats.registry.FORMATS`.
+
+    Raises:
+        TableError: There is no such format, or the ending names another.
+    """
+    check_choice("format_name", format_name, tuple(FORMATS), TableError)
+    own = FORMATS[format_name].suffix
+    if is_table_name(path) and Path(path).suffix.lower() != own:
+        raise TableError(
+            f"the format {format_name!r} does not fit the name '{path}', which ends as that of another and "
+            f"would be read as that; end it in {own}"
+        )

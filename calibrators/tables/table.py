@@ -183,8 +183,8 @@ class CalibrationTable:
         Args:
             path: The file: ``*.json`` for trtint8's own format, ``*.cache`` for TensorRT's calibration cache,
                 which gets a sidecar, ``*.txt``, ``*.csv``, ``*.flatbuffers`` for ONNX Runtime's.
-            format_name: A key of :data:`calibrators.tables.formats.registry.FORMATS`, which is then the
-                format whatever the ending; by default the ending decides.
+            format_name: A key of :data:`calibrators.tables.formats.registry.FORMATS`, for ``*.json`` and for
+                endings that name no format; by default the ending decides.
             tensorrt_version: The version that the header of a cache names, in digits; TensorRT compares it
                 with its own.
 
@@ -192,8 +192,8 @@ class CalibrationTable:
             ``path``.
 
         Raises:
-            TableError: There is no such format, the ending names none, the format cannot hold the name of
-                a tensor, or a cache would hold ranges of 0 alone.
+            TableError: There is no such format, the ending names none or another, the format cannot hold the
+                name of a tensor, or a cache would hold ranges of 0 alone.
             OutputError: The file cannot be written.
         """
         return table_files.write_table(

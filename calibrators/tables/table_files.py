@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibrators import records
-from calibrators.checks import check_choice
 from calibrators.errors import TableError
 from calibrators.files import finish_writing, write_atomically
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.cache_origin import CacheOrigin, read_origin, write_with_origin
-from calibrators.tables.file_names import check_table_name
+from calibrators.tables.file_names import check_format_name, check_table_name
 from calibrators.tables.formats import json as json_format
 from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
 from calibrators.tables.formats.engine_file import refuse_engine
@@ -104,12 +103,12 @@ def write_table(
         ``path``.
 
     Raises:
-        TableError: There is no such format, the ending names none, the format cannot hold the name of a
-            tensor, or a cache would hold ranges of 0 alone.
+        TableError: There is no such format, the ending names none or another, the format cannot hold the
+            name of a tensor, or a cache would hold ranges of 0 alone.
         OutputError: The file cannot be written.
     """
     if format_name is not None:
-        check_choice("format_name", format_name, tuple(FORMATS), TableError)
+        check_format_name(path, format_name)
     other = FORMATS[format_name] if format_name is not None else None
     suffix = Path(path).suffix.lower() if other else check_table_name(path).suffix.lower()
     other = other or SUFFIXES.get(suffix)

@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     convert.add_argument(
         "--format",
         choices=tuple(FORMATS),
-        help="write this format, whatever the ending; by itself .json is trtint8's own",
+        help="write this format, in place of trtint8's own in a .json, or under an ending that names none",
     )
     convert.add_argument(
         "--network",

@@ -134,10 +134,15 @@ def parse(data: bytes, source: str) -> TableRecord:
         document = records.parse(data)
     except records.RecordError as error:
         raise TableError(
-            f"'{source}' is neither a JSON table nor a TensorRT calibration cache: {error}"
+            f"'{source}' is neither a JSON table nor a TensorRT calibration cache: {error}; ranges as "
+            "text end in .txt, .csv or (ONNX Runtime's) .cache, and ONNX Runtime's flatbuffers in "
+            ".flatbuffers"
         ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise TableError(f'\'{source}\' is JSON but not a calibration table: it has no "format": "{FORMAT}"')
+        raise TableError(
+            f'\'{source}\' is JSON but not a calibration table: it has no "format": "{FORMAT}", and is '
+            "none of PPQ or ONNX Runtime either"
+        )
     if document.get("version") != VERSION:
         raise TableError(
             f"'{source}' is a table of version {str(document.get('version'))[:40]}, and this trtint8 reads "

@@ -188,3 +188,24 @@ def test_a_format_that_does_not_exist_is_refused(tmp_path):
     with pytest.raises(TableError, match=r"format_name is 'onnxruntime_json'; use one of .*onnxruntime-json"):
         CalibrationTable({"a": 1.0}).save(tmp_path / "t.json", format_name="onnxruntime_json")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "format_name", "ending"),
+    [
+        ("t.json", "text", ".txt"),
+        ("t.JSON", "csv", ".csv"),
+        ("t.json", "onnxruntime", ".flatbuffers"),
+        ("t.cache", "text", ".txt"),
+        ("t.csv", "ppq", ".json"),
+    ],
+)
+def test_a_format_under_the_ending_of_another_is_refused(name, format_name, ending, tmp_path):
+    words = (
+        rf"format '{format_name}' does not fit the name '.*{name}', which ends as .*; end it in \{ending}$"
+    )
+    with pytest.raises(TableError, match=words):
+        CalibrationTable({"a": 1.0}).save(tmp_path / name, format_name=format_name)
+    assert not list(tmp_path.iterdir())
+    other = CalibrationTable({"a": 1.0}).save(tmp_path / "t.ranges", format_name="text")
+    assert other.read_text() == "a: 1.0\n"

@@ -108,7 +108,8 @@ def test_another_format_or_version(path):
         "or calibrate again"
     )
     assert refusal(path, lambda document: document.update(format=["x"])) == (
-        f'\'{path}\' is JSON but not a calibration table: it has no "format": "trtint8-calibration-table"'
+        f'\'{path}\' is JSON but not a calibration table: it has no "format": "trtint8-calibration-table", '
+        "and is none of PPQ or ONNX Runtime either"
     )
 
 
@@ -117,7 +118,8 @@ def test_mistakes_of_who_edits_it_have_a_line_and_a_column():
         json_format.parse(b'{\n  "amax": {"a" 1}\n}', "t.json")
     assert str(caught.value) == (
         "'t.json' is neither a JSON table nor a TensorRT calibration cache: Expecting ':' delimiter: line 2 "
-        "column 16 (char 17)"
+        "column 16 (char 17); ranges as text end in .txt, .csv or (ONNX Runtime's) .cache, and ONNX "
+        "Runtime's flatbuffers in .flatbuffers"
     )
 
 
