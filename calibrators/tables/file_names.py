@@ -22,8 +22,10 @@ def check_table_name(path: str | os.PathLike[str]) -> Path:
     """Refuses a file name whose ending names no table format, before any work is done for it.
 
     Raises:
-        TableError: The ending is none of :data:`TABLE_SUFFIXES`.
+        TableError: The ending is none of :data:`TABLE_SUFFIXES`, or the whole name.
     """
+    if Path(path).name.lower() in TABLE_SUFFIXES:
+        raise TableError(f"the name '{path}' is an ending alone; put a name before it")
     if not is_table_name(path):
         raise TableError(
             f"cannot tell the table format of '{path}': end it in {', '.join(TABLE_SUFFIXES[:-1])} or "

@@ -18,3 +18,7 @@ def test_a_name_without_a_format_is_refused_before_any_work():
     assert check_table_name("a/t.cache") == Path("a/t.cache")
     with pytest.raises(TableError, match=r"format of 't\.xyz': end it in \.json, .* or \.flatbuffers$"):
         check_table_name("t.xyz")
+    for name in (".cache", "folder/.JSON"):
+        with pytest.raises(TableError) as caught:
+            check_table_name(name)
+        assert str(caught.value) == f"the name '{name}' is an ending alone; put a name before it"
