@@ -138,8 +138,9 @@ class Preflight:
         findings = []
         for name, found in self._ranges.items():
             if found.low == found.high:
+                value = found.low + 0.0  # -0 becomes 0
                 findings.append(
-                    f"input '{name}' is {found.low:g} in all {counted(self.samples, 'sample')}; "
+                    f"input '{name}' is {value:g} in all {counted(self.samples, 'sample')}; "
                     "check that the data is not blank"
                 )
             elif found.pixels and found.high > 1.5:

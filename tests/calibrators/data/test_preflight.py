@@ -162,6 +162,8 @@ def test_finds_constant_data():
     flat = np.full((2, 3, 4, 5), 0.5, np.float32)
     assert finish(flat, flat) == ["input 'x' is 0.5 in all 4 samples; check that the data is not blank"]
     assert finish(flat, flat + 1) == []
+    zeros = ["input 'x' is 0 in all 2 samples; check that the data is not blank"]
+    assert finish(0 * flat) == finish(-0.0 * flat) == zeros
 
 
 @pytest.mark.parametrize(
