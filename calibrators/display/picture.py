@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrators.errors import OutputError
 from calibrators.files import write_atomically
 
 #: Colours that can be seen on a light and on a dark ground; in a report the page gives them.
@@ -48,14 +49,19 @@ class Picture:
         """Writes the chart as an SVG file, atomically.
 
         Args:
-            path: The file.
+            path: The file, whose name ends in ``.svg``.
 
         Returns:
             ``path``.
 
         Raises:
-            OutputError: The file cannot be written.
+            OutputError: The name ends otherwise, or the file cannot be written.
         """
+        if Path(path).suffix.lower() != ".svg":
+            raise OutputError(
+                f"cannot write the picture '{os.fspath(path)}': a picture is written as SVG alone; "
+                "end the name in .svg"
+            )
         return write_atomically(path, self.svg.encode())
 
 

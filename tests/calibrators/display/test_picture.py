@@ -2,7 +2,10 @@
 
 from xml.etree import ElementTree
 
+import pytest
+
 from calibrators.display.picture import Picture, picture_of
+from calibrators.errors import OutputError
 
 CHART = (
     '<svg viewBox="0 0 340 150" class="chart" aria-hidden="true"><rect style="fill: var(--bar)"/>'
@@ -25,3 +28,12 @@ def test_it_is_shown_and_saved(tmp_path):
     assert repr(picture) == "<Picture: a < b>"
     assert picture._repr_html_() == "<div><div>a &lt; b</div><svg/></div>"
     assert picture.save(tmp_path / "a.svg").read_text() == "<svg/>"
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.html", "a"])
+def test_a_picture_is_written_as_svg_alone(tmp_path, name):
+    with pytest.raises(
+        OutputError, match=rf"the picture '.*{name}': a picture is written as SVG .* in \.svg$"
+    ):
+        Picture("<svg/>", "a").save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
