@@ -9,6 +9,7 @@ from pathlib import Path
 
 import onnx_ir as ir
 
+from calibrators.display.counts import counted
 from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.expand_qlinear import is_qlinear
@@ -32,7 +33,7 @@ from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, tenso
 _BOUNDS_AS_INPUTS = 11
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Mended:
     """A model after :func:`mend`.
 
@@ -47,6 +48,10 @@ class Mended:
     quantized_nodes: tuple[str, ...]
     unquantized: Unquantized
     filled: dict[str, float]
+
+    def __repr__(self) -> str:
+        filled = f", {counted(len(self.filled), 'range')} filled in" if self.filled else ""
+        return f"<Mended: {counted(len(self.quantized_nodes), 'node')} in INT8{filled}>"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Writes the model atomically.

@@ -36,7 +36,7 @@ def test_scales_that_are_none_are_not_mended(scale):
 )
 def test_mended_models_have_nothing_left(rule):
     mended = mend(model_of(*build_rule(rule)))
-    assert mended.quantized_nodes == ("conv",)
+    assert mended.quantized_nodes == ("conv",) and repr(mended) == "<Mended: 1 node in INT8>"
     assert rules(load_model(to_proto(mended.graph_model))) == []
 
 
