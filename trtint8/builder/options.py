@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from calibrators.checks import check_choice, check_mapping, several
+from calibrators.checks import as_integer, check_choice, check_mapping, several
 from calibrators.errors import BuildError, UnsupportedError
 from trtint8.engine.profiles import ShapeRange
 
@@ -71,8 +71,8 @@ class BuildOptions:
             only if it is ``version_compatible``; for other engines ``Engine.load`` needs them again.
 
     Raises:
-        UnsupportedError: An option is none of its choices, or no dict where it has to be one, or
-            ``gpu_fallback`` is False without a DLA.
+        UnsupportedError: An option is none of its choices, or no dict where it has to be one, ``device`` is
+            no index, or ``gpu_fallback`` is False without a DLA.
     """
 
     fp16: bool | None = None
@@ -116,6 +116,9 @@ class BuildOptions:
         if self.hardware_compatibility is not None:
             choices = get_args(HardwareCompatibility)
             check_choice("hardware_compatibility", self.hardware_compatibility, choices)
+        index = as_integer(self.device)
+        if index is None or index < 0:
+            raise UnsupportedError(f"device is {self.device!r:.80}; give the index of a GPU, such as 0")
         if not self.gpu_fallback and self.dla_core is None:
             raise UnsupportedError(
                 "gpu_fallback is False without a DLA, where layers run on the GPU anyway; give dla_core, or "

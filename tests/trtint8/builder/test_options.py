@@ -1,5 +1,6 @@
 """Options of a build."""
 
+import numpy as np
 import pytest
 
 from calibrators.errors import UnsupportedError
@@ -29,3 +30,11 @@ def test_a_single_name_is_not_its_letters():
 def test_what_is_no_dict_is_refused(option):
     with pytest.raises(UnsupportedError, match=f"^{option} is 'bad'; give a dict from "):
         BuildOptions(**{option: "bad"})
+
+
+@pytest.mark.parametrize("device", ["x", "0", -1, True, 1.0, None])
+def test_a_device_is_the_index_of_a_gpu(device):
+    with pytest.raises(UnsupportedError) as caught:
+        BuildOptions(device=device)
+    assert str(caught.value) == f"device is {device!r}; give the index of a GPU, such as 0"
+    assert BuildOptions(device=np.int64(3)).device == 3
