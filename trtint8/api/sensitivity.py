@@ -35,7 +35,7 @@ def measure_sensitivity(
     checkpoint: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     executor: Executor = "local",
-    on_plan: Callable[[Plan], None] = lambda _plan: None,
+    on_plan: Callable[[Plan], None] | None = None,
     progress: bool = True,
     example_inputs: object = None,
 ) -> Sensitivity:
@@ -83,6 +83,6 @@ def measure_sensitivity(
         checkpoint=checkpoint,
         threads=run.threads,
         executor=run.ray,
-        on_plan=on_plan,
+        on_plan=on_plan or (lambda _plan: None),
         progress=run.progress,
     )

@@ -54,13 +54,13 @@ def tune(
     minutes: float | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
-    on_goal: Callable[[Goal], None] = lambda _goal: None,
-    on_trial: Callable[[Trial], None] = lambda _trial: None,
+    on_goal: Callable[[Goal], None] | None = None,
+    on_trial: Callable[[Trial], None] | None = None,
     progress: bool = True,
     speed: str | Gpu | None = None,
     profile: Profile | None = None,
     target: Target = "auto",
-    on_speed_trial: Callable[[SpeedTrial], None] = lambda _trial: None,
+    on_speed_trial: Callable[[SpeedTrial], None] | None = None,
     example_inputs: object = None,
 ) -> Tuned:
     """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
@@ -128,7 +128,7 @@ def tune(
     goal = None
     if speed is not None:
         estimates = EstimatorOptions(target, profile, progress=False)
-        goal = SpeedGoal(find_gpu(speed), estimates, on_speed_trial)
+        goal = SpeedGoal(find_gpu(speed), estimates, on_speed_trial or _ignore)
     loaded = load_float_model(open_module(model, example_inputs))
     return tune_from_sources(
         prepare(loaded),
@@ -142,9 +142,13 @@ def tune(
         float16=float16 or goal is not None,
         limit=TimeLimit(minutes),
         journal=JournalFile(checkpoint, resume) if checkpoint is not None else None,
-        on_goal=on_goal,
-        on_trial=on_trial,
+        on_goal=on_goal or _ignore,
+        on_trial=on_trial or _ignore,
         progress=progress,
         speed=goal,
         target=target_named("rtx" if target == "rtx" else "tensorrt"),
     )
+
+
+def _ignore(_told: object) -> None:
+    """What is called where nobody wants to know."""

@@ -17,6 +17,13 @@ def test_keywords_reach_the_measurement(table, held_out):
     assert trtint8.measure_sensitivity(DEMO_MODEL, table, images, limit=64, **keywords).samples == 64
 
 
+def test_nobody_has_to_be_told_what_it_will_cost(table, held_out):
+    measured = trtint8.measure_sensitivity(
+        DEMO_MODEL, table, held_out["images"][:16], limit=16, on_plan=None, progress=False
+    )
+    assert measured.samples == 16
+
+
 def test_weights_in_a_file_beside_the_model(table, held_out, tmp_path):
     path = save_external(onnx.load(DEMO_MODEL), tmp_path)
     beside, inside = (

@@ -4,6 +4,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import BuildError, CalibrationDataError, UnsupportedError
+from trtint8.api import tuning
 from trtint8.data import DEMO_MODEL
 
 
@@ -44,3 +45,13 @@ def test_nothing_is_resumed_without_a_checkpoint(split, held_out):
         CalibrationDataError, match=r"^resume continues from a checkpoint, .*; add checkpoint"
     ):
         trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, resume=True, progress=False)
+
+
+def test_nobody_has_to_be_told(split, held_out, monkeypatch):
+    calls = []
+    monkeypatch.setattr(tuning, "tune_from_sources", lambda *_, **keywords: calls.append(keywords))
+    none = {"on_goal": None, "on_trial": None, "on_speed_trial": None}
+    trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, speed="RTX 4090", **none)
+    (given,) = calls
+    callbacks = (given["on_goal"], given["on_trial"], given["speed"].on_trial)
+    assert [callback("something") for callback in callbacks] == [None] * 3
