@@ -55,7 +55,10 @@ def audit_model(
         estimator.estimate("INT8", quantized, peaks, fp16=False),
         estimator.estimate("INT8+FP16", mixed, peaks, fp16=True),
     )
-    verdict = judge(engines, gpu.name, title_of(estimator.flavor.name), work.multiply_adds)
+    builder = title_of(estimator.flavor.name)
+    if estimator.of_another_gpu:
+        builder = f"another TensorRT than {builder}, which runs no INT8 there,"
+    verdict = judge(engines, gpu.name, builder, work.multiply_adds)
     return Audit(
         model=model.name,
         gpu=gpu,

@@ -91,6 +91,11 @@ class Estimator:
         return cls(flavor, fixed, count_work(fixed.graph_model), gpu, capability, options)
 
     @property
+    def of_another_gpu(self) -> bool:
+        """Whether TensorRT cannot build engines in INT8 for the GPU, and builds them for another one here."""
+        return self.compute_capability not in (None, self.gpu.compute_capability)
+
+    @property
     def quantization_target(self) -> QuantizationTarget:
         """What Q/DQ pairs are placed for."""
         return quantization_target(self.flavor, self.options.build)

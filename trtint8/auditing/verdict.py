@@ -42,7 +42,7 @@ def judge(engines: Sequence[AuditedEngine], gpu: str, builder: str, work: Mappin
     Args:
         engines: The engines; one of them FP16, and one at least INT8.
         gpu: The name of the GPU.
-        builder: The name of the TensorRT that built the engines: another one makes other kernels.
+        builder: The TensorRT that builds for the GPU, in words: another one makes other kernels.
         work: Name of each ONNX node that computes products to the number of its multiply-adds.
 
     Returns:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from calibrators.errors import UnsupportedError
 from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt.flavor import title_of
+from calibrators.user_warnings import warn_user
 from trtint8.auditing.estimator import Estimator, EstimatorOptions
 from trtint8.auditing.gpus import Gpu
 from trtint8.models.model import Model
@@ -51,6 +53,13 @@ class SpeedPlanner:
     def __init__(self, prepared: Model, table: CalibrationTable, goal: SpeedGoal, journal: Journal) -> None:
         self._table, self._goal, self._journal = table, goal, journal
         self._estimator = Estimator.open(prepared, table.provenance.input_sizes, goal.gpu, goal.options)
+        if self._estimator.of_another_gpu:
+            builder, gpu = title_of(self._estimator.flavor.name), goal.gpu
+            warn_user(
+                f"{builder} runs no INT8 on {gpu.name}, of compute capability {gpu.compute_capability}: "
+                f"times are estimated from its graphs for {self._estimator.compute_capability}, and another "
+                "TensorRT may gain more from INT8 there"
+            )
         self._target, self._shapes = self._estimator.quantization_target, self._estimator.shapes
         #: What estimated times depend on beside the layers, the model and its table.
         self._circumstances = repr(

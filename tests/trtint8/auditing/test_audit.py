@@ -51,6 +51,7 @@ def test_int8_requantizes(audited):
     assert audited.engine("FP16").part("requantization").kernels == 0
     assert audited.engine("INT8").part("requantization").kernels > 0
     assert audited.verdict.startswith("INT8") and "the bytes of FP16 here" in audited.verdict
+    assert "with TensorRT for RTX expect" in audited.verdict
 
 
 def test_the_shapes_of_a_profile(rtx, table):
@@ -59,6 +60,8 @@ def test_the_shapes_of_a_profile(rtx, table):
     found = audit_model(load_model(DEMO_MODEL), table, find_gpu("H100"), options)
     assert found.shapes == {"images": (2, 1, 8, 8)}
     assert (found.compute_capability, found.of_another_gpu) == ("8.9", True)
+    words = "on an H100 with another TensorRT than TensorRT for RTX, which runs no INT8 there, expect "
+    assert words in found.verdict
 
 
 def test_what_is_kept_in_float(rtx, table):

@@ -76,6 +76,15 @@ def test_estimates_for_something_else_are_not_used(rtx, prepared, table, monkeyp
     assert planner(prepared, table, gpu, journal, **options).estimate(()) == 2.0
 
 
+@pytest.mark.parametrize(("name", "capability", "nearest"), [("T4", "7.5", "8.0"), ("H100", "9.0", "8.9")])
+def test_a_gpu_that_tensorrt_does_not_build_for(rtx, prepared, table, name, capability, nearest):
+    words = (
+        rf"RTX runs no INT8 on {name}, of .* {capability}: times are estimated from its graphs for {nearest},"
+    )
+    with pytest.warns(UserWarning, match=words):
+        planner(prepared, table, find_gpu(name))
+
+
 def test_no_layer_gains(rtx, prepared, table):
     slow = dataclasses.replace(FAST, int8_tops=0.0001)
     with pytest.raises(
