@@ -46,6 +46,21 @@ def positive_integer(option: str, value: object) -> int:
     return number
 
 
+def refuse_empty_path(what: str, path: object, error: type[TrtInt8Error]) -> None:
+    """Refuses an empty text in the place of a path, which would be the current folder.
+
+    Args:
+        what: What the path leads to.
+        path: What the user gave, which need not be a path.
+        error: What is raised.
+
+    Raises:
+        TrtInt8Error: It is an empty text.
+    """
+    if isinstance(path, str) and not path:
+        raise error(f"the path of {what} is empty; give the path")
+
+
 def check_mapping(
     option: str, value: object, content: str, error: type[TrtInt8Error] = UnsupportedError
 ) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from calibrators.checks import refuse_empty_path
 from calibrators.errors import OutputError
 
 #: Ending of the names of files and folders that are being written.
@@ -58,9 +59,10 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
         ``path`` as a :class:`~pathlib.Path`.
 
     Raises:
-        OutputError: The folder does not exist or is not writable, the name is too long, or ``path`` is a
-            folder, a device, a named pipe or a socket.
+        OutputError: The folder does not exist or is not writable, the name is empty or too long, or ``path``
+            is a folder, a device, a named pipe or a socket.
     """
+    refuse_empty_path("a file to write", path, OutputError)
     path = Path(path)
     target = _destination(path)
     folder = target.parent
@@ -133,6 +135,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes 
         OutputError: The folder is missing or not writable, the disk is full, or ``path`` is a folder, a
             device, a named pipe or a socket.
     """
+    refuse_empty_path("a file to write", path, OutputError)
     path = Path(path)
     target = _destination(path)
     temporary: Path | None = None
@@ -212,6 +215,7 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         OutputError: There is something of that name that is no empty folder, or it cannot be written.
     """
+    refuse_empty_path("a folder to write", path, OutputError)
     path = Path(path)
     with _sentence(path):
         target = Path(os.path.realpath(path))

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import refuse_empty_path
 from calibrators.data.axes import BatchAxes, check_axes
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed
 from calibrators.data.file_reader import FileReader, open_source
@@ -274,6 +275,7 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
         data = as_array(data)
     if isinstance(data, Mapping):
         data = {name: as_array(array) for name, array in data.items()}
+    refuse_empty_path("the data", data, CalibrationDataError)
     if isinstance(data, str | os.PathLike | np.ndarray | Mapping):
         return _open_samples(data, binding, options)
     if is_indexed(data):
@@ -397,6 +399,7 @@ def _open_dataset(data: Any, binding: Binding, options: DataOptions) -> Batches:
 def _own_labels(source: Source, options: DataOptions, order: NDArray[np.intp]) -> NDArray[Any]:
     """Labels that do not come with the samples, in the order of iteration."""
     labels = options.labels
+    refuse_empty_path("the labels", labels, CalibrationDataError)
     if not isinstance(labels, str | os.PathLike) or Path(labels).suffix.lower() != ".json":
         return load_labels(labels, source.count)[order]
     if not source.of_images:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import refuse_empty_path
 from calibrators.data.feeds import LABELS, Binding, FeedDict
 from calibrators.data.inputs import shape_text
 from calibrators.data.sources.arrays import ARRAY_SUFFIXES, labels_array, read_arrays
@@ -220,6 +221,7 @@ def _as_labels(labels: Any) -> NDArray[Any]:
 
 def _files(data: str | os.PathLike[str]) -> list[Path]:
     """The array files that a path names."""
+    refuse_empty_path("the data", data, CalibrationDataError)
     if str(data).startswith(RANDOM):
         raise CalibrationDataError(
             f"the data is '{data}', and states are recorded along sequences, which random values are not; "

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrators.checks import check_choice, is_number, positive_integer, several
+from calibrators.checks import check_choice, is_number, positive_integer, refuse_empty_path, several
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
 
 
@@ -49,3 +49,10 @@ def test_what_is_no_name_and_holds_none(value):
         UnsupportedError, match=f"^{value!r} is given where names are expected; give a string"
     ):
         several(value)
+
+
+def test_an_empty_text_is_no_path():
+    with pytest.raises(CalibrationDataError, match=r"^the path of the data is empty; give the path$"):
+        refuse_empty_path("the data", "", CalibrationDataError)
+    for path in (".", Path(), b"", None, np.zeros(0)):
+        refuse_empty_path("the data", path, CalibrationDataError)

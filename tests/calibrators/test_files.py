@@ -477,3 +477,16 @@ class TestNewFolders:
             (staged / "f").touch()
         assert list(tmp_path.iterdir()) == [folder]
         assert list(folder.iterdir()) == [folder / "f"]
+
+
+def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for write in (check_writable, lambda path: write_atomically(path, b"data")):
+        with pytest.raises(OutputError, match=r"^the path of a file to write is empty; give the path$"):
+            write("")
+    with (
+        pytest.raises(OutputError, match=r"^the path of a folder to write is empty; give the path$"),
+        new_folder(""),
+    ):
+        pass
+    assert not list(tmp_path.iterdir())

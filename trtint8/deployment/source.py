@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from calibrators.checks import refuse_empty_path
 from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
@@ -168,6 +169,7 @@ def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | N
         TableError: The table is unusable.
     """
     check_preprocessing(preprocessing)
+    refuse_empty_path("the engine", engine, EngineError)
     path = Path(engine)
     info = read_engine_info(path)
     qdq_model = path.with_name(info.qdq_model) if info.qdq_model else None

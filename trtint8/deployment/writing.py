@@ -54,7 +54,6 @@ def deploy(
     if to not in _KINDS:
         raise UnsupportedError(f"cannot deploy to '{to}'; use one of {', '.join(get_args(Destination))}")
     files = _KINDS[to](read_source(engine, preprocessing))
-    output = Path(output)
     with new_folder(output) as folder:
         for name, content in files.items():
             path = folder / name
@@ -65,4 +64,4 @@ def deploy(
                 path.write_bytes(content.encode() if isinstance(content, str) else content)
             if path.suffix == ".sh":
                 path.chmod(0o755)
-    return [output / name for name in sorted(files)]
+    return [Path(output) / name for name in sorted(files)]

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError
 from onnx_ir.passes import common
 
+from calibrators.checks import refuse_empty_path
 from calibrators.data.inputs import InputSpec, OpenShape
 from calibrators.error_text import cause_in_words, in_words
 from calibrators.errors import ModelError
@@ -144,6 +145,7 @@ def load_model(source: ModelSource) -> Model:
             f"cannot take a model from a {type(source).__name__}; give the path of an ONNX file, the "
             "serialized model or a ModelProto"
         )
+    refuse_empty_path("the model", source, ModelError)
     path = Path(source)
     finish_writing(path)
     if not is_file(path):

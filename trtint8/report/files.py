@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from calibrators import records
+from calibrators.checks import refuse_empty_path
 from calibrators.errors import ModelError, TableError
 from calibrators.files import exists, is_file, is_folder
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
@@ -173,6 +174,7 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[_File]:
     files: Iterable[_File | None]
     seen: set[Path] = set()
     for source in sources:
+        refuse_empty_path("a folder or file to report on", source, TableError)
         path = Path(source)
         if not exists(path):
             raise TableError(f"there is no '{path}'; give a folder that 'trtint8 build' wrote to, or files")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrators import records
-from calibrators.checks import several
+from calibrators.checks import refuse_empty_path, several
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
@@ -67,6 +67,7 @@ def write_report(
     output = check_writable(output)
     if not isinstance(model, (str, os.PathLike, type(None))):
         raise ModelError(f"a report reads its model from a file, and got {type(model).__name__}; give a path")
+    refuse_empty_path("the model", model, ModelError)
     files = find_report_files(several(sources))
     refuse_overwriting([output], [*files.read, model, data, data_options.labels, class_names])
     worst: Worst | None = None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import refuse_empty_path
 from calibrators.cuda import gpu_names, gpu_problem
 from calibrators.data.batches import FeedDict
 from calibrators.data.inputs import InputSpec
@@ -174,6 +175,7 @@ def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[
 
 def engine_path(model: ModelSource) -> Path | None:
     """The path of an engine; None for a model."""
+    refuse_empty_path("the model", model, ModelError)
     path = Path(model) if isinstance(model, (str, os.PathLike)) else None
     return path if path and path.suffix.lower() != ".onnx" else None
 

@@ -17,7 +17,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_light, to_proto
 
 
-@pytest.mark.parametrize("path", [".", "", "a" * 300 + ".onnx", "a\0b"])
+@pytest.mark.parametrize("path", [".", "a" * 300 + ".onnx", "a\0b"])
 def test_names_that_are_no_model(path):
     with pytest.raises(ModelError, match="there is no model"):
         load_model(path)

@@ -1,0 +1,36 @@
+"""An empty text in the place of a path is not the current folder, in any public call."""
+
+import numpy as np
+import pytest
+
+import trtint8
+from calibrators.errors import TrtInt8Error
+from trtint8.data import DEMO_MODEL
+
+IMAGES = np.zeros((2, 1, 8, 8), np.float32)
+TABLE = trtint8.CalibrationTable({"images": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("what", "call"),
+    [
+        ("the model", lambda: trtint8.calibrate("", IMAGES)),
+        ("the model", lambda: trtint8.validate("", IMAGES, reference=DEMO_MODEL)),
+        ("the model", lambda: trtint8.write_report(["."], "r.html", model="")),
+        ("the data", lambda: trtint8.calibrate(DEMO_MODEL, "")),
+        ("the data", lambda: trtint8.build_int8_engine(DEMO_MODEL, "", "e.engine")),
+        ("the data", lambda: trtint8.tune(DEMO_MODEL, IMAGES, "")),
+        ("the labels", lambda: trtint8.validate(DEMO_MODEL, IMAGES, reference=DEMO_MODEL, labels="")),
+        ("a file to write", lambda: trtint8.build_int8_engine(DEMO_MODEL, TABLE, "")),
+        ("a file to write", lambda: trtint8.calibrate(DEMO_MODEL, IMAGES, checkpoint="")),
+        ("a file to write", lambda: trtint8.write_report(["."], "")),
+        ("a folder or file to report on", lambda: trtint8.write_report("", "r.html")),
+        ("the engine", lambda: trtint8.deploy("", "triton", "folder")),
+        ("the engine", lambda: trtint8.Engine.load("")),
+    ],
+)
+def test_it_is_refused(what, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TrtInt8Error, match=f"^the path of {what} is empty; give the path$"):
+        call()
+    assert not list(tmp_path.iterdir())
