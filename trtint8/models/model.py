@@ -44,6 +44,7 @@ from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.identities import RemoveIdentitiesPass
 from trtint8.models.passes.infer_shapes import InferShapesPass
+from trtint8.models.passes.inline_functions import InlineFunctionsPass
 from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
@@ -206,7 +207,7 @@ def prepare(model: Model) -> Model:
     """
     copy = _with_recent_opset(model).clone()
     passes = ir.passes.Sequential(
-        common.InlinePass(),
+        InlineFunctionsPass(),
         common.RemoveInitializersFromInputsPass(),
         ComputeInFloat32Pass(),
         LowerCaseEinsumPass(),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from calibrators.error_text import in_words
 from calibrators.errors import ModelError
 from trtint8.models.loading.old_operators import mend_old_operators, refuse_old_operators
 from trtint8.models.loading.sequence_types import declare_sequences
 from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
+from trtint8.models.passes.inline_functions import InlineFunctionsPass
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
 #: larger ones are weights.
@@ -59,7 +59,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         if weight not in listed:
             copy.graph.inputs.append(value)
     try:
-        common.InlinePass()(copy)
+        InlineFunctionsPass()(copy)
         message = onnx.version_converter.convert_version(ir.to_proto(copy), opset)
     except Exception as error:
         raise ModelError(
