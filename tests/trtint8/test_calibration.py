@@ -6,9 +6,12 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError, OutputError, TableError
+from calibrators.host.observer import Observer
 from tests.calibrators.tables.formats.golden_files import GOLDEN
 from tests.trtint8.interruptions import interrupted
+from tests.trtint8.onnx_models import conv_relu_conv
 from tests.trtint8.tuning.networks import uneven
+from trtint8 import calibration
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 
@@ -80,6 +83,38 @@ def test_the_table_does_not_depend_on_batch_size_or_order(split, batch_size, tmp
     table.save(tmp_path / "a.json")
     other.save(tmp_path / "b.json")
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+
+
+def _usual_rows(monkeypatch):
+    """Notes for every observer how many samples it may divide among its threads."""
+    found = []
+    monkeypatch.setattr(calibration, "Observer", lambda *args: found.append(args[-1]) or Observer(*args))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "rows"),
+    [(None, 32), (7, 7), (100, 32), ("feeds of 5", 5)],
+)
+def test_threads_divide_batches_and_the_table_stays(monkeypatch, images, batch_size, rows):
+    divided = _usual_rows(monkeypatch)
+
+    def calibrated(threads):
+        if batch_size == "feeds of 5":  # which can be read once
+            data = ({"images": images[start : start + 5]} for start in range(0, 40, 5))
+            return trtint8.calibrate(DEMO_MODEL, data, threads=threads, progress=False)
+        return trtint8.calibrate(DEMO_MODEL, images, batch_size=batch_size, threads=threads, progress=False)
+
+    assert calibrated(1) == calibrated(3)
+    assert divided == [rows, rows]
+
+
+def test_how_many_samples_run_together_is_found_where_the_size_of_images_is_open(monkeypatch):
+    model = conv_relu_conv(quantized=False, size=("height", "width"))
+    data = np.random.default_rng(0).standard_normal((5, 3, 512, 512)).astype(np.float32)
+    divided = _usual_rows(monkeypatch)
+    trtint8.calibrate(model, data, threads=2, progress=False)
+    assert divided == [4]
 
 
 def test_calibrate_covers_every_float_tensor_or_only_the_placed_ones(split, table):
