@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
+from enum import Enum
 
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import constant_integers
 
-#: Sizes along the axes of a tensor; None in place of the number of samples.
-Sizes = tuple[int | None, ...]
+
+class Unknown(Enum):
+    """Stands for a size that is not known; it may depend on the number of samples."""
+
+    SIZE = "unknown"
+
+
+#: A size; None in place of the number of samples.
+Size = int | Unknown | None
+
+#: Sizes along the axes of a tensor. Truth values are 0 and 1.
+Sizes = tuple[Size, ...]
 
 #: Operators that leave a vector's elements as they are, read one after another.
 _COPYING = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
+#: The most elements of a vector of one value. No tensor has so many axes.
+_MOST_AXES = 64
+
 
 class BatchSizes:
-    """What is known of values that depend on the number of samples in a batch, and on nothing else of it."""
+    """What is known of values that are computed from shapes, and from nothing else of a batch.
 
-    def __init__(self) -> None:
+    Args:
+        shape_of: Gives the sizes of a tensor, None in place of one that is open; None where not even the rank
+            is known.
+    """
+
+    def __init__(self, shape_of: Callable[[ir.Value | None], tuple[int | None, ...] | None]) -> None:
+        self._shape_of = shape_of
         self._known: dict[ir.Value, Sizes | None] = {}
+        self._fixed: set[ir.Value] = set()
 
     def __contains__(self, value: ir.Value | None) -> bool:
         """Whether a value was computed from shapes, by nodes that were followed."""
         return value in self._known
+
+    def depends_on_samples(self, value: ir.Value | None) -> bool:
+        """Whether a value was computed from shapes and may change with the number of samples."""
+        return value in self._known and value not in self._fixed
 
     def follow(self, node: ir.Node) -> None:
         """Follows a node that reads a shape, or reads constants and values that were followed.
@@ -31,8 +57,15 @@ class BatchSizes:
         Args:
             node: The node, in the order in which the graph runs.
         """
-        found = _shape_of(node) if node.op_type == "Shape" else self._computed(node)
+        if node.op_type == "Shape" and node.domain == "" and node.inputs[0] not in self._known:
+            found, fixed = self._shape(node, has_samples=True), False
+        else:
+            found = self._computed(node)
+            fixed = not any(self.depends_on_samples(value) for value in node.inputs)
+        fixed = fixed or (found is not None and all(isinstance(size, int) for size in found))
         self._known.update((output, found) for output in node.outputs)
+        if fixed:
+            self._fixed.update(node.outputs)
 
     def of(self, value: ir.Value | None) -> Sizes | None:
         """The elements of a vector, or None where they are not known.
@@ -47,16 +80,36 @@ class BatchSizes:
     def _computed(self, node: ir.Node) -> Sizes | None:
         if node.domain != "" or not node.inputs:
             return None
-        first = self.of(node.inputs[0])
+        if node.op_type == "Shape":
+            return self._shape(node, has_samples=False)
+        inputs = [self.of(value) for value in node.inputs]
+        first = inputs[0]
         if node.op_type in _COPYING:
             return first
         if node.op_type == "Concat":
-            return _joined(map(self.of, node.inputs))
+            return _joined(inputs)
+        if node.op_type == "ConstantOfShape":
+            return _filled(node, first)
         if node.op_type == "Gather" and first is not None:
-            return _chosen(first, self.of(node.inputs[1]))
+            return _chosen(first, inputs[1])
         if node.op_type == "Slice" and first is not None:
             return self._sliced(node, first)
+        if node.op_type in _ELEMENTWISE and None not in inputs:
+            if node.op_type == "Div" and node.outputs[0].dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+                return None
+            return _each(_ELEMENTWISE[node.op_type], [sizes for sizes in inputs if sizes is not None])
         return None
+
+    def _shape(self, node: ir.Node, *, has_samples: bool) -> Sizes | None:
+        """What a Shape node gives of a tensor, which has the samples along axis 0 or has none."""
+        shape = self._shape_of(node.inputs[0])
+        if shape is None:
+            return None
+        sizes: list[Size] = [Unknown.SIZE if size is None else size for size in shape]
+        if has_samples:
+            sizes[:1] = [None]
+        start = node.attributes.get_int("start", 0)
+        return tuple(sizes[start : node.attributes.get_int("end", len(sizes))])
 
     def _sliced(self, node: ir.Node, first: Sizes) -> Sizes | None:
         start, end, axes, step = (
@@ -65,30 +118,79 @@ class BatchSizes:
         )
         if not start or not end or axes not in ((0,), (-1,)) or step != (1,):
             return None
+        if not (isinstance(start[0], int) and isinstance(end[0], int)):
+            return None
         return first[start[0] : end[0]]
 
 
-def _shape_of(node: ir.Node) -> Sizes | None:
-    """The sizes of a tensor whose axis 0 has the samples."""
-    value = node.inputs[0]
-    if value is None or value.shape is None or not all(isinstance(size, int) for size in value.shape[1:]):
+def _filled(node: ir.Node, shape: Sizes | None) -> Sizes | None:
+    """A vector of one value."""
+    value = node.attributes.get("value")
+    if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > _MOST_AXES:
         return None
-    sizes: Sizes = (None, *(size for size in value.shape[1:] if isinstance(size, int)))
-    start = node.attributes.get_int("start", 0)
-    return sizes[start : node.attributes.get_int("end", len(sizes))]
+    if value is None or not value.as_tensor().dtype.is_integer():
+        return None
+    return (int(value.as_tensor().numpy().item()),) * shape[0]
 
 
 def _chosen(sizes: Sizes, indices: Sizes | None) -> Sizes | None:
     if indices is None:
         return None
-    known = [i for i in indices if i is not None and -len(sizes) <= i < len(sizes)]
+    known = [i for i in indices if isinstance(i, int) and -len(sizes) <= i < len(sizes)]
     return tuple(sizes[i] for i in known) if len(known) == len(indices) else None
 
 
 def _joined(parts: Iterable[Sizes | None]) -> Sizes | None:
-    joined: list[int | None] = []
+    joined: list[Size] = []
     for part in parts:
         if part is None:
             return None
         joined += part
     return tuple(joined)
+
+
+def _each(function: Callable[..., Size], inputs: list[Sizes]) -> Sizes | None:
+    """Computes element by element; a single one goes with all."""
+    length = max(map(len, inputs))
+    if any(len(sizes) not in (1, length) for sizes in inputs):
+        return None
+    return tuple(map(function, *(sizes * (length // len(sizes)) for sizes in inputs)))
+
+
+def _of_integers(function: Callable[[int, int], Size]) -> Callable[[Size, Size], Size]:
+    """A function of known sizes, whose result is unknown for others."""
+
+    def computed(one: Size, other: Size) -> Size:
+        return function(one, other) if isinstance(one, int) and isinstance(other, int) else Unknown.SIZE
+
+    return computed
+
+
+def _divided(one: int, other: int) -> Size:
+    """Divides integers. What ONNX makes of negative ones depends on who computes it."""
+    return one // other if one >= 0 and other > 0 else Unknown.SIZE
+
+
+def _equal(one: Size, other: Size) -> Size:
+    if isinstance(one, int) and isinstance(other, int):
+        return int(one == other)
+    # No number of samples is negative.
+    number = one if isinstance(one, int) else other
+    is_samples = None in (one, other)
+    return 0 if is_samples and isinstance(number, int) and number < 0 else Unknown.SIZE
+
+
+def _where(condition: Size, one: Size, other: Size) -> Size:
+    if one == other or condition == 1:
+        return one
+    return other if condition == 0 else Unknown.SIZE
+
+
+_ELEMENTWISE: dict[str, Callable[..., Size]] = {
+    "Add": _of_integers(operator.add),
+    "Div": _of_integers(_divided),
+    "Equal": _equal,
+    "Mul": _of_integers(operator.mul),
+    "Sub": _of_integers(operator.sub),
+    "Where": _where,
+}

@@ -110,10 +110,13 @@ class Found:
     Attributes:
         samples: Values that have samples along axis 0.
         sizes: Values that were computed from shapes. All others are constants.
+        shape_of: Gives the sizes of a tensor, None in place of one that is open; None where not even the rank
+            is known.
     """
 
     samples: set[ir.Value | None]
     sizes: BatchSizes
+    shape_of: Callable[[ir.Value | None], tuple[int | None, ...] | None]
 
 
 def _elementwise(node: ir.Node, found: Found) -> bool:
@@ -199,7 +202,10 @@ def _reshapes(node: ir.Node, found: Found) -> bool:
     if node.inputs[0] not in found.samples or not wanted or node.attributes.get_int("allowzero", False):
         return False
     # Elements keep their order, so samples stay where their number stays.
-    return wanted[0] in (None, 0) or (wanted[0] == -1 and _elements(wanted[1:]) == _sample_elements(node))
+    if wanted[0] in (None, 0):
+        return True
+    elements = _elements(wanted[1:])
+    return wanted[0] == -1 and elements is not None and elements == _sample_elements(node, found)
 
 
 def _resizes(node: ir.Node, found: Found) -> bool:
@@ -222,13 +228,13 @@ def _rank(value: ir.Value | None) -> int | None:
     return None if value is None or value.shape is None else len(value.shape)
 
 
-def _sample_elements(node: ir.Node) -> int | None:
+def _sample_elements(node: ir.Node, found: Found) -> int | None:
     """How many elements a sample of the first input has, where that is known."""
-    shape = node.inputs[0].shape if node.inputs[0] is not None else None
+    shape = found.shape_of(node.inputs[0])
     return None if shape is None else _elements(shape[1:])
 
 
-def _elements(sizes: Sequence[int | ir.SymbolicDim | None]) -> int | None:
+def _elements(sizes: Sequence[object]) -> int | None:
     known = [size for size in sizes if isinstance(size, int) and size > 0]
     return math.prod(known) if len(known) == len(sizes) else None
 

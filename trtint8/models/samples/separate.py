@@ -7,6 +7,7 @@ import onnx_ir as ir
 from trtint8.models.inner_graphs import holds_graphs
 from trtint8.models.samples.batch_sizes import BatchSizes
 from trtint8.models.samples.rules import RULES, SHAPING, Found
+from trtint8.models.static_shapes import StaticShapes, declared_sizes, open_inputs
 
 
 def computes_samples_separately(graph_model: ir.Model) -> bool:
@@ -40,7 +41,9 @@ def _computed_separately(graph_model: ir.Model) -> set[ir.Value | None] | None:
     graph = graph_model.graph
     if not all(_is_open(value) for value in graph.inputs):
         return None
-    found = Found(set(graph.inputs), BatchSizes())
+    # With open sizes, computing shapes finds nothing more.
+    shape_of = declared_sizes if open_inputs(graph_model) else StaticShapes(graph_model).of
+    found = Found(set(graph.inputs), BatchSizes(shape_of), shape_of)
     return found.samples if all(_keeps_samples(node, found) for node in graph) else None
 
 
@@ -53,11 +56,13 @@ def _keeps_samples(node: ir.Node, found: Found) -> bool:
     if not reads_samples and not reads_sizes:
         return True
     shapes = node.op_type in SHAPING and node.domain == ""
-    if not (shapes or reads_samples) or (node.op_type == "Shape" and node.domain == ""):
+    makes_samples = shapes and node.inputs[0] not in found.sizes
+    if not (makes_samples or reads_samples) or (node.op_type == "Shape" and node.domain == ""):
         found.sizes.follow(node)
         return True
     rule = RULES.get(node.op_type) if node.domain == "" else None
-    if rule is None or (reads_sizes and not shapes) or not rule(node, found):
+    changes = any(found.sizes.depends_on_samples(value) for value in node.inputs)
+    if rule is None or (changes and not shapes) or not rule(node, found):
         return False
     found.samples.update(node.outputs)
     return True

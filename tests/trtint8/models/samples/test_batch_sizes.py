@@ -4,9 +4,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from onnx import helper
 
 from tests.trtint8.onnx_models import Graph
-from trtint8.models.samples.batch_sizes import BatchSizes
+from trtint8.models.samples.batch_sizes import BatchSizes, Unknown
+from trtint8.models.static_shapes import declared_sizes
 
 
 def integers(g, *values):
@@ -21,16 +23,41 @@ def shape_of(g, **attributes):
     return g.op("Shape", ["x"], "shape", **attributes)
 
 
-def followed(build, shape=("N", 4, 6)):
+UNKNOWN = Unknown.SIZE
+
+
+def kept(g, size):
+    """The shape of x, where 7 takes the place of a size and of 4."""
+    equal = g.op("Equal", [shape_of(g), integers(g, size, 4, 1)], "equal")
+    return g.op("Where", [equal, integers(g, 7), "shape_out"], "y")
+
+
+def divided(g, divisor):
+    """The shape of x divided by a number, in its type."""
+    one, number = shape_of(g), np.array([divisor])
+    if isinstance(divisor, float):
+        one, number = g.op("Cast", [one], "float", to=onnx.TensorProto.FLOAT), np.float32(number)
+    return g.op("Identity", [g.op("Div", [one, g.constant(number)], "divided")], "y")
+
+
+def ones(g, vector, kind=np.int64):
+    value = kind(1)
+    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+    tensor = helper.make_tensor("value", kind, [1], [value])
+    return g.op("ConstantOfShape", [g.op("Shape", [vector], "length")], "ones", value=tensor)
+
+
+def followed(build, shape=("N", 4, 6), depends=None):
     """What is known of the last value that is built, from x of a shape."""
     g = Graph(quantized=False)
     last = build(g)
     made = onnx.shape_inference.infer_shapes(g.model({"x": list(shape)}, last))
-    graph, sizes = ir.from_proto(made).graph, BatchSizes()
+    graph, sizes = ir.from_proto(made).graph, BatchSizes(declared_sizes)
     for node in graph:
         sizes.follow(node)
     value = graph.outputs[0]
     assert value in sizes and graph.inputs[0] not in sizes
+    assert depends is None or sizes.depends_on_samples(value) == depends
     return sizes.of(value)
 
 
@@ -47,16 +74,43 @@ def followed(build, shape=("N", 4, 6)):
         (lambda g: g.op("Slice", [shape_of(g), *[integers(g, i) for i in (0, 9, 0, 2)]], "y"), None),
         (lambda g: g.op("Concat", [shape_of(g), integers(g, -1)], "y", axis=0), (None, 4, 6, -1)),
         (lambda g: g.op("Cast", [shape_of(g)], "y", to=onnx.TensorProto.INT32), (None, 4, 6)),
-        (lambda g: g.op("Mul", [shape_of(g), integers(g, 2)], "y"), None),
+        (lambda g: g.op("Mul", [shape_of(g), integers(g, 2)], "y"), (UNKNOWN, 8, 12)),
+        (lambda g: g.op("Sub", [shape_of(g), integers(g, 5)], "y"), (UNKNOWN, -1, 1)),
+        (lambda g: divided(g, 4), (UNKNOWN, 1, 1)),
+        (lambda g: divided(g, 0), (UNKNOWN,) * 3),
+        (lambda g: divided(g, 4.0), None),
+        (lambda g: g.op("Add", [shape_of(g), integers(g, 1, 2)], "y"), None),
+        (lambda g: g.op("Equal", [shape_of(g), integers(g, -1, 4, 5)], "y"), (0, 1, 0)),
+        (lambda g: g.op("Equal", [shape_of(g), integers(g, 3)], "y"), (UNKNOWN, 0, 0)),
+        (lambda g: kept(g, -1), (None, 7, 6)),
+        (lambda g: kept(g, 3), (UNKNOWN, 7, 6)),
+        (lambda g: g.op("Shape", [shape_of(g)], "y"), (3,)),
+        (lambda g: ones(g, shape_of(g)), (1, 1, 1)),
+        (lambda g: ones(g, shape_of(g), np.float32), None),
+        (lambda g: g.op("Max", [shape_of(g), integers(g, 4)], "y"), None),
     ],
 )
 def test_operators(build, found):
     assert followed(build) == found
 
 
+def chosen(*axes):
+    return lambda g: g.op("Gather", [shape_of(g), integers(g, *axes)], "y")
+
+
 def test_sizes_that_are_open_are_not_known():
-    assert followed(shape_of, ("N", "length", 6)) is None
-    assert followed(lambda g: g.op("Concat", [shape_of(g), integers(g, 1)], "y", axis=0), ("N", "L")) is None
+    shape = ("N", "length", 6)
+    assert followed(shape_of, shape) == (None, UNKNOWN, 6)
+    assert followed(chosen(0, 2), shape) == (None, 6)
+
+
+def test_what_changes_with_the_number_of_samples():
+    def root(*axes):
+        return lambda g: g.op("Sqrt", [g.op("Cast", [chosen(*axes)(g)], "float", to=1)], "root")
+
+    for build, depends in ((chosen(0, 1), True), (chosen(1, 2), False), (root(1), False), (root(0), True)):
+        followed(build, depends=depends)
+    followed(chosen(1), ("N", "length", 6), depends=True)  # which may be a multiple of the samples
 
 
 def test_an_index_that_no_shape_has():
@@ -67,8 +121,8 @@ def test_constants_are_known():
     g = Graph(quantized=False)
     g.op("Add", ["x", integers(g, 3, 5)], "y")
     graph = ir.from_proto(g.model({"x": ["N"]}, "y_out")).graph
-    assert BatchSizes().of(graph.node(0).inputs[1]) == (3, 5)
-    assert BatchSizes().of(None) is None
+    assert BatchSizes(declared_sizes).of(graph.node(0).inputs[1]) == (3, 5)
+    assert BatchSizes(declared_sizes).of(None) is None
 
 
 def test_numbers_that_are_no_sizes():

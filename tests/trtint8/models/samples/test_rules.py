@@ -31,6 +31,23 @@ def sizes(g, *parts):
     return g.op("Concat", pieces, "sizes", axis=0)
 
 
+def expanded(g, name, wanted):
+    """What PyTorch exports for ``expand``, where -1 keeps a size: 1 takes its place."""
+    ones = g.op("ConstantOfShape", [g.op("Shape", [wanted], "rank")], "ones", value=_ONE)
+    keeps = g.op("Equal", [wanted, g.op("Mul", [ones, g.constant(np.int64(-1))], "minus")], "keeps")
+    return g.op("Expand", [name, g.op("Where", [keeps, ones, wanted], "kept")], "expanded")
+
+
+def third_of_channels(g):
+    """What PyTorch exports for the first of three chunks of the last axis, and heads of it."""
+    two = g.op("Add", [sizes(g, "3"), integers(g, 2)], "two")
+    length = g.op("Div", [two, integers(g, 3)], "length")
+    return g.op("Slice", ["x", integers(g, 0), length, integers(g, 3)], "third")
+
+
+_ONE = helper.make_tensor("value", onnx.TensorProto.INT64, [1], [1])
+
+
 def slope(g, shape):
     return g.constant(np.full(shape, 0.25, np.float32))
 
@@ -70,6 +87,24 @@ WITH_IMAGES = {
         lambda g: g.op("Div", ["x", g.op("Cast", [sizes(g, "0")], "n", to=1)], "y"),
         False,
     ),
+    "divided by a size of every sample": (
+        lambda g: g.op("Div", ["x", g.op("Sqrt", [g.op("Cast", [sizes(g, "2")], "n", to=1)], "r")], "y"),
+        True,
+    ),
+    "rows of as many as samples": (lambda g: g.op("Reshape", ["x", sizes(g, -1, "0")], "y"), False),
+    "part by the shape": (third_of_channels, True),
+    "heads of a part by the shape": (
+        lambda g: g.op("Reshape", [third_of_channels(g), integers(g, -1, 4, 3, 2, 2)], "y"),
+        True,
+    ),
+    "shorter rows of a part by the shape": (
+        lambda g: g.op("Reshape", [third_of_channels(g), integers(g, -1, 12)], "y"),
+        False,
+    ),
+    "as many parts as samples": (
+        lambda g: g.op("Slice", ["x", integers(g, 0), sizes(g, "0"), integers(g, 1)], "y"),
+        False,
+    ),
     "part of the channels": (
         lambda g: g.op("Slice", ["x", integers(g, 1), integers(g, 3), integers(g, 1)], "y"),
         True,
@@ -93,6 +128,18 @@ WITH_IMAGES = {
     "a new axis before samples": (lambda g: g.op("Unsqueeze", ["x", integers(g, 0)], "y"), False),
     "product of matrices": (lambda g: g.op("MatMul", ["x", g.weights(6, 5)], "y"), True),
     "product of a sample with itself": (lambda g: g.op("MatMul", ["x", "x"], "y"), True),
+    "a token that is expanded": (
+        lambda g: g.op(
+            "Concat", ["x", expanded(g, g.weights(1, 1, 6, 6), sizes(g, "0", -1, -1, -1))], "y", axis=1
+        ),
+        True,
+    ),
+    "a token for each of the rows": (
+        lambda g: g.op(
+            "Concat", ["x", expanded(g, g.weights(1, 1, 6, 6), sizes(g, "2", 4, 6, 6))], "y", axis=1
+        ),
+        False,
+    ),
     "running sum of samples": (lambda g: g.op("CumSum", ["x", integers(g, 0)], "y"), False),
     "a token for every sample": (
         lambda g: g.op(
