@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.errors import CalibrationDataError
 from trtint8.validation.significance import (
     Comparison,
     Share,
@@ -136,3 +137,29 @@ class SumsMeter:
     def _joined(self, width: int) -> NDArray[np.float64]:
         width = max(width, self._width)
         return np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in self._parts])
+
+
+class CountedSumsMeter(SumsMeter):
+    """Sums that have a value only where there is something that counts.
+
+    Args:
+        function: The metric's value from totals; see :class:`SumsMeter`.
+        column: The first of the sums that count things; every second sum from it on counts some.
+        nothing: What is wrong where these sums are all 0, as the sentence of an error.
+    """
+
+    def __init__(
+        self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]], column: int, nothing: str
+    ) -> None:
+        super().__init__(function)
+        self._column, self._nothing = column, nothing
+
+    def value(self) -> float:
+        """The metric over all batches.
+
+        Raises:
+            CalibrationDataError: Nothing counts.
+        """
+        if not self._joined(0)[:, self._column :: 2].any():
+            raise CalibrationDataError(self._nothing)
+        return super().value()

@@ -13,7 +13,7 @@ from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, DeclaredShape, by_sample
 from trtint8.validation.measurand import PERCENT, Measurand
-from trtint8.validation.meters import SumsMeter
+from trtint8.validation.meters import CountedSumsMeter, SumsMeter
 
 
 def pixels(name: str, output: str, form: BatchForm) -> Measurand:
@@ -60,16 +60,30 @@ def _of_maps(
     titles: tuple[str, str],
 ) -> Measurand:
     """A metric of maps of classes; the titles are those with labels and without."""
-    with_labels = _has_label_maps(name, output, form)
+    with_labels, own = _has_label_maps(name, output, form), form.outputs[output]
+    start: Callable[[], SumsMeter] = partial(SumsMeter, value)
+    if with_labels:
+        start = partial(CountedSumsMeter, value, 1, _no_position(name, own))
     return Measurand(
         name,
         not with_labels,
-        partial(SumsMeter, value),
-        partial(count, output, form.outputs[output].declared, with_labels),
+        start,
+        partial(count, output, own.declared, with_labels),
         title=titles[0] if with_labels else titles[1],
         unit=PERCENT,
         perfect=None if with_labels else 1.0,
         output=output,
+    )
+
+
+def _no_position(name: str, output: ArrayForm) -> str:
+    """What is wrong where labels give no position of an output a class, as a sentence."""
+    classes = f"a class from 0 on, other than {_VOID}"
+    if output.is_float:
+        last = output.shape[class_axis(output.shape, output.declared)] - 1
+        classes = f"one of the output's classes (0 to {last})"
+    return (
+        f"metric '{name}' has nothing to judge by, as the labels give no position {classes}; check the labels"
     )
 
 

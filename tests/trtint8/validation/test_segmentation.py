@@ -126,6 +126,30 @@ def test_positions_without_a_class_do_not_count(found):
     assert value(mean_iou, found, labels=labels)[0] == pytest.approx((1 / 2 + 1 + 3 / 4) / 3)
 
 
+@pytest.mark.parametrize("metric", [pixels, mean_iou])
+@pytest.mark.parametrize(
+    ("found", "classes"),
+    [
+        (scores(FOUND), r"one of the output's classes \(0 to 2\)"),
+        (FOUND, "a class from 0 on, other than 255"),
+    ],
+)
+def test_labels_of_which_no_position_counts(metric, found, classes):
+    message = f"metric 'm' has nothing to judge by, as the labels give no position {classes}; check"
+    with pytest.raises(CalibrationDataError, match=message):
+        value(metric, found, labels=np.full_like(WANTED, 255))
+
+
+@pytest.mark.parametrize("metric", [pixels, mean_iou])
+def test_a_batch_of_which_no_position_counts_adds_nothing(metric):
+    measurand = metric("m", "y", BatchForm.of({"y": scores(FOUND)}, WANTED, 2))
+    meter, other = measurand.start(), measurand.start()
+    for labels in (np.full_like(WANTED, 255), WANTED):
+        meter.merge(measurand.measure(Batch({}, {"y": scores(FOUND)}, {}, labels, 2)))
+    other.merge(measurand.measure(Batch({}, {"y": scores(FOUND)}, {}, WANTED, 2)))
+    assert meter.value() == other.value() < 1
+
+
 def test_what_labels_mark_as_unknown_is_a_class_of_a_network():
     maps = np.where(WANTED == 1, 255, WANTED)
     found = np.where(FOUND == 1, 255, FOUND)

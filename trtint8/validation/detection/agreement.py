@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
@@ -17,7 +18,7 @@ from trtint8.validation.detection.labelled_boxes import has_true_boxes, truth_ta
 from trtint8.validation.detection.layouts import class_count, layout_reader
 from trtint8.validation.detection.tables import Decode, found_tables
 from trtint8.validation.measurand import PERCENT, Measurand
-from trtint8.validation.meters import SumsMeter
+from trtint8.validation.meters import CountedSumsMeter, SumsMeter
 from trtint8.validation.segmentation import share
 
 
@@ -33,7 +34,7 @@ class DetectionAgreement:
 
     Where the labels are true boxes (x1, y1, x2, y2 and class, of shape (samples, n, 5), in the unit of the
     detections; rows with the class -1 hold no box), these take the place of the float model's detections, and
-    the float model is measured too.
+    the float model is measured too. There has to be a box then.
 
     Attributes:
         decode: Turns a batch's outputs into one :class:`Detections`, or a tuple of the same fields, per
@@ -71,10 +72,16 @@ class DetectionAgreement:
         decode: Decode = self.decode or layout_reader(form)
         with_labels = has_true_boxes(form)
         source = "true" if with_labels else "FP32's"
+        start: Callable[[], SumsMeter] = partial(SumsMeter, share)
+        if with_labels:
+            nothing = (
+                f"the labels have no boxes, so metric '{self.name}' has nothing to judge by; check the labels"
+            )
+            start = partial(CountedSumsMeter, share, 2, nothing)
         return Measurand(
             self.name,
             not with_labels,
-            partial(SumsMeter, share),
+            start,
             partial(self._measure, decode, with_labels, None if self.decode else class_count(form)),
             title=f"detections that are {source} (F1)",
             unit=PERCENT,
@@ -93,10 +100,10 @@ class DetectionAgreement:
                 f"decode returns {len(found)} images for a model and {others}; return one entry per image"
             )
         sums = [
-            (2.0 * match_detections(own, other, self.iou), float(len(own) + len(other)))
+            (2.0 * match_detections(own, other, self.iou), float(len(own) + len(other)), float(len(other)))
             for own, other in zip(found, wanted, strict=True)
         ]
-        return SumsMeter(share, [np.array(sums).reshape(-1, 2)], batch.rows)
+        return SumsMeter(share, [np.array(sums).reshape(-1, 3)], batch.rows)
 
     def _tables(self, decode: Decode, outputs: Outputs, batch: Batch) -> list[NDArray[np.float64]]:
         """One table per image of the detections that count."""

@@ -89,6 +89,17 @@ def test_true_boxes_take_the_place_of_fp32():
     assert measurand.measure(batch).value() == pytest.approx(2 * 1 / (3 + 3))
 
 
+@pytest.mark.parametrize("found", [table(), table((A, 0, 0.9))])
+def test_labels_without_boxes(found):
+    labels = np.full((1, 2, 5), -1.0, np.float32)
+    batch = Batch({}, {"y": found[None]}, {"y": found[None]}, labels, 1)
+    measurand = DetectionAgreement(decode).measurand(BatchForm.of(batch.outputs, labels, 1))
+    meter = measurand.start()
+    meter.merge(measurand.measure(batch))
+    with pytest.raises(CalibrationDataError, match="the labels have no boxes, so metric 'detections' has"):
+        meter.value()
+
+
 def test_outputs_that_are_boxes_scores_and_classes_need_no_decoder():
     outputs = {
         "boxes": np.array([[A, B]], float),
