@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import shape_text
+from calibrators.data.samples.names import numbered
 from trtint8.validation.detection.box_scores import Activation, activation_of
 from trtint8.validation.detection.grids import Grid, grid_of, mask_count
 from trtint8.validation.detection.rows import RowOrder, are_corners, filled_rows, holds_rows, row_order
@@ -37,6 +38,7 @@ class Batch:
         labels: One label per sample along axis 0, class indices (int64) or arrays; or None.
         rows: Number of samples in the batch.
         first: Number of samples before this batch, for messages.
+        name_of: Gives what a sample is called in messages, by its number in the order of iteration.
     """
 
     feeds: FeedDict
@@ -45,6 +47,7 @@ class Batch:
     labels: NDArray[Any] | None
     rows: int
     first: int = 0
+    name_of: Callable[[int], str] = numbered
 
 
 def count_rows(feed: FeedDict, outputs: Outputs) -> int:

@@ -287,7 +287,8 @@ class OpenModels:
         choice = usual_metrics(form) if self.metrics is None else None
         metrics = _metrics(self.metrics, choice)
         asked = measurands(metrics, form)
-        reference = _measured(_on_reference(asked), Batch(feed, wanted, wanted, own_labels, rows, first))
+        batch = Batch(feed, wanted, wanted, own_labels, rows, first, name_of)
+        reference = _measured(_on_reference(asked), batch)
         models = []
         for model in self._models:
             got, sources = self._by_name(model.run(feed), model.sources)
@@ -295,8 +296,7 @@ class OpenModels:
             fidelity = _fidelity_meter(metrics, self._declared.parts)
             if fidelity:
                 fidelity.add(self._split({**got, **sources}), self._split({**wanted, **wanted_sources}))
-            meters = _measured(asked, Batch(feed, got, wanted, own_labels, rows, first))
-            models.append(ModelMeters(meters, fidelity))
+            models.append(ModelMeters(_measured(asked, replace(batch, outputs=got)), fidelity))
         return BatchResult(
             {model.name: model.description for model in self._models},
             self._declared.parts,

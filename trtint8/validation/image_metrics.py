@@ -18,7 +18,7 @@ from trtint8.validation.significance import Comparison
 
 
 def psnr(name: str, output: str, form: BatchForm) -> Measurand:
-    """The peak signal-to-noise ratio of an output.
+    """The peak signal-to-noise ratio of an output; measuring refuses labels that are not finite.
 
     It is 10 log10(peak^2 / mean squared error), with the mean over all elements of all samples and the peak
     of :func:`peak`. It is measured against the labels where these have the output's shape, else against the
@@ -44,7 +44,7 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
         name,
         not with_labels,
         PsnrMeter,
-        partial(_measure, output, with_labels),
+        partial(_measure, name, output, with_labels),
         title=f"PSNR of '{output}' against {'the labels' if with_labels else 'FP32'}",
         unit=DECIBELS,
         perfect=None if with_labels else math.inf,
@@ -119,9 +119,11 @@ class PsnrMeter:
         return self._sums.against(other._sums, name)
 
 
-def _measure(output: str, with_labels: bool, batch: Batch) -> PsnrMeter:
+def _measure(name: str, output: str, with_labels: bool, batch: Batch) -> PsnrMeter:
     target = batch.labels if with_labels and batch.labels is not None else batch.reference[output]
     wanted = target.astype(np.float64)
+    if with_labels:
+        _check_finite(name, wanted, batch)
     error = wanted - batch.outputs[output].astype(np.float64)
     return PsnrMeter(
         SumsMeter(noise_level, [_squares(by_sample(error, batch.rows))], batch.rows),
@@ -129,6 +131,21 @@ def _measure(output: str, with_labels: bool, batch: Batch) -> PsnrMeter:
         float(wanted.max(initial=-math.inf)),
         is_uint8=target.dtype == np.uint8,
     )
+
+
+def _check_finite(name: str, labels: NDArray[np.float64], batch: Batch) -> None:
+    """Refuses labels that no error can be computed with.
+
+    Raises:
+        CalibrationDataError: A value is NaN or infinite.
+    """
+    broken = ~np.isfinite(by_sample(labels, batch.rows)).all(axis=1)
+    if broken.any():
+        sample = batch.name_of(batch.first + int(broken.argmax()))
+        raise CalibrationDataError(
+            f"metric '{name}' compares with the labels, and that of {sample} holds values that are NaN or "
+            "infinite; give finite values, or leave the sample out"
+        )
 
 
 def _squares(errors: NDArray[Any]) -> NDArray[np.float64]:

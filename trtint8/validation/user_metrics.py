@@ -313,13 +313,13 @@ def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batc
         )
     if np.isnan(values).any():
         place = batch.first + int(np.isnan(values).argmax())
-        where = f"sample {place}" if values.ndim else _where(batch)
+        where = batch.name_of(place) if values.ndim else _where(batch)
         raise CalibrationDataError(f"metric '{name}' returned NaN for {where}; return a number, or infinity")
     return ValueMeter([(np.atleast_1d(values), np.full(values.size, batch.rows / values.size))])
 
 
 def _where(batch: Batch) -> str:
-    return f"the batch that begins with sample {batch.first}"
+    return f"the batch that begins with {batch.name_of(batch.first)}"
 
 
 def _described(result: object) -> str:

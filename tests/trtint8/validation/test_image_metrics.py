@@ -1,6 +1,7 @@
 """Peak signal-to-noise ratios."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,18 @@ def test_against_labels_of_the_same_shape():
         measurand.measure(measured(labels + 51.0, labels=labels)[1]), "B"
     )
     assert found.difference == pytest.approx(20 * math.log10(2)) and found.pairs == 2
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+def test_labels_that_are_not_finite(broken):
+    labels = WANTED.copy()
+    labels[1, 0, 0, 1] = broken
+    measurand, batch = measured(WANTED, labels=labels)
+    message = (
+        "^metric 'psnr' compares with the labels, and that of 'b.png' holds values that are NaN or infin"
+    )
+    with pytest.raises(CalibrationDataError, match=message):
+        measurand.measure(replace(batch, first=4, name_of={5: "'b.png'"}.get))
 
 
 def test_labels_that_do_not_fit():

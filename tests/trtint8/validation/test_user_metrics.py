@@ -128,6 +128,14 @@ def test_values_that_are_not_numbers(result, message):
         user_measurand(metric).measure(Batch({}, {}, {}, None, 2, first=64))
 
 
+def test_samples_have_the_names_that_the_data_gives_them():
+    batch = Batch({}, {}, {}, None, 2, first=4, name_of={4: "'a.png'", 5: "'b.png'"}.__getitem__)
+    with pytest.raises(CalibrationDataError, match=r"metric '<lambda>' returned NaN for 'b\.png'; return"):
+        user_measurand(lambda feeds, outputs: [1.0, np.nan]).measure(batch)
+    with pytest.raises(CalibrationDataError, match=r"NaN for the batch that begins with 'a\.png'; return"):
+        user_measurand(lambda feeds, outputs: np.nan).measure(batch)
+
+
 def test_values_may_be_infinite():
     measured = user_measurand(lambda feeds, outputs: [np.inf, 2.0]).measure(BATCH)
     assert measured.value() == np.inf

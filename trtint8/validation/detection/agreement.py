@@ -91,7 +91,7 @@ class DetectionAgreement:
     def _measure(self, decode: Decode, with_labels: bool, classes: int | None, batch: Batch) -> SumsMeter:
         found = self._tables(decode, batch.outputs, batch)
         if with_labels and batch.labels is not None:
-            wanted = truth_tables(batch.labels, classes)
+            wanted = truth_tables(batch, classes)
         else:
             wanted = self._tables(decode, batch.reference, batch)
         if len(found) != len(wanted):

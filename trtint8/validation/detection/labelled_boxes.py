@@ -39,20 +39,25 @@ def has_true_boxes(form: BatchForm) -> bool:
     )
 
 
-def truth_tables(labels: NDArray[np.generic], classes: int | None = None) -> list[NDArray[np.float64]]:
+def truth_tables(batch: Batch, classes: int | None = None) -> list[NDArray[np.float64]]:
     """The true boxes of each image.
 
     Args:
-        labels: x1, y1, x2, y2 and class; rows with the class -1 hold no box. Shape (images, n, 5).
+        batch: Its labels are x1, y1, x2, y2 and class; rows with the class -1 hold no box. Shape
+            (images, n, 5).
         classes: How many classes the network knows; None where its outputs do not tell.
 
     Returns:
         One table per image of its boxes, float64 of shape (boxes, 5).
 
     Raises:
-        CalibrationDataError: A box has a class that the network does not know.
+        CalibrationDataError: A box has a value that is not finite, or a class that is no class index or that
+            the network does not know.
     """
-    tables = labels.astype(np.float64)
+    assert batch.labels is not None
+    tables = batch.labels.astype(np.float64)
+    for number, table in enumerate(tables, start=batch.first):
+        _check_boxes(batch.name_of(number), table[table[:, 4] != NO_BOX])
     largest = tables[..., 4].max(initial=NO_BOX)
     if classes is not None and largest >= classes:
         raise CalibrationDataError(
@@ -60,6 +65,20 @@ def truth_tables(labels: NDArray[np.generic], classes: int | None = None) -> lis
             f"(0 to {classes - 1}); check the labels"
         )
     return [table[table[:, 4] != NO_BOX] for table in tables]
+
+
+def _check_boxes(sample: str, boxes: NDArray[np.float64]) -> None:
+    if not np.isfinite(boxes).all():
+        raise CalibrationDataError(
+            f"a true box of {sample} holds values that are NaN or infinite; give finite values, or the class "
+            "-1 where there is no box"
+        )
+    kinds = boxes[:, 4]
+    if (wrong := kinds[(kinds < 0) | (kinds != np.rint(kinds))]).size:
+        raise CalibrationDataError(
+            f"a true box of {sample} has the class {wrong[0]:g}; give class indices from 0 on, or -1 where "
+            "there is no box"
+        )
 
 
 def box_precision(name: str, form: BatchForm) -> Measurand:
@@ -129,6 +148,5 @@ class PrecisionMeter:
 def _measure(
     name: str, thresholds: Sequence[float], decode: Decode, classes: int | None, batch: Batch
 ) -> PrecisionMeter:
-    assert batch.labels is not None
     found = found_tables(name, decode, batch.outputs, batch.feeds)
-    return PrecisionMeter(thresholds, found, truth_tables(batch.labels, classes))
+    return PrecisionMeter(thresholds, found, truth_tables(batch, classes))

@@ -20,7 +20,7 @@ A, B = [0, 0, 10, 10], [20, 20, 30, 30]
 def test_labels_that_are_boxes():
     labels = np.full((2, 2, 5), -1.0, np.float32)
     labels[0, 1] = [*A, 3]
-    assert [table.tolist() for table in truth_tables(labels)] == [[[*A, 3]], []]
+    assert [table.tolist() for table in truth_tables(Batch({}, {}, {}, labels, 2))] == [[[*A, 3]], []]
     outputs = {"y": np.zeros((2, 3, 6), np.float32)}
     assert has_true_boxes(BatchForm.of(outputs, labels, 2))
     for other in (None, labels[:, 0], labels[..., :4], labels.astype(bool)):
@@ -40,6 +40,23 @@ def test_a_class_that_the_network_does_not_know_is_refused():
         ):
             measurand.measure(Batch({}, outputs, outputs, labels, 1))
     assert class_count(BatchForm.of({"y": np.zeros((1, 3, 6), np.float32)}, labels, 1)) is None
+
+
+@pytest.mark.parametrize(
+    ("box", "message"),
+    [
+        ([0, 0, np.nan, 10, 0], "holds values that are NaN or infinite; give finite values"),
+        ([0, 0, 10, 10, np.inf], "holds values that are NaN or infinite; give finite values"),
+        ([0, 0, 10, 10, -2], "has the class -2; give class indices from 0 on, or -1 where"),
+        ([0, 0, 10, 10, 0.5], r"has the class 0\.5; give class indices from 0 on, or -1 where"),
+    ],
+)
+def test_true_boxes_that_are_none(box, message):
+    labels = np.full((2, 2, 5), -1.0)
+    labels[0, 1, :4] = np.nan  # no box, whatever it holds
+    labels[1, 0] = box
+    with pytest.raises(CalibrationDataError, match=f"^a true box of sample 33 {message}"):
+        truth_tables(Batch({}, {}, {}, labels, 2, 32))
 
 
 def test_precision_over_batches():
