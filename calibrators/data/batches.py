@@ -29,7 +29,7 @@ from calibrators.data.order import check_fixed, fixed_batches, runs, sample_orde
 from calibrators.data.recorded_steps import RecordedSteps, recorded_steps
 from calibrators.data.samples.names import in_data, numbered
 from calibrators.data.sequences import StateSequences
-from calibrators.data.shards import FeedReader, LabelledFeed, ReadAlready, Reader, Shard
+from calibrators.data.shards import FeedReader, LabelledFeed, ReadAlready, Reader, Shard, labelled_alike
 from calibrators.data.sources.arrays import Source, load_labels
 from calibrators.data.sources.datasets import BlockReader, block_batches, is_dataset
 from calibrators.data.sources.indexed import SampleReader, has_columns, is_indexed, row_batches
@@ -81,9 +81,12 @@ class Batches:
 
         Args:
             first: How many samples of the data come before these batches.
+
+        Raises:
+            CalibrationDataError: Some batches have labels and others have none, or one cannot be read.
         """
         labels = self.labels
-        for batch in self.start():
+        for batch in labelled_alike(self.start(), self.reader, first):
             feed, own_labels = self.reader.read(batch)
             rows = batch_rows(feed)
             samples = 1 if rows is None else rows

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
+from calibrators.errors import CalibrationDataError
 
 
 class Reader(Protocol):
@@ -49,6 +50,35 @@ class FeedReader:
         if labels is not None:
             batch = {name: array for name, array in batch.items() if name != LABELS}
         return (batch if self.binding is None else self.binding.prepare(batch)), labels
+
+
+def labelled_alike(batches: Iterator[Any], reader: Reader, first: int = 0) -> Iterator[Any]:
+    """Passes on batches that were not read yet, of which all or none come with labels of their own.
+
+    Metrics would take those of some batches for those of all.
+
+    Args:
+        batches: The batches. Those that are no feed dicts have their labels from one place.
+        reader: Their reader.
+        first: How many samples of the data come before them.
+
+    Raises:
+        CalibrationDataError: Some have labels and others have none.
+    """
+    expected: bool | None = None
+    for batch in batches:
+        has_labels = isinstance(batch, dict) and LABELS in batch
+        if expected not in (None, has_labels):
+            found = (
+                "labels, and those before it have none" if has_labels else "no labels, unlike those before it"
+            )
+            raise CalibrationDataError(
+                f"the batch that begins with sample {first} has {found}; give labels with every batch, or "
+                "with none"
+            )
+        expected = has_labels
+        first += reader.samples(batch)
+        yield batch
 
 
 @dataclass(frozen=True)

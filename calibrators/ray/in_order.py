@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
+from calibrators.data.shards import labelled_alike
 from calibrators.errors import TrtInt8Error
 from calibrators.progress import progress_bar
 from calibrators.ray.cluster import import_ray
@@ -100,7 +101,8 @@ def results_in_order(
     Raises:
         TrtInt8Error: See :func:`calibrators.ray.fan_out.fan_out`.
     """
-    start = _LateError(batches.start)
+    # A worker sees some of the batches only.
+    start = _LateError(lambda: labelled_alike(batches.start(), batches.reader))
     with (
         fan_out(_EachBatch(work), replace(batches, start=start), executor, threads) as pickled,
         progress_bar(description, batches.num_samples, enabled=progress) as advance,

@@ -14,6 +14,7 @@ from calibrators.data.batches import Batches
 from calibrators.data.feeds import first_feeds
 from calibrators.data.options import DataOptions
 from calibrators.data.samples.names import numbered
+from calibrators.data.shards import labelled_alike
 from calibrators.errors import CalibrationDataError
 
 
@@ -64,7 +65,8 @@ def _every_other(batches: Batches, first: int) -> Batches:
     """Every second batch with its labels, from the batch with index ``first`` on."""
 
     def start() -> Iterator[Any]:
-        return itertools.islice(batches.start(), first, None, 2)
+        # One half may have all the labels.
+        return itertools.islice(labelled_alike(batches.start(), batches.reader), first, None, 2)
 
     size = batches.batch_size
     count = len(batches.labels) if batches.labels is not None else batches.num_samples

@@ -153,8 +153,8 @@ class ModelMeters:
         for name, meter in self.meters.items():
             if name not in other.meters:
                 raise CalibrationDataError(
-                    f"metric '{name}' applies to the first batch but not to all, as the outputs' shapes "
-                    "change; say which metrics to measure"
+                    f"metric '{name}' applies to the first batch but not to all, as the outputs or the "
+                    "labels change in shape or type; say which metrics to measure"
                 )
             meter.merge(other.meters[name])
         if self.fidelity and other.fidelity:

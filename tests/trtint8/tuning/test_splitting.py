@@ -49,6 +49,18 @@ def test_feed_dicts_of_an_iterable_take_turns():
     assert (seen(tuned_on), seen(judged_on)) == ([0, 2, 4], [1, 3])
 
 
+@pytest.mark.parametrize("first_has", [True, False])
+def test_labels_of_every_other_batch_are_refused(first_has):
+    array = np.zeros((3, 2), np.float32)
+    feeds = [
+        {"x": array, "labels": np.arange(3)} if number % 2 != first_has else {"x": array}
+        for number in range(4)
+    ]
+    for half in split(open_batches(feeds, SPEC)):
+        with pytest.raises(CalibrationDataError, match=r"^the batch that begins with sample 3 has"):
+            list(half.labelled())
+
+
 def test_one_batch_cannot_be_split():
     with pytest.raises(CalibrationDataError, match="the data's 4 samples are one batch"):
         split(batches_of(4, 32))

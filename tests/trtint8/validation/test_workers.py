@@ -264,6 +264,25 @@ def test_errors_are_those_of_one_process(data, labels, options, error, workers_h
     assert len(str(alone.value)) > 20
 
 
+@pytest.mark.parametrize("executor", ["local", RayExecutor(workers=2, shard_batches=1)])
+@pytest.mark.parametrize("metrics", [None, ["top1"]])
+@pytest.mark.parametrize(
+    ("labelled", "found"),
+    [((True, True, False), "no labels, unlike those before it"), ((False, False, True), "labels, and those")],
+)
+def test_labels_of_some_batches_only(labelled, found, metrics, executor, workers_here, quantized):
+    items = [
+        (IMAGES[first : first + 6], LABELS[first : first + 6]) if has else (IMAGES[first : first + 6],)
+        for first, has in zip((0, 6, 12), labelled, strict=True)
+    ]
+    options = {"labels": None, "batch_size": None, "executor": executor, "metrics": metrics}
+    message = "metric 'top1' needs labels"
+    if metrics is None or labelled[0]:
+        message = f"^the batch that begins with sample 12 has {found}"
+    with pytest.raises(CalibrationDataError, match=message):
+        _validated(quantized, items, **options)
+
+
 def test_a_mistake_in_a_users_function_is_the_users(workers_here, quantized):
     refusal = r"^metric 'slow' failed on the batch that begins with sample 0: ZeroDivisionError; correct it$"
     with pytest.raises(CalibrationDataError, match=refusal):
