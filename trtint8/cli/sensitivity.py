@@ -112,6 +112,7 @@ def _print(sensitivity: Sensitivity) -> None:
 def _row(layer: LayerSensitivity, largest: float) -> tuple[str, ...]:
     half = layer.only.interval_db[1] - layer.only.sqnr_db
     spread = f" ± {half:.1f}" if math.isfinite(half) else ""
+    of = f" of {layer.only.agreement.total:,}" if layer.only.agreement else ""
     return (
         layer.node,
         f"{100 * layer.noise_share:5.1f} % " + "█" * math.ceil(_LONGEST_BAR * layer.noise_share / largest),
@@ -120,5 +121,5 @@ def _row(layer: LayerSensitivity, largest: float) -> tuple[str, ...]:
         level_text(layer.weights_db),
         level_text(layer.activations_db),
         level_text(layer.cumulative_db),
-        percent(layer.only.agreement),
+        percent(layer.only.agreement) + of,
     )

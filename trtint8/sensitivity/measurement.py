@@ -104,11 +104,13 @@ class Measurement:
                     self._fingerprint.samples, self._fingerprint.hexdigest(), self._effects, self._local
                 )
                 self._checkpoint.save(progress)
-            self._converged = self._is_certain()
+            self._converged = self._tolerance_db > 0 and self._is_certain()
             if self._converged:
                 break
         if self._effects is None:
             raise no_samples()
+        # All samples were asked for, whatever they show.
+        self._converged = self._converged or self._tolerance_db == 0
         self._check_same_data(ended=True)
         if self._checkpoint:
             self._checkpoint.remove()

@@ -37,7 +37,7 @@ class LayerSensitivity:
         operator: The node's operator.
         only: The network with this layer alone in INT8, beside the float network. Predicted by gradients
             where these are known for the network's operators; classes are then judged with one of eight
-            samples.
+            samples, or one of 16 where some samples were drawn. The shares have their numbers.
         without: The network with every layer in INT8 but this one. Where gradients predict, it is what
             remains of the whole network's noise, and no classes are known.
         weights_db: SQNR of the layer's own output with its weights alone quantized; None without weights.
@@ -66,8 +66,9 @@ class Sensitivity:
 
     Attributes:
         samples: How many samples were fed.
-        converged: Whether the intervals are as narrow as was asked for.
-        tolerance_db: Half the width of the intervals that was asked for, in decibels.
+        converged: Whether the intervals are as narrow as was asked for, or all samples were taken where these
+            were asked for.
+        tolerance_db: Half the width of the intervals that was asked for, in decibels; 0 asks for all samples.
         quantized: The network with every layer in INT8.
         reference_top1: The float network's share of right classes; None without labels.
         layers: One entry per layer, in the order in which they run.

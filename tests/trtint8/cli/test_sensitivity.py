@@ -60,6 +60,19 @@ def test_an_interval_that_is_not_known_is_not_shown(table, tmp_path, capsys):
         assert "inf" not in printed and ("±" in printed) == known
 
 
+def test_all_samples_that_were_asked_for_are_enough(table, tmp_path, capsys):
+    np.savez(tmp_path / "d.npz", **HELD_OUT)
+    output = tmp_path / "s.json"
+    arguments = ["sensitivity", str(DEMO_MODEL), table, str(tmp_path / "d.npz"), "--limit", "24"]
+    assert main([*arguments, "--tolerance", "0", "-o", str(output)]) == 0
+    assert "less certain" not in capsys.readouterr().out
+    found = Sensitivity.load(output)
+    assert (found.converged, found.samples, found.shown) == (True, 24, 24)
+    # One sample of eight shows its class.
+    assert {layer.only.agreement.total for layer in found.layers} == {3}
+    assert sensitivity._row(found.layers[0], 1.0)[-1] == "100.00 % (43.9-100.0) of 3"
+
+
 def test_a_name_too_long_for_the_checkpoint(table, tmp_path, capsys):
     output = tmp_path / f"{'a' * 245}.json"
     assert main(["sensitivity", str(DEMO_MODEL), table, "random:4", "-o", str(output)]) == 2

@@ -194,11 +194,12 @@ def test_the_layers(document):
     ]
     name = " ".join(HOSTILE.split())
     assert worst == [
-        f"{name} Conv", "75.0 %", "30.0 dB ± 0.5", "31.0 dB", "20.0 dB", "30.0 dB", "42.0 dB", "97.5 %",
+        f"{name} Conv", "75.0 %", "30.0 dB ± 0.5", "31.0 dB", "20.0 dB", "30.0 dB", "42.0 dB",
+        "97.5 % of 400",
     ]  # fmt: skip
     assert why == ["2.0 % of 'images' lies beyond its range of 2.64 and is cut off."]
     assert second[:3] == ["second Conv", "20.0 %", "40.0 dB ± 0.5"]
-    assert add == ["add Add", "5.0 %", "exact", "26.0 dB", "–", "50.0 dB", "–", "97.5 %"]
+    assert add == ["add Add", "5.0 %", "exact", "26.0 dB", "–", "50.0 dB", "–", "97.5 % of 400"]
     rectangles = [(one.get("x"), one.get("width")) for one in layers.iter() if one.tag.endswith("rect")]
     # 10/11 of the loudest layer's noise come from its weights.
     assert rectangles[:2] == [(None, "90.91"), ("90.91", "9.09")]

@@ -50,7 +50,9 @@ def test_tolerances_that_make_no_sense(opened, tolerance):
         Measurement(opened.prepared, opened.layers, tolerance, None)
 
 
-@pytest.mark.parametrize(("tolerance", "samples", "converged"), [(100.0, 64, True), (0.0, 96, False)])
+@pytest.mark.parametrize(
+    ("tolerance", "samples", "converged"), [(100.0, 64, True), (0.001, 96, False), (0.0, 96, True)]
+)
 def test_it_stops_when_certain_and_not_before_there_are_enough_samples(opened, tolerance, samples, converged):
     measurement, read = Measurement(opened.prepared, opened.layers, tolerance, None), []
     measurement.run(results(opened, read))
