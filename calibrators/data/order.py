@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.data.sources.streams import warn_left_out
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 
 
@@ -39,7 +40,7 @@ def sample_order(
         return order
     if len(order) < fixed_batch:
         raise CalibrationDataError(
-            f"the data has {len(order)} samples but the model has a fixed batch of {fixed_batch}; "
+            f"the data has {counted(len(order), 'sample')} but the model has a fixed batch of {fixed_batch}; "
             f"give at least {fixed_batch}"
         )
     left_out = len(order) % fixed_batch

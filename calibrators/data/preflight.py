@@ -47,8 +47,9 @@ def check_feed(
     for spec in inputs:
         if (bad := _first_not_finite(feed[spec.name], samples)) is not None:
             count, sample = bad
+            values = f"{count} {'value that is' if count == 1 else 'values that are'}"
             raise CalibrationDataError(
-                f"the data for input '{spec.name}' has {count} values that are NaN or infinite, the first in "
+                f"the data for input '{spec.name}' has {values} NaN or infinite, the first in "
                 f"{name_of(first_sample + sample)}; remove such samples or mend their preprocessing"
             )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.histograms.histogram import BINS, Histogram
 
@@ -58,8 +59,8 @@ class Counted:
         """
         if data != self.data:
             raise CalibrationDataError(
-                f"the first {self.samples} samples of the data are not those that the checkpoint has seen; "
-                "give the same data in the same order, or begin anew without resume"
+                f"the first {counted(self.samples, 'sample')} of the data are not those that the checkpoint "
+                "has seen; give the same data in the same order, or begin anew without resume"
             )
 
 

@@ -51,7 +51,7 @@ def check_model(
     strange = [name for name in names if of_model and name not in of_model]
     if made_for_other and strange:
         raise TableError(
-            f"the table was made for another model: {len(strange)} of its {len(names)} tensors "
+            f"the table was made for another model: {len(strange)} of its {counted(len(names), 'tensor')} "
             f"('{strange[0]}' among them) are not in this one; calibrate this one"
         )
     if made_for_other:
@@ -79,14 +79,14 @@ def _compare_names(count: int, imported: Sequence[str], known: frozenset[str]) -
         return
     if len(strange) == count:
         raise TableError(
-            f"none of the table's {len(strange)} tensors ('{strange[0]}' among them) is in the model; "
-            "give the table of this model, or calibrate it"
+            f"none of the table's {counted(len(strange), 'tensor')} ('{strange[0]}' among them) is in the "
+            "model; give the table of this model, or calibrate it"
         )
     strange = [name for name in strange if not _TENSORRTS_OWN.search(name)]
     if not strange:
         return
     warn_user(
-        f"{len(strange)} of the table's {len(imported)} tensors ('{strange[0]}' among them) are not in "
-        "the model, and the table does not say which model it was made for; make sure that it was "
+        f"{len(strange)} of the table's {counted(len(imported), 'tensor')} ('{strange[0]}' among them) are "
+        "not in the model, and the table does not say which model it was made for; make sure that it was "
         "this one"
     )

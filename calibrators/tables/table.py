@@ -355,7 +355,7 @@ class CalibrationTable:
     def _summary(self) -> str:
         rule = f" ({self.choice.rule})" if self.choice else ""
         samples = "" if self.provenance.samples is None else f", {counted(self.provenance.samples, 'sample')}"
-        return f"{len(self.amax)} tensors, {self.method}{rule}{samples}"
+        return f"{counted(len(self.amax), 'tensor')}, {self.method}{rule}{samples}"
 
     @property
     def _shown(self) -> list[ShownRange]:

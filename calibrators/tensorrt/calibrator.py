@@ -22,6 +22,7 @@ from calibrators.data.batches import Batches, open_batches
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples.sizes import SampleSizes
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable
 from calibrators.progress import progress_bar
@@ -274,9 +275,8 @@ class Calibrator:
             self.table = _table(data, origin, self.input_sizes())
             dead = [name for name, amax in self.table.amax.items() if not amax]
             if dead:
-                warn_user(
-                    f"{len(dead)} tensors were zero in all batches, '{dead[0]}' among them; check the data"
-                )
+                others = f" and {counted(len(dead) - 1, 'other tensor')}" if len(dead) > 1 else ""
+                warn_user(f"tensor '{dead[0]}'{others} had only zeros in all batches; check the data")
         except BaseException as error:  # noqa: BLE001
             self._fail(error)
 

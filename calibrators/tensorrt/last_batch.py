@@ -55,14 +55,14 @@ def _last(short: FeedDict, wanted: FeedDict, last_batch: LastBatch) -> Iterator[
     rows, full = batch_rows(short), batch_rows(wanted)
     if last_batch == "refuse":
         raise CalibrationDataError(
-            f"the last batch has {rows} samples and the others {full}; choose last_batch='drop' or 'pad', or "
+            f"the last batch has {rows} of {full} samples; choose last_batch='drop' or 'pad', or "
             f"give a multiple of {full} samples"
         )
+    samples = "sample" if rows == 1 else f"{rows} samples"
     what = (
-        f"left out the last {rows} samples: they do not fill a batch of {full} (last_batch='pad' would "
-        f"repeat them)"
+        f"left out the last {samples}, too few to fill a batch of {full} (last_batch='pad' would repeat them)"
         if last_batch == "drop"
-        else f"repeated the last {rows} samples to fill a batch of {full}; they count more than once"
+        else f"repeated the last {samples} to fill a batch of {full}: what is repeated counts more than once"
     )
     warn_user(what)
     if last_batch == "pad":

@@ -101,7 +101,7 @@ def test_shapes_are_known_before(make):
 
 def test_a_partial_last_batch_is_dropped_aloud(make):
     _, driver = make(batch_size=8)
-    with pytest.warns(UserWarning, match=r"left out the last 4 samples: they do not fill a batch of 8"):
+    with pytest.warns(UserWarning, match=r"left out the last 4 samples, too few to fill a batch of 8"):
         batches = driver.calibrate(["images"], lambda a: images(a, 8))
     assert np.array_equal(np.concatenate(batches), DATA[:16])
 
@@ -116,7 +116,7 @@ def test_or_padded_with_its_own_samples(make):
 def test_or_refused(make):
     calibrator, driver = make(batch_size=8, last_batch="refuse")
     driver.calibrate(["images"], lambda a: images(a, 8))
-    with pytest.raises(CalibrationDataError, match="the last batch has 4 samples and the others 8"):
+    with pytest.raises(CalibrationDataError, match="the last batch has 4 of 8 samples"):
         calibrator.raise_failure()
 
 

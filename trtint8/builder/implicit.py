@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from calibrators.display.counts import counted
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tensorrt.foreign import AnyCalibrator
 from calibrators.user_warnings import warn_user
@@ -122,7 +123,7 @@ def apply_ranges(
         return ()
     if implicit.ranges and len(unknown_names(layers, inputs, implicit.ranges)) == len(implicit.ranges):
         raise BuildError(
-            f"none of the {len(implicit.ranges)} tensors with a range is in the network, "
+            f"none of the {counted(len(implicit.ranges), 'tensor')} with a range is in the network, "
             f"'{next(iter(implicit.ranges))}' for example; give ranges of this model"
         )
     known = propagate(layers, implicit.ranges)

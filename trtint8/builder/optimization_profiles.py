@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from calibrators.display.counts import counted
 from calibrators.errors import BuildError
 from trtint8.engine.profiles import Profile, ShapeRange
 
@@ -32,7 +33,8 @@ def check_shape_values(network: Any, values: Mapping[str, ShapeRange]) -> None:
         count = math.prod(inputs[name].shape)
         if {len(given.min), len(given.opt), len(given.max)} != {count}:
             raise BuildError(
-                f"input '{name}' has {count} elements, and shape_values {given}; give as many of each"
+                f"input '{name}' has {counted(count, 'element')}, and shape_values {given}; give as many "
+                "of each"
             )
         if any(
             not low <= best <= high for low, best, high in zip(given.min, given.opt, given.max, strict=True)

@@ -199,8 +199,9 @@ def _convert_with_network(options: argparse.Namespace, output: Path) -> None:
     table, winograd = read_ncnn_table(options.table, options.network)
     if winograd:
         say(
-            f"the weights of {len(winograd)} layers, '{winograd[0]}' among them, have ranges for a Winograd "
-            "transformation (31 instead of 127); they are left out, as TensorRT quantizes weights itself"
+            f"the weights of {counted(len(winograd), 'layer')}, '{winograd[0]}' among them, have ranges for "
+            "a Winograd transformation (31 instead of 127); they are left out, as TensorRT quantizes weights "
+            "itself"
         )
     table.save(output, format_name=options.format, tensorrt_version=options.tensorrt_version)
 
@@ -224,7 +225,7 @@ def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None
     listing = [_row(table, name) for name in table.amax]
     columns = ("tensor", "amax", "scale", "largest", "zeros", "clipped", "method")
     print_table(
-        f"{len(listing)} tensors, {table.method}{samples}",
+        f"{counted(len(listing), 'tensor')}, {table.method}{samples}",
         columns,
         [row for row, _ in listing],
         [style for _, style in listing],

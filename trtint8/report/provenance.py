@@ -119,7 +119,7 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
         ]
     if table:
         by_hand = f", {len(table.overridden)} set by hand" if table.overridden else ""
-        rows.append(("Ranges", f"{len(table.amax)} tensors, {table.method}{by_hand}"))
+        rows.append(("Ranges", f"{counted(len(table.amax), 'tensor')}, {table.method}{by_hand}"))
         if table.provenance.samples:
             rows.append(("Calibration samples", f"{table.provenance.samples:,}"))
         made_with = ", ".join(f"{tool} {version}" for tool, version in table.provenance.versions.items())

@@ -115,7 +115,7 @@ class Sensitivity:
         """
         known = (layer.cumulative_db for layer in self.layers)
         levels = [math.nan if level is None else level for level in known]
-        return plot_levels(levels, f"SQNR from layer to layer, {len(levels)} layers")
+        return plot_levels(levels, f"SQNR from layer to layer, {counted(len(levels), 'layer')}")
 
     def to_pandas(self) -> Any:
         """The layers as a data frame.
@@ -144,7 +144,7 @@ class Sensitivity:
     @property
     def _summary(self) -> str:
         level = level_text(self.quantized.sqnr_db)
-        return f"{len(self.layers)} layers, {self.samples_text}, all layers in INT8 {level}"
+        return f"{counted(len(self.layers), 'layer')}, {self.samples_text}, all layers in INT8 {level}"
 
     @property
     def worst_first(self) -> tuple[LayerSensitivity, ...]:

@@ -35,6 +35,11 @@ def split(batches: Batches) -> tuple[Batches, Batches]:
     """
     if batches.labels is not None and batches.batch_size is None:
         raise CalibrationDataError("labelled data needs a batch_size to be split; give one")
+    if batches.num_samples == 1:
+        raise CalibrationDataError(
+            "the data has a single sample, which cannot be both tuned on and judged by; give more samples, "
+            "or other samples to judge by"
+        )
     if batches.num_samples is not None and batches.num_samples <= (batches.batch_size or 0):
         raise CalibrationDataError(
             f"the data's {batches.num_samples} samples are one batch, which cannot be split into samples to "

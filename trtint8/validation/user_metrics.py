@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, UnsupportedError
 from trtint8.validation.batch import Batch, Outputs, copied
 from trtint8.validation.measurand import Measurand
@@ -308,7 +309,7 @@ def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batc
         values = np.empty((0, 0))
     if result is None or values.shape not in ((), (batch.rows,)):
         raise CalibrationDataError(
-            f"metric '{name}' returned {_described(result)} for a batch of {batch.rows} samples; "
+            f"metric '{name}' returned {_described(result)} for a batch of {counted(batch.rows, 'sample')}; "
             "return one number per batch, or one per sample"
         )
     if np.isnan(values).any():

@@ -102,7 +102,8 @@ def _verdict(name: str, comparison: Comparison, unit: str) -> str:
     low, high = (f"{factor * end:+{digits}}" for end in comparison.interval)
     unit = unit and f" {unit}"
     where = f"{abs(size):{digits}}{unit} {'below' if size < 0 else 'above'}" if size else "level with"
-    counted = f"{comparison.pairs:,} {comparison.unit}"
+    # Batches are compared from two on.
+    counted = "1 sample" if comparison.pairs == 1 else f"{comparison.pairs:,} {comparison.unit}"
     p = f"{comparison.p_value:.2f}" if comparison.p_value >= 0.1 else f"{comparison.p_value:.2g}"
     meaning = f"more than chance on {counted}"
     if not comparison.significant:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.images.true_boxes import placed_boxes, sizes_of
+from calibrators.display.counts import counted
 from calibrators.error_text import in_words
 from calibrators.errors import CalibrationDataError
 
@@ -50,8 +51,9 @@ def read_coco_boxes(
             f"{type(error).__name__} {in_words(error)}; correct it, or give a .npy or .npz file"
         ) from error
     if missing := [image.name for image in images if image.name not in entries]:
+        number = counted(sum(map(len, entries.values())), "image")
         raise CalibrationDataError(
-            f"labels file '{path}' has {sum(map(len, entries.values()))} images, and '{missing[0]}' is not "
+            f"labels file '{path}' has {number}, and '{missing[0]}' is not "
             "among them; give the file of this folder of images"
         )
     found = [_entry_of(image, entries[image.name], path) for image in images]

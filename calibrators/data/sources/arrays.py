@@ -15,6 +15,7 @@ from calibrators.data.axes import count_samples, needs_single_feeds, one_sample
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
 from calibrators.data.inputs import shape_text
 from calibrators.data.sources.archives import read_archive
+from calibrators.display.counts import counted
 from calibrators.error_text import in_words
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_file
@@ -200,7 +201,8 @@ def as_labels(labels: Any, count: int | None, what: str) -> NDArray[Any]:
         )
     if count is not None and len(array) != count:
         raise CalibrationDataError(
-            f"{what} has {len(array)} entries but the data has {count} samples; give one per sample"
+            f"{what} has {len(array)} entries but the data has {counted(count, 'sample')}; give one per "
+            "sample"
         )
     return array.astype(np.int64) if is_class_indices(array) else array
 

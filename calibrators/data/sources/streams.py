@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
 from calibrators.data.sources.arrays import as_labels
 from calibrators.data.sources.items import are_numbers, named_arrays
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 from calibrators.user_warnings import warn_user
 
@@ -86,7 +87,8 @@ class Stream:
             yield feed
         if self.labels is not None and len(self.labels) != count:
             raise CalibrationDataError(
-                f"labels has {len(self.labels)} entries but the data has {count} samples; give one per sample"
+                f"labels has {len(self.labels)} entries but the data has {counted(count, 'sample')}; give "
+                "one per sample"
             )
 
 
@@ -123,7 +125,8 @@ def restartable(data: Any) -> Callable[[], Iterator[Any]]:
 
 def warn_left_out(count: int, fixed_batch: int) -> None:
     """Says that samples at the end do not fill a batch of a model that takes no other."""
-    warn_user(f"left out the last {count} samples: they do not fill the model's fixed batch of {fixed_batch}")
+    samples = "sample" if count == 1 else f"{count} samples"
+    warn_user(f"left out the last {samples}, too few to fill the model's fixed batch of {fixed_batch}")
 
 
 class _OneShot:

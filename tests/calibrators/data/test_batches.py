@@ -82,7 +82,7 @@ class TestFixedBatch:
         assert batches.batch_size == 4
 
     def test_leaves_a_partial_batch_out_and_says_so(self):
-        with pytest.warns(UserWarning, match="left out the last 3 samples: .* fixed batch of 4"):
+        with pytest.warns(UserWarning, match="left out the last 3 samples, .* fixed batch of 4"):
             batches = open_batches(vectors(11), [self.spec], labels=np.arange(11))
         assert np.array_equal(whole(batches), vectors(8))
         assert batches.num_samples == 8

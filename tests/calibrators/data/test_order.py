@@ -41,12 +41,12 @@ def test_a_limit_takes_samples_of_every_class_in_turn(limit, order):
 
 def test_a_fixed_batch_and_classes():
     classes = np.repeat(np.arange(2), 4)
-    with pytest.warns(UserWarning, match="left out the last 1 samples"):
+    with pytest.warns(UserWarning, match="left out the last sample, too few"):
         assert sample_order(8, DataOptions(limit=5), 2, classes).tolist() == [0, 4, 1, 5]
 
 
 def test_samples_that_do_not_fill_a_fixed_batch_are_left_out():
-    with pytest.warns(UserWarning, match="left out the last 1 samples"):
+    with pytest.warns(UserWarning, match="left out the last sample, too few"):
         assert sample_order(5, DataOptions(), 2).tolist() == [0, 1, 2, 3]
     with pytest.raises(CalibrationDataError, match="5 samples but the model has a fixed batch of 8"):
         sample_order(5, DataOptions(), 8)

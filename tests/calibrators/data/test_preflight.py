@@ -113,7 +113,7 @@ def test_calls_the_first_bad_sample_by_its_name():
     preflight.observe({"x": normal(4, 3, 4, 5)})
     bad = normal(4, 3, 4, 5)
     bad[2, 0, 0, 0] = np.nan
-    with pytest.raises(CalibrationDataError, match=r"1 values that .* the first in image6\.png;"):
+    with pytest.raises(CalibrationDataError, match=r"1 value that .* the first in image6\.png;"):
         preflight.observe({"x": bad})
 
 
@@ -125,7 +125,7 @@ def test_a_feed_without_a_common_axis_is_one_bad_sample():
 
 
 def test_refuses_a_bad_scalar():
-    refused({"x": np.array(np.nan, np.float32)}, [InputSpec("x", FLOAT, ())], "1 values .* in sample 0")
+    refused({"x": np.array(np.nan, np.float32)}, [InputSpec("x", FLOAT, ())], "1 value .* in sample 0")
 
 
 def test_refuses_different_numbers_of_samples():

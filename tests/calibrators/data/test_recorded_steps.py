@@ -111,7 +111,7 @@ def test_images_are_preprocessed_for_the_model_too():
         (
             {"sound": np.where(STEPS == 5, np.nan, STEPS).astype(np.float32)},
             {},
-            "sequence 0: step 2: the data for input 'sound' has 1 values that are NaN",
+            "sequence 0: step 2: the data for input 'sound' has 1 value that is NaN",
         ),
         (
             [{"sound": STEPS}, {"sound": STEPS[0]}],

@@ -71,7 +71,7 @@ def test_a_sample_without_meaning_is_named_by_its_place_in_the_data():
     bad = DATA.copy()
     bad[7, 1] = np.nan
     observer = Observer(_model().SerializeToString(), INPUTS, ("y",))
-    with pytest.raises(CalibrationDataError, match=r"1 values .* the first in sample 7;"):
+    with pytest.raises(CalibrationDataError, match=r"1 value .* the first in sample 7;"):
         observer.observe(open_batches(bad, INPUTS, shuffle=True), progress=False)
 
 

@@ -273,7 +273,7 @@ def test_an_error_of_a_worker_is_one_sentence_and_ends_the_others(cluster):
     bad[33, 1] = np.nan
     with pytest.raises(
         CalibrationDataError,
-        match=r"^in the shard that begins at sample 30: the data for input 'x' has 1 values that are NaN or "
+        match=r"^in the shard that begins at sample 30: the data for input 'x' has 1 value that is NaN or "
         "infinite, the first in sample 3; ",
     ):
         _observe(open_batches(bad, INPUTS, batch_size=5), shard_batches=2)

@@ -17,9 +17,9 @@ def table():
 
 
 def test_the_text_is_one_line(table):
-    assert repr(table) == "<CalibrationTable: 1 tensors, minmax, 7 samples>"
+    assert repr(table) == "<CalibrationTable: 1 tensor, minmax, 7 samples>"
     chosen = table.with_choice({"<x>": 2.0}, RangeChoice("mse", {"mse": 30.0}, {"mse": 4}))
-    assert repr(chosen) == "<CalibrationTable: 1 tensors, auto (mse), 7 samples>"
+    assert repr(chosen) == "<CalibrationTable: 1 tensor, auto (mse), 7 samples>"
     assert repr(CalibrationTable({"x": 1.0, "y": 2.0})) == "<CalibrationTable: 2 tensors, manual>"
 
 

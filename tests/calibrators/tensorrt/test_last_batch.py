@@ -31,13 +31,15 @@ def test_batches_have_one_shape_and_samples_keep_their_order(size, full, rest, l
 
 
 def test_repeated_samples_are_those_of_the_last_batch():
-    with pytest.warns(UserWarning, match="repeated the last 2 samples to fill a batch of 5; they count more"):
+    with pytest.warns(
+        UserWarning, match="repeated the last 2 samples to fill a batch of 5: what is repeated"
+    ):
         (_, padded) = uniform(feeds(5, 2), "pad")
     assert padded["x"].ravel().tolist() == [5, 6, 5, 6, 5]
 
 
 def test_refused():
-    with pytest.raises(CalibrationDataError, match="the last batch has 2 samples and the others 5"):
+    with pytest.raises(CalibrationDataError, match="the last batch has 2 of 5 samples"):
         list(uniform(feeds(5, 2), "refuse"))
 
 

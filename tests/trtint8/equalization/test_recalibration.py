@@ -81,7 +81,7 @@ def test_values_without_meaning_are_refused(value, recwarn):
     model, table = calibrated(two_layers())
     data = DATA.copy()
     data[40, 2] = value
-    words = "has 1 values that are NaN or infinite, the first in sample 40; remove such samples"
+    words = "has 1 value that is NaN or infinite, the first in sample 40; remove such samples"
     with pytest.raises(CalibrationDataError, match=words):
         equalized(model, table, data)
     assert not recwarn.list

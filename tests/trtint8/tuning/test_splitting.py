@@ -66,6 +66,12 @@ def test_one_batch_cannot_be_split():
         split(batches_of(4, 32))
 
 
+def test_one_sample_cannot_be_split():
+    message = "the data has a single sample, which cannot be both tuned on and judged by; give more samples"
+    with pytest.raises(CalibrationDataError, match=message):
+        split(batches_of(1, 32))
+
+
 def test_labels_of_feeds_of_unknown_size_cannot_be_split():
     feeds = [{"x": np.zeros((3, 2), np.float32)}]
     with pytest.raises(CalibrationDataError, match="needs a batch_size"):

@@ -26,6 +26,8 @@ def test_verdicts_in_plain_words():
         "same class as FP32: INT8 is 1.20 points below FP32 (95 % interval -1.90 to -0.50): more than chance "
         "on 50,000 samples (McNemar p = 0.0004)"
     )
+    one = Comparison("FP32", 0.0, (-0.79, 0.79), 1.0, "McNemar", 1)
+    assert "no difference that 1 sample can show" in _verdict(one)
     gain = Comparison("FP32", 0.25, (0.125, 0.5), 0.01, "bootstrap", 7, "batches")
     assert _verdict(gain, value=3.5, name="loss") == (
         "loss: INT8 is 0.25 above FP32 (95 % interval +0.125 to +0.5): more than chance on 7 batches "

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import is_number
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm, Outputs, copied
 from trtint8.validation.detection.boxes import box_overlaps
@@ -97,7 +98,8 @@ class DetectionAgreement:
         if len(found) != len(wanted):
             others = f"{len(wanted)} {'have labels' if with_labels else 'for the float model'}"
             raise CalibrationDataError(
-                f"decode returns {len(found)} images for a model and {others}; return one entry per image"
+                f"decode returns {counted(len(found), 'image')} for a model and {others}; return one entry "
+                "per image"
             )
         sums = [
             (2.0 * match_detections(own, other, self.iou), float(len(own) + len(other)), float(len(other)))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, UnsupportedError
 from trtint8.validation.detection.tables import Decode, found_tables, given_tables
 
@@ -116,7 +117,8 @@ class MeanAveragePrecision:
     def _check_length(self) -> None:
         if len(self._found) > len(self._truth):
             raise CalibrationDataError(
-                f"the truth has {len(self._truth)} images but the data has more; give one entry per image"
+                f"the truth has {counted(len(self._truth), 'image')} but the data has more; give one entry "
+                "per image"
             )
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrators.data.feeds import batch_rows
 from calibrators.data.inputs import shape_text
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.user_failures import failures_named
 
@@ -66,8 +67,9 @@ def found_tables(
         entries = _listed(f"metric '{metric}': what decode returns", decode(outputs), Detections._fields)
     images = batch_rows(feeds)
     if images is not None and len(entries) != images and not (len(entries) == 1 and _is_one_image(feeds)):
+        found = "1 entry" if len(entries) == 1 else f"{len(entries)} entries"
         raise CalibrationDataError(
-            f"metric '{metric}': decoding gives {len(entries)} entries for a batch of {images} images; let "
+            f"metric '{metric}': decoding gives {found} for a batch of {counted(images, 'image')}; let "
             "decode return one entry per image, with empty arrays where there are no detections, or validate "
             "with batch_size=1"
         )

@@ -86,7 +86,7 @@ def test_columns_become_batches_with_their_labels():
 @pytest.mark.parametrize("make", [lambda rows: rows, StreamedRows])
 def test_the_batch_of_a_model_that_takes_no_other(make):
     fixed = (InputSpec("x", np.dtype(np.float32), (2, 2, 3)),)
-    with pytest.warns(UserWarning, match="left out the last 1 samples: they do not fill"):
+    with pytest.warns(UserWarning, match="left out the last sample, too few to fill"):
         assert read(make(Rows({"x": X})), fixed) == [(X[:2].tolist(), None), (X[2:4].tolist(), None)]
     with pytest.raises(
         CalibrationDataError, match=r"inputs have different fixed first dimensions: 'x' .*; p"

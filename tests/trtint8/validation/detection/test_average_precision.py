@@ -98,7 +98,7 @@ def test_its_name_says_the_thresholds(score):
 
 
 def test_what_cannot_be_scored(score):
-    with pytest.raises(CalibrationDataError, match="the truth has 1 images but the data has more"):
+    with pytest.raises(CalibrationDataError, match="the truth has 1 image but the data has more"):
         score([NOTHING, NOTHING], [Truth([SQUARE], [0])])
     with pytest.raises(CalibrationDataError, match="the truth has no boxes"):
         score([NOTHING], [Truth([], []), Truth([SQUARE], [0])])  # none in the image that there is

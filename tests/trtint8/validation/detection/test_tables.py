@@ -92,7 +92,7 @@ def test_a_decoder_that_fails_is_named():
 
 def test_every_image_has_an_entry():
     message = (
-        "metric 'detections': decoding gives 1 entries for a batch of 2 images; let decode return one entry"
+        "metric 'detections': decoding gives 1 entry for a batch of 2 images; let decode return one entry"
     )
     with pytest.raises(CalibrationDataError, match=message):
         tables([ONE])
