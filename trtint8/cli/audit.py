@@ -15,6 +15,7 @@ from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
 from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option, keywords
 from trtint8.cli.named_values import named_values
+from trtint8.cli.once import Once
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.engine.parts import PARTS
 from trtint8.engine.profiles import parse_profile
@@ -33,7 +34,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     parser.add_argument("model", metavar="MODEL", help="the float ONNX model")
     parser.add_argument("table", metavar="TABLE", help="its calibration table")
-    parser.add_argument("--gpu", required=True, metavar="NAME", help="the GPU that times are estimated for")
+    parser.add_argument(
+        "--gpu", action=Once, required=True, metavar="NAME", help="the GPU that times are estimated for"
+    )
     parser.add_argument("--target", choices=get_args(Target), default="auto")
     parser.add_argument(
         "--profile",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trtint8.cli.data_options import add_data_options, add_loading_options, data_options_from
+from trtint8.cli.once import Once
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.own_data import data_from, refuse_axes_and_states
 from trtint8.runtime.bench import BenchReport
@@ -35,7 +36,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("engines", metavar="ENGINE", nargs="+")
     parser.add_argument("--data", metavar="DATA", help="real inputs; by default random ones, for timing only")
     parser.add_argument(
-        "--baseline", metavar="FP32.onnx", help="also build and time FP32 and FP16 engines of this model"
+        "--baseline",
+        action=Once,
+        metavar="FP32.onnx",
+        help="also build and time FP32 and FP16 engines of this model",
     )
     parser.add_argument(
         "--seconds", type=float, default=3.0, metavar="S", help="how long each engine is measured; default 3"

@@ -6,6 +6,7 @@ import argparse
 from typing import get_args
 
 from trtint8.cli.data_options import add_image_options, preprocessing_from
+from trtint8.cli.once import Once
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.deployment.writing import Destination, deploy
 
@@ -18,7 +19,9 @@ EXAMPLE = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     parser.add_argument("engine", metavar="ENGINE", help="an engine, with the files beside it")
-    parser.add_argument("--to", required=True, choices=get_args(Destination), help="what runs it")
+    parser.add_argument(
+        "--to", action=Once, required=True, choices=get_args(Destination), help="what runs it"
+    )
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="a new folder")
     parser.add_argument("--json", action="store_true", help="print the names of the files as JSON")
     add_image_options(parser, "how raw images become what the engine is fed, which goes along")

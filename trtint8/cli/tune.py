@@ -15,6 +15,7 @@ from trtint8.api import tuning
 from trtint8.cli.arguments import add_budget_options, data_keywords, keywords, refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options, add_method_option
 from trtint8.cli.named_values import named_values
+from trtint8.cli.once import Once
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.own_data import data_from
 from trtint8.cli.own_metrics import metric_from
@@ -46,6 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--metric",
+        action=Once,
         metavar="NAME",
         help="a metric of 'trtint8 validate', or MODULE:FUNCTION; default top1 for class scores, without "
         "labels agreement; map for detections with true boxes as labels; and sqnr for other networks",
