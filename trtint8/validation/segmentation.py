@@ -244,9 +244,17 @@ def _has_label_maps(name: str, output: str, form: BatchForm) -> bool:
             f"more, or class indices, but output '{output}' is {own}; leave it out, or name another output "
             f"as in {name.partition(':')[0]}:OUTPUT"
         )
-    if labels is None or not labels.is_integer or form.has_class_indices:
+    if labels is None or form.has_class_indices:
         return False
     maps = _without_channel_shape(labels.shape)
+    if labels.is_float and maps == shape:
+        raise CalibrationDataError(
+            f"metric '{name}' compares with maps of classes, which are integers, and the labels have the "
+            f"shape of such maps but are {labels.dtype}; give integers, or no labels to compare with the "
+            "float model"
+        )
+    if not labels.is_integer:
+        return False
     if maps != shape:
         raise CalibrationDataError(
             f"metric '{name}' cannot compare labels of shape {shape_text(labels.shape)} with the classes of "

@@ -185,6 +185,11 @@ def test_class_indices_as_outputs_and_batches_of_different_classes():
             np.zeros((2, 5, 5), int),
             "labels of shape 2x5x5 with the classes .* of shape 2x2x2",
         ),
+        (
+            scores(WANTED),
+            WANTED[:, None].astype(np.float32),
+            "maps of classes, which are integers, and .* the shape of such maps but are float32; give",
+        ),
     ],
 )
 def test_what_has_no_classes_of_positions(output, labels, message):
