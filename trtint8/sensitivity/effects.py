@@ -24,6 +24,7 @@ from trtint8.sensitivity.noise_sums import (
     half_widths,
     limited,
 )
+from trtint8.validation.class_scores import check_classes
 from trtint8.validation.significance import Comparison, Share, compare_counts
 
 #: A variant of the network: which layers are quantized, in one word, and the name of the layer in question.
@@ -119,7 +120,8 @@ class EffectMeter:
             labels: Class indices, int64 of shape (samples,), or None.
 
         Raises:
-            CalibrationDataError: An output has another shape than in the float network.
+            CalibrationDataError: An output has another shape than in the float network, or a label is none of
+                its classes.
         """
         first = next(iter(self.scales))
         rows = self._count_rows(reference)
@@ -139,6 +141,7 @@ class EffectMeter:
         row: list[Any] = [rows, signal, signal**2, noise, noise**2, both, product, got2, judged, agree]
         row += [rows, 0, 0, 0]
         if judges and self._labelled and labels is not None:
+            check_classes(labels, reference[first].shape[1])
             row += self._hits(wanted_class, got_class, labels)
         else:
             row += [0] * len(HITS)

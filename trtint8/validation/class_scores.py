@@ -100,12 +100,25 @@ def _in_top(name: str, output: str, k: int, batch: Batch) -> NDArray[np.bool_]:
             f"metric '{name}' needs one class index per sample as label, but the labels are {labels.dtype} "
             f"of shape {shape_text(labels.shape)}; give class indices, or leave it out"
         )
+    check_classes(labels, count)
+    return within(scores, labels, k)
+
+
+def check_classes(labels: NDArray[np.integer[Any]], count: int) -> None:
+    """Refuses labels that are not classes of the model.
+
+    Args:
+        labels: One class index per sample, shape (samples,).
+        count: How many classes the model has.
+
+    Raises:
+        CalibrationDataError: A label is no class of the model.
+    """
     bad = labels[(labels < 0) | (labels >= count)]
     if len(bad):
         raise CalibrationDataError(
             f"label {bad[0]} is not one of the model's {count} classes (0 to {count - 1}); check the labels"
         )
-    return within(scores, labels, k)
 
 
 def within(scores: NDArray[Any], classes: NDArray[np.integer[Any]], k: int) -> NDArray[np.bool_]:

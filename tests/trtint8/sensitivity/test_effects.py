@@ -63,6 +63,16 @@ def test_equal_outputs_are_exact():
     assert meter_of(got=WANTED).effect(("all", "")).drop.p_value == 1.0
 
 
+@pytest.mark.parametrize("wrong", [-1, 2])
+def test_labels_that_are_no_classes_of_the_model(wrong):
+    """They would count as wrong for both networks, in silence."""
+    with pytest.raises(
+        CalibrationDataError, match=rf"^label {wrong} is not one of the model's 2 classes \(0 t"
+    ):
+        meter_of(labels=np.array([0, 1, wrong]))
+    assert meter_of(labels=np.array([0, 1, wrong]), classes=False).reference_top1() is None
+
+
 def test_without_labels_or_classes():
     effect = meter_of(labels=None).effect(("all", ""))
     assert effect.top1 is effect.drop is None and effect.agreement == Share(2, 3)
