@@ -213,6 +213,11 @@ class Budget:
             return self.max_drop, self.minimum
         if not has_drop:
             return None, USUAL_MINIMUM_DB
+        if name == LARGEST_ERROR:
+            raise CalibrationDataError(
+                f"metric '{name}' has the unit of the outputs; give the largest error allowed as max_drop "
+                "(--max-drop)"
+            )
         if unit not in USUAL_DROP:
             raise CalibrationDataError(
                 f"metric '{name}' has a unit of its own; say what is enough in it, with max_drop "
