@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -13,9 +14,11 @@ from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.data.preflight import check_feed
+from calibrators.errors import CalibrationDataError
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
+from calibrators.user_warnings import warn_user
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
 from trtint8.models.model import Model, rebuilt
 from trtint8.models.outputs.runnable_part import runnable_part, with_plugins
@@ -78,6 +81,7 @@ def tune_from_sources(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    _check_others(calibration, data, held_out)
     whole, prepared = prepared, runnable_part(prepared)
     data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
     tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
@@ -119,6 +123,35 @@ def tune_from_sources(
         target=target,
     )
     return tuned if whole is prepared else _with_plugins(tuned, whole)
+
+
+def _check_others(
+    calibration: DataSource | CalibrationTable, data: DataSource, held_out: DataSource | None
+) -> None:
+    """Compares the names of the files: the samples to judge by are to be other ones.
+
+    Raises:
+        CalibrationDataError: They are those to tune on.
+
+    Warns:
+        UserWarning: They are those to calibrate with.
+    """
+    if held_out is not None and _are_one_file(held_out, data):
+        raise CalibrationDataError(
+            f"the samples to judge by are those to tune on, '{held_out}'; leave judge (--judge) out, so that "
+            "every other batch judges, or give other samples"
+        )
+    if _are_one_file(calibration, data if held_out is None else held_out):
+        warn_user(
+            f"the samples to judge by are also calibrated with ('{calibration}'), so that the accuracy may "
+            "look better than it is; give held-out samples"
+        )
+
+
+def _are_one_file(one: object, other: object) -> bool:
+    if not (isinstance(one, str | os.PathLike) and isinstance(other, str | os.PathLike)):
+        return False
+    return Path(one).resolve() == Path(other).resolve()
 
 
 def _opened(

@@ -36,6 +36,28 @@ def test_samples_to_judge_by_without_labels_are_refused_before_the_calibration(h
         trtint8.tune(DEMO_MODEL, lambda: pytest.fail("calibrates"), held_out, judge=judge, max_drop=1.0)
 
 
+def test_samples_to_judge_by_are_others(held_out, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("d.npz", **held_out)
+    np.savez("c.npz", images=held_out["images"][:8])
+    message = r"the samples to judge by are those to tune on, 'd.npz'; leave judge \(--judge\) out"
+    with pytest.raises(CalibrationDataError, match=message):
+        trtint8.tune(DEMO_MODEL, "c.npz", tmp_path / "d.npz", judge="d.npz", max_drop=1.0)
+    for data, judge in (("d.npz", None), ("c.npz", "d.npz")):
+        with pytest.warns(UserWarning, match=r"judge by are also calibrated with \('d.npz'\)"):
+            trtint8.tune(
+                DEMO_MODEL,
+                "d.npz",
+                data,
+                judge=judge,
+                metric="agreement",
+                max_drop=99.0,
+                limit=8,
+                batch_size=4,
+                round_weights=False,
+            )
+
+
 def test_a_generator_to_judge_by_is_read_once(wild_table, held_out):
     judge = ({name: array[first : first + 50] for name, array in held_out.items()} for first in (0, 50))
     found = trtint8.tune(DEMO_MODEL, wild_table, held_out, judge=judge, max_drop=99.0)
