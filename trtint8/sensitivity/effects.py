@@ -110,6 +110,7 @@ class EffectMeter:
         outputs: Mapping[str, NDArray[Any]],
         reference: Mapping[str, NDArray[Any]],
         labels: NDArray[np.int64] | None,
+        before: int = 0,
     ) -> None:
         """Adds one batch of one variant.
 
@@ -118,10 +119,11 @@ class EffectMeter:
             outputs: The variant's outputs, by name.
             reference: The float network's outputs, of the same shapes.
             labels: Class indices, int64 of shape (samples,), or None.
+            before: How many samples come before the batch, for messages.
 
         Raises:
-            CalibrationDataError: An output has another shape than in the float network, or a label is none of
-                its classes.
+            CalibrationDataError: An output has another shape than in the float network or values that are NaN
+                or infinite, or a label is none of its classes.
         """
         first = next(iter(self.scales))
         rows = self._count_rows(reference)
@@ -129,9 +131,11 @@ class EffectMeter:
         for output, scale in self.scales.items():
             _check_shape(output, outputs[output], reference[output])
             wanted, got = (_rows(tensors[output], rows) / scale for tensors in (reference, outputs))
-            error = wanted - got
+            with np.errstate(invalid="ignore"):  # infinity minus infinity, which is refused below
+                error = wanted - got
             pairs = ((wanted, wanted), (error, error), (wanted, got), (got, got))
             columns[:, :4] += np.stack([np.einsum("ij,ij->i", a, b) for a, b in pairs], axis=1)
+            _check_finite(output, columns[:, 0], columns[:, 1], before)
         judges = self.classes and len(reference[first]) == rows
         if judges:
             wanted_class, got_class = (tensors[first].argmax(axis=1) for tensors in (reference, outputs))
@@ -424,7 +428,8 @@ def output_scales(outputs: Mapping[str, NDArray[Any]]) -> dict[str, float]:
         name: math.sqrt(float(np.square(array, dtype=np.float64).mean())) if array.size else 0.0
         for name, array in (floats or outputs).items()
     }
-    return {name: level or 1.0 for name, level in levels.items()}
+    # Values that are not finite are refused where they are added, sample by sample.
+    return {name: level if level and math.isfinite(level) else 1.0 for name, level in levels.items()}
 
 
 def _check_shape(output: str, got: NDArray[Any], wanted: NDArray[Any]) -> None:
@@ -433,6 +438,18 @@ def _check_shape(output: str, got: NDArray[Any], wanted: NDArray[Any]) -> None:
             f"the noise of layers cannot be measured on output '{output}', whose shape depends on the "
             f"values: it is {shape_text(got.shape)} in INT8 and {shape_text(wanted.shape)} in float; leave "
             "such outputs out of the model"
+        )
+
+
+def _check_finite(output: str, signal: NDArray[np.float64], noise: NDArray[np.float64], before: int) -> None:
+    """Refuses outputs whose signal or noise has no level; both are of each sample, shape (samples,)."""
+    broken = ~np.isfinite(signal) | ~np.isfinite(noise)
+    if broken.any():
+        row = int(broken.argmax())
+        network = "the network in INT8" if np.isfinite(signal[row]) else "the float network"
+        raise CalibrationDataError(
+            f"the noise of layers cannot be measured on output '{output}', which {network} makes NaN or "
+            f"infinite for sample {before + row}; leave such samples out, or such outputs out of the model"
         )
 
 

@@ -184,10 +184,10 @@ class Probe:
         watch = local.watch(fingerprint.samples, alone=first < _LOCAL_SAMPLES)
         found = propagate(self._network, feed, watch)
         reference = self._network.split(found.reference)
-        effects.add(ALL, self._network.split(found.quantized), reference, own_labels)
+        effects.add(ALL, self._network.split(found.quantized), reference, own_labels, first)
         for word, variants in ((ONLY, found.only), (WITHOUT, found.without)):
             for name, outputs in variants.items():
-                effects.add((word, name), self._network.split(outputs), reference, own_labels)
+                effects.add((word, name), self._network.split(outputs), reference, own_labels, first)
         return BatchEffects(fingerprint, effects, local)
 
     def _new_effects(self, reference: Tensors, samples: int, *, labelled: bool) -> EffectMeter:

@@ -261,10 +261,11 @@ class QuickNetwork:
         if reference is None:
             reference = found.reference
         self._add(effects, found, reference, drawn, judged, own_labels)
-        effects.add(ALL, self._network.split(int8), self._network.split(reference), labels)
+        effects.add(ALL, self._network.split(int8), self._network.split(reference), labels, first)
         for name, session in self._alone.items():
             outputs = self._outputs(session, whole, parts)
-            effects.add((ONLY, name), self._network.split(outputs), self._network.split(reference), labels)
+            wanted = self._network.split(reference)
+            effects.add((ONLY, name), self._network.split(outputs), wanted, labels, first)
         return local
 
     def _judged(self, first: int, rows: int, effects: EffectMeter) -> NDArray[np.bool_]:

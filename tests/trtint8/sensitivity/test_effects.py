@@ -53,6 +53,7 @@ def test_outputs_of_different_units_weigh_the_same():
     meter = EffectMeter([("all", "")], scales, classes=False, labelled=False)
     meter.add(("all", ""), got, wanted, None)
     assert meter.effect(("all", "")).sqnr_db == pytest.approx(10 * math.log10(4 / (2 * 0.01**2)))
+    assert output_scales({"broken": np.array([[1.0, np.inf]])}) == {"broken": 1.0}
     assert output_scales({"dead": np.zeros((2, 2), np.float32)}) == {"dead": 1.0}
     assert output_scales({"classes": np.full((2, 2), 3)}) == {"classes": 3.0}
 
@@ -71,6 +72,22 @@ def test_labels_that_are_no_classes_of_the_model(wrong):
     ):
         meter_of(labels=np.array([0, 1, wrong]))
     assert meter_of(labels=np.array([0, 1, wrong]), classes=False).reference_top1() is None
+
+
+@pytest.mark.parametrize("broken", [np.nan, np.inf])
+def test_outputs_that_are_not_finite(broken):
+    spoilt = {"y": WANTED["y"].copy()}
+    spoilt["y"][1, 0] = broken
+    meter = EffectMeter([("all", "")], {"y": 1.0}, classes=False, labelled=False)
+    for got, wanted, network in (
+        (spoilt, WANTED, "the network in INT8"),
+        (spoilt, spoilt, "the float network"),
+        (WANTED, spoilt, "the float network"),
+    ):
+        with pytest.raises(
+            CalibrationDataError, match=f"'y', which {network} makes NaN or inf.* for sample 33;"
+        ):
+            meter.add(("all", ""), got, wanted, None, 32)
 
 
 def test_without_labels_or_classes():
