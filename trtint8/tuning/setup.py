@@ -100,8 +100,15 @@ def tune_from_sources(
     check_class_folders(tuned_on.class_names, form, [goal.name])
     on_goal(goal)
     if not isinstance(held_out, Iterator):  # which can be read only once, after the search
+        batches = 0
         for batch in validated_on.labelled():
             check_feed(batch.feed, prepared.inputs, batch.first, validated_on.name_of)
+            batches += 1
+        if held_out is None and not batches:  # of data that does not say how many samples it has
+            raise CalibrationDataError(
+                "the data is one batch, which cannot be split into samples to tune on and samples to judge "
+                "by; give more samples, a smaller batch_size, or other samples to judge by"
+            )
     if held_out is not None:
         begun = begin_judging(prepared, goal, form, validated_on)
         validated_on = begun if isinstance(held_out, Iterator) else validated_on

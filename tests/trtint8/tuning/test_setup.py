@@ -78,6 +78,11 @@ def test_what_cannot_be_tuned(wild_table, options, error, message, held_out):
         trtint8.tune(DEMO_MODEL, wild_table, held_out, **{"max_drop": 1.0, **options})
 
 
+def test_a_loader_of_one_batch_is_refused_before_the_calibration(held_out):
+    with pytest.raises(CalibrationDataError, match=r"^the data is one batch, which cannot be split"):
+        trtint8.tune(DEMO_MODEL, lambda: pytest.fail("calibrates"), [held_out], max_drop=1.0)
+
+
 def test_a_table_of_another_model(held_out):
     with pytest.raises(TableError, match="no range for"):
         trtint8.tune(DEMO_MODEL, CalibrationTable({"x": 1.0}), held_out, max_drop=1.0)
