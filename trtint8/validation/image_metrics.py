@@ -18,11 +18,11 @@ from trtint8.validation.significance import Comparison
 
 
 def psnr(name: str, output: str, form: BatchForm) -> Measurand:
-    """The peak signal-to-noise ratio of an output; measuring refuses labels that are not finite.
+    """The peak signal-to-noise ratio of an output.
 
     It is 10 log10(peak^2 / mean squared error), with the mean over all elements of all samples and the peak
     of :func:`peak`. It is measured against the labels where these have the output's shape, else against the
-    reference.
+    reference. Either has to be finite.
 
     Args:
         name: The metric's name in results.
@@ -122,8 +122,7 @@ class PsnrMeter:
 def _measure(name: str, output: str, with_labels: bool, batch: Batch) -> PsnrMeter:
     target = batch.labels if with_labels and batch.labels is not None else batch.reference[output]
     wanted = target.astype(np.float64)
-    if with_labels:
-        _check_finite(name, wanted, batch)
+    _check_finite(name, wanted, batch, "the labels" if with_labels else f"FP32's output '{output}'")
     error = wanted - batch.outputs[output].astype(np.float64)
     return PsnrMeter(
         SumsMeter(noise_level, [_squares(by_sample(error, batch.rows))], batch.rows),
@@ -133,18 +132,18 @@ def _measure(name: str, output: str, with_labels: bool, batch: Batch) -> PsnrMet
     )
 
 
-def _check_finite(name: str, labels: NDArray[np.float64], batch: Batch) -> None:
-    """Refuses labels that no error can be computed with.
+def _check_finite(name: str, wanted: NDArray[np.float64], batch: Batch, source: str) -> None:
+    """Refuses what no error can be computed with.
 
     Raises:
         CalibrationDataError: A value is NaN or infinite.
     """
-    broken = ~np.isfinite(by_sample(labels, batch.rows)).all(axis=1)
+    broken = ~np.isfinite(by_sample(wanted, batch.rows)).all(axis=1)
     if broken.any():
         sample = batch.name_of(batch.first + int(broken.argmax()))
         raise CalibrationDataError(
-            f"metric '{name}' compares with the labels, and that of {sample} holds values that are NaN or "
-            "infinite; give finite values, or leave the sample out"
+            f"metric '{name}' compares with {source}, of which {sample} has values that are NaN or infinite; "
+            "mend them, or leave the sample out"
         )
 
 

@@ -74,15 +74,18 @@ def test_against_labels_of_the_same_shape():
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf])
-def test_labels_that_are_not_finite(broken):
+def test_what_is_compared_with_is_finite(broken):
     labels = WANTED.copy()
     labels[1, 0, 0, 1] = broken
-    measurand, batch = measured(WANTED, labels=labels)
-    message = (
-        "^metric 'psnr' compares with the labels, and that of 'b.png' holds values that are NaN or infin"
-    )
-    with pytest.raises(CalibrationDataError, match=message):
-        measurand.measure(replace(batch, first=4, name_of={5: "'b.png'"}.get))
+    for (measurand, batch), source in (
+        (measured(WANTED, labels=labels), "the labels"),
+        (measured(WANTED, labels), "FP32's output 'hr'"),
+    ):
+        message = (
+            f"^metric 'psnr' compares with {source}, of which 'b.png' has values that are NaN or infinite"
+        )
+        with pytest.raises(CalibrationDataError, match=message):
+            measurand.measure(replace(batch, first=4, name_of={5: "'b.png'"}.get))
 
 
 def test_labels_that_do_not_fit():
