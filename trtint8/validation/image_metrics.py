@@ -30,10 +30,10 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
         form: The form of a batch.
 
     Raises:
-        CalibrationDataError: The labels have the output's rank but another shape.
+        CalibrationDataError: The labels have the output's rank, or its number of elements, but another shape.
     """
     own, labels = form.outputs[output], form.labels
-    if labels is not None and len(labels.shape) == len(own.shape) > 1 and labels.shape != own.shape:
+    if labels is not None and not form.has_class_indices and _are_meant_for(labels.shape, own.shape):
         raise CalibrationDataError(
             f"metric '{name}' cannot compare labels of shape {shape_text(labels.shape)} with output "
             f"'{output}' of shape {shape_text(own.shape)}; give labels of the output's shape, or none to "
@@ -50,6 +50,12 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
         perfect=None if with_labels else math.inf,
         output=output,
     )
+
+
+def _are_meant_for(labels: tuple[int, ...], output: tuple[int, ...]) -> bool:
+    """Whether labels of another shape than an output's were meant to be compared with it."""
+    same_rank = len(labels) == len(output) > 1
+    return labels != output and (same_rank or math.prod(labels) == math.prod(output))
 
 
 def peak(low: float, high: float, *, is_uint8: bool) -> float:

@@ -96,6 +96,13 @@ def test_labels_that_do_not_fit():
     assert measured(WANTED, labels=np.array([1, 2]))[0].relative  # class indices are nothing to compare with
 
 
+def test_labels_without_the_axis_of_channels():
+    with pytest.raises(
+        CalibrationDataError, match="labels of shape 2x1x2 with output 'hr' of shape 2x1x1x2; g"
+    ):
+        measured(WANTED, labels=WANTED[:, 0])
+
+
 def test_outputs_without_a_batch_axis():
     measurand, batch = measured(np.array([0.0, 0.5, 1.1]), np.array([0.0, 0.5, 1.0]), rows=1)
     assert measurand.measure(batch).value() == pytest.approx(10 * math.log10(3 / 0.01))
