@@ -16,6 +16,12 @@ from trtint8.validation.measurand import DECIBELS, Measurand
 from trtint8.validation.meters import SumsMeter
 from trtint8.validation.significance import Comparison
 
+#: Outputs whose values are all closer to zero than this are images from 0 to 1, or from -1 to 1.
+_NORMALIZED = 1.5
+
+#: The largest value of a dark image, for which an output from 0 to 255 may be as close to zero.
+_BRIGHT = 16
+
 
 def psnr(name: str, output: str, form: BatchForm) -> Measurand:
     """The peak signal-to-noise ratio of an output.
@@ -129,6 +135,8 @@ def _measure(name: str, output: str, with_labels: bool, batch: Batch) -> PsnrMet
     target = batch.labels if with_labels and batch.labels is not None else batch.reference[output]
     wanted = target.astype(np.float64)
     _check_finite(name, wanted, batch, "the labels" if with_labels else f"FP32's output '{output}'")
+    if target.dtype == np.uint8 and with_labels:
+        _check_scale(name, output, wanted, batch)
     error = wanted - batch.outputs[output].astype(np.float64)
     return PsnrMeter(
         SumsMeter(noise_level, [_squares(by_sample(error, batch.rows))], batch.rows),
@@ -150,6 +158,23 @@ def _check_finite(name: str, wanted: NDArray[np.float64], batch: Batch, source: 
         raise CalibrationDataError(
             f"metric '{name}' compares with {source}, of which {sample} has values that are NaN or infinite; "
             "mend them, or leave the sample out"
+        )
+
+
+def _check_scale(name: str, output: str, labels: NDArray[np.float64], batch: Batch) -> None:
+    """Refuses labels of pixels from 0 to 255 for an output from 0 to 1, or from -1 to 1.
+
+    All models would be equally far from them.
+
+    Raises:
+        CalibrationDataError: The labels have another scale than the reference's output.
+    """
+    found = batch.reference[output]
+    low, high, largest = found.min(initial=math.inf), found.max(initial=-math.inf), labels.max(initial=0)
+    if largest > _BRIGHT and low > -_NORMALIZED and high < _NORMALIZED:
+        raise CalibrationDataError(
+            f"metric '{name}' cannot compare labels of uint8, up to {largest:g}, with output '{output}', "
+            f"which is from {low:.3g} to {high:.3g} in FP32; give labels of the output's scale"
         )
 
 

@@ -63,12 +63,12 @@ def test_the_peak_is_that_of_all_batches():
 
 def test_against_labels_of_the_same_shape():
     labels = (WANTED * 255).astype(np.uint8)
-    measurand, batch = measured(labels + np.array(255 / 10), labels=labels)
+    measurand, batch = measured(labels + np.array(255 / 10), labels.astype(np.float64), labels=labels)
     assert (measurand.relative, measurand.perfect) == (False, None)
     assert measurand.title == "PSNR of 'hr' against the labels"
     assert measurand.measure(batch).value() == pytest.approx(20.0)
     found = measurand.measure(batch).against(
-        measurand.measure(measured(labels + 51.0, labels=labels)[1]), "B"
+        measurand.measure(measured(labels + 51.0, labels.astype(np.float64), labels=labels)[1]), "B"
     )
     assert found.difference == pytest.approx(20 * math.log10(2)) and found.pairs == 2
 
@@ -94,6 +94,19 @@ def test_labels_that_do_not_fit():
     ):
         measured(WANTED, labels=np.zeros((2, 1, 2, 2)))
     assert measured(WANTED, labels=np.array([1, 2]))[0].relative  # class indices are nothing to compare with
+
+
+def test_labels_of_another_scale():
+    dark, bright = (np.full(WANTED.shape, value, np.uint8) for value in (3, 200))
+    measurand, batch = measured(WANTED, labels=bright)
+    message = (
+        "labels of uint8, up to 200, with output 'hr', which is from 0 to 1 in FP32; give labels of the out"
+    )
+    with pytest.raises(CalibrationDataError, match=message):
+        measurand.measure(batch)
+    measurand, batch = measured(WANTED, labels=dark)
+    assert measurand.measure(batch).value() == pytest.approx(10 * math.log10(255**2 * 4 / 25.5))
+    assert measurand.measure(replace(batch, labels=bright, reference={"hr": 200 * WANTED})).value() > 0
 
 
 def test_labels_without_the_axis_of_channels():
