@@ -33,7 +33,9 @@ def open_session(
         optimize: True runs all graph optimizations except those that replace or join Q/DQ pairs: every pair
             rounds as it stands in the model, and layers compute in float on quantized values. False runs the
             nodes as they stand, which rounds differently in the last bits of float sums. Operators that
-            compute on integers need True: only then are their sums exact on every processor.
+            compute on integers need True: only then are their sums exact on every processor. Products need
+            the zero point of constant int8 weights, too: without it ONNX Runtime before 1.30 can end the
+            process.
         threads: Threads per operator; ONNX Runtime's choice where None.
         data_folder: The folder of the external data of a serialized model.
         weights: Values of initializers that a serialized model declares as external. The caller keeps them as

@@ -37,6 +37,7 @@ from trtint8.models.loading.sequence_types import check_outputs_are_tensors, dec
 from trtint8.models.loading.stored_tensors import check_stored_tensors, name_files, without_stored_tensors
 from trtint8.models.loading.training_mode import switch_to_inference
 from trtint8.models.loading.unknown_sizes import clear_unknown_sizes
+from trtint8.models.loading.weight_zero_points import write_zero_points
 from trtint8.models.origin import record_float_model
 from trtint8.models.passes.einsum_products import EinsumProductsPass
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
@@ -288,6 +289,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     except Exception as error:
         raise ModelError(f"'{name}' is not a valid ONNX model: {in_words(error)}") from error
     _leave_training_mode(light, name)
+    write_zero_points(light.message)
     if path and external:
         name_files(light, path.parent)
     try:

@@ -13,13 +13,13 @@ WEIGHTS = np.random.default_rng(1).integers(-128, 128, (64, 8)).astype(np.int8)
 
 
 def product():
-    """MatMulInteger of uint8 rows with constant int8 weights."""
+    """MatMulInteger of uint8 rows with constant int8 weights, and their zero point."""
     graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["x", "weights"], ["y"])],
+        [helper.make_node("MatMulInteger", ["x", "weights", "", "zero_point"], ["y"])],
         "g",
         [helper.make_tensor_value_info("x", TensorProto.UINT8, ROWS.shape)],
         [helper.make_tensor_value_info("y", TensorProto.INT32, [8, 8])],
-        [numpy_helper.from_array(WEIGHTS, "weights")],
+        [numpy_helper.from_array(WEIGHTS, "weights"), numpy_helper.from_array(np.int8(0), "zero_point")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
