@@ -44,6 +44,13 @@ def installed_calibrator(name: str) -> type:
     Returns:
         The class; where no TensorRT has it, one that says so when it is called.
     """
+    if not any(flavor.name == "tensorrt" for flavor in flavors.installed()):
+        # The extra tensorrt brings the newest version, which has no calibrators.
+        return _gone(
+            name,
+            f"{name} needs TensorRT 8.5 to 10.x, which is not installed; run pip install 'trtint8[cuda]' "
+            "'tensorrt<11'",
+        )
     try:
         return calibrator_class(name, flavors.load("tensorrt"))
     except UnsupportedError as error:
@@ -67,7 +74,7 @@ def calibrator_class(name: str, flavor: Flavor) -> type[Calibrator]:
     if not flavor.implicit_int8:
         raise UnsupportedError(
             f"{flavor} has no calibrators, which left TensorRT with version 11; calibrate on the CPU with "
-            "trtint8.calibrate, or bring an old calibration cache through 'trtint8 quantize'"
+            "trtint8.calibrate, or bring an old calibration cache into the model with 'trtint8 migrate'"
         )
     base_name, algorithm = _CALIBRATORS[name]
     base = getattr(flavor.module, base_name)

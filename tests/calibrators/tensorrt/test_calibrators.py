@@ -1,5 +1,7 @@
 """Calibrators where no TensorRT has any."""
 
+import re
+
 import pytest
 
 import calibrators.tensorrt as module
@@ -14,10 +16,12 @@ NAMES = ("EntropyCalibrator2", "EntropyCalibrator", "MinMaxCalibrator", "LegacyC
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("version", ["11.4.0.106", "12.0"])
 def test_tensorrt_that_lost_them_is_explained(monkeypatch, name, version):
-    monkeypatch.setattr(flavor, "load", lambda _target: Flavor("tensorrt", version))
+    found = Flavor("tensorrt", version)
+    monkeypatch.setattr(flavor, "installed", lambda: [found])
+    monkeypatch.setattr(flavor, "load", lambda _target: found)
     with pytest.raises(
         UnsupportedError,
-        match=rf"TensorRT {version} has no calibrators.*trtint8\.calibrate.*'trtint8 quantize'",
+        match=rf"TensorRT {version} has no calibrators.*trtint8\.calibrate.*'trtint8 migrate'",
     ):
         getattr(module, name)("data.npz", [])
 
@@ -27,9 +31,14 @@ def test_rtx_has_none():
         calibrator_class("MinMaxCalibrator", Flavor("rtx", "1.7"))
 
 
-def test_no_tensorrt_at_all(monkeypatch):
-    monkeypatch.setattr(flavor, "installed", list)
-    with pytest.raises(UnsupportedError, match=r"TensorRT is not installed; run pip install"):
+@pytest.mark.parametrize("installed", [[], [Flavor("rtx", "1.7")]])
+def test_without_tensorrt_a_version_is_named_that_has_calibrators(installed, monkeypatch):
+    monkeypatch.setattr(flavor, "installed", lambda: installed)
+    sentence = (
+        "EntropyCalibrator2 needs TensorRT 8.5 to 10.x, which is not installed; "
+        "run pip install 'trtint8[cuda]' 'tensorrt<11'"
+    )
+    with pytest.raises(UnsupportedError, match=f"^{re.escape(sentence)}$"):
         module.EntropyCalibrator2("data.npz", [])
 
 
