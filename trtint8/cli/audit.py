@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from calibrators.data.inputs import shape_text
@@ -119,13 +119,13 @@ def _rows(audit: Audit) -> Iterator[tuple[str, ...]]:
             *(_count(count) if count else "" for count in counts),
         )
     yield ("weights", *(_megabytes_or_unknown(engine.weights_bytes) for engine in engines))
-    yield ("estimated time", *(_milliseconds(engine.seconds) for engine in engines))
+    yield ("estimated time", *_times([engine.seconds for engine in engines]))
 
 
 #: Numbers of multiply-adds from which they are shown in billions.
 _BILLION = 10**9
 
-#: Times below this one, in seconds, are shown in microseconds.
+#: Where one is below this time, in seconds, times are shown in microseconds.
 _SHORT = 1e-5
 
 #: What is shown where the builder does not list a shape or a type.
@@ -147,10 +147,11 @@ def _count(number: int) -> str:
     return f"{number / 1e9:.3f} G" if number >= _BILLION else f"{number / 1e6:.3f} M"
 
 
-def _milliseconds(seconds: float | None) -> str:
-    if seconds is None:
-        return _UNKNOWN
-    return f"{1e3 * seconds:.3f} ms" if seconds >= _SHORT else f"{1e6 * seconds:.3f} us"
+def _times(times: Sequence[float | None]) -> Iterator[str]:
+    """Times that are compared, in seconds, in words; all of them in the same unit."""
+    known = [seconds for seconds in times if seconds is not None]
+    factor, unit = (1e6, "us") if min(known, default=0) < _SHORT else (1e3, "ms")
+    yield from (_UNKNOWN if seconds is None else f"{factor * seconds:.3f} {unit}" for seconds in times)
 
 
 def _explain(engine: AuditedEngine) -> None:

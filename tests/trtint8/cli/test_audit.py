@@ -91,6 +91,19 @@ def test_what_is_not_known_is_said(shown):
     assert figures["weights"] == ["not known", "not known"]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "cells"),
+    [
+        ((1.7e-5, 8.5e-6), ["17.000 us", "8.500 us"]),
+        ((1.7e-5, 1.1e-5), ["0.017 ms", "0.011 ms"]),
+        ((1.7e-5, None), ["0.017 ms", "not known"]),
+        ((None, None), ["not known", "not known"]),
+    ],
+)
+def test_times_that_are_compared_have_one_unit(seconds, cells):
+    assert list(verb._times(seconds)) == cells
+
+
 def test_engines_for_the_gpu_of_this_machine(shown):
     _, said = shown(
         dataclasses.replace(AUDIT, compute_capability="current", uncounted=(), engines=(DYNAMIC,))
