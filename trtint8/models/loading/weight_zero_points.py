@@ -17,20 +17,25 @@ _INDICES = {
     ("com.microsoft", "QAttention"): (1, 7),
 }
 
+#: Operators behind which weights have the type that they had before.
+_MOVING = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+
 
 def write_zero_points(message: onnx.ModelProto) -> None:
     """Writes the zero point of constant INT8 weights, which is 0, where a product of integers leaves it out.
 
     Where a processor needs it for exact sums, ONNX Runtime exchanges such weights for uint8 ones with another
-    zero point. Before 1.30 it writes that behind the inputs of a node that has none, which can
-    end the process. Where the zero point is an empty name, the weights stay, and sums saturate.
+    zero point. Before 1.30 it writes that behind the inputs of a node that has none, which can end the
+    process. Where the zero point is an empty name, the weights stay, and sums saturate.
 
     Args:
         message: The model; changed.
     """
     graphs = list(message_graphs(message.graph))
     lacking = [node for graph in graphs for node in graph.node if _lacks_zero_point(node)]
-    int8 = {name for graph in graphs for name in _int8_constants(graph)} if lacking else set()
+    int8: set[str] = set()
+    for graph in graphs if lacking else ():
+        _add_int8_constants(graph, int8)
     changed = [node for node in lacking if node.input[_indices(node)[0]] in int8]
     if not changed:
         return
@@ -56,13 +61,14 @@ def _lacks_zero_point(node: onnx.NodeProto) -> bool:
     return len(node.input) > weights and not "".join(node.input[zero_point : zero_point + 1])
 
 
-def _int8_constants(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names of the constants of a graph that are INT8."""
-    int8 = onnx.TensorProto.INT8
-    yield from (tensor.name for tensor in graph.initializer if tensor.data_type == int8)
+def _add_int8_constants(graph: onnx.GraphProto, int8: set[str]) -> None:
+    """Adds the names of a graph's constants that are INT8, and of what only moves these."""
+    wanted = onnx.TensorProto.INT8
+    int8.update(tensor.name for tensor in graph.initializer if tensor.data_type == wanted)
     for node in graph.node:
-        if node.op_type == "Constant" and any(one.t.data_type == int8 for one in node.attribute):
-            yield node.output[0]
+        stored = node.op_type == "Constant" and any(one.t.data_type == wanted for one in node.attribute)
+        if stored or (node.op_type in _MOVING and int8.intersection(node.input[:1])):
+            int8.update(node.output[:1])
 
 
 def _names(graph: onnx.GraphProto) -> Iterator[str]:

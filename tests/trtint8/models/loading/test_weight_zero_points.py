@@ -16,6 +16,11 @@ X = np.random.default_rng(0).integers(0, 256, (16, 64)).astype(np.float32)
 NETWORKS = {
     "MatMulInteger": "i = MatMulInteger (q, w)\nf = Cast <to = 1> (i)\ny = Mul (f, scale)",
     "with an empty name": "i = MatMulInteger (q, w, zero, )\nf = Cast <to = 1> (i)\ny = Mul (f, scale)",
+    "transposed": """v = Transpose <perm = [1, 0]> (w)
+        t = Transpose <perm = [1, 0]> (v)
+        i = MatMulInteger (q, t)
+        f = Cast <to = 1> (i)
+        y = Mul (f, scale)""",
     "MatMulIntegerToFloat": "y = com.microsoft.MatMulIntegerToFloat (q, w, one, scale)",
     "DynamicQuantizeMatMul": "y = com.microsoft.DynamicQuantizeMatMul (x, w, scale)",
 }
@@ -52,6 +57,7 @@ def test_the_zero_point_is_written_where_it_is_missing():
     places = {
         "MatMulInteger": ["q", "w", "", "weight_zero_point"],
         "with an empty name": ["q", "w", "zero", "weight_zero_point"],
+        "transposed": ["q", "t", "", "weight_zero_point"],
         "MatMulIntegerToFloat": ["q", "w", "one", "scale", "", "weight_zero_point"],
         "DynamicQuantizeMatMul": ["x", "w", "scale", "weight_zero_point"],
     }
