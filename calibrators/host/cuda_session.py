@@ -202,7 +202,7 @@ def open_gpu(index: int) -> Gpu:
     if _PROVIDER not in ort.get_available_providers():
         raise UnsupportedError(
             f"the ONNX Runtime that is installed ({ort.__version__}) has no CUDA provider; run pip uninstall "
-            "onnxruntime, then pip install onnxruntime-gpu: only one of the two can be there"
+            'onnxruntime, then pip install "onnxruntime-gpu[cuda,cudnn]": only one of the two can be there'
         )
     if not hasattr(_exporter(ort.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32))), "__dlpack__"):
         raise UnsupportedError(

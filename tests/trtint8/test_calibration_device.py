@@ -88,7 +88,7 @@ def test_the_command_line_hands_the_device_on(here, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("device", "says"),
-    [("tpu", "the device is 'tpu'; give cpu, cuda"), ("cuda", "pip install onnxruntime-gpu")],
+    [("tpu", "the device is 'tpu'; give cpu, cuda"), ("cuda", 'pip install "onnxruntime-gpu[cuda,cudnn]"')],
 )
 def test_what_is_not_there_is_one_sentence(monkeypatch, tmp_path, capsys, device, says):
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])

@@ -216,7 +216,9 @@ def test_cupy_that_cannot_compile_is_passed_over(monkeypatch):
 
 def test_onnx_runtime_without_cuda(monkeypatch):
     _pretend(monkeypatch, cuda=False, torch=_torch(1))
-    with pytest.raises(UnsupportedError, match=r"has no CUDA provider; .* pip install onnxruntime-gpu"):
+    with pytest.raises(
+        UnsupportedError, match=r'no CUDA provider; .* pip install "onnxruntime-gpu\[cuda,cudnn\]"'
+    ):
         open_gpu(0)
 
 
