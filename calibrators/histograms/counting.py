@@ -22,7 +22,8 @@ _PIECE = 1 << 20
 class ParallelHistograms:
     """Counts arrays in pieces, each thread into histograms of its own, which merge exactly.
 
-    A context manager, for its threads. Only ``observe_in_thread`` may be called while another call runs.
+    A context manager, for its threads. Only ``observe_in_thread`` and ``first_with_nan`` may be called while
+    another call runs.
     """
 
     def __init__(
@@ -93,12 +94,12 @@ class ParallelHistograms:
         maps: tuple[dict[str, Any], ...] = (self._signed[number], self._parts[number])
         return ChainMap(*maps)
 
-    def nans(self) -> tuple[str, int] | None:
-        """The first tensor that held NaN, and how many so far; None where none did."""
+    def first_with_nan(self) -> str | None:
+        """The first tensor that held NaN so far; None where none did."""
         for name in self._parts[0]:
-            signed = sum(part[name].upper.nans for part in self._signed if name in part)
-            if found := signed + sum(part[name].nans for part in self._parts):
-                return name, found
+            signed = any(part[name].upper.nans for part in self._signed if name in part)
+            if signed or any(part[name].nans for part in self._parts):
+                return name
         return None
 
     def merged(self) -> dict[str, Histogram]:

@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
@@ -306,7 +307,7 @@ class _UpTo:
 
 
 class _Pass:
-    """One pass: the next batch is read here while the workers run and count the one before."""
+    """One pass: the next batch is read here while the workers run and count the ones before."""
 
     def __init__(
         self,
@@ -329,6 +330,10 @@ class _Pass:
         self._advance, self._checkpoint = advance, checkpoint
         self._most_rows, self._at_once = most_rows, at_once
         self._outputs = outputs
+        #: Numbers of workers that run nothing, by which each counts for itself.
+        self._idle: SimpleQueue[int] = SimpleQueue()
+        for number in range(at_once):
+            self._idle.put(number)
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
 
     def skip(self, samples: int) -> None:
@@ -350,11 +355,19 @@ class _Pass:
             done = _UpTo(rows, self.fingerprint.samples, self._data())
             # Copied, because a loader may overwrite its buffers once it is asked for the next feed.
             copy = {name: array.copy() for name, array in feed.items()}
+            if running and self._is_due():
+                self._finish(*running)
+                self._save(running[1])  # while nothing is counted
+                running = None
+            begun = self._begin(workers, copy, kept if self._outputs else {}), done
+            # A worker that has run its part of a batch goes on with the next one.
             if running:
                 self._finish(*running)
-            running = self._begin(workers, copy, kept if self._outputs else {}), done
+            running = begun
         if running:
             self._finish(*running)
+            if self._is_due():
+                self._save(running[1])
 
     def _check_and_count(self, feed: FeedDict) -> tuple[int, dict[int, int]]:
         """Checks a feed and adds it to the fingerprint.
@@ -383,20 +396,22 @@ class _Pass:
             parts.append((piece, wanted))
             start = stop
         # As many for each worker, so that none waits for another.
-        shares = [parts[number::at_once] for number in range(min(at_once, len(parts)))]
-        if len(shares) == 1:
-            return [workers.submit(self._run, parts, self._counted.observe)]
-        return [
-            workers.submit(self._run, share, functools.partial(self._counted.observe_in_thread, number))
-            for number, share in enumerate(shares)
-        ]
+        shares = (parts[number::at_once] for number in range(min(at_once, len(parts))))
+        return [workers.submit(self._run, share) for share in shares]
 
-    def _run(self, parts: Iterable[_Part], observe: _Observe) -> dict[int, Outputs]:
+    def _run(self, parts: Iterable[_Part]) -> dict[int, Outputs]:
         """Runs and counts parts of a feed one after another; returns digests of samples to the outputs."""
-        found: dict[int, Outputs] = {}
-        for piece, wanted in parts:
-            found.update(self._run_piece(piece, wanted, observe))
-        return found
+        number = self._idle.get()
+        observe = self._counted.observe
+        if self._at_once > 1:
+            observe = functools.partial(self._counted.observe_in_thread, number)
+        try:
+            found: dict[int, Outputs] = {}
+            for piece, wanted in parts:
+                found.update(self._run_piece(piece, wanted, observe))
+            return found
+        finally:
+            self._idle.put(number)
 
     def _run_piece(self, feed: FeedDict, kept: Mapping[int, int], observe: _Observe) -> dict[int, Outputs]:
         """Does that for a part that is run at once."""
@@ -423,14 +438,19 @@ class _Pass:
         for part in running:
             self.kept.add_outputs(part.result())
         self._advance(done.rows)
-        if found := self._counted.nans():
-            name, count = found
+        if (name := self._counted.first_with_nan()) is not None:
             raise CalibrationDataError(
-                f"tensor '{name}' held {count} NaN during calibration; the model overflows or its inputs are "
-                "not preprocessed as it expects"
+                f"tensor '{name}' held NaN during calibration; the model overflows or its inputs are not "
+                "preprocessed as it expects"
             )
-        if self._checkpoint and self._timer.due():
-            self._checkpoint.save(Counted(done.samples, done.data, self._counted.merged()))
+
+    def _is_due(self) -> bool:
+        """Whether the checkpoint is to be written."""
+        return self._checkpoint is not None and self._timer.due()
+
+    def _save(self, done: _UpTo) -> None:
+        assert self._checkpoint is not None
+        self._checkpoint.save(Counted(done.samples, done.data, self._counted.merged()))
 
 
 def _split(feed: FeedDict, rows: int) -> tuple[FeedDict, FeedDict]:

@@ -129,9 +129,9 @@ def test_some_tensors_there_and_some_here():
     before = {name: _on_host(np.array([100.0], np.float32)) for name in ("a", "b")}
     with DeviceHistograms(before, 3, count) as counted:
         counted.observe([("a", OnDevice(values[0])), ("b", values[1]), ("a", values[2])])
-        assert counted.nans() is None
+        assert counted.first_with_nan() is None
         counted.observe([("b", OnDevice(np.array([np.nan, 200.0], np.float32)))])
-        assert counted.nans() == ("b", 1)
+        assert counted.first_with_nan() == "b"
         merged = counted.merged()
     hundred = np.array([100.0], np.float32)
     assert merged["a"] == _on_host(hundred, values[0], values[2])

@@ -68,7 +68,7 @@ def test_what_stays_there_is_counted_as_on_the_host(monkeypatch, name):
 
 def test_nan_names_the_tensor(monkeypatch):
     monkeypatch.setattr(observer, "open_device", lambda device: Here())
-    with pytest.raises(CalibrationDataError, match=r"tensor 'product' held \d+ NaN during calibration"):
+    with pytest.raises(CalibrationDataError, match=r"tensor 'product' held NaN during calibration"):
         _observed(_squares, model=_model("Sqrt"))
 
 

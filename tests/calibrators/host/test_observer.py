@@ -58,7 +58,7 @@ def test_external_data_beside_the_model(tmp_path):
 
 
 def test_nan_in_an_activation_names_the_tensor():
-    with pytest.raises(CalibrationDataError, match=r"tensor 'y' held \d+ NaN during calibration"):
+    with pytest.raises(CalibrationDataError, match=r"tensor 'y' held NaN during calibration"):
         _observe(_model("Sqrt").SerializeToString())
 
 
@@ -230,7 +230,7 @@ def test_parts_of_a_batch_are_no_larger_than_what_is_run_at_once(monkeypatch):
 
 def test_a_part_in_which_the_model_fails_ends_the_pass():
     observer = Observer(_model("Sqrt").SerializeToString(), INPUTS, ("y",), 2, most_rows=32, usual_rows=8)
-    with pytest.raises(CalibrationDataError, match=r"tensor 'y' held \d+ NaN during calibration"):
+    with pytest.raises(CalibrationDataError, match=r"tensor 'y' held NaN during calibration"):
         observer.observe(open_batches(DATA, INPUTS, batch_size=8), progress=False)
 
 
