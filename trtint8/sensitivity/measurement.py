@@ -144,6 +144,7 @@ class Measurement:
         quantized = meter.effect(ALL)
         noise = {layer.name: meter.noise((ONLY, layer.name)) for layer in self._layers}
         total = sum(noise.values())
+        shares = {name: power / total if total else 0.0 for name, power in noise.items()}
         alone = [(ONLY, layer.name) for layer in self._layers]
         only = meter.effects(alone)
         layers = tuple(
@@ -153,8 +154,8 @@ class Measurement:
                 own,
                 others,
                 *self._local.levels(layer.name),
-                noise[layer.name] / total if total else 0.0,
-                tuple(self._suspects(layer, table)),
+                shares[layer.name],
+                tuple(self._suspects(layer, table, noisy=shares[layer.name] > 1 / len(self._layers))),
             )
             for layer, own, others in zip(self._layers, only, self._without(meter), strict=True)
         )
@@ -178,16 +179,18 @@ class Measurement:
             return meter.remaining_effects(names)
         return meter.effects((WITHOUT, name) for name in names)
 
-    def _suspects(self, layer: Layer, table: CalibrationTable) -> list[Suspect]:
+    def _suspects(self, layer: Layer, table: CalibrationTable, *, noisy: bool) -> list[Suspect]:
+        """What is suspicious about a layer; ``noisy`` says whether it makes more noise than the mean one."""
         found: list[Suspect] = []
         for edge in layer.activations:
             value = layer.node.inputs[edge.index]
             assert value is not None
             found += range_suspects(edge.tensor, table.amax[edge.tensor], table.histograms.get(edge.tensor))
-            found += neighbour_suspects(value)
+            if noisy:  # most layers behind such operators do well
+                found += neighbour_suspects(value)
         channels = self._local.channels(layer.name)
         if layer.activations and channels is not None:
-            found += channel_suspects(layer.activations[0].tensor, channels, self._local.samples)
+            found += channel_suspects(layer.activations[0].tensor, channels)
         for edge in layer.weights:
             constant = layer.node.inputs[edge.index]
             assert constant is not None and constant.const_value is not None

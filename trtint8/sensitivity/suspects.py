@@ -33,17 +33,13 @@ _UNEVEN_WEIGHTS, _UNEVEN_ACTIVATIONS = 100.0, 16.0
 #: Channels of weights that are smaller than the largest by this factor are as good as zero.
 _NOTHING = 1e-5
 
-#: The share of channels that are always zero from which they are reported.
-_DEAD = 0.1
-
 
 @dataclass(frozen=True)
 class Suspect:
     """A property of a layer that is known to cost accuracy.
 
     Attributes:
-        kind: ``never-activated``, ``outliers``, ``clipped``, ``dead-channels``, ``uneven-channels`` or
-            ``delicate-neighbour``.
+        kind: ``never-activated``, ``outliers``, ``clipped``, ``uneven-channels`` or ``delicate-neighbour``.
         message: What was found, in words.
     """
 
@@ -97,48 +93,36 @@ def weight_suspects(tensor: str, weights: NDArray[np.float32], axis: int | None)
         axis: The axis with one scale per index; None for one scale per tensor.
 
     Returns:
-        The findings: any of ``dead-channels`` and ``uneven-channels``.
+        At most one finding, ``uneven-channels``. Channels of zeros cost nothing.
     """
-    channels = np.abs(weights).max(axis=tuple(i for i in range(weights.ndim) if i != (axis or 0)))
-    found = []
-    dead = int((channels == 0).sum())
-    if dead:
-        found.append(
-            Suspect("dead-channels", f"{dead} of {len(channels)} channels of '{tensor}' are all zero")
-        )
+    if axis is not None:  # with one scale per channel, differences between channels cost nothing
+        return []
+    channels = np.abs(weights).max(axis=tuple(range(1, weights.ndim)))
     # What is left of a sine of pi is no channel that needs a finer scale.
     alive = channels[channels > channels.max() * _NOTHING]
-    # With one scale per channel, differences between channels cost nothing.
-    if axis is None and len(alive) and alive.max() / alive.min() > _UNEVEN_WEIGHTS:
-        times = f"{alive.max() / alive.min():.0f}x"
-        message = f"the channels of '{tensor}' differ by {times} in range, and one scale serves them all"
-        found.append(Suspect("uneven-channels", message))
-    return found
+    if not len(alive) or alive.max() / alive.min() <= _UNEVEN_WEIGHTS:
+        return []
+    times = f"{alive.max() / alive.min():.0f}x"
+    message = f"the channels of '{tensor}' differ by {times} in range, and one scale serves them all"
+    return [Suspect("uneven-channels", message)]
 
 
-def channel_suspects(tensor: str, channels: NDArray[np.float64], samples: int) -> list[Suspect]:
+def channel_suspects(tensor: str, channels: NDArray[np.float64]) -> list[Suspect]:
     """What is suspicious about the channels of an activation.
 
     Args:
         tensor: The name of the activation.
         channels: The largest magnitude of each channel, float64 of shape (channels,).
-        samples: Number of samples that were measured.
 
     Returns:
-        The findings: any of ``dead-channels`` and ``uneven-channels``.
+        At most one finding, ``uneven-channels``. Channels of zeros cost nothing.
     """
-    found = []
     alive = channels[channels > 0]
-    dead = len(channels) - len(alive)
-    if dead / len(channels) > _DEAD:
-        seen = "the one sample" if samples == 1 else f"each of the {samples} samples"
-        message = f"{dead} of {len(channels)} channels of '{tensor}' were zero in {seen}"
-        found.append(Suspect("dead-channels", message))
-    if len(alive) and alive.max() / np.median(alive) > _UNEVEN_ACTIVATIONS:
-        reach = f"one channel of '{tensor}' reaches {alive.max():.3g}, the median one {np.median(alive):.3g}"
-        cure = "`trtint8 quantize --equalize` helps where the float network allows it"
-        found.append(Suspect("uneven-channels", f"{reach}, and one scale serves them all: {cure}"))
-    return found
+    if not len(alive) or alive.max() / np.median(alive) <= _UNEVEN_ACTIVATIONS:
+        return []
+    reach = f"one channel of '{tensor}' reaches {alive.max():.3g}, the median one {np.median(alive):.3g}"
+    cure = "`trtint8 quantize --equalize` helps where the float network allows it"
+    return [Suspect("uneven-channels", f"{reach}, and one scale serves them all: {cure}")]
 
 
 def neighbour_suspects(value: ir.Value) -> list[Suspect]:

@@ -10,7 +10,7 @@ import trtint8
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.detectors import PICKED_FROM, images, suppressing_detector, unordered_detector
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Graph, Shaped
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model
@@ -88,6 +88,24 @@ def test_an_outlier_is_found_and_named(table):
     position = found.layers.index(worst)
     assert all(layer.cumulative_db < 25 for layer in found.layers[position:])
     assert all(layer.cumulative_db > 25 for layer in found.layers[:position])
+
+
+def test_a_softmax_before_a_layer_is_named_where_the_layer_makes_much_of_the_noise():
+    g = Graph(quantized=False)
+    loud, quiet = (
+        g.op("MatMul", [g.op("Softmax", ["x"], f"{name}_softmax"), g.constant(weights)], name)
+        for name, weights in (("loud", _weights(10.0)), ("quiet", _weights(0.1)))
+    )
+    model = g.model({"x": ["N", 8]}, g.op("Concat", [loud, quiet], "y", axis=1))
+    data = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
+    table = trtint8.calibrate(model, data, tensors="placed", progress=False)
+    found = trtint8.measure_sensitivity(model, table, data, progress=False)
+    kinds = {layer.node: [suspect.kind for suspect in layer.suspects] for layer in found.layers}
+    assert kinds == {"loud": ["delicate-neighbour"], "quiet": []}
+
+
+def _weights(scale):
+    return (scale * np.random.default_rng(1).standard_normal((8, 8))).astype(np.float32)
 
 
 @pytest.mark.slow
