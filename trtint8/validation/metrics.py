@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -261,6 +262,10 @@ def _use_of_labels(form: BatchForm) -> str:
     assert form.labels is not None
     if has_true_boxes(form):
         return "; trtint8.DetectionAgreement(decode) compares with them"
+    first = form.first_output
+    has_scores = form.is_class_scores(first) and not form.outputs[first].is_embedding
+    if has_scores and math.prod(form.labels.shape[1:]) == 1:
+        return "; top-1 compares with class indices that are integers of shape (samples,)"
     for name, output in form.outputs.items():
         suffix = "" if name == form.first_output else f":{name}"
         if form.labels.is_float and form.labels.shape == output.shape:

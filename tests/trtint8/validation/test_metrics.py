@@ -52,6 +52,20 @@ def test_the_usual_metrics(shape, labelled, names):
 
 
 @pytest.mark.parametrize(
+    ("labels", "hint"),
+    [
+        (np.zeros((4, 1), np.int64), True),
+        (np.zeros(4, np.float32), True),
+        (np.zeros((4, 2), np.int64), False),
+    ],
+)
+def test_class_indices_in_another_form(labels, hint):
+    form = BatchForm.of({"y": np.zeros((4, 6))}, labels, 4)
+    reason = usual_metrics(form).reason
+    assert reason.endswith("are integers of shape (samples,)") == hint and "are not used" in reason
+
+
+@pytest.mark.parametrize(
     ("shape", "library", "names"),
     [
         ((2, 10, 64), True, ("map", "map50")),
