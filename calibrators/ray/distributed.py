@@ -121,6 +121,7 @@ class RayObserver:
                 keep,
                 keep_outputs,
                 self._most_rows,
+                min(self._most_rows or 1, batches.batch_size or 1),
             )
             with (
                 fan_out(work, batches, self._executor, self._threads) as results,
@@ -212,6 +213,8 @@ class _ObservationWork:
         keep: How many samples of each run are kept.
         keep_outputs: Whether the model's outputs for these samples are kept as well.
         most_rows: The most samples that are run at once.
+        usual_rows: How many of them are divided among the threads: see
+            :class:`calibrators.host.observer.Observer`.
     """
 
     model: bytes | Path
@@ -223,11 +226,20 @@ class _ObservationWork:
     keep: int
     keep_outputs: bool
     most_rows: int | None
+    usual_rows: int
 
     def open(self) -> Callable[[Batches, int], Observation]:
         """Opens the model."""
         check_sees(self.model)
-        observer = Observer(self.model, self.inputs, self.tensors, self.threads, self.device, self.most_rows)
+        observer = Observer(
+            self.model,
+            self.inputs,
+            self.tensors,
+            self.threads,
+            self.device,
+            self.most_rows,
+            self.usual_rows,
+        )
         observer.wait_until_open()
         return lambda batches, first: observer.observe(
             batches,

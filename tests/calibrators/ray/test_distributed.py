@@ -131,6 +131,15 @@ def test_workers_keep_the_samples_that_one_process_keeps(workers_here):
     assert found == wanted and len(wanted) == 7
 
 
+def test_nor_on_threads_that_divide_batches(workers_here, images, expected, tmp_path, monkeypatch):
+    divided = []
+    monkeypatch.setattr(
+        "calibrators.ray.distributed.Observer", lambda *args: divided.append(args[-2:]) or Observer(*args)
+    )
+    assert _over_ray(images, tmp_path, threads=2, workers=1, shard_batches=4) == expected
+    assert divided == [(32, 6)]
+
+
 @pytest.mark.parametrize("batch_size", [1, 25, None])
 def test_nor_on_the_batch_size(batch_size, workers_here, images, expected, tmp_path):
     assert _over_ray(images, tmp_path, batch_size=batch_size, threads=2) == expected
