@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import CalibrationDataError
+from calibrators.user_warnings import warn_user
 from trtint8.validation.significance import (
     Comparison,
     Share,
@@ -140,26 +141,37 @@ class SumsMeter:
 
 
 class CountedSumsMeter(SumsMeter):
-    """Sums that have a value only where there is something that counts.
+    """Sums whose value means something only where there is something that counts.
 
     Args:
         function: The metric's value from totals; see :class:`SumsMeter`.
         column: The first of the sums that count things; every second sum from it on counts some.
-        nothing: What is wrong where these sums are all 0, as the sentence of an error.
+        nothing: What is wrong where these sums are all 0, as a sentence.
+        is_refused: Whether that is an error; else it is a warning.
     """
 
     def __init__(
-        self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]], column: int, nothing: str
+        self,
+        function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+        column: int,
+        nothing: str,
+        *,
+        is_refused: bool = True,
     ) -> None:
         super().__init__(function)
-        self._column, self._nothing = column, nothing
+        self._column, self._nothing, self._is_refused = column, nothing, is_refused
 
     def value(self) -> float:
         """The metric over all batches.
 
         Raises:
-            CalibrationDataError: Nothing counts.
+            CalibrationDataError: Nothing counts, and that is refused.
+
+        Warns:
+            UserWarning: Nothing counts.
         """
         if not self._joined(0)[:, self._column :: 2].any():
-            raise CalibrationDataError(self._nothing)
+            if self._is_refused:
+                raise CalibrationDataError(self._nothing)
+            warn_user(self._nothing)
         return super().value()

@@ -31,7 +31,7 @@ class DetectionAgreement:
     with the float model's detection of the same class that it overlaps most, of those not matched yet, if the
     intersection over union is above ``iou``. The value is 2 matches / (detections of the model + detections
     of the float model) over all images: the F1 score, with the float model's detections as the truth. It is
-    1 where neither model has detections.
+    1, with a warning, where neither model has detections.
 
     Where the labels are true boxes (x1, y1, x2, y2 and class, of shape (samples, n, 5), in the unit of the
     detections; rows with the class -1 hold no box), these take the place of the float model's detections, and
@@ -73,12 +73,18 @@ class DetectionAgreement:
         decode: Decode = self.decode or layout_reader(form)
         with_labels = has_true_boxes(form)
         source = "true" if with_labels else "FP32's"
-        start: Callable[[], SumsMeter] = partial(SumsMeter, share)
+        start: Callable[[], SumsMeter]
         if with_labels:
             nothing = (
                 f"the labels have no boxes, so metric '{self.name}' has nothing to judge by; check the labels"
             )
             start = partial(CountedSumsMeter, share, 2, nothing)
+        else:
+            nothing = (
+                f"metric '{self.name}' says 100 % because neither model finds anything, with scores above "
+                f"{self.score:g}; check the preprocessing, or give other samples"
+            )
+            start = partial(CountedSumsMeter, share, 1, nothing, is_refused=False)
         return Measurand(
             self.name,
             not with_labels,

@@ -57,8 +57,18 @@ def test_the_value_is_twice_the_matches_by_all_detections():
     assert meter.value() == pytest.approx(2 * 3 / (3 + 4))  # a score of 0.2 is too low
     strict = DetectionAgreement(decode, score=0.5).measurand(BatchForm.of(batch.reference, None, 2))
     assert strict.measure(batch).value() == pytest.approx(2 * 1 / (2 + 3))
-    nothing = DetectionAgreement(decode, score=0.95).measurand(BatchForm.of(batch.reference, None, 2))
-    assert nothing.measure(batch).value() == 1.0
+
+
+def test_where_neither_model_finds_anything_that_is_said():
+    found = np.stack([table((A, 0, 0.9)), table((A, 0, 0.9))])
+    batch = Batch({}, {"y": found}, {"y": found}, None, 2)
+    measurand = DetectionAgreement(decode, score=0.95).measurand(BatchForm.of(batch.reference, None, 2))
+    meter = measurand.start()
+    meter.merge(measurand.measure(batch))
+    with pytest.warns(
+        UserWarning, match="says 100 % because neither model finds anything, with scores above 0.95"
+    ):
+        assert meter.value() == 1.0
 
 
 def test_a_decoder_may_compute_in_place():
