@@ -9,12 +9,19 @@ from enum import Enum
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import constant_integers
+from trtint8.models.static_shapes import declared_sizes
 
 
 class Unknown(Enum):
-    """Stands for a size that is not known; it may depend on the number of samples."""
+    """Stands for a size that is not known.
 
-    SIZE = "unknown"
+    Attributes:
+        SIZE: It is the same for any number of samples.
+        OF_BATCH: It may depend on the number of samples.
+    """
+
+    SIZE = "size"
+    OF_BATCH = "size of the batch"
 
 
 #: A size; None in place of the number of samples.
@@ -48,7 +55,7 @@ class BatchSizes:
         return value in self._known
 
     def depends_on_samples(self, value: ir.Value | None) -> bool:
-        """Whether a value was computed from shapes and may change with the number of samples."""
+        """Whether a value was computed from shapes and may depend on the number of samples."""
         return value in self._known and value not in self._fixed
 
     def follow(self, node: ir.Node) -> None:
@@ -62,7 +69,7 @@ class BatchSizes:
         else:
             found = self._computed(node)
             fixed = not any(self.depends_on_samples(value) for value in node.inputs)
-        fixed = fixed or (found is not None and all(isinstance(size, int) for size in found))
+        fixed = fixed or (found is not None and not any(map(depends_on_batch, found)))
         self._known.update((output, found) for output in node.outputs)
         if fixed:
             self._fixed.update(node.outputs)
@@ -102,10 +109,12 @@ class BatchSizes:
 
     def _shape(self, node: ir.Node, *, has_samples: bool) -> Sizes | None:
         """What a Shape node gives of a tensor, which has the samples along axis 0 or has none."""
-        shape = self._shape_of(node.inputs[0])
+        # With a number of samples in place of their name, the size of what is made for each looks fixed.
+        shape = self._shape_of(node.inputs[0]) if has_samples else declared_sizes(node.inputs[0])
         if shape is None:
             return None
-        sizes: list[Size] = [Unknown.SIZE if size is None else size for size in shape]
+        unknown = Unknown.SIZE if has_samples else Unknown.OF_BATCH
+        sizes: list[Size] = [unknown if size is None else size for size in shape]
         if has_samples:
             sizes[:1] = [None]
         start = node.attributes.get_int("start", 0)
@@ -121,6 +130,16 @@ class BatchSizes:
         if not (isinstance(start[0], int) and isinstance(end[0], int)):
             return None
         return first[start[0] : end[0]]
+
+
+def depends_on_batch(size: Size) -> bool:
+    """Whether a size is the number of samples, or may depend on it."""
+    return size is None or size is Unknown.OF_BATCH
+
+
+def _unknown_of(*sizes: Size) -> Unknown:
+    """What is computed from sizes that are not all known."""
+    return Unknown.OF_BATCH if any(map(depends_on_batch, sizes)) else Unknown.SIZE
 
 
 def _filled(node: ir.Node, shape: Sizes | None) -> Sizes | None:
@@ -152,7 +171,7 @@ def _joined(parts: Iterable[Sizes | None]) -> Sizes | None:
 def _each(function: Callable[..., Size], inputs: list[Sizes]) -> Sizes | None:
     """Computes element by element; a single one goes with all."""
     length = max(map(len, inputs))
-    if any(len(sizes) not in (1, length) for sizes in inputs):
+    if not length or any(len(sizes) not in (1, length) for sizes in inputs):
         return None
     return tuple(map(function, *(sizes * (length // len(sizes)) for sizes in inputs)))
 
@@ -161,7 +180,9 @@ def _of_integers(function: Callable[[int, int], Size]) -> Callable[[Size, Size],
     """A function of known sizes, whose result is unknown for others."""
 
     def computed(one: Size, other: Size) -> Size:
-        return function(one, other) if isinstance(one, int) and isinstance(other, int) else Unknown.SIZE
+        if isinstance(one, int) and isinstance(other, int):
+            return function(one, other)
+        return _unknown_of(one, other)
 
     return computed
 
@@ -177,13 +198,15 @@ def _equal(one: Size, other: Size) -> Size:
     # No number of samples is negative.
     number = one if isinstance(one, int) else other
     is_samples = None in (one, other)
-    return 0 if is_samples and isinstance(number, int) and number < 0 else Unknown.SIZE
+    if is_samples and isinstance(number, int) and number < 0:
+        return 0
+    return _unknown_of(one, other)
 
 
 def _where(condition: Size, one: Size, other: Size) -> Size:
     if one == other or condition == 1:
         return one
-    return other if condition == 0 else Unknown.SIZE
+    return other if condition == 0 else _unknown_of(condition, one, other)
 
 
 _ELEMENTWISE: dict[str, Callable[..., Size]] = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import constant_input, constant_integers
-from trtint8.models.samples.batch_sizes import BatchSizes
+from trtint8.models.samples.batch_sizes import BatchSizes, depends_on_batch
 
 #: Operators that take the shape of what they compute as an input.
 SHAPING = ("Expand", "Reshape")
@@ -192,7 +192,7 @@ def _pads(node: ir.Node, found: Found) -> bool:
 
 def _expands(node: ir.Node, found: Found) -> bool:
     data, wanted = node.inputs[0], found.sizes.of(node.inputs[1])
-    if not wanted or wanted[0] is not None or data in found.sizes:
+    if not wanted or wanted[0] is not None or any(map(depends_on_batch, wanted[1:])):
         return False
     return _rank(data) == len(wanted) if data in found.samples else _broadcasts(data, len(wanted))
 
@@ -200,6 +200,8 @@ def _expands(node: ir.Node, found: Found) -> bool:
 def _reshapes(node: ir.Node, found: Found) -> bool:
     wanted = found.sizes.of(node.inputs[1])
     if node.inputs[0] not in found.samples or not wanted or node.attributes.get_int("allowzero", False):
+        return False
+    if any(map(depends_on_batch, wanted[1:])):
         return False
     # Elements keep their order, so samples stay where their number stays.
     if wanted[0] in (None, 0):

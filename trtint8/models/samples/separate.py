@@ -39,7 +39,7 @@ def gives_outputs_of_samples(graph_model: ir.Model) -> bool:
 def _computed_separately(graph_model: ir.Model) -> set[ir.Value | None] | None:
     """The tensors that have samples along axis 0; None where samples may depend on each other."""
     graph = graph_model.graph
-    if not all(_is_open(value) for value in graph.inputs):
+    if not all(_is_open(value) for value in graph.inputs) or _has_the_batch_twice(graph):
         return None
     # With open sizes, computing shapes finds nothing more.
     shape_of = declared_sizes if open_inputs(graph_model) else StaticShapes(graph_model).of
@@ -66,6 +66,13 @@ def _keeps_samples(node: ir.Node, found: Found) -> bool:
         return False
     found.samples.update(node.outputs)
     return True
+
+
+def _has_the_batch_twice(graph: ir.Graph) -> bool:
+    """Whether an input has as many elements along another axis as there are samples."""
+    shapes = [value.shape for value in graph.inputs if value.shape is not None]
+    samples = {str(shape[0]) for shape in shapes}
+    return any(str(size) in samples for shape in shapes for size in shape[1:])
 
 
 def _is_open(value: ir.Value) -> bool:

@@ -23,7 +23,7 @@ def shape_of(g, **attributes):
     return g.op("Shape", ["x"], "shape", **attributes)
 
 
-UNKNOWN = Unknown.SIZE
+UNKNOWN, OF_BATCH = Unknown.SIZE, Unknown.OF_BATCH
 
 
 def kept(g, size):
@@ -74,16 +74,16 @@ def followed(build, shape=("N", 4, 6), depends=None):
         (lambda g: g.op("Slice", [shape_of(g), *[integers(g, i) for i in (0, 9, 0, 2)]], "y"), None),
         (lambda g: g.op("Concat", [shape_of(g), integers(g, -1)], "y", axis=0), (None, 4, 6, -1)),
         (lambda g: g.op("Cast", [shape_of(g)], "y", to=onnx.TensorProto.INT32), (None, 4, 6)),
-        (lambda g: g.op("Mul", [shape_of(g), integers(g, 2)], "y"), (UNKNOWN, 8, 12)),
-        (lambda g: g.op("Sub", [shape_of(g), integers(g, 5)], "y"), (UNKNOWN, -1, 1)),
-        (lambda g: divided(g, 4), (UNKNOWN, 1, 1)),
-        (lambda g: divided(g, 0), (UNKNOWN,) * 3),
+        (lambda g: g.op("Mul", [shape_of(g), integers(g, 2)], "y"), (OF_BATCH, 8, 12)),
+        (lambda g: g.op("Sub", [shape_of(g), integers(g, 5)], "y"), (OF_BATCH, -1, 1)),
+        (lambda g: divided(g, 4), (OF_BATCH, 1, 1)),
+        (lambda g: divided(g, 0), (OF_BATCH, UNKNOWN, UNKNOWN)),
         (lambda g: divided(g, 4.0), None),
         (lambda g: g.op("Add", [shape_of(g), integers(g, 1, 2)], "y"), None),
         (lambda g: g.op("Equal", [shape_of(g), integers(g, -1, 4, 5)], "y"), (0, 1, 0)),
-        (lambda g: g.op("Equal", [shape_of(g), integers(g, 3)], "y"), (UNKNOWN, 0, 0)),
+        (lambda g: g.op("Equal", [shape_of(g), integers(g, 3)], "y"), (OF_BATCH, 0, 0)),
         (lambda g: kept(g, -1), (None, 7, 6)),
-        (lambda g: kept(g, 3), (UNKNOWN, 7, 6)),
+        (lambda g: kept(g, 3), (OF_BATCH, 7, 6)),
         (lambda g: g.op("Shape", [shape_of(g)], "y"), (3,)),
         (lambda g: ones(g, shape_of(g)), (1, 1, 1)),
         (lambda g: ones(g, shape_of(g), np.float32), None),
@@ -110,7 +110,25 @@ def test_what_changes_with_the_number_of_samples():
 
     for build, depends in ((chosen(0, 1), True), (chosen(1, 2), False), (root(1), False), (root(0), True)):
         followed(build, depends=depends)
-    followed(chosen(1), ("N", "length", 6), depends=True)  # which may be a multiple of the samples
+    followed(chosen(1), ("N", "length", 6), depends=False)
+
+
+def test_the_shape_of_what_is_made_for_each_sample():
+    """Of as many zeros as there are samples: their number is that of the samples, whatever it is called."""
+
+    def zeros(g):
+        count = g.op("Gather", [shape_of(g), integers(g, 0)], "count")
+        return g.op("Shape", [g.op("ConstantOfShape", [count], "zeros")], "y")
+
+    assert followed(zeros, depends=True) == (OF_BATCH,)
+
+
+def test_no_sizes():
+    def product(g):
+        none = shape_of(g, start=3)
+        return g.op("Mul", [none, none], "y")
+
+    assert followed(product) is None
 
 
 def test_an_index_that_no_shape_has():

@@ -31,6 +31,20 @@ def sizes(g, *parts):
     return g.op("Concat", pieces, "sizes", axis=0)
 
 
+def copies(g):
+    """As many copies of each sample as there are samples, along axis 1."""
+    wanted = g.op("Gather", [g.op("Shape", ["x"], "all"), integers(g, 0, 0, 1, 2, 3)], "wanted")
+    return g.op("Expand", [g.op("Unsqueeze", ["x", integers(g, 1)], "one"), wanted], "copies")
+
+
+def twice(g):
+    """Sizes of which one is twice the number of samples."""
+    double = g.op(
+        "Mul", [g.op("Gather", [g.op("Shape", ["x"], "all"), integers(g, 0)], "n"), integers(g, 2)], "two"
+    )
+    return g.op("Concat", [integers(g, -1), double], "doubled", axis=0)
+
+
 def expanded(g, name, wanted):
     """What PyTorch exports for ``expand``, where -1 keeps a size: 1 takes its place."""
     ones = g.op("ConstantOfShape", [g.op("Shape", [wanted], "rank")], "ones", value=_ONE)
@@ -83,6 +97,14 @@ WITH_IMAGES = {
     "rows by the shape": (lambda g: g.op("Reshape", ["x", sizes(g, "0", -1)], "y"), True),
     "heads by the shape": (lambda g: g.op("Reshape", ["x", sizes(g, "0", 2, 2, "2", "3")], "y"), True),
     "another axis first": (lambda g: g.op("Reshape", ["x", sizes(g, "2", -1)], "y"), False),
+    "as many copies of a sample as there are samples": (
+        lambda g: g.op("ReduceSum", [copies(g), integers(g, 1)], "y"),
+        False,
+    ),
+    "rows that grow with the samples": (
+        lambda g: g.op("Reshape", ["x", g.op("Concat", [sizes(g, "0"), twice(g)], "target", axis=0)], "y"),
+        False,
+    ),
     "samples as a number": (
         lambda g: g.op("Div", ["x", g.op("Cast", [sizes(g, "0")], "n", to=1)], "y"),
         False,

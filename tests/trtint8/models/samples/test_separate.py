@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import onnx_ir as ir
+import pytest
 from onnx import helper
 
 from tests.trtint8.onnx_models import Graph, conv_relu_conv
@@ -34,6 +35,16 @@ def test_an_output_that_is_no_sample():
 def test_a_fixed_batch_cannot_be_divided():
     g = Graph(quantized=False)
     assert not computes_samples_separately(graph_of(g.model({"x": [3, 4]}, g.op("Relu", ["x"], "y"))))
+
+
+@pytest.mark.parametrize(
+    ("shape", "separate"), [(["N", "M"], True), (["N", "N"], False), (["M", "N"], False)]
+)
+def test_an_axis_as_long_as_there_are_samples(shape, separate):
+    g = Graph(quantized=False)
+    y = g.op("ReduceMean", ["b"], "y", axes=[1])
+    model = g.model({"a": ["N", 4], "b": shape}, y)
+    assert computes_samples_separately(graph_of(model)) == separate
 
 
 def test_two_inputs_are_combined_sample_by_sample():
