@@ -173,7 +173,7 @@ def _each(function: Callable[..., Size], inputs: list[Sizes]) -> Sizes | None:
     length = max(map(len, inputs))
     if not length or any(len(sizes) not in (1, length) for sizes in inputs):
         return None
-    return tuple(map(function, *(sizes * (length // len(sizes)) for sizes in inputs)))
+    return tuple(map(function, *(sizes * length if len(sizes) == 1 else sizes for sizes in inputs)))
 
 
 def _of_integers(function: Callable[[int, int], Size]) -> Callable[[Size, Size], Size]:

@@ -143,6 +143,14 @@ def test_constants_are_known():
     assert BatchSizes(declared_sizes).of(None) is None
 
 
+def test_vectors_without_elements():
+    def doubled(g):
+        sizes = shape_of(g, start=1)
+        return g.op("Add", [sizes, sizes], "y")
+
+    assert followed(doubled, ("N",), depends=False) == ()
+
+
 def test_numbers_that_are_no_sizes():
     def scaled(g):
         limits = g.constant(np.array([np.nan, -np.inf, 2], np.float32))
