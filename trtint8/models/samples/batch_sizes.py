@@ -33,6 +33,9 @@ Sizes = tuple[Size, ...]
 #: Operators that leave a vector's elements as they are, read one after another.
 _COPYING = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
+#: Types that hold every size as it is. A cast to truth values or to small integers changes sizes.
+_EXACT = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.FLOAT, ir.DataType.DOUBLE)
+
 #: The most elements of a vector of one value. No tensor has so many axes.
 _MOST_AXES = 64
 
@@ -92,7 +95,7 @@ class BatchSizes:
         inputs = [self.of(value) for value in node.inputs]
         first = inputs[0]
         if node.op_type in _COPYING:
-            return first
+            return first if node.op_type != "Cast" or node.outputs[0].dtype in _EXACT else None
         if node.op_type == "Concat":
             return _joined(inputs)
         if node.op_type == "ConstantOfShape":

@@ -32,6 +32,11 @@ def kept(g, size):
     return g.op("Where", [equal, integers(g, 7), "shape_out"], "y")
 
 
+def cast(g, kind):
+    """The shape of x in a type and back."""
+    return g.op("Cast", [g.op("Cast", [shape_of(g)], "cast", to=kind)], "y", to=onnx.TensorProto.INT64)
+
+
 def divided(g, divisor):
     """The shape of x divided by a number, in its type."""
     one, number = shape_of(g), np.array([divisor])
@@ -74,6 +79,8 @@ def followed(build, shape=("N", 4, 6), depends=None):
         (lambda g: g.op("Slice", [shape_of(g), *[integers(g, i) for i in (0, 9, 0, 2)]], "y"), None),
         (lambda g: g.op("Concat", [shape_of(g), integers(g, -1)], "y", axis=0), (None, 4, 6, -1)),
         (lambda g: g.op("Cast", [shape_of(g)], "y", to=onnx.TensorProto.INT32), (None, 4, 6)),
+        (lambda g: cast(g, onnx.TensorProto.BOOL), None),
+        (lambda g: cast(g, onnx.TensorProto.INT8), None),
         (lambda g: g.op("Mul", [shape_of(g), integers(g, 2)], "y"), (OF_BATCH, 8, 12)),
         (lambda g: g.op("Sub", [shape_of(g), integers(g, 5)], "y"), (OF_BATCH, -1, 1)),
         (lambda g: divided(g, 4), (OF_BATCH, 1, 1)),
