@@ -70,7 +70,7 @@ class BatchSizes:
         if node.op_type == "Shape" and node.domain == "" and node.inputs[0] not in self._known:
             found, fixed = self._shape(node, has_samples=True), False
         else:
-            found = self._computed(node)
+            found = self._computed(node) if _is_vector(node.outputs[0]) else None
             fixed = not any(self.depends_on_samples(value) for value in node.inputs)
         fixed = fixed or (found is not None and not any(map(depends_on_batch, found)))
         self._known.update((output, found) for output in node.outputs)
@@ -78,14 +78,14 @@ class BatchSizes:
             self._fixed.update(node.outputs)
 
     def of(self, value: ir.Value | None) -> Sizes | None:
-        """The elements of a vector, or None where they are not known.
+        """The elements of a vector or a single number, or None where they are not known.
 
         Args:
             value: A constant, or a value that was followed.
         """
         if value in self._known:
             return self._known[value]
-        return constant_integers(value)
+        return constant_integers(value) if _is_vector(value) else None
 
     def _computed(self, node: ir.Node) -> Sizes | None:
         if node.domain != "" or not node.inputs:
@@ -143,6 +143,11 @@ def depends_on_batch(size: Size) -> bool:
 def _unknown_of(*sizes: Size) -> Unknown:
     """What is computed from sizes that are not all known."""
     return Unknown.OF_BATCH if any(map(depends_on_batch, sizes)) else Unknown.SIZE
+
+
+def _is_vector(value: ir.Value | None) -> bool:
+    """Whether a value has one axis or none. What is computed with rows and columns is not followed."""
+    return value is not None and value.shape is not None and len(value.shape) <= 1
 
 
 def _filled(node: ir.Node, shape: Sizes | None) -> Sizes | None:
