@@ -112,11 +112,13 @@ class BatchSizes:
 
     def _shape(self, node: ir.Node, *, has_samples: bool) -> Sizes | None:
         """What a Shape node gives of a tensor, which has the samples along axis 0 or has none."""
-        # With a number of samples in place of their name, the size of what is made for each looks fixed.
-        shape = self._shape_of(node.inputs[0]) if has_samples else declared_sizes(node.inputs[0])
+        value = node.inputs[0]
+        # The sizes of what changes with the number of samples may be those for one sample.
+        changes = not has_samples and self.depends_on_samples(value)
+        shape = (declared_sizes if changes else self._shape_of)(value)
         if shape is None:
             return None
-        unknown = Unknown.SIZE if has_samples else Unknown.OF_BATCH
+        unknown = Unknown.OF_BATCH if changes else Unknown.SIZE
         sizes: list[Size] = [unknown if size is None else size for size in shape]
         if has_samples:
             sizes[:1] = [None]

@@ -59,6 +59,12 @@ def third_of_channels(g):
     return g.op("Slice", ["x", integers(g, 0), length, integers(g, 3)], "third")
 
 
+def columns(g):
+    """How many columns a table of as many columns as samples has, as a float."""
+    table = g.op("ConstantOfShape", [sizes(g, 3, "0")], "table", value=_ONE)
+    return g.op("Cast", [g.op("Shape", [table], "columns", start=1)], "float", to=onnx.TensorProto.FLOAT)
+
+
 _ONE = helper.make_tensor("value", onnx.TensorProto.INT64, [1], [1])
 
 
@@ -114,6 +120,7 @@ WITH_IMAGES = {
         True,
     ),
     "rows of as many as samples": (lambda g: g.op("Reshape", ["x", sizes(g, -1, "0")], "y"), False),
+    "as many columns as samples": (lambda g: g.op("Div", ["x", columns(g)], "y"), False),
     "part by the shape": (third_of_channels, True),
     "heads of a part by the shape": (
         lambda g: g.op("Reshape", [third_of_channels(g), integers(g, -1, 4, 3, 2, 2)], "y"),
