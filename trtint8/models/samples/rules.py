@@ -132,7 +132,8 @@ def _elementwise(node: ir.Node, found: Found) -> bool:
 
 
 def _batched(node: ir.Node, found: Found) -> bool:
-    return _reads_only_first(node, found)
+    # The second output of MaxPool counts places from the first sample of the batch on.
+    return _reads_only_first(node, found) and len(node.outputs) == 1
 
 
 def _normalizes_batch(node: ir.Node, found: Found) -> bool:

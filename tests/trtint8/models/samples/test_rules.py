@@ -59,6 +59,14 @@ def third_of_channels(g):
     return g.op("Slice", ["x", integers(g, 0), length, integers(g, 3)], "third")
 
 
+def places(g):
+    """Where the largest values of x are, as floats."""
+    g.nodes.append(
+        helper.make_node("MaxPool", ["x"], ["largest", "places"], name="pool", kernel_shape=[2, 2])
+    )
+    return g.op("Cast", ["places"], "y", to=onnx.TensorProto.FLOAT)
+
+
 def columns(g):
     """How many columns a table of as many columns as samples has, as a float."""
     table = g.op("ConstantOfShape", [sizes(g, 3, "0")], "table", value=_ONE)
@@ -77,6 +85,7 @@ WITH_IMAGES = {
     "Conv": (lambda g: g.op("Conv", ["x", g.weights(5, 4, 3, 3)], "y", pads=[1] * 4), True),
     "ConvTranspose": (lambda g: g.op("ConvTranspose", ["x", g.weights(4, 5, 3, 3)], "y"), True),
     "pooling": (lambda g: g.op("MaxPool", ["x"], "y", kernel_shape=[2, 2]), True),
+    "places of the largest values": (places, False),
     "activation": (lambda g: g.op("Relu", ["x"], "y"), True),
     "sum with itself": (lambda g: g.op("Add", ["x", g.op("Relu", ["x"], "r")], "y"), True),
     "slope per channel": (lambda g: g.op("PRelu", ["x", slope(g, (4, 1, 1))], "y"), True),
