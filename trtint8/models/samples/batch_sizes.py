@@ -181,7 +181,7 @@ def _joined(parts: Iterable[Sizes | None]) -> Sizes | None:
 def _each(function: Callable[..., Size], inputs: list[Sizes]) -> Sizes | None:
     """Computes element by element; a single one goes with all."""
     length = max(map(len, inputs))
-    if not length or any(len(sizes) not in (1, length) for sizes in inputs):
+    if any(len(sizes) not in (1, length) for sizes in inputs):
         return None
     return tuple(map(function, *(sizes * length if len(sizes) == 1 else sizes for sizes in inputs)))
 

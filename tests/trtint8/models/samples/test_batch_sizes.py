@@ -150,14 +150,6 @@ def test_the_shape_of_what_is_made_for_each_sample():
     assert followed(zeros, depends=True) == (OF_BATCH,)
 
 
-def test_no_sizes():
-    def product(g):
-        none = shape_of(g, start=3)
-        return g.op("Mul", [none, none], "y")
-
-    assert followed(product) is None
-
-
 def test_an_index_that_no_shape_has():
     assert followed(lambda g: g.op("Gather", [shape_of(g), scalar(g, 7)], "y")) is None
 
