@@ -214,9 +214,11 @@ def _equal(one: Size, other: Size) -> Size:
 
 
 def _where(condition: Size, one: Size, other: Size) -> Size:
-    if one == other or condition == 1:
-        return one
-    return other if condition == 0 else _unknown_of(condition, one, other)
+    if isinstance(condition, int):
+        return one if condition else other
+    # Two sizes that are not known need not be the same.
+    alike = one == other and not isinstance(one, Unknown)
+    return one if alike else _unknown_of(condition, one, other)
 
 
 _ELEMENTWISE: dict[str, Callable[..., Size]] = {

@@ -131,6 +131,16 @@ def test_sizes_that_are_open_are_not_known():
     assert followed(chosen(0, 2), shape) == (None, 6)
 
 
+def test_one_of_two_lengths_chosen_by_the_number_of_samples():
+    def length(g):
+        shape = shape_of(g)
+        lengths = [g.op("Gather", [shape, integers(g, axis)], f"length{axis}") for axis in (0, 1, 2)]
+        return g.op("Where", [g.op("Equal", [lengths[0], integers(g, 3)], "three"), *lengths[1:]], "y")
+
+    assert followed(length, ("N", "length", "width"), depends=True) == (OF_BATCH,)
+    assert followed(length, ("N", 5, 5), depends=False) == (5,)
+
+
 def test_what_changes_with_the_number_of_samples():
     def root(*axes):
         return lambda g: g.op("Sqrt", [g.op("Cast", [chosen(*axes)(g)], "float", to=1)], "root")
