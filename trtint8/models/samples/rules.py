@@ -200,7 +200,9 @@ def _expands(node: ir.Node, found: Found) -> bool:
 
 def _reshapes(node: ir.Node, found: Found) -> bool:
     wanted = found.sizes.of(node.inputs[1])
-    if node.inputs[0] not in found.samples or not wanted or node.attributes.get_int("allowzero", False):
+    if node.inputs[0] not in found.samples or not wanted:
+        return False
+    if 0 in wanted and node.attributes.get_int("allowzero", False):  # else it changes nothing
         return False
     if any(map(depends_on_batch, wanted[1:])):
         return False

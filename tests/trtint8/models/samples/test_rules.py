@@ -108,6 +108,15 @@ WITH_IMAGES = {
     "flat across samples": (lambda g: g.op("Flatten", ["x"], "y", axis=2), False),
     "same number of rows": (lambda g: g.op("Reshape", ["x", integers(g, 0, -1)], "y"), True),
     "rows as long as samples": (lambda g: g.op("Reshape", ["x", integers(g, -1, 144)], "y"), True),
+    "rows as long as samples, where zeros are sizes": (
+        lambda g: g.op("Reshape", ["x", integers(g, -1, 144)], "y", allowzero=1),
+        True,
+    ),
+    "rows by the shape, where zeros are sizes": (
+        lambda g: g.op("Reshape", ["x", sizes(g, "0", -1)], "y", allowzero=1),
+        True,
+    ),
+    "no rows": (lambda g: g.op("Reshape", ["x", integers(g, 0, 144)], "y", allowzero=1), False),
     "shorter rows": (lambda g: g.op("Reshape", ["x", integers(g, -1, 36)], "y"), False),
     "rows by the shape": (lambda g: g.op("Reshape", ["x", sizes(g, "0", -1)], "y"), True),
     "heads by the shape": (lambda g: g.op("Reshape", ["x", sizes(g, "0", 2, 2, "2", "3")], "y"), True),
