@@ -94,10 +94,15 @@ def context_problem(ordinal: int) -> str | None:
     )
 
 
+def _initialize() -> None:
+    """Initializes the driver, which answers nothing before; where it is initialized, nothing happens."""
+    call("cuInit", ctypes.c_uint(0))
+
+
 @functools.cache
 def _retained(ordinal: int) -> int:
     """The primary context of a GPU; it stays retained, because releasing it last would reset the GPU."""
-    call("cuInit", ctypes.c_uint(0))
+    _initialize()
     device, context = ctypes.c_int(), ctypes.c_void_p()
     call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
@@ -105,6 +110,7 @@ def _retained(ordinal: int) -> int:
 
 
 def _current() -> int | None:
+    _initialize()
     context = ctypes.c_void_p()
     call("cuCtxGetCurrent", ctypes.byref(context))
     return context.value

@@ -13,6 +13,7 @@ from concurrent.futures import Future
 
 from calibrators.cuda import Device, DeviceBuffer, PinnedBuffer, Stream
 from calibrators.data.feeds import FeedDict
+from calibrators.user_warnings import with_users_line
 
 #: How long a batch is waited for before it is asked whether to go on waiting, in seconds.
 _PATIENCE = 0.1
@@ -37,7 +38,8 @@ class Feeder:
         self._uploading = threading.Lock()
         self._requests: queue.SimpleQueue[tuple[int, Future[_Pointers]] | None] = queue.SimpleQueue()
         # A daemon, so that a source that never gives its next batch does not keep the process from ending.
-        self._worker = threading.Thread(target=self._work, name="trtint8-feeder", daemon=True)
+        work = with_users_line(self._work)
+        self._worker = threading.Thread(target=work, name="trtint8-feeder", daemon=True)
         self._worker.start()
         self._staged = self._request(0)
 

@@ -169,7 +169,7 @@ def foreigners(plan: bytes) -> dict[str, bytes]:
     size = 4096
     header = b"vtrt" + bytes(12) + size.to_bytes(8, "little")
     return {
-        "another version in the header": plan[:4] + bytes(byte ^ 0x55 for byte in plan[4:8]) + plan[8:],
+        "another version in the header": plan[:24] + bytes(byte ^ 0x55 for byte in plan[24:28]) + plan[28:],
         "zeros behind the header": plan[:24] + bytes(len(plan) - 24),
         "a header of TensorRT for RTX": header + bytes(size - len(header)),
         "an ONNX model": DEMO_MODEL.read_bytes(),

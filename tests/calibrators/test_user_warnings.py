@@ -3,6 +3,8 @@
 import contextlib
 import inspect
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -10,12 +12,21 @@ import pytest
 from calibrators.data.batches import open_batches
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.user_warnings import warn_user
+from calibrators.user_warnings import warn_user, with_users_line
+
+#: What code of the packages uses.
+NAMES = {
+    "contextlib": contextlib,
+    "Thread": Thread,
+    "ThreadPoolExecutor": ThreadPoolExecutor,
+    "warn_user": warn_user,
+    "with_users_line": with_users_line,
+}
 
 
 def in_module(name, source):
     """What a module of this name defines."""
-    namespace = {"__name__": name, "contextlib": contextlib, "warn_user": warn_user}
+    namespace = {"__name__": name, **NAMES}
     exec(compile(source, f"{name}.py", "exec"), namespace)
     return namespace
 
@@ -71,6 +82,31 @@ def test_a_warning_that_is_found_deep_in_the_packages(tmp_path):
     inputs = [InputSpec("x", np.dtype(np.float32), (1, 3, 2, 2))]
     options = {"preprocessing": Preprocessing()}
     assert place_of(lambda: open_batches(tmp_path, inputs, **options))[0] == __file__
+
+
+#: What a module of the packages does to call a function in another thread.
+IN_A_THREAD = """
+def call(function):
+    thread = Thread(target=with_users_line(function))
+    thread.start()
+    thread.join()
+"""
+IN_A_POOL = """
+def call(function):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(with_users_line(function)).result()
+"""
+
+
+@pytest.mark.parametrize("source", [IN_A_THREAD, IN_A_POOL])
+def test_a_thread_of_the_packages_names_the_line_that_led_to_it(source):
+    call = in_module("calibrators.a", source)["call"]
+    warn = in_module("trtint8", "def run(): warn_user('x')")["run"]
+    load = in_module("loader", "def load(call, warn): call(warn)")["load"]
+    assert place_of(lambda: load(call, warn)) == ("loader.py", 1)
+    # Code of the user's that runs in the thread comes first.
+    read = in_module("reader", "def read(warn): warn()")["read"]
+    assert place_of(lambda: load(call, lambda: read(warn))) == ("reader.py", 1)
 
 
 def test_the_class_of_the_warning():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -233,10 +234,12 @@ class _Build:
         try:
             built = self._build(model)
         except TrtInt8Error as error:
-            finish_calibration(self.calibrator, error)
             # The frames of the traceback refer to the builder and the weights, which would stay in memory as
             # long as somebody keeps the error, as notebooks do.
-            raise error.with_traceback(None) from None
+            traceback.clear_frames(error.__traceback__)
+            error.with_traceback(None)
+            finish_calibration(self.calibrator, error)
+            raise error from None
         finally:
             if self.calibrator:
                 self.calibrator.close()

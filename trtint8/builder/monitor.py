@@ -46,7 +46,9 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
         for number, handler in before.items():
             signal.signal(number, handler)
         if raised:
-            raise raised[0] from None
+            # Taken out of the list, to which the frames of its traceback refer: otherwise they would stay in
+            # memory, with what they hold, until Python looks for such cycles.
+            raise raised.pop(0) from None
 
 
 def new_monitor(trt: Any, advance: Callable[[int], None], cancelled: Callable[[], bool]) -> Any:

@@ -18,7 +18,7 @@ MEMORY = {0xA000: (0, PRIMARY[0]), 0xB000: (1, PRIMARY[1]), 0xC000: (0, OTHER), 
 
 class Driver:
     def __init__(self):
-        self.stack, self.retained = [], []
+        self.stack, self.retained, self.initialized = [], [], False
 
     def functions(self):
         def answer(pointer, value):
@@ -42,13 +42,20 @@ class Driver:
             owner, context = MEMORY[address.value]
             return answer(pointer, {9: owner, 1: context}[which.value])
 
+        def init(_flags):
+            self.initialized = True
+            return 0
+
+        def current(pointer):
+            return answer(pointer, self.stack[-1] if self.stack else None) if self.initialized else 3
+
         return SimpleNamespace(
-            cuInit=lambda _flags: 0,
+            cuInit=init,
             cuDeviceGet=lambda pointer, ordinal: answer(pointer, ordinal.value),
             cuDevicePrimaryCtxRetain=retain,
             cuCtxPushCurrent_v2=push,
             cuCtxPopCurrent_v2=pop,
-            cuCtxGetCurrent=lambda pointer: answer(pointer, self.stack[-1] if self.stack else None),
+            cuCtxGetCurrent=current,
             cuCtxGetDevice=lambda pointer: answer(pointer, self.stack[-1] & 1),
             cuPointerGetAttribute=attribute,
         )

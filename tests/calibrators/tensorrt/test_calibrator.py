@@ -60,6 +60,14 @@ def test_the_table_keeps_the_sizes_that_the_model_leaves_open(tmp_path):
     assert without_data.input_sizes() == make().input_sizes() == {}
 
 
+def test_what_is_found_in_the_thread_that_reads_names_the_line_of_the_user():
+    calibrator = make(DATA[:6])
+    with pytest.warns(UserWarning, match="left out the last 2 samples") as caught:
+        calibrate(calibrator)
+    (warning,) = caught
+    assert warning.filename == __file__
+
+
 def test_the_data_can_be_read_a_second_time():
     calibrator = make()
     first = calibrate(calibrator)

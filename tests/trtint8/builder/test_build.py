@@ -1,6 +1,7 @@
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from traceback import walk_tb
 
 import numpy as np
 import pytest
@@ -11,10 +12,12 @@ from calibrators.errors import BuildError, GpuUnavailableError, ModelError, Unsu
 from calibrators.tensorrt import calibrator as calibrator_module
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.tensorrt.messages import collected
 from tests.host_device import HostDevice
 from tests.trtint8.builder.building import Bar, build
 from tests.trtint8.onnx_models import Graph, conv_relu_conv, save_external, specs
-from trtint8.builder.build import _context, build_engine
+from trtint8.builder.build import _Build, _context, build_engine
+from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.engine.profiles import ShapeRange
 
@@ -166,22 +169,41 @@ def test_or_in_the_primary_one(entered, monkeypatch):
     assert entered == [0, 1]
 
 
+#: What a build makes, and what is to go with it.
+BUILDERS = {"Builder", "INetworkDefinition", "OnnxParser"}
+
+
+def held_by(error):
+    """The names of the classes of all that the frames of an error's traceback refer to."""
+    held = set()
+    for frame, _ in walk_tb(error.__traceback__):
+        held.update(type(value).__name__ for value in frame.f_locals.values())
+    return held
+
+
 def test_a_kept_error_keeps_no_builder(rtx):
     """TensorRT hangs if a builder that a traceback kept is freed while another one is created."""
     g = Graph()
     model = g.model({"x": ["N", 8]}, g.op("Foo", ["x"], "custom"))
     with pytest.raises(BuildError) as caught:
         build(model, rtx)
-    frames = []
-    traceback = caught.value.__traceback__
-    while traceback:
-        frames.append(traceback.tb_frame)
-        traceback = traceback.tb_next
-    held = [type(value).__name__ for frame in frames for value in frame.f_locals.values()]
-    assert not {"Builder", "INetworkDefinition", "OnnxParser"} & set(held)
+    assert not BUILDERS & held_by(caught.value)
     assert caught.value.__context__ is None
     # Nor does anything else: a second logger would draw a warning while the first one's builder lives.
     assert build(conv_relu_conv(), rtx).warnings == ()
+
+
+def test_nor_does_a_kept_failure_of_a_calibrator(rtx):
+    """Which holds the error of the build that it ended."""
+    calibrator = calibrator_on(HostDevice())
+    calibrator.failure = ConnectionError("the disk is gone")
+    g = Graph()
+    model = g.model({"x": ["N", 8]}, g.op("Foo", ["x"], "custom")).SerializeToString()
+    implicit = ImplicitInt8(calibrator)
+    with collected(rtx.module) as log, pytest.raises(ConnectionError) as caught:
+        _Build(rtx, log, (), (), BuildOptions(), True, implicit, None, None).run(model)
+    assert isinstance(caught.value.__cause__, BuildError)
+    assert not BUILDERS & (held_by(caught.value) | held_by(caught.value.__cause__))
 
 
 def test_builds_in_several_threads(rtx):

@@ -1,10 +1,12 @@
 """Progress of a build, and Ctrl-C and SIGTERM during it."""
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -121,6 +123,28 @@ def test_a_signal_is_held_back_until_the_block_is_left(number, error):
     assert reached == [False, True]
     assert caught.value.__cause__ is None and caught.value.__suppress_context__
     assert signal.getsignal(number) is before
+
+
+@SIGNALS
+def test_what_the_frames_of_the_block_hold_goes_with_the_exception(number, error):
+    """A builder of TensorRT, for example, which is hundreds of megabytes of a GPU's memory."""
+    held = []
+
+    def interrupted():
+        builder = Stopped()
+        held.append(weakref.ref(builder))
+        with deferred_interrupt():
+            os.kill(os.getpid(), number)
+            raise ZeroDivisionError
+
+    gc.disable()
+    try:
+        interrupted()
+    except error:
+        assert held[0]() is not None
+    finally:
+        gc.enable()
+    assert held[0]() is None
 
 
 def test_what_a_program_ignores_or_only_notes_stops_nothing():
