@@ -73,6 +73,13 @@ class Batches:
             return None
         return -(-self.num_samples // self.batch_size)
 
+    @property
+    def usual_rows(self) -> int:
+        """How many samples most batches have, as far as that is known before they are read; else 1."""
+        if self.batch_size is None:
+            return 1
+        return self.batch_size if self.num_samples is None else min(self.batch_size, self.num_samples)
+
     def __iter__(self) -> Iterator[FeedDict]:
         return (self.reader.read(batch)[0] for batch in self.start())
 

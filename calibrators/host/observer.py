@@ -39,16 +39,12 @@ from calibrators.host.devices import Cpu, device_kind, open_device
 from calibrators.host.model_parts import BYTES_PER_PART
 from calibrators.host.observation_plan import ObservationPlan, plan_observation
 from calibrators.host.onnx_session import first_line, run_silently
-from calibrators.host.threads import available_threads, check_threads, in_thread
+from calibrators.host.threads import available_threads, check_threads, in_thread, runs_at_once
 from calibrators.host.weights import LightModel
 from calibrators.progress import progress_bar
 
 #: The most samples of a batch that are run at once, or what tells them from the batch; None for all.
 MostRows: TypeAlias = int | Callable[[FeedDict], int] | None
-
-#: The most parts of a batch that are run at once; with more threads, several work on each. Every part takes
-#: time in Python, for which the threads wait for each other.
-_MOST_AT_ONCE = 4
 
 
 @dataclass(frozen=True)
@@ -162,7 +158,7 @@ class Observer:
         self._inputs, self._threads = tuple(inputs), threads or available_threads()
         self._most_rows = most_rows
         divided = isinstance(self._device, Cpu) and most_rows is not None and len(plan.parts) == 1
-        self._at_once = min(self._threads, usual_rows, _MOST_AT_ONCE) if divided else 1
+        self._at_once = runs_at_once(self._threads, usual_rows) if divided else 1
         self._opening = in_thread(self._open_sessions, plan, model)
         if isinstance(model, Path):  # there may be no such file when the caller has gone on
             self.wait_until_open()
@@ -185,7 +181,6 @@ class Observer:
             self._device.open_session(
                 part.model,
                 optimize=True,
-                # Each run brings the thread that it is called in.
                 threads=self._threads - (self._at_once - 1),
                 data_folder=model.parent if isinstance(model, Path) else None,
                 weights=part.weights,

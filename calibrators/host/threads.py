@@ -22,6 +22,10 @@ _FEW_THREADS, _THREADS_PER_PROCESSOR = 64, 4
 #: threads take three times as long as one.
 _WORTH_THREADS = 16 << 20
 
+#: The most parts of a batch that are run at once; with more threads, several work on each. Every part takes
+#: time in Python, for which the threads wait for each other.
+_MOST_AT_ONCE = 4
+
 _Argument = TypeVar("_Argument")
 _Result = TypeVar("_Result")
 _Parameters = ParamSpec("_Parameters")
@@ -47,6 +51,22 @@ def available_threads(quota_file: Path = _QUOTA) -> int:
     except (OSError, ValueError, ZeroDivisionError):  # no quota, or no cgroup
         return processors
     return max(1, min(processors, allowed))
+
+
+def runs_at_once(threads: int, rows: int) -> int:
+    """How many parts of a batch are run at once, where samples may be run in any company.
+
+    The threads of one run wait for each other at every operator, those of several runs do not. A session for
+    so many runs takes ``threads - (runs - 1)`` threads: each run brings the thread that it is called in.
+
+    Args:
+        threads: How many threads there are.
+        rows: How many samples the batches usually have.
+
+    Returns:
+        At least 1.
+    """
+    return max(1, min(threads, rows, _MOST_AT_ONCE))
 
 
 def check_threads(threads: int | None) -> None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import FeedDict, batch_rows, even_parts
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
+from calibrators.host.threads import available_threads, runs_at_once
+from calibrators.host.weights import LightModel
+from trtint8.models.loading.inner_shapes import declare_inner_shapes
 from trtint8.models.model import Model
 from trtint8.models.outputs.picked import with_outputs
 from trtint8.models.passes.float32 import ComputeInFloat32Pass, computes_in
 from trtint8.models.passes.quantize_in_float32 import QuantizeInFloat32Pass, quantizes_half
+from trtint8.models.samples.separate import gives_outputs_of_samples
 from trtint8.models.serialization import light_or_file
 
 
@@ -40,9 +47,12 @@ class ModelSession:
 
     Attributes:
         session: The ``onnxruntime.InferenceSession``.
+        runs_at_once: How many parts of a batch are run at once. More than one is for models that compute
+            every sample by itself.
     """
 
     session: Any
+    runs_at_once: int = 1
 
     @property
     def output_names(self) -> list[str]:
@@ -65,15 +75,24 @@ class ModelSession:
         Raises:
             CalibrationDataError: ONNX Runtime fails on the batch, or the run was stopped.
         """
+        options = stoppable and stoppable.options
+        rows = batch_rows(feed) if self.runs_at_once > 1 else None
+        parts = even_parts(rows, rows, self.runs_at_once) if rows else []
         try:
-            options = stoppable and stoppable.options
-            outputs: list[NDArray[Any]] = self.session.run(names, dict(feed), options)
+            if len(parts) <= 1:
+                outputs: list[NDArray[Any]] = self.session.run(names, dict(feed), options)
+                return outputs
+            pieces = [{name: array[part] for name, array in feed.items()} for part in parts]
+            with ThreadPoolExecutor(len(parts), "trtint8-run") as pool:
+                run = partial(self.session.run, names, run_options=options)
+                return [np.concatenate(arrays) for arrays in zip(*pool.map(run, pieces), strict=True)]
         except Exception as error:
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
-        return outputs
 
 
-def open_model(model: Model, further: Sequence[str] = (), *, threads: int | None = None) -> ModelSession:
+def open_model(
+    model: Model, further: Sequence[str] = (), *, threads: int | None = None, rows: int = 1
+) -> ModelSession:
     """Opens a model on the CPU as it was read, where that can be done without converting it.
 
     See :func:`open_graph_model` for models that compute in 16 bits.
@@ -81,18 +100,22 @@ def open_model(model: Model, further: Sequence[str] = (), *, threads: int | None
     Args:
         model: The model.
         further: Names of tensors that become outputs behind its own.
-        threads: Threads per operator; ONNX Runtime's choice where None.
+        threads: Threads for the model; ONNX Runtime's choice where None.
+        rows: How many samples the batches usually have. Where they have more than one, and the model computes
+            every sample by itself, threads run parts of a batch at once.
 
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
+    at_once = _runs_at_once(model.graph_model, further, threads, rows, model.light)
     if not (further or model.light is None or _has_to_change(model.graph_model)):
         try:
-            return ModelSession(open_session(model.light, optimize=True, threads=threads))
+            own = _threads_of(threads, at_once)
+            return ModelSession(open_session(model.light, optimize=True, threads=own), at_once)
         except ModelError:
             if not computes_in(model.graph_model, ir.DataType.FLOAT16):
                 raise
-    return open_graph_model(model.graph_model, further, threads=threads)
+    return open_graph_model(model.graph_model, further, threads=threads, rows=rows if at_once > 1 else 1)
 
 
 def open_graph_model(
@@ -100,6 +123,7 @@ def open_graph_model(
     further: Sequence[str] = (),
     *,
     threads: int | None = None,
+    rows: int = 1,
     optimize: bool = True,
     pack_weights: bool = True,
     used_up: bool = False,
@@ -114,7 +138,8 @@ def open_graph_model(
     Args:
         graph_model: The model. Its weights are copied, so it may go when the session is open.
         further: Names of tensors that become outputs behind its own.
-        threads: Threads per operator; ONNX Runtime's choice where None.
+        threads: Threads for the model; ONNX Runtime's choice where None.
+        rows: See :func:`open_model`.
         optimize: See :func:`calibrators.host.onnx_session.open_session`.
         pack_weights: See there.
         used_up: Whether the model is needed no longer: it has no large weights afterwards. Otherwise it is
@@ -123,6 +148,7 @@ def open_graph_model(
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
+    at_once = _runs_at_once(graph_model, further, threads, rows)
     if computes_in(graph_model, ir.DataType.BFLOAT16):
         graph_model, used_up = _in_float32(graph_model), True
 
@@ -132,9 +158,9 @@ def open_graph_model(
             graph_model, used_up = QuantizeInFloat32Pass()(changed).model, True
         extended = with_outputs(graph_model, further)
         with light_or_file(extended, used_up=used_up or extended is not graph_model) as source:
-            return ModelSession(
-                open_session(source, optimize=optimize, threads=threads, pack_weights=pack_weights)
-            )
+            own = _threads_of(threads, at_once)
+            session = open_session(source, optimize=optimize, threads=own, pack_weights=pack_weights)
+            return ModelSession(session, at_once)
 
     try:
         return opened(graph_model, used_up)
@@ -151,3 +177,24 @@ def _has_to_change(graph_model: ir.Model) -> bool:
 
 def _in_float32(graph_model: ir.Model) -> ir.Model:
     return ComputeInFloat32Pass()(graph_model.clone()).model
+
+
+def _runs_at_once(
+    graph_model: ir.Model,
+    further: Sequence[str],
+    threads: int | None,
+    rows: int,
+    light: LightModel | None = None,
+) -> int:
+    """How many parts of a batch are run at once."""
+    at_once = runs_at_once(threads or available_threads(), rows)
+    if at_once == 1 or further:
+        return 1
+    if light is not None:
+        declare_inner_shapes(graph_model, light)
+    return at_once if gives_outputs_of_samples(graph_model, follow_shapes=False) else 1
+
+
+def _threads_of(threads: int | None, at_once: int) -> int | None:
+    """The threads of a session for so many runs at once, each of which brings the one it is called in."""
+    return threads if at_once == 1 else (threads or available_threads()) - (at_once - 1)

@@ -129,7 +129,7 @@ class Scorer:
             reference = stack.enter_context(self._reference())
             models = []
             for name, model in {VALIDATED: graph_model, **(others or {})}.items():
-                opened = open_graph_model(model, self._declared.sources)
+                opened = open_graph_model(model, self._declared.sources, rows=self.batches.usual_rows)
                 models.append(ValidatedModel(name, opened.run, _DESCRIPTION, self._declared.sources))
             return compare(
                 models,
@@ -150,7 +150,8 @@ class Scorer:
             yield lambda _feed: next(replay)
             return
         kept: list[list[NDArray[Any]]] = []
-        reference = open_graph_model(self.model.graph_model, self._declared.sources)
+        rows = self.batches.usual_rows
+        reference = open_graph_model(self.model.graph_model, self._declared.sources, rows=rows)
         self._names = [name for name in reference.output_names if name not in self._declared.sources]
 
         def run_and_keep(feed: FeedDict) -> list[NDArray[Any]]:

@@ -46,6 +46,7 @@ def open_models(
     loading: LoadingOptions,
     *,
     threads: int | None = None,
+    rows: int = 1,
 ) -> Iterator[OpenModels]:
     """Opens models and their reference.
 
@@ -57,7 +58,8 @@ def open_models(
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         declared: What the reference declares of its outputs.
         loading: How engines are loaded.
-        threads: Threads per operator; ONNX Runtime's choice where None.
+        threads: Threads for each model; ONNX Runtime's choice where None.
+        rows: How many samples the batches usually have.
 
     Yields:
         All models, ready to run.
@@ -71,7 +73,9 @@ def open_models(
     reference.session()  # what is wrong with it is said first
     with contextlib.ExitStack() as stack:
         validated = [
-            stack.enter_context(open_validated(name, model, inputs, declared, loading, threads=threads))
+            stack.enter_context(
+                open_validated(name, model, inputs, declared, loading, threads=threads, rows=rows)
+            )
             for name, model in read.items()
         ]
         yield OpenModels(validated, reference.run, tuple(declared.shapes), inputs, metrics, declared)
@@ -86,6 +90,7 @@ def open_validated(
     loading: LoadingOptions = NO_CODE,
     *,
     threads: int | None = None,
+    rows: int = 1,
 ) -> Iterator[ValidatedModel]:
     """Opens one model or engine to be compared with a reference.
 
@@ -99,7 +104,8 @@ def open_validated(
         declared: What the reference declares of its outputs. A model in ONNX Runtime gives the tensors that
             they are picked from too, if it computes all of them.
         loading: How engines are loaded.
-        threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None.
+        threads: Threads for a model in ONNX Runtime; ONNX Runtime's choice where None.
+        rows: How many samples the batches usually have.
 
     Yields:
         The open model.
@@ -154,9 +160,9 @@ def open_validated(
         description += ", up to its plugins of TensorRT"
     sources = declared.sources if computes_all(graph_model, declared.sources) else ()
     if integers:
-        opened = open_graph_model(graph_model, sources, threads=threads)
+        opened = open_graph_model(graph_model, sources, threads=threads, rows=rows)
     else:
-        opened = open_model(loaded, sources, threads=threads)
+        opened = open_model(loaded, sources, threads=threads, rows=rows)
     dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
     names = [output for output in opened.output_names if output not in sources]
     yield _validated(name, opened.run, dtypes, names, inputs, output_names, description, sources)

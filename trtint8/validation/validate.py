@@ -96,9 +96,11 @@ def validate_models(
             threads=run.threads,
             progress=run.progress,
         )
-    with RunningReference(partial(open_model, original, declared.sources, threads=run.threads)) as running:
-        head, opened_data = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
-        reader = opened_data.reader
+    opened_data = compared.open_data(data, data_options, run.threads)
+    reader, rows = opened_data.reader, opened_data.usual_rows
+    opening = partial(open_model, original, declared.sources, threads=run.threads, rows=rows)
+    with RunningReference(opening) as running:
+        head, opened_data = _looked_at(opened_data, metrics, declared)
         first, batches = opened_data.read_ahead(_READ_AHEAD)
         running.run_ahead([batch.feed for batch in first])
         loaded = _loaded(models, whole)
@@ -112,6 +114,7 @@ def validate_models(
                 declared,
                 loading,
                 threads=run.threads,
+                rows=rows,
             ) as opened,
             warning_of_calibration_samples(origins, batches) as samples,
         ):

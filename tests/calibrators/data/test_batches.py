@@ -21,6 +21,20 @@ from tests.calibrators.data.sample_data import (
 )
 
 
+@pytest.mark.parametrize(
+    ("data", "batch_size", "rows"),
+    [
+        (vectors(8), 3, 3),
+        (vectors(8), 100, 8),
+        (iter(vectors(8)), 3, 3),
+        (iter([{VECTOR.name: vectors(2)}, {VECTOR.name: vectors(5)}]), None, 1),
+    ],
+    ids=["of an array", "one batch", "of a generator's samples", "batches as they come"],
+)
+def test_the_samples_of_most_batches(data, batch_size, rows):
+    assert open_batches(data, [VECTOR], batch_size=batch_size).usual_rows == rows
+
+
 class TestPreprocessing:
     def test_applies_to_uint8_images(self):
         x = pixels(5, 4, 6, 3)

@@ -1,13 +1,16 @@
 """Models opened in ONNX Runtime: Q/DQ pairs round as they stand."""
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import CalibrationDataError, ModelError
+from tests.trtint8.onnx_models import Graph
 from trtint8.models.model import load_model
-from trtint8.models.session import open_graph_model, open_model
+from trtint8.models.passes.infer_shapes import InferShapesPass
+from trtint8.models.session import ModelSession, StoppableRuns, open_graph_model, open_model
 
 X = np.linspace(-1.3, 1.3, 64 * 64, dtype=np.float32).reshape(64, 64)
 
@@ -98,3 +101,83 @@ def test_a_model_is_opened_as_it_was_read(tmp_path):
         opened = open_model(model, threads=1)
         np.testing.assert_array_equal(opened.run({"x": X})[0], wanted)
         np.testing.assert_array_equal(opened.run({"x": X}, ["y"])[0], wanted)
+
+
+def inferred():
+    """A model with the shapes of all tensors, as models are prepared."""
+    return InferShapesPass()(product((0.01,))).model
+
+
+class Watched:
+    """A session that keeps the batches that it is run with."""
+
+    def __init__(self, session):
+        self.session, self.batches = session, []
+
+    def run(self, names, feed, run_options=None):
+        self.batches.append(len(feed["x"]))
+        return self.session.run(names, feed, run_options)
+
+
+@pytest.mark.parametrize(
+    ("threads", "rows", "batch", "parts"),
+    [
+        (1, 64, 64, [64]),
+        (2, 64, 64, [32, 32]),
+        (2, 64, 63, [31, 32]),
+        (2, 64, 1, [1]),
+        (3, 64, 64, [21, 21, 22]),
+        (9, 64, 64, [16, 16, 16, 16]),
+        (9, 2, 64, [32, 32]),
+        (2, 1, 64, [64]),
+    ],
+)
+def test_threads_run_parts_of_a_batch(threads, rows, batch, parts):
+    opened = open_graph_model(inferred(), threads=threads, rows=rows)
+    # Each run brings the thread that it is called in.
+    own = opened.session.get_session_options().intra_op_num_threads
+    assert own == threads - (opened.runs_at_once - 1)
+    watched = Watched(opened.session)
+    (output,) = ModelSession(watched, opened.runs_at_once).run({"x": X[:batch]})
+    assert sorted(watched.batches) == parts
+    np.testing.assert_array_equal(output, rounded(X[:batch], 0.01))
+
+
+def test_samples_that_depend_on_others_are_run_together():
+    g = Graph(quantized=False)
+    centred = g.op("Sub", ["x", g.op("ReduceMean", ["x"], "mean", axes=[0])], "y")
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(g.model({"x": ["N", 64]}, centred)))
+    opened = open_graph_model(model, threads=2, rows=64)
+    assert opened.runs_at_once == 1
+    np.testing.assert_allclose(opened.run({"x": X})[0], X - X.mean(axis=0), atol=1e-6)
+
+
+def test_further_outputs_may_be_of_any_shape():
+    assert open_graph_model(inferred(), ["q0"], threads=2, rows=64).runs_at_once == 1
+    assert open_graph_model(inferred(), threads=2, rows=64).runs_at_once == 2
+
+
+def test_a_part_that_does_not_fit_is_said_as_a_batch_is():
+    opened = open_graph_model(inferred(), threads=2, rows=64)
+    assert opened.runs_at_once == 2
+    with pytest.raises(CalibrationDataError, match="the model fails on a batch: "):
+        opened.run({"x": X[:, :3]})
+
+
+def test_a_run_in_parts_can_be_stopped():
+    opened, stoppable = open_graph_model(inferred(), threads=2, rows=64), StoppableRuns()
+    np.testing.assert_array_equal(opened.run({"x": X}, stoppable=stoppable)[0], rounded(X, 0.01))
+    stoppable.stop()
+    with pytest.raises(CalibrationDataError, match="the model fails on a batch: "):
+        opened.run({"x": X}, stoppable=stoppable)
+
+
+def test_the_shapes_that_a_file_leaves_out_are_inferred(tmp_path):
+    """Without them nothing would be known of an activation, nor of a product."""
+    path = tmp_path / "model.onnx"
+    ir.save(product((0.01,)), path)
+    model = load_model(path)
+    assert all(value.shape is None for node in model.graph_model.graph for value in node.outputs[:-1])
+    opened = open_model(model, threads=2, rows=64)
+    assert opened.runs_at_once == 2
+    np.testing.assert_array_equal(opened.run({"x": X})[0], rounded(X, 0.01))

@@ -61,8 +61,8 @@ def test_the_float_model_runs_once(candidate, batches, monkeypatch):
             runs.append(self.is_quantized)
             return super().run(feed)
 
-    def opened(graph_model, further):
-        session = Counted(open_graph_model(graph_model, further).session)
+    def opened(graph_model, further, rows):
+        session = Counted(open_graph_model(graph_model, further, rows=rows).session)
         is_quantized = any(node.op_type == "QuantizeLinear" for node in graph_model.graph)
         object.__setattr__(session, "is_quantized", is_quantized)
         return session

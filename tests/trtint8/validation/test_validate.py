@@ -91,6 +91,29 @@ def test_the_float_model_opens_while_the_other_one_is_read(monkeypatch):
     assert result.outputs[0].sqnr_db == pytest.approx(6.0206, abs=1e-4)
 
 
+def test_threads_run_parts_of_a_batch_with_the_same_results(monkeypatch):
+    data, opened = np.concatenate([DATA] * 9), []
+
+    def open_and_tell(*args, **options):
+        session = open_model(*args, **options)
+        opened.append(session.runs_at_once)
+        return session
+
+    monkeypatch.setattr("trtint8.validation.validate.open_model", open_and_tell)
+    monkeypatch.setattr("trtint8.validation.opening.open_model", open_and_tell)
+    asked = {"reference": scaled(1.0), "progress": False}
+    results = [
+        trtint8.validate(scaled(0.5), data, threads=threads, batch_size=rows, **asked)
+        for threads, rows in ((1, 8), (2, 8), (3, 8), (2, 1))
+    ]
+    # Batches that come as they are may have one sample each.
+    results.append(trtint8.validate(scaled(0.5), iter([{"x": data}]), threads=2, **asked))
+    assert opened == [1, 1, 2, 2, 3, 3, 1, 1, 1, 1]
+    for result in results[1:]:
+        assert result.outputs[0].sqnr_db == pytest.approx(results[0].outputs[0].sqnr_db, rel=1e-12)
+        assert result.samples == len(data)
+
+
 @pytest.mark.parametrize("name", ["INT8", "FP32"])
 def test_names_that_are_taken(name):
     with pytest.raises(ModelError, match=f"'{name}' in also is the name of the"):

@@ -224,6 +224,14 @@ def _transposes(node: ir.Node, found: Found) -> bool:
     return _reads_only_first(node, found) and list(node.attributes.get_ints("perm", ()))[:1] == [0]
 
 
+def _quantizes(node: ir.Node, found: Found) -> bool:
+    # One scale for all, or one for each place along an axis.
+    scales, axis = _rank(node.inputs[1]), node.attributes.get_int("axis", 1)
+    return _reads_only_first(node, found) and (
+        scales == 0 or (scales == 1 and _is_other(axis, _rank(node.inputs[0])))
+    )
+
+
 def _reads_only_first(node: ir.Node, found: Found) -> bool:
     """Whether samples are in the first input only."""
     return node.inputs[0] in found.samples and not any(value in found.samples for value in node.inputs[1:])
@@ -273,12 +281,14 @@ RULES: Mapping[str, Callable[[ir.Node, Found], bool]] = {
     **dict.fromkeys(_ALONG_AXES, _along_axes),
     "BatchNormalization": _normalizes_batch,
     "Concat": _concatenates,
+    "DequantizeLinear": _quantizes,
     "Expand": _expands,
     "Flatten": _flattens,
     "Gather": _gathers,
     "Gemm": _multiplies_matrices,
     "MatMul": _multiplies,
     "Pad": _pads,
+    "QuantizeLinear": _quantizes,
     "Reshape": _reshapes,
     "Resize": _resizes,
     "Transpose": _transposes,

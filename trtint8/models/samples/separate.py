@@ -23,26 +23,29 @@ def computes_samples_separately(graph_model: ir.Model) -> bool:
     return _computed_separately(graph_model) is not None
 
 
-def gives_outputs_of_samples(graph_model: ir.Model) -> bool:
+def gives_outputs_of_samples(graph_model: ir.Model, *, follow_shapes: bool = True) -> bool:
     """Whether every output has, along axis 0, what is computed from each sample by itself.
 
     Args:
         graph_model: A model with inferred shapes.
+        follow_shapes: Whether shapes that the graph computes are followed where none is declared, which may
+            take longer than all the rest.
 
     Returns:
         True only where that is known: see :func:`computes_samples_separately`.
     """
-    found = _computed_separately(graph_model)
+    found = _computed_separately(graph_model, follow_shapes=follow_shapes)
     return found is not None and all(output in found for output in graph_model.graph.outputs)
 
 
-def _computed_separately(graph_model: ir.Model) -> set[ir.Value | None] | None:
+def _computed_separately(graph_model: ir.Model, *, follow_shapes: bool = True) -> set[ir.Value | None] | None:
     """The tensors that have samples along axis 0; None where samples may depend on each other."""
     graph = graph_model.graph
     if not all(_is_open(value) for value in graph.inputs) or _has_the_batch_twice(graph):
         return None
     # With open sizes, computing shapes finds nothing more.
-    shape_of = declared_sizes if open_inputs(graph_model) else StaticShapes(graph_model).of
+    follow_shapes = follow_shapes and not open_inputs(graph_model)
+    shape_of = StaticShapes(graph_model).of if follow_shapes else declared_sizes
     found = Found(set(graph.inputs), BatchSizes(shape_of), shape_of)
     return found.samples if all(_keeps_samples(node, found) for node in graph) else None
 

@@ -76,6 +76,13 @@ def columns(g):
 _ONE = helper.make_tensor("value", onnx.TensorProto.INT64, [1], [1])
 
 
+def pair(g, scale, axis=1):
+    """x through a Q/DQ pair."""
+    parameters = [g.constant(np.full(scale, 0.01, np.float32)), g.constant(np.zeros(scale, np.int8))]
+    quantized = g.op("QuantizeLinear", ["x", *parameters], "q", axis=axis)
+    return g.op("DequantizeLinear", [quantized, *parameters], "y", axis=axis)
+
+
 def slope(g, shape):
     return g.constant(np.full(shape, 0.25, np.float32))
 
@@ -187,6 +194,11 @@ WITH_IMAGES = {
         ),
         False,
     ),
+    "Q/DQ pair": (lambda g: pair(g, ()), True),
+    "Q/DQ pair with a scale per channel": (lambda g: pair(g, 4), True),
+    "Q/DQ pair with a scale per column": (lambda g: pair(g, 6, axis=-1), True),
+    "Q/DQ pair with a scale per sample": (lambda g: pair(g, 3, axis=0), False),
+    "Q/DQ pair with a scale per sample, from the end": (lambda g: pair(g, 3, axis=-4), False),
     "running sum of samples": (lambda g: g.op("CumSum", ["x", integers(g, 0)], "y"), False),
     "a token for every sample": (
         lambda g: g.op(
