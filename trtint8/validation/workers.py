@@ -16,6 +16,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.shards import Reader, Shard
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
+from calibrators.host.threads import runs_at_once
 from calibrators.ray.executor import WORKER_THREADS, RayExecutor
 from calibrators.ray.fan_out import check_sees
 from calibrators.ray.in_order import BatchFunction, results_in_order
@@ -86,6 +87,7 @@ def compare_over_ray(
         replace(loading, plugins=tuple(Path(library).absolute() for library in loading.plugins)),
         head,
         batches.reader,
+        batches.usual_rows,
     )
     with results_in_order(
         work, batches, executor, threads, description="Validating", progress=progress
@@ -109,11 +111,12 @@ class _ValidationWork:
         reference: The serialized FP32 model, or its path.
         inputs: What all models are fed.
         metrics: What to measure; what applies of the usual metrics where None.
-        threads: Threads per operator.
+        threads: Threads for each model.
         declared: What the FP32 model declares of its outputs.
         loading: How engines are loaded.
         head: The first batches of the data; None where there are none.
         reader: The reader of the data.
+        rows: How many samples the batches usually have.
     """
 
     models: Mapping[str, bytes | Path]
@@ -125,6 +128,7 @@ class _ValidationWork:
     loading: LoadingOptions
     head: Shard | None
     reader: Reader
+    rows: int
 
     def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
@@ -140,6 +144,7 @@ class _ValidationWork:
                 self.declared,
                 self.loading,
                 threads=self.threads,
+                rows=self.rows,
             )
         )
         if self.head:
@@ -147,11 +152,12 @@ class _ValidationWork:
         return _Validated(models, stack)
 
     def _open_reference(self) -> ModelSession:
-        if not self.declared.sources:
+        if not self.declared.sources and runs_at_once(self.threads, self.rows) == 1:
             # Without reading it here, where that is possible: it may be large.
             with contextlib.suppress(ModelError):
                 return ModelSession(open_session(self.reference, optimize=True, threads=self.threads))
-        return open_model(load_model(self.reference), self.declared.sources, threads=self.threads)
+        read = load_model(self.reference)
+        return open_model(read, self.declared.sources, threads=self.threads, rows=self.rows)
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ def test_the_workers_of_validate(allowed, libraries, model, asked):
         LoadingOptions(allowed, tuple(model.with_name(name) for name in libraries)),
         None,
         FeedReader(),
+        1,
     )
     model.with_name("x.engine").touch()
     for missing in libraries:

@@ -35,6 +35,7 @@ from trtint8 import RayExecutor
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, PIXEL_MEAN, PIXEL_STD, load_digits_split
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
+from trtint8.models.session import open_model
 from trtint8.validation import opening
 from trtint8.validation import workers as validation_workers
 from trtint8.validation.metrics import MeanAveragePrecision
@@ -82,6 +83,23 @@ def test_the_result_is_that_of_one_process(workers, shard_batches, workers_here,
 
 def test_the_result_of_other_processes_is_that_of_one(cluster, quantized, expected):
     _check_workers(2, 4, quantized, expected)
+
+
+def test_workers_of_several_threads_divide_batches_as_one_process_does(workers_here, quantized, monkeypatch):
+    opened = []
+
+    def open_and_tell(*args, **options):
+        session = open_model(*args, **options)
+        opened.append(session.runs_at_once)
+        return session
+
+    for module in ("validate", "opening", "workers"):
+        monkeypatch.setattr(f"trtint8.validation.{module}.open_model", open_and_tell)
+    options = {"threads": 2, "metrics": EVERYTHING}
+    expected = _validated(quantized, **options)
+    assert opened == [2, 2]
+    assert _validated(quantized, executor=RayExecutor(workers=2, shard_batches=3), **options) == expected
+    assert set(opened) == {2} and len(opened) > 2
 
 
 def _check_workers(workers, shard_batches, quantized, expected):
