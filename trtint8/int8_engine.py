@@ -14,7 +14,14 @@ from calibrators.checks import check_choice, several
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.data.sources.random_samples import RANDOM, warn_of_random, with_shapes
 from calibrators.display.counts import enumerated
-from calibrators.errors import BuildError, CalibrationDataError, ModelError, TableError, UnsupportedError
+from calibrators.errors import (
+    BuildError,
+    CalibrationDataError,
+    ModelError,
+    OutputError,
+    TableError,
+    UnsupportedError,
+)
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.tables.loss_warning import noise_warning
 from calibrators.tables.source import table_among
@@ -113,6 +120,11 @@ def build_from_sources(
     """
     output = check_writable(output)
     refuse_overwriting([output, sidecar_path(output)], [model, sources.calibration])
+    if output.suffix.lower() == ".onnx":
+        raise OutputError(
+            f"the engine's name '{output}' ends in .onnx, by which models are told from engines; give it "
+            "another ending, such as .engine"
+        )
     # A table that is not changed may be read from where it would be written.
     refuse_overwriting([table_file_of(output)], [model, *([sources.calibration] if sources.manual else [])])
     flavor = flavors.load(wanted.target)

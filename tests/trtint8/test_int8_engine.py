@@ -310,6 +310,15 @@ def test_nothing_that_is_read_is_overwritten(split, tmp_path):
     assert model.read_bytes() == DEMO_MODEL.read_bytes() and set(tmp_path.iterdir()) == {model, data}
 
 
+@pytest.mark.parametrize("name", ["int8.onnx", "int8.ONNX"])
+def test_an_engine_that_would_be_taken_for_a_model(name, table, tmp_path):
+    with pytest.raises(
+        OutputError, match=rf"the engine's name '.*{name}' ends in \.onnx, by which models are"
+    ):
+        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / name, progress=False)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_output_that_is_a_folder(split, tmp_path):
     with pytest.raises(OutputError, match="it is a folder"):
         trtint8.build_int8_engine(DEMO_MODEL, split.calibration_images, tmp_path, target="rtx")
