@@ -23,6 +23,7 @@ from trtint8.cli.data_options import (
     data_options_from,
     executor_from,
 )
+from trtint8.cli.kept_progress import saying_what_is_kept
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.own_data import data_from
 
@@ -85,16 +86,17 @@ def run(options: argparse.Namespace) -> None:
         table.save(output)
         say_method_in_cache(table, output)
 
-    table = calibrate_model(
-        options.model,
-        data_from(options.data, options),
-        CalibrationOptions(options.method, options.tensors),
-        data_options_from(options),
-        run_options,
-        CheckpointOptions(path, options.resume, options.checkpoint_seconds),
-        cut_at=options.cut_at,
-        on_table=save,
-    )
+    with saying_what_is_kept(path, "--resume"):
+        table = calibrate_model(
+            options.model,
+            data_from(options.data, options),
+            CalibrationOptions(options.method, options.tensors),
+            data_options_from(options),
+            run_options,
+            CheckpointOptions(path, options.resume, options.checkpoint_seconds),
+            cut_at=options.cut_at,
+            on_table=save,
+        )
     summary = {
         "table": str(output),
         "method": table.method,

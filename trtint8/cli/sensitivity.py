@@ -15,6 +15,7 @@ from trtint8.cli.data_options import (
     add_worker_options,
     executor_from,
 )
+from trtint8.cli.kept_progress import saying_what_is_kept
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.own_data import data_from
 from trtint8.sensitivity.measure import Plan
@@ -65,19 +66,21 @@ def run(options: argparse.Namespace) -> None:
     output = check_writable(options.output) if options.output else None
     if output:
         refuse_overwriting_arguments([output], options)
-    sensitivity = measure_sensitivity(
-        options.model,
-        options.table,
-        data_from(options.data, options),
-        labels=options.labels,
-        keep_float=options.keep_float,
-        tolerance_db=options.tolerance,
-        **data_keywords(options),
-        checkpoint=Path(f"{output}.partial") if output else None,
-        threads=options.threads,
-        executor=executor_from(options),
-        on_plan=_announce,
-    )
+    partial = Path(f"{output}.partial") if output else None
+    with saying_what_is_kept(partial, "the same command"):
+        sensitivity = measure_sensitivity(
+            options.model,
+            options.table,
+            data_from(options.data, options),
+            labels=options.labels,
+            keep_float=options.keep_float,
+            tolerance_db=options.tolerance,
+            **data_keywords(options),
+            checkpoint=partial,
+            threads=options.threads,
+            executor=executor_from(options),
+            on_plan=_announce,
+        )
     if output:
         sensitivity.save(output)
     if options.json:

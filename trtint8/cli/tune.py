@@ -14,6 +14,7 @@ from calibrators.tensorrt.flavor import Target
 from trtint8.api import tuning
 from trtint8.cli.arguments import add_budget_options, data_keywords, keywords, refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options, add_method_option
+from trtint8.cli.kept_progress import saying_what_is_kept
 from trtint8.cli.named_values import named_values
 from trtint8.cli.once import Once
 from trtint8.cli.output import print_json, print_line, print_table, say
@@ -116,33 +117,34 @@ def run(options: argparse.Namespace) -> None:
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
     progress = _Progress()
-    tuned = tuning.tune(
-        options.model,
-        data_from(options.calibration, options),
-        data_from(options.data, options),
-        **keywords(
-            options,
-            "max_drop",
-            "minimum",
-            "labels",
-            "method",
-            "round_weights",
-            "float16",
-            "seed",
-            "minutes",
-            "resume",
-            "speed",
-            "target",
-        ),
-        metric=metric_from(options.metric) if options.metric else None,
-        profile=profile,
-        **data_keywords(options),
-        judge=data_from(options.judge, options),
-        checkpoint=checkpoint,
-        on_goal=progress.say_goal,
-        on_trial=progress.say_trial,
-        on_speed_trial=_say_speed_trial,
-    )
+    with saying_what_is_kept(checkpoint, "--resume"):
+        tuned = tuning.tune(
+            options.model,
+            data_from(options.calibration, options),
+            data_from(options.data, options),
+            **keywords(
+                options,
+                "max_drop",
+                "minimum",
+                "labels",
+                "method",
+                "round_weights",
+                "float16",
+                "seed",
+                "minutes",
+                "resume",
+                "speed",
+                "target",
+            ),
+            metric=metric_from(options.metric) if options.metric else None,
+            profile=profile,
+            **data_keywords(options),
+            judge=data_from(options.judge, options),
+            checkpoint=checkpoint,
+            on_goal=progress.say_goal,
+            on_trial=progress.say_trial,
+            on_speed_trial=_say_speed_trial,
+        )
     if not tuned.complete:
         say(
             f"the time was over before everything was tried; with --resume the search continues from "

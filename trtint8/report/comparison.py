@@ -12,11 +12,12 @@ from calibrators.display.counts import counted
 from calibrators.errors import TableError
 from trtint8.engine.parts import PARTS
 from trtint8.engine.traffic import total_traffic
+from trtint8.models.model import Model, load_model
 from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.report.network import make_cells
 from trtint8.validation.wording import accuracy_rows
 
-#: How many digits of a calibration table's fingerprint are shown: enough to tell tables apart.
+#: How many digits of the fingerprint of a table or a model are shown: enough to tell them apart.
 _SHOWN_OF_FINGERPRINT = 8
 
 
@@ -69,7 +70,9 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
             it are read; or a single file of those that a report is made of.
 
     Raises:
-        TableError: There are fewer than two runs, or a file is missing or malformed.
+        TableError: There are fewer than two runs, a file is missing or malformed, or nothing in the files is
+            compared.
+        ModelError: A Q/DQ model cannot be read.
         EngineError: An engine and its sidecar do not belong together.
     """
     sources = several(sources)
@@ -80,8 +83,18 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
     names = tuple(stems) if len(set(stems)) == len(stems) else tuple(str(Path(source)) for source in sources)
     used = {part.part for run in runs if run.engine for part in run.engine.parts}
     parts = [name for name in PARTS if name in used]
-    rows = _table([_figures(run, parts) for run in runs])
-    cells = [make_cells(None, run.engine, None) if run.engine and run.engine.layers else () for run in runs]
+    models = [_model_by_itself(run) for run in runs]
+    rows = _table([_figures(run, model, parts) for run, model in zip(runs, models, strict=True)])
+    if not rows:
+        raise TableError(
+            f"nothing in '{runs[0].read[0]}' is compared; give engines, Q/DQ models, tables, or what "
+            "validate, tune, bench or audit printed as JSON"
+        )
+    engines = [run.engine if run.engine and run.engine.layers else None for run in runs]
+    if any(engines):  # what models ask for is not set beside what engines run
+        cells = [make_cells(None, engine, None) for engine in engines]
+    else:
+        cells = [make_cells(model.graph_model, None, None) if model else () for model in models]
     layers = _table([{cell.node: cell.precision for cell in of_run} for of_run in cells])
     return RunComparison(
         names,
@@ -98,14 +111,37 @@ def _table(columns: Sequence[Mapping[str, str]]) -> tuple[ComparedRow, ...]:
     return tuple(ComparedRow(name, tuple(column.get(name) for column in columns)) for name in names)
 
 
-def _figures(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
-    """What is known of one run, as texts by name; ``parts`` are those that an engine of a run has."""
+def _model_by_itself(run: ReportFiles) -> Model | None:
+    """The Q/DQ model of a run that has no engine."""
+    return load_model(run.paths["qdq"]) if "qdq" in run.paths and run.engine is None else None
+
+
+def _figures(run: ReportFiles, model: Model | None, parts: Sequence[str]) -> dict[str, str]:
+    """What is known of one run, as texts by name.
+
+    Args:
+        run: The run's files.
+        model: The run's Q/DQ model, where it has no engine.
+        parts: The parts that an engine of a run has.
+    """
     return {
+        **_of_model(model),
         **_of_engine(run, parts),
         **_of_accuracy(run),
         **_of_tuning(run),
         **_of_bench(run),
         **_of_audit(run),
+    }
+
+
+def _of_model(model: Model | None) -> dict[str, str]:
+    if model is None:
+        return {}
+    cells = make_cells(model.graph_model, None, None)
+    quantized = sum(cell.precision == "INT8" for cell in cells)
+    return {
+        "Q/DQ model": model.fingerprint[:_SHOWN_OF_FINGERPRINT],
+        "weighted layers with Q/DQ pairs": f"{quantized} of {len(cells)}",
     }
 
 

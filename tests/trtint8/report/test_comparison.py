@@ -2,8 +2,10 @@
 
 import dataclasses
 
+import onnx
 import pytest
 
+import trtint8
 from calibrators.errors import TableError
 from tests.trtint8.report.samples import (
     ACCURACY,
@@ -14,9 +16,11 @@ from tests.trtint8.report.samples import (
     write_all,
     write_json,
 )
+from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import save_engine
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange
+from trtint8.models.model import load_model
 from trtint8.report.comparison import ComparedRow, compare_runs
 from trtint8.validation.measure import Measure
 from trtint8.validation.significance import Share
@@ -137,3 +141,40 @@ def test_what_was_tuned(tmp_path):
     assert rows["changed weights"] == ("none", "bias correction")
     assert rows["layers in float"] == ("1, 12.5 % of the arithmetic", "0, 0.0 % of the arithmetic")
     assert rows["candidates tried"] == ("5", "5")
+
+
+@pytest.fixture
+def quantized(tmp_path):
+    """Two Q/DQ models, the second with the first layer in float."""
+    made = trtint8.calibrate(DEMO_MODEL, "random:4", tensors="placed", progress=False)
+    paths = tmp_path / "all.qdq.onnx", tmp_path / "most.onnx"
+    onnx.save(trtint8.quantize(DEMO_MODEL, made), paths[0])
+    onnx.save(trtint8.quantize(DEMO_MODEL, made, keep_float=["/stem/conv/Conv"]), paths[1])
+    return paths
+
+
+@pytest.mark.filterwarnings("ignore:the calibration data is 'random")
+def test_models_without_engines(quantized):
+    compared = compare_runs(quantized)
+    assert compared.runs == ("all", "most")
+    rows = {row.name: row.values for row in compared.rows}
+    assert rows["weighted layers with Q/DQ pairs"] == ("9 of 9", "8 of 9")
+    assert rows["Q/DQ model"] == tuple(load_model(path).fingerprint[:8] for path in quantized)
+    assert compared.layers == (ComparedRow("/stem/conv/Conv", ("INT8", "float")),)
+    assert compared.differences == ("Q/DQ model", "weighted layers with Q/DQ pairs")
+    again = compare_runs([quantized[0], quantized[0]])
+    assert again.differences == again.layers == ()
+
+
+@pytest.mark.filterwarnings("ignore:the calibration data is 'random")
+def test_what_a_model_asks_for_is_not_set_beside_what_an_engine_runs(quantized, folders):
+    compared = compare_runs([quantized[1], folders[0]])
+    rows = {row.name: row.values for row in compared.rows}
+    assert rows["weighted layers with Q/DQ pairs"] == ("8 of 9", None)
+    assert rows["weighted layers in INT8"] == (None, "1 of 2")
+    assert compared.layers == ()
+
+
+def test_files_of_which_nothing_is_compared(folders):
+    with pytest.raises(TableError, match=r"nothing in '.*net\.sensitivity\.json' is compared; give engines"):
+        compare_runs([folder / "net.sensitivity.json" for folder in folders])
