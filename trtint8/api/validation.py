@@ -81,8 +81,8 @@ def validate(
         preprocessing: How raw images become what the model is fed.
         executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
             a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
-        threads: Threads per operator of a model in ONNX Runtime; ONNX Runtime's choice where None. Over Ray,
-            the number per worker; 1 where None.
+        threads: Threads for each model in ONNX Runtime; its own choice where None. Where a model computes
+            every sample by itself, they run parts of a batch. Over Ray, the number per worker; 1 where None.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         plugins: Paths of shared libraries with the plugins that engines use.
         progress: Show a progress bar on a terminal.
