@@ -313,7 +313,7 @@ def _open_calibration(
 def _rows_at_once(batches: Batches, fitting: int | FittingBatchSize) -> tuple[int, Batches]:
     """How many samples will be run together, as far as the first batch tells; and the data for one pass."""
     if isinstance(fitting, int) and batches.batch_size:
-        return min(fitting, batches.batch_size), batches
+        return min(fitting, batches.usual_rows), batches
     first, batches = batches.read_ahead(1)
     if not first:
         return 1, batches

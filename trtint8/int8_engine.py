@@ -45,7 +45,7 @@ from trtint8.builder.refusals import (
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_files_beside, qdq_file_of
 from trtint8.calibration import float_tensors
-from trtint8.engine.file import sidecar_path
+from trtint8.engine.file import names_model, sidecar_path
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import Profile, check_profile, complete_profile, largest_shapes
 from trtint8.engine.table import table_file_of
@@ -120,7 +120,7 @@ def build_from_sources(
     """
     output = check_writable(output)
     refuse_overwriting([output, sidecar_path(output)], [model, sources.calibration])
-    if output.suffix.lower() == ".onnx":
+    if names_model(output):
         raise OutputError(
             f"the engine's name '{output}' ends in .onnx, by which models are told from engines; give it "
             "another ending, such as .engine"

@@ -39,7 +39,13 @@ from calibrators.host.devices import Cpu, device_kind, open_device
 from calibrators.host.model_parts import BYTES_PER_PART
 from calibrators.host.observation_plan import ObservationPlan, plan_observation
 from calibrators.host.onnx_session import first_line, run_silently
-from calibrators.host.threads import available_threads, check_threads, in_thread, runs_at_once
+from calibrators.host.threads import (
+    available_threads,
+    check_threads,
+    in_thread,
+    runs_at_once,
+    threads_of_session,
+)
 from calibrators.host.weights import LightModel
 from calibrators.progress import progress_bar
 
@@ -181,7 +187,7 @@ class Observer:
             self._device.open_session(
                 part.model,
                 optimize=True,
-                threads=self._threads - (self._at_once - 1),
+                threads=threads_of_session(self._threads, self._at_once),
                 data_folder=model.parent if isinstance(model, Path) else None,
                 weights=part.weights,
                 one_of_many=len(plan.parts) > 1,

@@ -56,8 +56,7 @@ def available_threads(quota_file: Path = _QUOTA) -> int:
 def runs_at_once(threads: int, rows: int) -> int:
     """How many parts of a batch are run at once, where samples may be run in any company.
 
-    The threads of one run wait for each other at every operator, those of several runs do not. A session for
-    so many runs takes ``threads - (runs - 1)`` threads: each run brings the thread that it is called in.
+    The threads of one run wait for each other at every operator, those of several runs do not.
 
     Args:
         threads: How many threads there are.
@@ -67,6 +66,16 @@ def runs_at_once(threads: int, rows: int) -> int:
         At least 1.
     """
     return max(1, min(threads, rows, _MOST_AT_ONCE))
+
+
+def threads_of_session(threads: int, runs: int) -> int:
+    """How many threads of its own a session needs for several runs at once.
+
+    Args:
+        threads: How many threads there are in all.
+        runs: How many runs go on at once; each brings the thread that it is called in.
+    """
+    return threads - (runs - 1)
 
 
 def check_threads(threads: int | None) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows, even_parts
+from calibrators.data.feeds import FeedDict, batch_rows, pieces
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
-from calibrators.host.threads import available_threads, runs_at_once
+from calibrators.host.threads import available_threads, runs_at_once, threads_of_session
 from calibrators.host.weights import LightModel
 from trtint8.models.loading.inner_shapes import declare_inner_shapes
 from trtint8.models.model import Model
@@ -76,16 +76,17 @@ class ModelSession:
             CalibrationDataError: ONNX Runtime fails on the batch, or the run was stopped.
         """
         options = stoppable and stoppable.options
-        rows = batch_rows(feed) if self.runs_at_once > 1 else None
-        parts = even_parts(rows, rows, self.runs_at_once) if rows else []
+
+        def run(part: FeedDict) -> list[NDArray[Any]]:
+            outputs: list[NDArray[Any]] = self.session.run(names, part, options)
+            return outputs
+
         try:
-            if len(parts) <= 1:
-                outputs: list[NDArray[Any]] = self.session.run(names, dict(feed), options)
-                return outputs
-            pieces = [{name: array[part] for name, array in feed.items()} for part in parts]
+            parts = list(pieces(dict(feed), batch_rows(feed), self.runs_at_once))
+            if len(parts) == 1:
+                return run(parts[0])
             with ThreadPoolExecutor(len(parts), "trtint8-run") as pool:
-                run = partial(self.session.run, names, run_options=options)
-                return [np.concatenate(arrays) for arrays in zip(*pool.map(run, pieces), strict=True)]
+                return [np.concatenate(arrays) for arrays in zip(*pool.map(run, parts), strict=True)]
         except Exception as error:
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
 
@@ -110,12 +111,11 @@ def open_model(
     at_once = _runs_at_once(model.graph_model, further, threads, rows, model.light)
     if not (further or model.light is None or _has_to_change(model.graph_model)):
         try:
-            own = _threads_of(threads, at_once)
-            return ModelSession(open_session(model.light, optimize=True, threads=own), at_once)
+            return _session(model.light, threads, at_once)
         except ModelError:
             if not computes_in(model.graph_model, ir.DataType.FLOAT16):
                 raise
-    return open_graph_model(model.graph_model, further, threads=threads, rows=rows if at_once > 1 else 1)
+    return _open(model.graph_model, further, threads, at_once)
 
 
 def open_graph_model(
@@ -148,7 +148,27 @@ def open_graph_model(
     Raises:
         ModelError: ONNX Runtime refuses the model.
     """
-    at_once = _runs_at_once(graph_model, further, threads, rows)
+    return _open(
+        graph_model,
+        further,
+        threads,
+        _runs_at_once(graph_model, further, threads, rows),
+        used_up=used_up,
+        optimize=optimize,
+        pack_weights=pack_weights,
+    )
+
+
+def _open(
+    graph_model: ir.Model,
+    further: Sequence[str],
+    threads: int | None,
+    at_once: int,
+    *,
+    used_up: bool = False,
+    **options: bool,
+) -> ModelSession:
+    """See :func:`open_graph_model`; ``options`` are those of :func:`_session`."""
     if computes_in(graph_model, ir.DataType.BFLOAT16):
         graph_model, used_up = _in_float32(graph_model), True
 
@@ -158,9 +178,7 @@ def open_graph_model(
             graph_model, used_up = QuantizeInFloat32Pass()(changed).model, True
         extended = with_outputs(graph_model, further)
         with light_or_file(extended, used_up=used_up or extended is not graph_model) as source:
-            own = _threads_of(threads, at_once)
-            session = open_session(source, optimize=optimize, threads=own, pack_weights=pack_weights)
-            return ModelSession(session, at_once)
+            return _session(source, threads, at_once, **options)
 
     try:
         return opened(graph_model, used_up)
@@ -195,6 +213,16 @@ def _runs_at_once(
     return at_once if gives_outputs_of_samples(graph_model, follow_shapes=False) else 1
 
 
-def _threads_of(threads: int | None, at_once: int) -> int | None:
-    """The threads of a session for so many runs at once, each of which brings the one it is called in."""
-    return threads if at_once == 1 else (threads or available_threads()) - (at_once - 1)
+def _session(
+    source: LightModel | bytes | Path,
+    threads: int | None,
+    at_once: int,
+    *,
+    optimize: bool = True,
+    pack_weights: bool = True,
+) -> ModelSession:
+    """Opens what ONNX Runtime takes as it is, for so many runs at once."""
+    own = threads if at_once == 1 else threads_of_session(threads or available_threads(), at_once)
+    return ModelSession(
+        open_session(source, optimize=optimize, threads=own, pack_weights=pack_weights), at_once
+    )

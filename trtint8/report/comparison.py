@@ -12,9 +12,9 @@ from calibrators.display.counts import counted
 from calibrators.errors import TableError
 from trtint8.engine.parts import PARTS
 from trtint8.engine.traffic import total_traffic
-from trtint8.models.model import Model, load_model
+from trtint8.models.model import Model
 from trtint8.report.files import ReportFiles, find_report_files
-from trtint8.report.network import make_cells
+from trtint8.report.network import Cell, make_cells
 from trtint8.validation.wording import accuracy_rows
 
 #: How many digits of the fingerprint of a table or a model are shown: enough to tell them apart.
@@ -83,19 +83,23 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
     names = tuple(stems) if len(set(stems)) == len(stems) else tuple(str(Path(source)) for source in sources)
     used = {part.part for run in runs if run.engine for part in run.engine.parts}
     parts = [name for name in PARTS if name in used]
-    models = [_model_by_itself(run) for run in runs]
-    rows = _table([_figures(run, model, parts) for run, model in zip(runs, models, strict=True)])
+    # Where there is an engine, what its model asks for is not set beside what it runs.
+    models = [None if run.engine else run.qdq_model() for run in runs]
+    asked = [make_cells(model.graph_model, None, None) if model else () for model in models]
+    rows = _table(
+        [
+            {**_of_model(model, cells), **_figures(run, parts)}
+            for run, model, cells in zip(runs, models, asked, strict=True)
+        ]
+    )
     if not rows:
         raise TableError(
             f"nothing in '{runs[0].read[0]}' is compared; give engines, Q/DQ models, tables, or what "
             "validate, tune, bench or audit printed as JSON"
         )
     engines = [run.engine if run.engine and run.engine.layers else None for run in runs]
-    if any(engines):  # what models ask for is not set beside what engines run
-        cells = [make_cells(None, engine, None) for engine in engines]
-    else:
-        cells = [make_cells(model.graph_model, None, None) if model else () for model in models]
-    layers = _table([{cell.node: cell.precision for cell in of_run} for of_run in cells])
+    listed = [make_cells(None, engine, None) for engine in engines] if any(engines) else asked
+    layers = _table([{cell.node: cell.precision for cell in cells} for cells in listed])
     return RunComparison(
         names,
         rows,
@@ -111,21 +115,9 @@ def _table(columns: Sequence[Mapping[str, str]]) -> tuple[ComparedRow, ...]:
     return tuple(ComparedRow(name, tuple(column.get(name) for column in columns)) for name in names)
 
 
-def _model_by_itself(run: ReportFiles) -> Model | None:
-    """The Q/DQ model of a run that has no engine."""
-    return load_model(run.paths["qdq"]) if "qdq" in run.paths and run.engine is None else None
-
-
-def _figures(run: ReportFiles, model: Model | None, parts: Sequence[str]) -> dict[str, str]:
-    """What is known of one run, as texts by name.
-
-    Args:
-        run: The run's files.
-        model: The run's Q/DQ model, where it has no engine.
-        parts: The parts that an engine of a run has.
-    """
+def _figures(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
+    """What is known of one run, as texts by name; ``parts`` are those that an engine of a run has."""
     return {
-        **_of_model(model),
         **_of_engine(run, parts),
         **_of_accuracy(run),
         **_of_tuning(run),
@@ -134,10 +126,9 @@ def _figures(run: ReportFiles, model: Model | None, parts: Sequence[str]) -> dic
     }
 
 
-def _of_model(model: Model | None) -> dict[str, str]:
+def _of_model(model: Model | None, cells: Sequence[Cell]) -> dict[str, str]:
     if model is None:
         return {}
-    cells = make_cells(model.graph_model, None, None)
     quantized = sum(cell.precision == "INT8" for cell in cells)
     return {
         "Q/DQ model": model.fingerprint[:_SHOWN_OF_FINGERPRINT],

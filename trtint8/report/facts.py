@@ -8,7 +8,6 @@ from pathlib import Path
 import onnx_ir as ir
 
 from calibrators.display.cards import Card
-from trtint8.engine.qdq import load_engine_qdq
 from trtint8.models.model import load_model
 from trtint8.models.serialization import external_weights
 from trtint8.report.bars import Bar, make_bars
@@ -93,7 +92,8 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         EngineError: The engine was built from another Q/DQ model.
     """
     original = load_model(model) if model else None
-    qdq = _qdq_model(files)
+    loaded = files.qdq_model()
+    qdq = loaded.graph_model if loaded else None
     # Without a Q/DQ model only the engine's own list says what the layers of the float model became.
     listed = original.graph_model if original and files.engine and files.engine.layers else None
     path = str(model) if model else None
@@ -128,10 +128,3 @@ def _bytes_of(path: Path, graph_model: ir.Model) -> int:
     """The size of a model's file and of the files with its weights, in bytes."""
     files = {Path(tensor.path) for _, tensor in external_weights(graph_model)}
     return sum(file.stat().st_size for file in (path, *files))
-
-
-def _qdq_model(files: ReportFiles) -> ir.Model | None:
-    if "qdq" not in files.paths:
-        return None
-    path = files.paths["qdq"]
-    return (load_engine_qdq(path, files.engine) if files.engine else load_model(path)).graph_model

@@ -17,8 +17,9 @@ from calibrators.tables.formats.tensorrt_cache import looks_like_cache
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, parse_audit
 from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
+from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import table_file_of
-from trtint8.models.model import load_model
+from trtint8.models.model import Model, load_model
 from trtint8.report.json_files import (
     parse_accuracy,
     parse_benchmark,
@@ -90,6 +91,18 @@ class ReportFiles:
         """All files that were read: an engine's sidecar as well."""
         sidecars = [sidecar_path(self.paths["engine"])] if "engine" in self.paths else []
         return (*self.paths.values(), *sidecars)
+
+    def qdq_model(self) -> Model | None:
+        """Loads the Q/DQ model; None where there is none.
+
+        Raises:
+            EngineError: It is not the one that the engine was built from.
+            ModelError: It is unusable.
+        """
+        path = self.paths.get("qdq")
+        if path is None:
+            return None
+        return load_engine_qdq(path, self.engine) if self.engine else load_model(path)
 
     @property
     def stem(self) -> str:

@@ -18,7 +18,7 @@ from calibrators.data.batches import FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import EngineError, GpuUnavailableError, ModelError
 from calibrators.files import is_file
-from trtint8.engine.file import read_engine_info
+from trtint8.engine.file import names_model, read_engine_info
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import read_engine_table
 from trtint8.interop.integer_models import expand_static, integer_operators
@@ -183,7 +183,7 @@ def engine_path(model: ModelSource) -> Path | None:
     """The path of an engine; None for a model."""
     refuse_empty_path("the model", model, ModelError)
     path = Path(model) if isinstance(model, (str, os.PathLike)) else None
-    return path if path and path.suffix.lower() != ".onnx" else None
+    return path if path and not names_model(path) else None
 
 
 def _qdq_model_of(engine: Path) -> Model:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import onnx
 import onnx_ir as ir
 
 from calibrators.host.weights import LightModel
+from trtint8.models.loading.inferred_types import infer_types
 
 
 def declare_inner_shapes(graph_model: ir.Model, light: LightModel) -> None:
@@ -21,9 +21,8 @@ def declare_inner_shapes(graph_model: ir.Model, light: LightModel) -> None:
     bare = [value for node in graph_model.graph for value in node.outputs if value.shape is None]
     if not bare:
         return
-    try:
-        inferred = onnx.shape_inference.infer_shapes(light.used().message)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+    inferred = infer_types(light.used().message)
+    if inferred is None:
         return
     types = {info.name: info.type.tensor_type for info in inferred.graph.value_info}
     for value in bare:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import onnx
 
+from trtint8.models.loading.inferred_types import infer_types
+
 
 def declare_output_shapes(message: onnx.ModelProto) -> None:
     """Gives the outputs that have no shape the one that ONNX infers.
@@ -15,9 +17,8 @@ def declare_output_shapes(message: onnx.ModelProto) -> None:
     bare = [output for output in message.graph.output if _lacks_shape(output)]
     if not bare:
         return
-    try:
-        inferred = onnx.shape_inference.infer_shapes(message)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+    inferred = infer_types(message)
+    if inferred is None:
         return  # the checker says what is wrong with the model
     shapes = {output.name: output for output in inferred.graph.output if not _lacks_shape(output)}
     for output in bare:

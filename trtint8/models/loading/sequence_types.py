@@ -9,6 +9,7 @@ import onnx
 
 from calibrators.errors import ModelError
 from trtint8.models.inner_graphs import message_graphs
+from trtint8.models.loading.inferred_types import infer_types
 
 #: Operators that make sequences or optional values of tensors, or of nothing.
 _MAKING = frozenset({"Optional", "SequenceConstruct", "SequenceEmpty", "SequenceMap", "SplitToSequence"})
@@ -27,9 +28,8 @@ def declare_sequences(message: onnx.ModelProto) -> None:
     graphs = list(message_graphs(message.graph))
     if not any(_holds_others(graph) for graph in graphs):
         return
-    try:
-        inferred = onnx.shape_inference.infer_shapes(message)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+    inferred = infer_types(message)
+    if inferred is None:
         return  # ONNX Runtime says what is wrong with the model
     for graph, found in zip(graphs, message_graphs(inferred.graph), strict=True):
         declared = {value.name for value in graph.value_info}
