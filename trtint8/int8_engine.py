@@ -45,11 +45,12 @@ from trtint8.builder.refusals import (
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_files_beside, qdq_file_of
 from trtint8.calibration import float_tensors
-from trtint8.engine.file import names_model, sidecar_path
+from trtint8.engine.file import sidecar_path
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import Profile, check_profile, complete_profile, largest_shapes
 from trtint8.engine.table import table_file_of
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
+from trtint8.models.file_names import names_model
 from trtint8.models.model import Model, ModelSource, has_pairs, load_model, prepare
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.serialization import runnable

@@ -14,6 +14,7 @@ from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.interop.lint import Mended, lint, mend
 from trtint8.interop.lint_rules import Finding
+from trtint8.models.file_names import check_model_name
 from trtint8.models.model import load_model
 from trtint8.models.serialization import save_model
 
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.fix != (options.output is not None):
         raise ModelError("give --fix and --output together, or neither")
-    output = check_writable(options.output) if options.output else None
+    output = check_writable(check_model_name(options.output)) if options.output else None
     if output:
         refuse_overwriting_arguments([output], options)
     model = load_model(options.model)

@@ -10,6 +10,7 @@ from trtint8.builder.proof import count_int8_layers
 from trtint8.cli.arguments import add_keep_float_option, refuse_overwriting_arguments
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.interop.migrate import Migrated, migrate
+from trtint8.models.file_names import check_model_name
 from trtint8.models.model import load_float_model, prepare
 
 EXAMPLE = "example:\n  trtint8 migrate resnet50.onnx resnet50.cache -o resnet50.int8.onnx --fill"
@@ -33,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Places Q/DQ pairs, proves by a build that the model runs in INT8, and writes it."""
-    output = check_writable(options.output)
+    output = check_writable(check_model_name(options.output))
     refuse_overwriting_arguments([output], options)
     prepared = prepare(load_float_model(options.model))
     table = CalibrationTable.load(options.cache)

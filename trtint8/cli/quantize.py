@@ -20,6 +20,7 @@ from trtint8.cli.cutting import FLOAT, TAIL, add_cut_option, cut_from, files_of_
 from trtint8.cli.data_options import add_data_options, data_options_from
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
+from trtint8.models.file_names import check_model_name
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.serialization import save_model
 from trtint8.quantization.quantize import (
@@ -85,7 +86,7 @@ def run(options: argparse.Namespace) -> None:
     refuse_without_float16(options.float16, options.float32_io, options.keep_int8)
     data_options = _data_options(options)
     target = target_named(options.target or "tensorrt", options.compute_capability)
-    output = check_writable(options.output)
+    output = check_writable(check_model_name(options.output))
     refuse_overwriting_arguments([output], options)
     files = {} if options.equalize is None else _files_beside(output, options)
     cut = cut_from(options.model, options)

@@ -21,6 +21,7 @@ from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.own_data import data_from
 from trtint8.cli.own_metrics import metric_from
 from trtint8.engine.profiles import parse_profile
+from trtint8.models.file_names import check_model_name
 from trtint8.tuning.speed import SpeedTrial
 from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import BEFORE, Tuned, Written, files_beside, refuse_losing_files, save_tuned
@@ -170,7 +171,7 @@ def _paths(options: argparse.Namespace) -> tuple[Path, Path]:
     Raises:
         OutputError: They, or the files beside them, cannot be written or would replace others.
     """
-    output = check_writable(options.output)
+    output = check_writable(check_model_name(options.output))
     refuse_overwriting_arguments([output, *files_beside(output)], options)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     for path in (*files_beside(output), checkpoint):

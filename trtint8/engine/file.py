@@ -169,11 +169,6 @@ def info_rows(info: EngineInfo) -> list[tuple[str, str]]:
     return [*rows, *engine_rows(info), ("route", info.route), ("method", info.method or "none")]
 
 
-def names_model(path: Path) -> bool:
-    """Whether a file's name is that of a model; where either is given, every other file is an engine."""
-    return path.suffix.lower() == ".onnx"
-
-
 def sidecar_path(path: str | os.PathLike[str]) -> Path:
     """Where the sidecar of the engine file ``path`` stands: "X.engine.json" beside "X.engine"."""
     return Path(f"{os.fspath(path)}.json")

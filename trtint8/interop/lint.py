@@ -18,6 +18,7 @@ from trtint8.interop.integer_product import FLOAT_COUNTERPARTS
 from trtint8.interop.lint_rules import Finding, pair_findings
 from trtint8.interop.migration import plan_migration
 from trtint8.interop.unquantize import Unquantized, quantized_nodes, unquantize
+from trtint8.models.file_names import check_model_name
 from trtint8.models.loading.opset import with_opset
 from trtint8.models.model import Model, prepare
 from trtint8.models.origin import FLOAT_MODEL, forget_origin
@@ -57,9 +58,9 @@ class Mended:
         """Writes the model atomically.
 
         Raises:
-            OutputError: The file cannot be written.
+            OutputError: The file cannot be written, or its name does not end in .onnx.
         """
-        return save_model(self.graph_model, path)
+        return save_model(self.graph_model, check_model_name(path))
 
 
 def lint(model: Model) -> list[Finding]:

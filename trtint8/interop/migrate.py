@@ -13,6 +13,7 @@ from calibrators.display.counts import counted, enumerated
 from calibrators.errors import TableError
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.migration import Migration, plan_migration
+from trtint8.models.file_names import check_model_name
 from trtint8.models.model import Model
 from trtint8.models.serialization import save_model
 from trtint8.quantization.placement import Placement, place
@@ -43,9 +44,9 @@ class Migrated:
         """Writes the model atomically.
 
         Raises:
-            OutputError: The file cannot be written.
+            OutputError: The file cannot be written, or its name does not end in .onnx.
         """
-        return save_model(self.graph_model, path)
+        return save_model(self.graph_model, check_model_name(path))
 
 
 def migrate(

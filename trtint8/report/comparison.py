@@ -34,6 +34,11 @@ class ComparedRow:
     values: tuple[str | None, ...]
 
     @property
+    def is_compared(self) -> bool:
+        """Whether two runs have the figure."""
+        return sum(value is not None for value in self.values) > 1
+
+    @property
     def differs(self) -> bool:
         """Whether two runs have the figure and differ in it."""
         return len({value for value in self.values if value is not None}) > 1
@@ -70,8 +75,8 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
             it are read; or a single file of those that a report is made of.
 
     Raises:
-        TableError: There are fewer than two runs, a file is missing or malformed, or nothing in the files is
-            compared.
+        TableError: There are fewer than two runs, a file is missing or malformed, or no two runs have a
+            figure in common.
         ModelError: A Q/DQ model cannot be read.
         EngineError: An engine and its sidecar do not belong together.
     """
@@ -96,6 +101,11 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
         raise TableError(
             f"nothing in '{runs[0].read[0]}' is compared; give engines, Q/DQ models, tables, or what "
             "validate, tune, bench or audit printed as JSON"
+        )
+    if not any(row.is_compared for row in rows):
+        raise TableError(
+            f"no figure of '{names[0]}' stands in the files of another run; compare files of the same kind, or "
+            "folders that 'trtint8 build' wrote to"
         )
     engines = [run.engine if run.engine and run.engine.layers else None for run in runs]
     listed = [make_cells(None, engine, None) for engine in engines] if any(engines) else asked

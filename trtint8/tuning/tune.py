@@ -21,6 +21,7 @@ from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from trtint8.builder.routes import quantization_target
+from trtint8.models.file_names import check_model_name
 from trtint8.models.model import Model
 from trtint8.models.serialization import save_model
 from trtint8.quantization.placement import place
@@ -334,9 +335,9 @@ def save_tuned(tuned: Tuned, original: str | os.PathLike[str], output: str | os.
 
     Raises:
         OutputError: A file cannot be written, is the original model, or stands beside the output without
-            being of an earlier tuning; then none is written.
+            being of an earlier tuning, or the output's name does not end in .onnx; then none is written.
     """
-    output = Path(output)
+    output = check_model_name(output)
     table, log, float_file = files_beside(output)
     float_model = float_file if tuned.changed_weights else None
     source = float_model or Path(original)

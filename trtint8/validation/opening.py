@@ -18,10 +18,11 @@ from calibrators.data.batches import FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import EngineError, GpuUnavailableError, ModelError
 from calibrators.files import is_file
-from trtint8.engine.file import names_model, read_engine_info
+from trtint8.engine.file import read_engine_info
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import read_engine_table
 from trtint8.interop.integer_models import expand_static, integer_operators
+from trtint8.models.file_names import names_model
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.outputs.picked import computes_all
 from trtint8.models.outputs.runnable_part import runnable_part

@@ -168,11 +168,21 @@ def test_models_without_engines(quantized):
 
 @pytest.mark.filterwarnings("ignore:the calibration data is 'random")
 def test_what_a_model_asks_for_is_not_set_beside_what_an_engine_runs(quantized, folders):
-    compared = compare_runs([quantized[1], folders[0]])
+    compared = compare_runs([*quantized, folders[0]])
     rows = {row.name: row.values for row in compared.rows}
-    assert rows["weighted layers with Q/DQ pairs"] == ("8 of 9", None)
-    assert rows["weighted layers in INT8"] == (None, "1 of 2")
+    assert rows["weighted layers with Q/DQ pairs"] == ("9 of 9", "8 of 9", None)
+    assert rows["weighted layers in INT8"] == (None, None, "1 of 2")
     assert compared.layers == ()
+
+
+@pytest.mark.filterwarnings("ignore:the calibration data is 'random")
+def test_runs_without_a_figure_in_common_are_refused(quantized, folders):
+    with pytest.raises(TableError) as caught:
+        compare_runs([quantized[1], folders[0]])
+    assert str(caught.value) == (
+        "no figure of 'most' stands in the files of another run; compare files of the same kind, or folders "
+        "that 'trtint8 build' wrote to"
+    )
 
 
 def test_files_of_which_nothing_is_compared(folders):
