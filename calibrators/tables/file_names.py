@@ -24,8 +24,7 @@ def check_table_name(path: str | os.PathLike[str]) -> Path:
     Raises:
         TableError: The ending is none of :data:`TABLE_SUFFIXES`, or the whole name.
     """
-    if Path(path).name.lower() in TABLE_SUFFIXES:
-        raise TableError(f"the name '{path}' is an ending alone; put a name before it")
+    _refuse_ending_alone(path)
     if not is_table_name(path):
         raise TableError(
             f"cannot tell the table format of '{path}': end it in {', '.join(TABLE_SUFFIXES[:-1])} or "
@@ -35,19 +34,34 @@ def check_table_name(path: str | os.PathLike[str]) -> Path:
 
 
 def check_format_name(path: str | os.PathLike[str], format_name: str) -> None:
-    """Refuses a file name whose ending names another format than is asked for: it would be read as that.
+    """Refuses a file name under which a format would not be read back.
 
     Args:
-        path: The file; its ending may be one that names no format.
+        path: The file; its ending may be one that names no format where the format is JSON, which is
+            recognized by its content.
         format_name: A key of :data:`calibrators.tables.formats.registry.FORMATS`.
 
     Raises:
-        TableError: There is no such format, or the ending names another.
+        TableError: There is no such format, the ending names another or is the whole name, or it names none
+            and the format is recognized by its ending alone.
     """
     check_choice("format_name", format_name, tuple(FORMATS), TableError)
+    _refuse_ending_alone(path)
     own = FORMATS[format_name].suffix
-    if is_table_name(path) and Path(path).suffix.lower() != own:
+    if Path(path).suffix.lower() == own:
+        return
+    if is_table_name(path):
         raise TableError(
             f"the format {format_name!r} does not fit the name '{path}', which ends as that of another and "
             f"would be read as that; end it in {own}"
         )
+    if own in SUFFIXES:
+        raise TableError(
+            f"the format {format_name!r} is recognized by its ending alone, which the name '{path}' lacks; "
+            f"end it in {own}"
+        )
+
+
+def _refuse_ending_alone(path: str | os.PathLike[str]) -> None:
+    if Path(path).name.lower() in TABLE_SUFFIXES:
+        raise TableError(f"the name '{path}' is an ending alone; put a name before it")

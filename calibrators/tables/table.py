@@ -17,7 +17,7 @@ import numpy as np
 from calibrators.checks import check_mapping, several
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.display.cards import card_of
-from calibrators.display.counts import counted
+from calibrators.display.counts import counted, enumerated
 from calibrators.display.picture import Picture
 from calibrators.display.plotting import plot_histogram
 from calibrators.errors import TableError
@@ -153,7 +153,8 @@ class CalibrationTable:
             scale, and the provenance is what the cache's sidecar says.
 
         Raises:
-            TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another.
+            TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another; or
+                what is given is no path.
         """
         return cls._from_record(table_files.read_table(path), os.fspath(path))
 
@@ -183,8 +184,9 @@ class CalibrationTable:
         Args:
             path: The file: ``*.json`` for trtint8's own format, ``*.cache`` for TensorRT's calibration cache,
                 which gets a sidecar, ``*.txt``, ``*.csv``, ``*.flatbuffers`` for ONNX Runtime's.
-            format_name: A key of :data:`calibrators.tables.formats.registry.FORMATS`, for ``*.json`` and for
-                endings that name no format; by default the ending decides.
+            format_name: A key of :data:`calibrators.tables.formats.registry.FORMATS`; by default the ending
+                decides. ``ppq`` and ``onnxruntime-json`` are recognized by their content, and may stand in
+                ``*.json`` and under endings that name no format; the others need their own endings.
             tensorrt_version: The version that the header of a cache names, in digits; TensorRT compares it
                 with its own.
 
@@ -193,7 +195,8 @@ class CalibrationTable:
 
         Raises:
             TableError: There is no such format, the ending names none or another, the format cannot hold the
-                name of a tensor, or a cache would hold ranges of 0 alone.
+                name of a tensor, a cache would hold ranges of 0 alone, or the table has no ranges, which only
+                trtint8's own format holds.
             OutputError: The file cannot be written.
         """
         return table_files.write_table(
@@ -384,14 +387,18 @@ class CalibrationTable:
             The new table.
 
         Raises:
-            TableError: A pattern matches no tensor.
+            TableError: A pattern matches no tensor, or no tensor would be left.
         """
+        given = several(patterns)
         dropped: set[str] = set()
-        for pattern in several(patterns):
+        for pattern in given:
             matched = [name for name in self.amax if name == pattern] or fnmatch.filter(self.amax, pattern)
             if not matched:
                 raise TableError(f"'{pattern}' matches no tensor of the table")
             dropped.update(matched)
+        if dropped and len(dropped) == len(self.amax):
+            shown = enumerated(f"'{pattern}'" for pattern in given)
+            raise TableError(f"without {shown} no tensor is left in the table; keep at least one")
         return dataclasses.replace(
             self,
             amax={name: amax for name, amax in self.amax.items() if name not in dropped},

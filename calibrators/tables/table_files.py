@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibrators import records
+from calibrators.checks import refuse_empty_path
 from calibrators.errors import TableError
 from calibrators.files import finish_writing, write_atomically
 from calibrators.histograms.histogram import Histogram
@@ -56,8 +57,12 @@ def read_table(path: str | os.PathLike[str]) -> TableRecord:
         path: The file.
 
     Raises:
-        TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another.
+        TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another; or
+            what is given is no path.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise TableError(f"a calibration table is given as {type(path).__name__}; give the path of its file")
+    refuse_empty_path("the table", path, TableError)
     finish_writing(path)
     with records.reading(f"the table '{path}'", TableError, "; give a calibration table"):
         data = records.read_bytes(path)
@@ -104,7 +109,8 @@ def write_table(
 
     Raises:
         TableError: There is no such format, the ending names none or another, the format cannot hold the
-            name of a tensor, or a cache would hold ranges of 0 alone.
+            name of a tensor, a cache would hold ranges of 0 alone, or there is no range, which only
+            trtint8's own format holds.
         OutputError: The file cannot be written.
     """
     if format_name is not None:
@@ -112,11 +118,16 @@ def write_table(
     other = FORMATS[format_name] if format_name is not None else None
     suffix = Path(path).suffix.lower() if other else check_table_name(path).suffix.lower()
     other = other or SUFFIXES.get(suffix)
-    if other is not None:
-        return write_atomically(path, other.render(record.amax))
-    if suffix == ".json":
+    if other is None and suffix == ".json":
         whole = replace(record, histograms=json_format.encode_histograms(histograms))
         return write_atomically(path, records.render(whole))
+    if not record.amax:
+        raise TableError(
+            f"cannot write '{path}': the table has no ranges, and only trtint8's own format (.json) holds "
+            "such a table; calibrate a model, or set ranges by hand"
+        )
+    if other is not None:
+        return write_atomically(path, other.render(record.amax))
     algorithm = _algorithm_of(record.method)
     scales = {name: float(scale_of(amax)) for name, amax in record.amax.items()}
     data = tensorrt_cache.render(tensorrt_cache.TensorrtCache(tensorrt_version, algorithm, scales))

@@ -74,7 +74,8 @@ def table(path: Path) -> None:
     assert set(loaded.peaks) == set(loaded.amax)
     loaded.diff(loaded.override({"y": 1.0}))
     loaded.merged(loaded)
-    loaded.without(list(loaded.amax)[:1])
+    with _refused:  # of one tensor nothing would be left
+        loaded.without(list(loaded.amax)[:1])
     for name in loaded.amax:
         assert loaded.scale(name) >= 0
         assert isinstance(loaded.method_of(name), str)

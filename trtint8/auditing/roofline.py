@@ -33,6 +33,7 @@ def estimate_engine(
     Returns:
         The engine's kernels with their estimated times, and their sums.
     """
+    report = report.renamed(work)
     found = zip(report.layers, parts_of(report), strict=True)
     layers = [(layer, part) for layer, part in found if part is not None]
     placed = _placed_work(layers, work)
@@ -110,7 +111,19 @@ def _cacheable(layers: Iterable[Layer], gpu: Gpu) -> int:
     """Bytes that are read and written of activations that fit into half of the GPU's L2 cache."""
     # The other half holds weights, and what the kernel writes.
     room = gpu.cache_mb * (1 << 20) / 2
-    return sum(size for layer in layers for size in activation_sizes(layer) if size <= room)
+    return sum(_cacheable_of(layer, room) for layer in layers)
+
+
+def _cacheable_of(layer: Layer, room: float) -> int:
+    """Bytes of a kernel's traffic in activations of at most ``room`` bytes; 0 where it is not known."""
+    traffic = traffic_of(layer)
+    if traffic is None:
+        return 0
+    sizes, inputs = activation_sizes(layer), len(layer.inputs)
+    read = sum(size for size in sizes[:inputs] if size <= room)
+    written = sum(size for size in sizes[inputs:] if size <= room)
+    # A kernel that only moves values may read less than whole tensors.
+    return min(read, traffic.read) + written
 
 
 def _parts(kernels: Sequence[AuditedKernel]) -> tuple[AuditedPart, ...]:

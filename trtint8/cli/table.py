@@ -67,7 +67,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     convert.add_argument(
         "--format",
         choices=tuple(FORMATS),
-        help="write this format, in place of trtint8's own in a .json, or under an ending that names none",
+        help="write this format: ppq or onnxruntime-json in place of trtint8's own in a .json, or under an "
+        "ending that names none; the others under their own endings",
     )
     convert.add_argument(
         "--network",
@@ -192,6 +193,11 @@ def _convert(options: argparse.Namespace) -> None:
 def _convert_with_network(options: argparse.Namespace, output: Path) -> None:
     """Converts from or to ncnn's table, which the ending of the output's name decides."""
     if output.suffix.lower() == _NCNN:
+        if options.format:
+            raise TableError(
+                f"--format {options.format} does not fit '{output}': with --network, a .table is ncnn's; "
+                "leave --format out, or give the file another ending"
+            )
         table = CalibrationTable.load(options.table)
         write_atomically(output, render_ncnn_table(table, options.network))
         _say_what_is_lost(table, output)

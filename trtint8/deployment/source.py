@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from calibrators.checks import refuse_empty_path
 from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
-from calibrators.data.inputs import shape_text
-from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
+from calibrators.errors import EngineError, UnsupportedError
 from calibrators.files import is_file
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
+from trtint8.deployment.image_fit import check_images_fit
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import read_engine_table
@@ -145,6 +144,7 @@ class DeploySource:
             "compute_capabilities": info.compute_capabilities,
             "inputs": [asdict(spec) for spec in info.inputs],
             "outputs": [asdict(spec) for spec in info.outputs],
+            "batching": asdict(self.batching) if self.batching else None,
             "profiles": [
                 {name: asdict(shapes) for name, shapes in profile.items()} for profile in info.profiles
             ],
@@ -165,10 +165,15 @@ def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | N
     Raises:
         EngineError: The engine or its sidecar is unusable, or a file beside it is missing or of another
             engine.
-        CalibrationDataError: Preprocessing is given, and no input takes what it makes.
+        CalibrationDataError: Preprocessing is given, and no input takes what it makes, or its crop is larger
+            than what it resizes to.
         TableError: The table is unusable.
     """
     check_preprocessing(preprocessing)
+    if not isinstance(engine, (str, os.PathLike)):
+        raise EngineError(
+            f"an engine is deployed from its file, and got {type(engine).__name__}; give the path of the file"
+        )
     refuse_empty_path("the engine", engine, EngineError)
     path = Path(engine)
     info = read_engine_info(path)
@@ -182,20 +187,5 @@ def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | N
         load_engine_qdq(qdq_model, info)  # which refuses another model
     source = DeploySource(path, info, qdq_model, read_engine_table(path, info), preprocessing)
     if preprocessing is not None:
-        _check_preprocessing(source, preprocessing)
+        check_images_fit(info, source.image_input, preprocessing)
     return source
-
-
-def _check_preprocessing(source: DeploySource, preprocessing: Preprocessing) -> None:
-    spec = source.image_input
-    channels: Sequence[object] = ()
-    if spec is not None:
-        channels = (spec.shape[1 if preprocessing.layout == "NCHW" else 3], 1, 3)
-    if spec is None or not spec.dtype.startswith(("float", "bfloat")) or channels[0] not in channels[1:]:
-        inputs = ", ".join(
-            f"'{one.name}' ({one.dtype}, {shape_text(one.shape, ' x ')})" for one in source.info.inputs
-        )
-        raise CalibrationDataError(
-            f"preprocessing makes floating-point images in {preprocessing.layout} with 1 or 3 channels, and "
-            f"no input of the engine takes them: {inputs}; leave the preprocessing out or correct its layout"
-        )

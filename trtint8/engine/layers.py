@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _HEADING = "Layers:\n"
 _LINE = re.compile(
@@ -27,6 +27,10 @@ _ONNX_NODE = re.compile(r"\[ONNX Layer: (.*)\]\w*")
 # These control characters separate the nodes in a layer's metadata; node names may hold brackets, but not
 # these.
 _SEPARATORS = re.compile("[\x1e\x1f]")
+# Where a constant decides an If, TensorRT appends " | NAME (If)" to the names of the nodes of the branch, and
+# of all nodes after the If: "conv | second (If) | first (If)". In a branch that is chosen at runtime, nodes
+# are like "conv | NAME (then_branch) | NAME (If)", and those after the If keep their names.
+_IFS = re.compile(r"(?: \| (?:(?! \| ).)* \(If\))+")
 _WEIGHTS = re.compile(r"Total Weights Memory: (\d+) bytes")
 
 _PRECISIONS = {"Int8": "INT8", "FP8": "FP8", "Half": "FP16", "BFloat16": "BF16", "Float": "FP32"}
@@ -55,7 +59,8 @@ class Layer:
         constants: Datatypes of the layer's constants; the weights of a convolution or matrix product come
             first.
         outputs: Datatypes of the tensors that the layer writes.
-        onnx_nodes: Names of the ONNX nodes that the layer computes or that were folded into it.
+        onnx_nodes: Names of the ONNX nodes that the layer computes or that were folded into it, as TensorRT
+            lists them: those behind an If with a constant condition are like "conv | if (If)".
         input_shapes: Dimensions of ``inputs``, one entry per tensor; empty where they are not known.
         constant_shapes: Dimensions of ``constants``, one entry per tensor; empty where they are not known.
         output_shapes: Dimensions of ``outputs``, one entry per tensor; empty where they are not known.
@@ -141,7 +146,7 @@ class LayerReport:
             "INT8", "FP16", "BF16", "FP32"...; None where no layer mentions the node, because it was folded or
             the builder renamed it.
         """
-        mentions = [layer for layer in self.layers if onnx_node in layer.onnx_nodes]
+        mentions = self._mentions(onnx_node)
         # A point-wise layer next to a weighted one (for a bias or a quantization) has the same metadata, and
         # so has fused attention that adds the bias of its queries, keys and values. Only where no other layer
         # mentions the node did the node itself become a part of these.
@@ -159,7 +164,7 @@ class LayerReport:
         Args:
             onnx_node: The node's name in the model that was built.
         """
-        mentions = [layer for layer in self.layers if onnx_node in layer.onnx_nodes]
+        mentions = self._mentions(onnx_node)
         return bool(mentions) and all(layer.pointwise and not layer.inputs for layer in mentions)
 
     def weighted_summary(self, onnx_nodes: Sequence[str]) -> dict[str, list[str]]:
@@ -178,9 +183,39 @@ class LayerReport:
             summary.setdefault(found, []).append(node)
         return summary
 
+    def renamed(self, onnx_nodes: Iterable[str]) -> LayerReport:
+        """The same layers, which name nodes behind an If with a constant condition as the model does.
+
+        Args:
+            onnx_nodes: Names of the nodes in the model that was built; all others stay as they are listed.
+        """
+        listed = {name for layer in self.layers for name in layer.onnx_nodes}
+        names = {
+            name: node
+            for node in onnx_nodes
+            if node not in listed
+            for name in listed
+            if _is_behind_ifs(name, node)
+        }
+        return LayerReport(
+            tuple(
+                replace(layer, onnx_nodes=tuple(names.get(name, name) for name in layer.onnx_nodes))
+                for layer in self.layers
+            )
+        )
+
     def counts(self) -> dict[str, int]:
         """Type to the number of layers that compute in it; layers that only handle shapes are left out."""
         return dict(Counter(layer.precision for layer in self.layers if layer.precision is not None))
+
+    def _mentions(self, onnx_node: str) -> list[Layer]:
+        """The layers that list a node."""
+        # A node in the branch of an If may have the name of one before the If, which is listed as it is.
+        return [layer for layer in self.layers if onnx_node in layer.onnx_nodes] or [
+            layer
+            for layer in self.layers
+            if any(_is_behind_ifs(name, onnx_node) for name in layer.onnx_nodes)
+        ]
 
 
 def parse_layers(messages: Iterable[str]) -> LayerReport | None:
@@ -213,6 +248,12 @@ def total_weights_memory(messages: Iterable[str]) -> int | None:
         if match:
             return int(match[1])
     return None
+
+
+def _is_behind_ifs(listed: str, onnx_node: str) -> bool:
+    """Whether TensorRT lists a node of this name so where Ifs with a constant condition precede it."""
+    # The node's own name may hold " | " and parentheses.
+    return listed.startswith(onnx_node) and _IFS.fullmatch(listed, len(onnx_node)) is not None
 
 
 def _layer(match: re.Match[str]) -> Layer:

@@ -15,6 +15,7 @@ from trtint8.interop.pairs import INTEGER_TYPES, agree, read_parameters
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.loading.opset import with_opset
 from trtint8.models.model import OLDEST_OPSET
+from trtint8.models.passes.inline_functions import InlineFunctionsPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 
 #: Operators that compute on integers whose scales are computed at run time, so that no Q/DQ pairs can replace
@@ -57,10 +58,11 @@ def expand(model: ir.Model) -> Expanded:
         model: Any model; not changed.
 
     Returns:
-        The new model, and the reasons why nodes could not be replaced.
+        The new model, and the reasons why nodes could not be replaced. The nodes of the model's own functions
+        take the place of those that call them.
     """
     original = model.clone()
-    ir.passes.Sequential(_lift_constants(), NameNodesPass())(original)
+    ir.passes.Sequential(InlineFunctionsPass(), _lift_constants(), NameNodesPass())(original)
     graph_model = original.clone()
     ExpandQLinearPass()(graph_model)
     movement = FloatMovementPass()

@@ -19,10 +19,13 @@ from trtint8.interop.lint_rules import Finding, pair_findings
 from trtint8.interop.migration import plan_migration
 from trtint8.interop.unquantize import Unquantized, quantized_nodes, unquantize
 from trtint8.models.file_names import check_model_name
+from trtint8.models.inner_graphs import nodes_inside
 from trtint8.models.loading.opset import with_opset
 from trtint8.models.model import Model, prepare
 from trtint8.models.origin import FLOAT_MODEL, forget_origin
+from trtint8.models.passes.float32 import ComputeInFloat32Pass
 from trtint8.models.passes.identities import RemoveIdentitiesPass
+from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.serialization import save_model
 from trtint8.quantization.attention import find_attentions
@@ -80,8 +83,9 @@ def lint(model: Model) -> list[Finding]:
     Raises:
         ModelError: The model is a float model.
     """
-    _refuse_float(model)
-    return list(_findings(expand(model.graph_model)))
+    expanded = expand(model.graph_model)
+    _refuse_float(expanded.original, model.name)
+    return list(_findings(expanded))
 
 
 def mend(model: Model) -> Mended:
@@ -101,13 +105,15 @@ def mend(model: Model) -> Mended:
         ModelError: The model is a float model, a finding cannot be mended, or a tensor that needs a range had
             no pair.
     """
-    _refuse_float(model)
     expanded = expand(with_opset(model.graph_model, _BOUNDS_AS_INPUTS, model.name))
+    _refuse_float(expanded.original, model.name)
     unmendable = next((finding for finding in _findings(expanded) if not finding.mendable), None)
     if unmendable:
         raise ModelError(f"node '{unmendable.node}': {unmendable.message}")
-    # Ranges are noted by the names of tensors, and an output behind an Identity passes its name on.
-    RemoveIdentitiesPass()(expanded.graph_model)
+    # Ranges are noted by the names of tensors. In FP32, inputs in FP16 are read behind a Cast, and Casts
+    # between pairs and layers go where the types are known. Outputs behind an Identity pass their names on.
+    passes = InferShapesPass(), ComputeInFloat32Pass(), RemoveIdentitiesPass()
+    ir.passes.Sequential(*passes)(expanded.graph_model)
     unquantized = unquantize(expanded.graph_model)
     _remove_guards(expanded.graph_model, unquantized.ranges)
     prepared = prepare(Model(expanded.graph_model, model.name, model.fingerprint))
@@ -148,14 +154,20 @@ def _remove_guards(graph_model: ir.Model, ranges: dict[str, float]) -> None:
             ranges.pop(source, None)
 
 
-def _refuse_float(model: Model) -> None:
+def _refuse_float(graph_model: ir.Model, name: str) -> None:
     pairs = {"QuantizeLinear", "DequantizeLinear"}
-    graph_model = model.graph_model
-    if not integer_operators(graph_model) and not any(node.op_type in pairs for node in graph_model.graph):
-        raise ModelError(
-            f"'{model.name}' is a float model, with no Q/DQ pairs to look at; give a quantized model, or "
-            "quantize it with 'trtint8 calibrate' and 'trtint8 quantize'"
-        )
+    if integer_operators(graph_model) or any(node.op_type in pairs for node in graph_model.graph):
+        return
+    for node in graph_model.graph:
+        if any(inner.op_type in pairs for inner in nodes_inside(node)):
+            raise ModelError(
+                f"the Q/DQ pairs of '{name}' are in the graphs of {node.op_type} '{node.name}', and only the "
+                "main graph is looked at; export the branch that you need as a model of its own"
+            )
+    raise ModelError(
+        f"'{name}' is a float model, with no Q/DQ pairs to look at; give a quantized model, or quantize it "
+        "with 'trtint8 calibrate' and 'trtint8 quantize'"
+    )
 
 
 def _findings(expanded: Expanded) -> Iterator[Finding]:

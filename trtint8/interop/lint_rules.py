@@ -100,16 +100,18 @@ def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
     sources = [dequantizer_behind(value) for value in node.inputs[:2]]
     if any(sources) and not all(map(reads_integers, node.inputs[:2])):
         yield Finding("one-sided", name, "only one of its operands is quantized: it runs in float")
-    if len(sources) > 1 and sources[1] is not None:
-        yield from _weight_axis(node, name, *sources[1])
-        if lacks_kernel_shape(node):
-            message = "it does not tell kernel_shape, without which TensorRT 8.6 refuses quantized weights"
-            yield Finding("kernel-shape", name, message)
+    for index, source in enumerate(sources):
+        if source is not None:
+            yield from _weight_axis(node, name, index, *source)
+    if len(sources) > 1 and sources[1] is not None and lacks_kernel_shape(node):
+        message = "it does not tell kernel_shape, without which TensorRT 8.6 refuses quantized weights"
+        yield Finding("kernel-shape", name, message)
 
 
 def _weight_axis(
-    node: ir.Node, name: str, weights: ir.Node, axes: tuple[int, ...] | None
+    node: ir.Node, name: str, index: int, weights: ir.Node, axes: tuple[int, ...] | None
 ) -> Iterator[Finding]:
+    """Checks the scales of an operand, which is at that index and dequantized by ``weights``."""
     scale, rank = read_constant(input_at(weights, 1)), _rank(weights)
     if scale is None or scale.size < 2 or rank is None or not _is_weight(weights.inputs[0]):
         return
@@ -119,7 +121,8 @@ def _weight_axis(
     stored += rank if stored < 0 else 0
     axis = axes.index(stored) if axes is not None and stored in axes else stored
     # The rank of what the node reads may be unknown, but that of the stored weights never is.
-    wanted = rank - 1 if node.op_type == "MatMul" else weight_axis(node, node.inputs[1] or weights.outputs[0])
+    operand = node.inputs[index] or weights.outputs[0]
+    wanted = rank - 1 if node.op_type == "MatMul" and index else weight_axis(node, operand)
     if axis != wanted:
         instead = "one scale" if wanted is None else str(wanted)
         message = f"its weights have scales along axis {axis} instead of {instead}: it runs in float"

@@ -104,7 +104,10 @@ def with_type_of(data: ir.Value | None, parameters: Parameters, graph: ir.Graph,
 
 
 def dequantizer_behind(value: ir.Value | None) -> tuple[ir.Node, tuple[int, ...] | None] | None:
-    """The DequantizeLinear that computes a value, where only Transposes, which move integers, are between.
+    """The DequantizeLinear that computes a value, where only Transposes and Casts to floats are between.
+
+    A Transpose moves integers. Before opset 19 a DequantizeLinear gives out FP32, which models in FP16 cast;
+    TensorRT for RTX reads the integers before the Cast.
 
     Args:
         value: A value that a node reads.
@@ -115,12 +118,15 @@ def dequantizer_behind(value: ir.Value | None) -> tuple[ir.Node, tuple[int, ...]
     """
     axes: tuple[int, ...] | None = None
     node = value.producer() if value is not None else None
-    while node is not None and node.domain == "" and node.op_type == "Transpose":
-        perm = tuple(node.attributes.get_ints("perm", ()))
-        # Without perm it turns the axes round, and how many there are may not be known.
-        if not perm or sorted(perm) != list(range(len(perm))) or len(axes or perm) != len(perm):
+    while node is not None and node.domain == "" and node.op_type in ("Cast", "Transpose"):
+        if node.op_type == "Transpose":
+            perm = tuple(node.attributes.get_ints("perm", ()))
+            # Without perm it turns the axes round, and how many there are may not be known.
+            if not perm or sorted(perm) != list(range(len(perm))) or len(axes or perm) != len(perm):
+                return None
+            axes = perm if axes is None else tuple(perm[axis] for axis in axes)
+        elif not ir.DataType(node.attributes["to"].as_int()).is_floating_point():
             return None
-        axes = perm if axes is None else tuple(perm[axis] for axis in axes)
         source = node.inputs[0]
         node = source.producer() if source is not None else None
     if node is None or node.op_type != "DequantizeLinear":

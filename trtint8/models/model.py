@@ -26,11 +26,12 @@ from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import message_graphs
 from trtint8.models.loading.input_bounds import input_bound
-from trtint8.models.loading.ir_versions import lower_ir_version
+from trtint8.models.loading.ir_versions import settle_ir_version
 from trtint8.models.loading.names import check_names
+from trtint8.models.loading.node_names import name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
 from trtint8.models.loading.opset import with_opset
-from trtint8.models.loading.output_shapes import declare_output_shapes
+from trtint8.models.loading.output_shapes import declare_output_shapes, with_some_shapes
 from trtint8.models.loading.plugins import declare_plugins
 from trtint8.models.loading.random_nodes import random_nodes
 from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
@@ -276,16 +277,17 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     check_names(light.message, name)
     _check_attributes(light.message.graph, name)
     check_outputs_are_tensors(light.message, name)
-    lower_ir_version(light.message)
+    settle_ir_version(light.message)
     clear_unknown_sizes(light.message)
     sort_nodes(light.message)
     declare_plugins(light.message)
+    name_nodes_apart(light.message)
     declare_output_shapes(light.message)
     declare_sequences(light.message)
     _leave_devices_out(light.message)
     external = check_stored_tensors(light, name, path)
     try:
-        onnx.checker.check_model(without_stored_tensors(light.checkable()))
+        onnx.checker.check_model(with_some_shapes(without_stored_tensors(light.checkable())))
     except Exception as error:
         raise ModelError(f"'{name}' is not a valid ONNX model: {in_words(error)}") from error
     _leave_training_mode(light, name)

@@ -104,8 +104,8 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
         )
     if not any(row.is_compared for row in rows):
         raise TableError(
-            f"no figure of '{names[0]}' stands in the files of another run; compare files of the same kind, or "
-            "folders that 'trtint8 build' wrote to"
+            f"no figure of '{names[0]}' stands in the files of another run; compare files of the same kind, "
+            "or folders that 'trtint8 build' wrote to"
         )
     engines = [run.engine if run.engine and run.engine.layers else None for run in runs]
     listed = [make_cells(None, engine, None) for engine in engines] if any(engines) else asked

@@ -15,6 +15,7 @@ from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
 from calibrators.records import Count, NonNegativeFloat32
 from calibrators.tables.choice import RangeChoice
+from calibrators.tables.formats.values import refuse_repeated_names
 
 FORMAT = "trtint8-calibration-table"
 VERSION = 1
@@ -127,8 +128,8 @@ def parse(data: bytes, source: str) -> TableRecord:
         source: What to call it in messages.
 
     Raises:
-        TableError: It is not JSON, not a table, of a newer version, or a field is missing, has the wrong type
-            or exceeds its limits.
+        TableError: It is not JSON, not a table, of a newer version, or a field is missing, stands twice, has
+            the wrong type or exceeds its limits.
     """
     try:
         document = records.parse(data)
@@ -145,10 +146,11 @@ def parse(data: bytes, source: str) -> TableRecord:
         )
     if document.get("version") != VERSION:
         raise TableError(
-            f"'{source}' is a table of version {str(document.get('version'))[:40]}, and this trtint8 reads "
+            f"'{source}' is a table of version {document.get('version')!r:.40}, and this trtint8 reads "
             f"version {VERSION}; use the trtint8 that wrote it or calibrate again"
         )
     try:
+        refuse_repeated_names(data, source)
         return records.to_record(document, TableRecord)
     except records.RecordError as error:
         raise TableError(

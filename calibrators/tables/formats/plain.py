@@ -69,7 +69,7 @@ def _csv_entries(text: str, source: str) -> Iterator[RangeEntry]:
     if missing:
         raise TableError(f"'{source}' has no column '{missing[0]}'; its first line must be tensor,amax")
     for row in reader:
-        if row["tensor"] is None:
+        if not row["tensor"]:
             raise TableError(
                 f"'{source}' line {reader.line_num} has no tensor; add its name or remove the line"
             )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -58,13 +60,39 @@ def read_json(data: bytes, source: str, kind: str, read: Callable[[Any], _Value]
         What ``read`` returns.
 
     Raises:
-        TableError: The content is not JSON, or the document has another structure.
+        TableError: The content is not JSON, a name stands twice, or the document has another structure.
     """
     try:
-        return read(records.parse(data))
+        document = records.parse(data)
+        refuse_repeated_names(data, source)
+        return read(document)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         reason = f"{type(error).__name__}: {str(error)[:200]}"
         raise TableError(f"'{source}' is not {kind} ({reason}); export it again") from error
+
+
+def refuse_repeated_names(data: bytes, source: str) -> None:
+    """Refuses JSON in which an object has a name twice: a parser takes the last one without a word.
+
+    Args:
+        data: The file's content, which :func:`calibrators.records.parse` reads.
+        source: What to call the file in messages.
+
+    Raises:
+        TableError: There is such a name.
+        RecordError: The content is nested too deeply.
+    """
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        names = [name for name, _ in pairs]
+        if len(set(names)) < len(names):
+            ((twice, _),) = Counter(names).most_common(1)
+            raise TableError(f"'{source}': {twice!r:.80} stands twice; remove one of them")
+
+    try:
+        json.loads(data, object_pairs_hook=check)
+    except RecursionError as error:  # the check needs more of the stack than parsing alone
+        raise records.RecordError("it is nested too deeply") from error
 
 
 def check_line_names(names: Iterable[str], kind: str, carries: Callable[[str], bool] = bool) -> None:

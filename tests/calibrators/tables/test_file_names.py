@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from calibrators.errors import TableError
-from calibrators.tables.file_names import TABLE_SUFFIXES, check_table_name, is_table_name
+from calibrators.tables.file_names import (
+    TABLE_SUFFIXES,
+    check_format_name,
+    check_table_name,
+    is_table_name,
+)
 
 
 def test_endings():
@@ -22,3 +27,10 @@ def test_a_name_without_a_format_is_refused_before_any_work():
         with pytest.raises(TableError) as caught:
             check_table_name(name)
         assert str(caught.value) == f"the name '{name}' is an ending alone; put a name before it"
+
+
+@pytest.mark.parametrize(("name", "format_name"), [(".txt", "text"), ("folder/.JSON", "ppq")])
+def test_an_ending_alone_is_no_name_for_a_format_either(name, format_name):
+    with pytest.raises(TableError) as caught:
+        check_format_name(name, format_name)
+    assert str(caught.value) == f"the name '{name}' is an ending alone; put a name before it"

@@ -172,3 +172,14 @@ def test_ranges_by_hand_are_a_dict(ranges):
         TableError, match=f"^what is set by hand is {ranges!r}; give a dict from tensor name to range$"
     ):
         CalibrationTable({"a": 1.0}).override(ranges)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "shown"), [("*", "'*'"), (["conv?", "c"], "'conv?', 'c'"), (["conv1", "c"], "'conv1', 'c'")]
+)
+def test_a_table_does_not_lose_all_of_its_tensors(patterns, shown):
+    table = CalibrationTable({"conv1": 1.0, "c": 2.0})
+    with pytest.raises(TableError) as caught:
+        table.without(patterns)
+    assert str(caught.value) == f"without {shown} no tensor is left in the table; keep at least one"
+    assert table.without([]) == table

@@ -207,5 +207,63 @@ def test_a_format_under_the_ending_of_another_is_refused(name, format_name, endi
     with pytest.raises(TableError, match=words):
         CalibrationTable({"a": 1.0}).save(tmp_path / name, format_name=format_name)
     assert not list(tmp_path.iterdir())
-    other = CalibrationTable({"a": 1.0}).save(tmp_path / "t.ranges", format_name="text")
-    assert other.read_text() == "a: 1.0\n"
+
+
+@pytest.mark.parametrize("name", ["t.json", "t.dat", "t", "t.table"])
+@pytest.mark.parametrize("format_name", ["ppq", "onnxruntime-json"])
+def test_a_format_recognized_by_its_content_is_read_back_under_any_ending_that_names_none(
+    name, format_name, tmp_path
+):
+    table = CalibrationTable({"a": 1.0, "b": 2.5})
+    path = table.save(tmp_path / name, format_name=format_name)
+    assert CalibrationTable.load(path).amax == table.amax
+
+
+@pytest.mark.parametrize(
+    ("format_name", "ending"), [("text", ".txt"), ("csv", ".csv"), ("onnxruntime", ".flatbuffers")]
+)
+def test_a_format_recognized_by_its_ending_alone_is_not_written_without_it(format_name, ending, tmp_path):
+    for name in ("t.dat", "t", "t.table"):
+        path = tmp_path / name
+        path.write_bytes(b"kept")
+        with pytest.raises(TableError) as caught:
+            CalibrationTable({"a": 1.0}).save(path, format_name=format_name)
+        assert str(caught.value) == (
+            f"the format '{format_name}' is recognized by its ending alone, which the name '{path}' lacks; "
+            f"end it in {ending}"
+        )
+        assert path.read_bytes() == b"kept"
+    written = CalibrationTable({"a": 1.0}).save(tmp_path / f"t{ending.upper()}", format_name=format_name)
+    assert written.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("name", "format_name"),
+    [("t.cache", None), ("t.txt", None), ("t.csv", None), ("t.flatbuffers", None), ("t.json", "ppq")],
+)
+def test_a_table_without_ranges_is_not_written_where_it_could_not_be_read(name, format_name, tmp_path):
+    path, empty = tmp_path / name, CalibrationTable({})
+    path.write_bytes(b"kept")
+    with pytest.raises(TableError) as caught:
+        empty.save(path, format_name=format_name)
+    assert str(caught.value) == (
+        f"cannot write '{path}': the table has no ranges, and only trtint8's own format (.json) holds such a "
+        "table; calibrate a model, or set ranges by hand"
+    )
+    assert path.read_bytes() == b"kept" and list(tmp_path.iterdir()) == [path]
+    assert CalibrationTable.load(empty.save(tmp_path / "own.json")) == empty
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        (3, "a calibration table is given as int; give the path of its file"),
+        (None, "a calibration table is given as NoneType; give the path of its file"),
+        (b"t.json", "a calibration table is given as bytes; give the path of its file"),
+        ("", "the path of the table is empty; give the path"),
+    ],
+)
+def test_what_is_no_path_is_refused(path, message):
+    with pytest.raises(TableError) as caught:
+        CalibrationTable.load(path)
+    assert str(caught.value) == message

@@ -1,6 +1,7 @@
 import pytest
 
 from tests.trtint8.auditing.kernels import CACHING_GPU, GPU, attention, product, report, requantization
+from tests.trtint8.engine.ifs import IfGraph, absolute, relu
 from trtint8.auditing.results import AuditedPart
 from trtint8.auditing.roofline import estimate_engine, seconds_per_node
 from trtint8.engine.layers import Layer
@@ -72,6 +73,24 @@ def test_what_may_stay_in_the_cache():
     assert engine.traffic.total == 2 * 8192 + 2 * 9000 + 5 * 4096
 
 
+def moving(read, written):
+    """A kernel that selects ``written`` of ``read`` values in FP16."""
+    name = "__myl_Slic_myl0_3"
+    return Layer(name, "kgen", ("Half",), (), ("Half",), ("s",), ((read,),), (), ((written,),))
+
+
+def test_what_is_not_read_is_not_in_the_cache():
+    # Of 4096 values, as many as are written are read.
+    engine = estimate_engine("INT8", report(moving(4096, 100)), {}, CACHING_GPU)
+    assert (engine.cacheable, engine.traffic) == (400, Traffic(200, 200))
+    # Nor is what is selected of a tensor that is larger than half of the cache.
+    engine = estimate_engine("INT8", report(moving(4097, 100)), {}, CACHING_GPU)
+    assert (engine.cacheable, engine.traffic) == (200, Traffic(200, 200))
+    # A kernel whose bytes are not known counts for none.
+    unknown = product("a", "Half", "Half", 10, -1)
+    assert estimate_engine("INT8", report(unknown), {}, CACHING_GPU).cacheable == 0
+
+
 def test_time_per_node():
     joined = Layer(
         "g", "gemm", ("Half",), ("Half",), ("Half",), ("q", "k", "dq"), ((500,),), ((0,),), ((500,),)
@@ -81,3 +100,17 @@ def test_time_per_node():
     work = {"q": 1, "k": 1, "a": 1}
     found = seconds_per_node(estimate_engine("INT8", layers, work, GPU), work)
     assert found == {"q": pytest.approx(1e-6), "k": pytest.approx(1e-6), "a": pytest.approx(1e-5)}
+
+
+def test_products_behind_an_if_with_a_constant_condition(rtx):
+    g = IfGraph()
+    x = g.conv("x", "first")
+    x = g.conv(g.choose(True, "if", relu(x), absolute(x)), "second")
+    work = {"first": 100, "second": 200, "third": 400}
+    layers = g.build(g.conv(x, "third"), rtx, batch=1)
+    engine = estimate_engine("INT8", layers, work, GPU)
+    assert engine.multiply_adds == {"INT8": 700}
+    assert engine.unplaced == ()
+    computing = [kernel for kernel in engine.kernels if kernel.part == "INT8 compute"]
+    assert [(kernel.onnx_nodes[0], kernel.multiply_adds) for kernel in computing] == list(work.items())
+    assert list(seconds_per_node(engine, work)) == ["first", "second", "third"]

@@ -3,6 +3,7 @@ import pytest
 from tests.trtint8.auditing.kernels import CACHING_GPU, GPU, attention, product, report, requantization
 from trtint8.auditing.roofline import estimate_engine
 from trtint8.auditing.verdict import judge
+from trtint8.engine.layers import Layer
 
 NODES = ("a", "b", "c", "d", "e")
 
@@ -77,6 +78,9 @@ def test_a_cache_that_holds_most_of_the_bytes():
     assert "(estimated 0.009 beside 0.004 ms without the L2 cache, which may hold 89 % of these bytes)" in (
         kept.sentence
     )
+    sliced = Layer("__myl_Slic_myl0_3", "kgen", ("Int8",), (), ("Int8",), ("s",), ((8000,),), (), ((9,),))
+    whole = sentence(half(1000), engine("INT8", product("a", "Int8", "Int8", 4000), sliced, gpu=CACHING_GPU))
+    assert "which may hold 100 % of these bytes)" in whole.sentence
     large = sentence(half(1000), engine("INT8", product("a", "Int8", "Int8", 9000), gpu=CACHING_GPU))
     assert "(estimated 0.018 beside 0.004 ms)" in large.sentence
 

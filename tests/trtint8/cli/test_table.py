@@ -69,6 +69,46 @@ def test_drop_and_merge(tmp_path):
         less.without(["z*"])
 
 
+@pytest.mark.parametrize("ending", ["json", "cache", "txt", "csv", "flatbuffers"])
+def test_dropping_all_tensors_is_refused(ending, tmp_path, capsys):
+    table = CalibrationTable({"a": 1.0, "b": 2.0}).save(tmp_path / "t.json")
+    output = tmp_path / f"less.{ending}"
+    output.write_bytes(b"kept")
+    assert main(["table", "drop", str(table), "*", "-o", str(output)]) == 2
+    assert capsys.readouterr().err == (
+        "trtint8 table: without '*' no tensor is left in the table; keep at least one\n"
+    )
+    assert output.read_bytes() == b"kept"
+
+
+def test_every_format_that_is_written_under_a_name_is_read_from_it(tmp_path, capsys):
+    table = CalibrationTable({"a": 1.0, "b": 2.5}).save(tmp_path / "t.json")
+    output = tmp_path / "o.dat"
+    for name in ("ppq", "onnxruntime-json"):
+        assert main(["table", "convert", str(table), str(output), "--format", name]) == 0
+        assert CalibrationTable.load(output).amax == {"a": 1.0, "b": 2.5}
+    before = output.read_bytes()
+    for name, ending in (("text", ".txt"), ("csv", ".csv"), ("onnxruntime", ".flatbuffers")):
+        assert main(["table", "convert", str(table), str(output), "--format", name]) == 2
+        assert capsys.readouterr().err == (
+            f"trtint8 table: the format '{name}' is recognized by its ending alone, which the name "
+            f"'{output}' lacks; end it in {ending}\n"
+        )
+        assert output.read_bytes() == before
+
+
+def test_another_format_than_that_of_ncnn_is_not_ignored(tmp_path, capsys):
+    table = CalibrationTable({"images": 1.0}).save(tmp_path / "t.json")
+    output = tmp_path / "o.table"
+    arguments = ["table", "convert", str(table), str(output), "--network", str(DEMO_MODEL), "--format", "ppq"]
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == (
+        f"trtint8 table: --format ppq does not fit '{output}': with --network, a .table is ncnn's; leave "
+        "--format out, or give the file another ending\n"
+    )
+    assert not output.exists()
+
+
 def test_table_verbs(table, tmp_path, capsys):
     cache, back, edited = (str(tmp_path / name) for name in ("t.cache", "back.json", "edited.json"))
     assert main(["table", "convert", table, cache]) == 0

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.errors import CalibrationDataError
 from tests.trtint8.deployment.conftest import shapes
 from trtint8.deployment.content import build_command, build_script, readme, template
 from trtint8.engine.file import TensorSpec
@@ -73,15 +74,15 @@ def test_the_script_runs_the_command_in_its_own_folder(make_source, tmp_path):
 
 def test_a_readme_names_tensors_and_preprocessing(make_source):
     wanted = Preprocessing(
-        resize=256, crop=(224, 224), mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), channels="BGR"
+        resize=9, crop=(8, 6), mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), channels="BGR"
     )
     text = readme("docker/README.md.in", make_source(preprocessing=wanted), requirements="numpy")
     assert "| input | `images` | float32 | batch x 3 x 8 x 6 |" in text
     assert "| output | `logits` | float32 | batch x 10 |" in text
     assert "Profile 0 (smallest, optimal, largest shape): `images` 1x3x8x6,8x3x8x6,32x3x8x6." in text
     assert (
-        "become `images` in this order: the shorter side is resized to 256 (bilinear, with antialiasing); "
-        "224x224 (height x width) are cropped from the centre; channels are reversed to BGR; multiplied by "
+        "become `images` in this order: the shorter side is resized to 9 (bilinear, with antialiasing); "
+        "8x6 (height x width) are cropped from the centre; channels are reversed to BGR; multiplied by "
         "0.00392156863; less the mean 0.485, 0.456, 0.406; divided by 0.229, 0.224, 0.225; brought to NCHW."
     ) in text
     assert "GPUs of compute capability 8.6, 8.9" in text
@@ -118,6 +119,28 @@ def test_every_readme_says_what_was_not_tried():
         assert re.search(r"nothing here was run on a GPU", " ".join(template(name).split()), re.I), name
 
 
+@pytest.fixture
+def prepare(tmp_path):
+    """Prepares images with the program of a deployment; gives its last line where it fails."""
+
+    def call(source, images):
+        (tmp_path / "model.json").write_text(source.description())
+        (tmp_path / "preprocess.py").write_text(template("shared/preprocess.py.in"))
+        np.savez(tmp_path / "in.npz", images=images)
+        code = (
+            "import numpy as np; from preprocess import feeds_of; "
+            "np.savez('out.npz', **feeds_of(dict(np.load('in.npz'))))"
+        )
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return done.stderr.splitlines()[-1]
+        with np.load(tmp_path / "out.npz") as found:
+            return found["images"]
+
+    return call
+
+
 @pytest.mark.parametrize(
     "wanted",
     [
@@ -127,20 +150,44 @@ def test_every_readme_says_what_was_not_tried():
         Preprocessing(letterbox=(8, 6)),
     ],
 )
-def test_images_are_prepared_as_trtint8_does_it(make_source, tmp_path, wanted):
+def test_images_are_prepared_as_trtint8_does_it(make_source, prepare, wanted):
     pytest.importorskip("PIL")
     inputs = make_source().info.inputs
     if wanted.layout == "NHWC":
         inputs = (type(inputs[0])("images", "float32", ("batch", 8, 6, 3)),)
     source = make_source(preprocessing=wanted, inputs=inputs)
-    (tmp_path / "model.json").write_text(source.description())
-    (tmp_path / "preprocess.py").write_text(template("shared/preprocess.py.in"))
     images = np.random.default_rng(0).integers(0, 256, (2, 12, 10, 3), np.uint8)
-    np.savez(tmp_path / "in.npz", images=images)
-    code = (
-        "import numpy as np; from preprocess import feeds_of; "
-        "np.savez('out.npz', **feeds_of(dict(np.load('in.npz'))))"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
-    with np.load(tmp_path / "out.npz") as found:
-        np.testing.assert_array_equal(found["images"], wanted(images))
+    np.testing.assert_array_equal(prepare(source, images), wanted(images))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shape", "sentence"),
+    [
+        (
+            Preprocessing(crop=(8, 6)),
+            (2, 7, 10, 3),
+            "cannot crop 8x6 from images of 7x10 (height x width); set",
+        ),
+        (
+            Preprocessing(crop=(8, 6)),
+            (2, 12, 5, 3),
+            "cannot crop 8x6 from images of 12x5 (height x width); set",
+        ),
+        (
+            Preprocessing(mean=(0.1, 0.2, 0.3)),
+            (2, 8, 6, 1),
+            "has 3 values for mean but the images have 1 channel; give",
+        ),
+        (
+            Preprocessing(std=(0.1, 0.2, 0.3)),
+            (2, 8, 6, 1),
+            "has 3 values for std but the images have 1 channel; give",
+        ),
+    ],
+)
+def test_images_are_refused_as_trtint8_does_it(make_source, prepare, wanted, shape, sentence):
+    images = np.zeros(shape, np.uint8)
+    with pytest.raises(CalibrationDataError) as refused:
+        wanted(images)
+    assert f"preprocessing {sentence}" in str(refused.value)
+    assert prepare(make_source(preprocessing=wanted), images) == f"ValueError: {refused.value}"

@@ -83,23 +83,16 @@ def test_what_a_program_needs_to_know(make_source):
     assert known["inputs"] == [{"name": "images", "dtype": "float32", "shape": ["batch", 3, 8, 6]}]
     assert known["profiles"][0]["images"]["max"] == [32, 3, 8, 6]
     assert (known["image_input"], known["preprocessing"]["mean"]) == ("images", [0.1, 0.2, 0.3])
-    assert json.loads(make_source().description())["preprocessing"] is None
+    assert known["batching"] == {"smallest": 1, "preferred": [8], "largest": 32}
+    known = json.loads(make_source(profiles=()).description())
+    assert known["batching"] is known["preprocessing"] is None
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"inputs": (TensorSpec("ids", "int64", ("batch", 8)),)},
-        {"inputs": (TensorSpec("images", "uint8", ("batch", 3, 8, 6)),)},
-        {"inputs": (TensorSpec("images", "float32", ("batch", 8, 6, 3)),)},
-        {"inputs": (IMAGES, TensorSpec("others", "float32", ("batch", 3, 8, 6)))},
-    ],
-)
-def test_preprocessing_that_no_input_takes_is_refused(make_source, changes):
+def test_preprocessing_that_no_input_takes_is_refused(make_source):
     with pytest.raises(
-        CalibrationDataError, match="with 1 or 3 channels, and no input of the engine takes them"
+        CalibrationDataError, match="makes images of 8x7, and the engine takes 'images' of 8x6 "
     ):
-        make_source(preprocessing=Preprocessing(), profiles=(), **changes)
+        make_source(preprocessing=Preprocessing(crop=(8, 7)))
 
 
 def test_an_engine_that_cannot_be_loaded_or_built_anew(make_source):

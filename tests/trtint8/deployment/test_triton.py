@@ -2,14 +2,18 @@
 
 import importlib.util
 import json
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
 from tests.trtint8.deployment.conftest import shapes
 from trtint8.deployment.triton import model_config, triton_files
+from trtint8.deployment.writing import deploy
 from trtint8.engine.file import TensorSpec
 
 
@@ -119,6 +123,83 @@ def test_the_files(make_source):
         "runs in a Triton whose TensorRT is the one that built it, TensorRT 10.9.0.34" in files["README.md"]
     )
     assert "net/build_plan.sh" not in triton_files(make_source(qdq=False))
+
+
+#: A server that adds 1 to every input.
+CLIENT = """
+import numpy as np
+
+
+class InferInput:
+    def __init__(self, name, shape, datatype):
+        self.name, self.shape, self.datatype = name, shape, datatype
+
+    def set_data_from_numpy(self, array):
+        assert list(array.shape) == self.shape
+        self.array = array
+
+
+class InferenceServerClient:
+    def __init__(self, address):
+        assert address == "localhost:8000"
+
+    def infer(self, name, inputs):
+        assert name == "net"
+        for one in inputs:
+            print("request", one.name, one.datatype, one.shape)
+        return Answer({f"{one.name}_out": one.array + 1 for one in inputs})
+
+
+class Answer(dict):
+    as_numpy = dict.get
+"""
+
+
+@pytest.fixture
+def client(make_engine, tmp_path):
+    """Sends arrays with the client of a deployment to a server that adds 1 to each."""
+
+    def call(shapes_of, profiles, **arrays):
+        folder = tmp_path / "there"
+        ends = [
+            tuple(TensorSpec(f"{name}{end}", "float32", shape) for name, shape in shapes_of.items())
+            for end in ("", "_out")
+        ]
+        deploy(make_engine(inputs=ends[0], outputs=ends[1], profiles=profiles), "triton", folder, None)
+        (folder / "tritonclient").mkdir()
+        (folder / "tritonclient" / "http.py").write_text(CLIENT)
+        (folder / "tritonclient" / "utils.py").write_text("def np_to_triton_dtype(dtype): return dtype.name")
+        (folder / "tritonclient" / "__init__.py").touch()
+        np.savez(tmp_path / "in.npz", **arrays)
+        command = [sys.executable, "there/client.py", "in.npz", "out.npz"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        with np.load(tmp_path / "out.npz") as found:
+            return done.stdout.splitlines()[: len(arrays)], {name: found[name].tolist() for name in found}
+
+    return call
+
+
+def test_the_client_gives_one_value_per_sample_an_axis(client):
+    profile = {"images": shapes(1, 8, 32, (2,)), "gain": shapes(1, 8, 32, ())}
+    requests, answers = client(
+        {"images": ("batch", 2), "gain": ("batch",)},
+        (profile,),
+        images=np.array([[1, 2], [3, 4], [5, 6]], np.float32),
+        gain=np.array([7, 8, 9], np.float32),
+    )
+    assert requests == ["request images float32 [3, 2]", "request gain float32 [3, 1]"]
+    assert answers == {"images_out": [[2, 3], [4, 5], [6, 7]], "gain_out": [8, 9, 10]}
+
+
+def test_the_client_gives_a_value_an_axis_where_nothing_is_batched(client):
+    requests, answers = client(
+        {"values": ("count",), "gain": ()},
+        ({"values": shapes(1, 8, 32, ())},),
+        values=np.array([1, 2], np.float32),
+        gain=np.array(7, np.float32),
+    )
+    assert requests == ["request values float32 [2]", "request gain float32 [1]"]
+    assert answers == {"values_out": [2, 3], "gain_out": 8}
 
 
 def test_a_plan_of_tensorrt_for_rtx_is_built_where_triton_runs(make_source):

@@ -35,6 +35,31 @@ def test_a_folder_that_is_not_empty_is_refused(make_engine, tmp_path):
         deploy(engine, "docker", engine, None)
 
 
+@pytest.mark.parametrize(
+    ("changes", "error", "sentence"),
+    [
+        ({"to": ["cpp"]}, UnsupportedError, "cannot deploy to ['cpp']; use one of triton, deepstream, "),
+        ({"to": None}, UnsupportedError, "cannot deploy to None; use one of triton, deepstream, "),
+        (
+            {"engine": None},
+            EngineError,
+            "an engine is deployed from its file, and got NoneType; give the path of the file",
+        ),
+        (
+            {"output": 3},
+            OutputError,
+            "a deployment is written to a folder, and got int; give the path of one",
+        ),
+    ],
+)
+def test_arguments_of_other_types(make_engine, tmp_path, changes, error, sentence):
+    arguments = {"engine": make_engine(), "to": "cpp", "output": tmp_path / "there", **changes}
+    with pytest.raises(error) as raised:
+        trtint8.deploy(**arguments)
+    assert str(raised.value).startswith(sentence)
+    assert not (tmp_path / "there").exists()
+
+
 def test_nothing_is_left_of_what_fails(make_engine, tmp_path, monkeypatch):
     engine = make_engine()
     before = sorted(tmp_path.iterdir())

@@ -87,6 +87,13 @@ def test_nodes_stand_in_the_metadata_where_there_is_some():
     assert found.precision_of("/a/Conv") == "INT8"
 
 
+def test_nodes_behind_an_if_with_a_constant_condition():
+    # As the builder of TensorRT for RTX lists them.
+    metadata = "[ONNX Layer: c2 | if2 (If) | if (If)]\x1f[ONNX Layer: a_out_dq | if2 (If) | if (If)]"
+    found = report(layer("c2_myl0_4", [INT8], [INT8], Metadata=metadata))
+    assert found.weighted_summary(["c2", "a"]) == {"INT8": ["c2"], "unknown": ["a"]}
+
+
 DYNAMIC = "N/A due to dynamic shapes"
 
 

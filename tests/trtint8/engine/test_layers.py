@@ -3,6 +3,7 @@ import onnx
 import pytest
 
 from calibrators.records import RecordError, parse, render, to_record
+from tests.trtint8.engine.ifs import IfGraph, absolute, relu
 from tests.trtint8.onnx_models import Graph, conv_relu_conv, specs
 from trtint8.builder.build import build_engine
 from trtint8.engine.layers import Layer, LayerReport, parse_layers, total_weights_memory
@@ -370,3 +371,119 @@ def test_unpleasant_node_names(rtx):
     g = conv_relu_conv(names=names)
     engine = build_engine(g.SerializeToString(), specs(g), flavor=rtx)
     assert engine.report.weighted_summary(names) == {"INT8": list(names)}
+
+
+# What becomes of nodes behind an If.
+
+
+@pytest.mark.parametrize(("condition", "chosen", "other"), [(True, "then", "else"), (False, "else", "then")])
+def test_nodes_behind_an_if_with_a_constant_condition(rtx, condition, chosen, other):
+    g = IfGraph()
+    x = g.conv("x", "first")
+    x = g.choose(condition, "if", lambda b: b.conv(x, "then"), lambda b: b.conv(x, "else"))
+    report = g.build(g.conv(x, "last"), rtx)
+    assert {"first", f"{chosen} | if (If)", "last | if (If)"} <= {
+        node for layer in report.layers for node in layer.onnx_nodes
+    }
+    assert report.weighted_summary(["first", "then", "else", "last"]) == {
+        "INT8": [name for name in ("first", "then", "else", "last") if name != other],
+        "unknown": [other],
+    }
+
+
+def test_nodes_behind_two_ifs(rtx):
+    g = IfGraph()
+    x = g.conv("x", "first")
+    x = g.conv(g.choose(True, "if", relu(x), absolute(x)), "second")
+    x = g.conv(g.choose(False, "if2", relu(x), absolute(x)), "third")
+    report = g.build(x, rtx)
+    assert any("third | if2 (If) | if (If)" in layer.onnx_nodes for layer in report.layers)
+    assert report.weighted_summary(["first", "second", "third"]) == {"INT8": ["first", "second", "third"]}
+
+
+def test_an_if_inside_an_if(rtx):
+    def chosen(branch):
+        y = branch.op("Relu", [x], "relu")
+        return branch.conv(branch.choose(True, "inner", lambda b: b.conv(y, "deep"), absolute(y)), "behind")
+
+    g = IfGraph()
+    x = g.conv("x", "first")
+    report = g.build(g.conv(g.choose(True, "outer", chosen, absolute(x)), "last"), rtx)
+    assert any("deep | inner (If) | outer (If)" in layer.onnx_nodes for layer in report.layers)
+    nodes = ["first", "deep", "behind", "last"]
+    assert report.weighted_summary(nodes) == {"INT8": nodes}
+
+
+def test_a_node_of_a_branch_does_not_count_for_one_of_its_name_before_the_if(rtx):
+    g = IfGraph()
+    x = g.conv("x", "same")
+    x = g.choose(True, "if", lambda b: b.float_conv(x, "same"), absolute(x))
+    report = g.build(g.conv(x, "last"), rtx)
+    assert report.counts()["FP32"] > 0 and report.precision_of("same | if (If)") == "FP32"
+    assert report.weighted_summary(["same", "last"]) == {"INT8": ["same", "last"]}
+
+
+def test_a_node_of_a_branch_counts_for_one_of_its_name_behind_the_if(rtx):
+    # TensorRT lists both as "same | if (If)".
+    g = IfGraph()
+    x = g.conv("x", "first")
+    x = g.choose(True, "if", lambda b: b.float_conv(x, "same"), absolute(x))
+    report = g.build(g.conv(x, "same"), rtx)
+    assert report.weighted_summary(["first", "same"]) == {"INT8": ["first"], "FP32": ["same"]}
+
+
+def test_a_node_of_a_branch_that_is_chosen_at_runtime_is_another_one(rtx):
+    g = IfGraph()
+    x = g.conv("x", "first")
+    x = g.choose(True, "if", relu(x), absolute(x))
+    positive = g.op("Greater", [g.op("ReduceSum", [x], "sum", keepdims=0), g.constant(np.float32(0))], "gt")
+    x = g.choose(positive, "runtime", lambda b: b.float_conv(x, "same"), absolute(x))
+    report = g.build(g.conv(x, "same"), rtx)
+    inner = "same | then (then_branch) | runtime (If) | if (If)"
+    assert report.precision_of(inner) == "FP32"
+    assert report.weighted_summary(["first", "same"]) == {"INT8": ["first", "same"]}
+
+
+def test_unpleasant_names_behind_an_if(rtx):
+    g = IfGraph()
+    x = g.conv("x", "a | b (If)")
+    x = g.choose(True, "if (x)", relu(x), absolute(x))
+    x = g.conv(g.float_conv(x, "c | d"), "c")
+    report = g.build(g.conv(x, "e (f)"), rtx)
+    assert report.weighted_summary(["a | b (If)", "c | d", "c", "e (f)"]) == {
+        "INT8": ["a | b (If)", "c", "e (f)"],
+        "FP32": ["c | d"],
+    }
+
+
+def test_a_product_of_zeros_behind_an_if(rtx):
+    g = IfGraph()
+    x = g.choose(True, "if", relu("x"), absolute("x"))
+    x = g.op("ConstantOfShape", [g.op("Shape", [x], "shape")], "zeros")
+    for name in ("first", "second"):
+        product = g.op("MatMul", [g.qdq(x), g.qdq(g.weights(16, 16), 1, 16)], name)
+        x = g.op("Add", [product, g.weights(16)], f"{name}_bias")
+    report = g.build(g.op("Add", [x, "x"], "sum"), rtx)
+    assert report.weighted_summary(["first", "second", "gone"]) == {
+        "folded": ["first"],
+        "INT8": ["second"],
+        "unknown": ["gone"],
+    }
+
+
+def test_renamed():
+    report = parse_layers(
+        [
+            message(
+                line("before", "correlation", ["Int8"], ["Int8"], ["Float"], ["same", "relu | if (If)"]),
+                line("inside", "correlation", ["Int8"], ["Int8"], ["Float"], ["same | if (If)"]),
+                line("behind", "correlation", ["Int8"], ["Int8"], ["Float"], ["conv | b (If) | if (If)"]),
+            )
+        ]
+    )
+    assert [layer.onnx_nodes for layer in report.renamed(["same", "conv", "gone"]).layers] == [
+        ("same", "relu | if (If)"),
+        ("same | if (If)",),
+        ("conv",),
+    ]
+    assert report.renamed([]) == report

@@ -418,3 +418,88 @@ def test_what_is_read_through_runs_in_int8_before_and_after(operator, rtx, tmp_p
             if layer.kind in ("correlation", "conv", "gemm")
         }
         assert result.info.float_nodes == () and inputs["second"][0] == "Int8"
+
+
+def half_precision(opset):
+    """A convolution in FP16 between inputs and outputs in FP16, with pairs.
+
+    Before opset 19 these pairs are in FP32, and Casts stand around them.
+    """
+    g = Pairs()
+    half, whole = {"to": TensorProto.FLOAT16}, {"to": TensorProto.FLOAT}
+    if opset < 19:
+        x = g.op("Cast", [g.quantize(g.op("Cast", ["x"], "wide", **whole), 0.05)], "narrow", **half)
+        weights = g.op("Cast", [g.stored(np.ones((4, 4, 1, 1), np.int8), 0.01)], "narrow_w", **half)
+    else:
+        scale, zero = g.constant(np.float16(0.05)), g.constant(ZERO)
+        x = g.op("DequantizeLinear", [g.op("QuantizeLinear", ["x", scale, zero], "q"), scale, zero], "dq")
+        stored = g.constant(np.ones((4, 4, 1, 1), np.int8))
+        weights = g.op("DequantizeLinear", [stored, g.constant(np.float16(0.01)), zero], "w")
+    model = g.model({"x": ["N", 4, 8, 8]}, g.conv(x, weights))
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    model.opset_import[0].version = opset
+    del model.graph.value_info[:]  # it says FP32
+    return model
+
+
+@pytest.mark.parametrize("opset", [17, 19])
+def test_pairs_of_models_in_fp16_are_kept(opset):
+    model = half_precision(opset)
+    assert quantized_nodes(load_model(model).graph_model) == ("conv",)
+    mended = mend(load_model(model))
+    assert mended.quantized_nodes == ("conv",) and mended.filled == {}
+    assert [round(amax, 3) for amax in mended.unquantized.ranges.values()] == [pytest.approx(6.35, abs=2e-3)]
+    assert [node.op_type for node in mended.graph_model.graph].count(
+        "Cast"
+    ) == 2  # the input's and the output's
+    x = np.random.default_rng(0).standard_normal((2, 4, 8, 8)).astype(np.float16)
+    wanted, found = (
+        open_session(one.SerializeToString(), optimize=False).run(None, {"x": x})[0]
+        for one in (model, to_proto(mended.graph_model))
+    )
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, wanted, atol=2e-3)
+
+
+def test_what_a_models_own_functions_compute_in_float_stays_float():
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17, "own": 1]>
+        g (float[N, 4] x) => (float[N, 4] y)
+        <float s = {0.05}, int8 z = {0}, int8[4, 4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7}>
+        {
+            q = QuantizeLinear(x, s, z)
+            d = DequantizeLinear(q, s, z)
+            v = DequantizeLinear(w, s, z)
+            h = MatMul(d, v)
+            y = own.product(h, v)
+        }
+        <domain: "own", opset_import: ["": 17]>
+        product (a, b) => (c) { c = MatMul(a, b) }
+    """)
+    mended = mend(load_model(model))
+    assert len(mended.quantized_nodes) == len(mended.unquantized.kept_float) == 1
+    assert rules(load_model(to_proto(mended.graph_model))) == []
+
+
+def test_pairs_in_branches_alone_are_named():
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["": 17]>
+        g (float[N, 4] x, bool keep) => (float[N, 4] y) <float s = {0.05}, int8 z = {0}>
+        {
+            [choice] y = If(keep) <
+                then_branch = then () => (float[N, 4] t) { t = Relu(x) },
+                else_branch = other () => (float[N, 4] e) {
+                    q = QuantizeLinear(x, s, z)
+                    e = DequantizeLinear(q, s, z)
+                }
+            >
+        }
+    """)
+    for verb in (lint, mend):
+        with pytest.raises(ModelError) as caught:
+            verb(load_model(model))
+        assert str(caught.value) == (
+            "the Q/DQ pairs of 'model' are in the graphs of If 'choice', and only the main graph is looked "
+            "at; export the branch that you need as a model of its own"
+        )

@@ -146,3 +146,14 @@ def test_weights_that_are_transposed_behind_their_pair():
 def test_weights_in_float_before_their_pair():
     scales = [0.1] * 5
     assert rules(product(lambda g: g.quantize(g.weights(4, 5), scales, name="w", axis=1))) == []
+
+
+def test_weights_that_are_the_left_operand_of_a_product():
+    """TensorRT for RTX runs such a product in INT8 with one scale only, as its layer lists say."""
+    g = Pairs()
+    weights = g.stored(np.ones((3, 4), np.int8), [0.1] * 4, axis=1)
+    model = load_model(g.model({"x": [4, 5]}, g.op("MatMul", [weights, g.quantize("x")], "product")))
+    (finding,) = lint(model)
+    assert finding.rule == "weight-axis"
+    assert finding.message == "its weights have scales along axis 1 instead of one scale: it runs in float"
+    assert rules(load_model(to_proto(mend(model).graph_model))) == []

@@ -26,5 +26,22 @@ def declare_output_shapes(message: onnx.ModelProto) -> None:
             output.CopyFrom(shapes[output.name])
 
 
+def with_some_shapes(message: onnx.ModelProto) -> onnx.ModelProto:
+    """A message that ONNX's checker takes for the model, though nobody knows the shape of an output.
+
+    ONNX Runtime and TensorRT find out the shapes while they run. The checker only looks whether there is one.
+
+    Args:
+        message: The model; it is changed.
+
+    Returns:
+        The model, in which outputs without a shape have that of a single number.
+    """
+    for output in message.graph.output:
+        if _lacks_shape(output):
+            output.type.tensor_type.shape.SetInParent()
+    return message
+
+
 def _lacks_shape(output: onnx.ValueInfoProto) -> bool:
     return output.type.HasField("tensor_type") and not output.type.tensor_type.HasField("shape")

@@ -110,13 +110,19 @@ def _change_nodes(graph: ir.Graph | ir.Function) -> None:
 
 
 def _convert_input(graph: ir.Graph, value: ir.Value, name: str) -> None:
-    """Lets the readers of an input read it after a Cast."""
-    readers = list(value.uses())
+    """Lets the readers of an input read it after a Cast; those that convert it themselves stay."""
+    readers = [(node, index) for node, index in value.uses() if not _casts_to_float(node)]
+    if value.uses() and not readers:
+        return
     cast = cast_node(value, _FLOAT, ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT)))
     for node, index in readers:
         node.replace_input_with(index, cast.outputs[0])
     first = next(iter(graph), None)
     graph.append(cast) if first is None else graph.insert_before(first, cast)
+
+
+def _casts_to_float(node: ir.Node) -> bool:
+    return node.op_type == "Cast" and node.domain == "" and node.attributes["to"].as_int() == _FLOAT
 
 
 def _convert_output(graph: ir.Graph, index: int, name: str) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import sys
 import zlib
 
 import numpy as np
@@ -107,6 +108,10 @@ def test_another_format_or_version(path):
         f"'{path}' is a table of version 2, and this trtint8 reads version 1; use the trtint8 that wrote it "
         "or calibrate again"
     )
+    assert refusal(path, lambda document: document.update(version="1")) == (
+        f"'{path}' is a table of version '1', and this trtint8 reads version 1; use the trtint8 that wrote "
+        "it or calibrate again"
+    )
     assert refusal(path, lambda document: document.update(format=["x"])) == (
         f'\'{path}\' is JSON but not a calibration table: it has no "format": "trtint8-calibration-table", '
         "and is none of PPQ or ONNX Runtime either"
@@ -173,3 +178,31 @@ def test_counts_that_unpack_to_too_much_together(path):
         f"'{path}': the histogram of 't25' cannot be decoded (all counts together are more than "
         "209,715,200 bytes); calibrate again"
     )
+
+
+def test_a_tensor_that_stands_twice(path):
+    text = path.read_text()
+    for name, once, twice in (
+        ("a", '"a": 1.0', '"a": 1.0, "a": 2.0'),
+        ("method", '"method": "minmax"', '"method": "minmax", "method": "mse"'),
+    ):
+        assert once in text
+        path.write_text(text.replace(once, twice))
+        with pytest.raises(TableError) as caught:
+            CalibrationTable.load(path)
+        assert str(caught.value) == f"'{path}': '{name}' stands twice; remove one of them"
+
+
+def test_nesting_that_the_parser_just_takes():
+    """Looking for names that stand twice needs a little more of the stack than parsing."""
+    table = '{"format": "trtint8-calibration-table", "version": 1, "amax": {"a": 1.0}, "remark": REMARK}'
+    limit = sys.getrecursionlimit()
+    for depth in range(limit // 2, limit):
+        try:
+            record = json_format.parse(
+                table.replace("REMARK", '{"b":' * depth + "1" + "}" * depth).encode(), "t"
+            )
+        except TableError as error:
+            assert "nested too deeply" in str(error)
+        else:
+            assert record.amax == {"a": 1.0}

@@ -39,8 +39,10 @@ def test_csv_malformed(text, message):
         ("tensor,amax\n" + "a" * 200_000 + ",1\n", "is not CSV: field larger than field limit"),
         ("a" * 200_000, "is not CSV: field larger than field limit"),
         ("amax,tensor\n1\n", "line 2 has no tensor"),
+        ("tensor,amax\na,1\n,2\n", "line 3 has no tensor; add its name or remove the line"),
+        ('tensor,amax\n"",2\n', "line 2 has no tensor; add its name or remove the line"),
     ],
-    ids=["field", "header", "cut"],
+    ids=["field", "header", "cut", "empty", "quoted"],
 )
 def test_csv_that_cannot_be_read(content, words):
     with pytest.raises(TableError, match=words):

@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from calibrators.errors import ModelError
+import trtint8
 from trtint8.models.loading.output_shapes import declare_output_shapes
 from trtint8.models.model import load_model
 
@@ -41,6 +41,30 @@ def test_other_outputs_stay():
     assert declared.name == "model"
 
 
-def test_what_cannot_be_inferred_is_refused_as_before():
-    with pytest.raises(ModelError, match="is not a valid ONNX model: Field 'shape' of 'type' is required"):
-        load_model(model("Unknown", "somebody"))
+def test_outputs_of_which_no_shape_is_known_are_taken():
+    loaded = load_model(model("Unknown", "somebody"))
+    (output,) = loaded.graph_model.graph.outputs
+    assert output.shape is None and loaded.output_shapes == (None,)
+
+
+@pytest.mark.filterwarnings("ignore:every layer in INT8")
+def test_a_network_of_whose_output_no_shape_is_known_goes_all_the_way(tmp_path):
+    """ONNX infers nothing of GroupNormalization."""
+    source, random = model("Relu"), np.random.default_rng(0)
+    source.opset_import[0].version, source.ir_version = 21, 10
+    graph = source.graph
+    graph.initializer[0].CopyFrom(
+        numpy_helper.from_array(random.standard_normal((8, 3, 3, 3)).astype(np.float32), "w")
+    )
+    graph.node[1].CopyFrom(
+        helper.make_node("GroupNormalization", ["c", "scale", "bias"], ["y"], num_groups=2)
+    )
+    graph.initializer.extend(
+        numpy_helper.from_array(np.full(8, value, np.float32), name)
+        for name, value in (("scale", 1), ("bias", 0))
+    )
+    data = random.standard_normal((16, 3, 8, 8)).astype(np.float32)
+    table = trtint8.calibrate(source, data, progress=False)
+    quantized = trtint8.quantize(source, table)
+    accuracy = trtint8.validate(quantized, data, reference=source, progress=False)
+    assert accuracy.outputs[0].sqnr_db > 30
