@@ -118,7 +118,7 @@ def run(options: argparse.Namespace) -> None:
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
     progress = _Progress()
-    with saying_what_is_kept(checkpoint, "--resume"):
+    with saying_what_is_kept(checkpoint, "--resume", survives_errors=lambda: progress.has_trials):
         tuned = tuning.tune(
             options.model,
             data_from(options.calibration, options),
@@ -144,7 +144,7 @@ def run(options: argparse.Namespace) -> None:
             checkpoint=checkpoint,
             on_goal=progress.say_goal,
             on_trial=progress.say_trial,
-            on_speed_trial=_say_speed_trial,
+            on_speed_trial=progress.say_speed_trial,
         )
     if not tuned.complete:
         say(
@@ -181,10 +181,15 @@ def _paths(options: argparse.Namespace) -> tuple[Path, Path]:
 
 
 class _Progress:
-    """Says on standard error what is searched for and what was tried."""
+    """Says on standard error what is searched for and what was tried.
+
+    Attributes:
+        has_trials: Whether something was tried, and so is in the checkpoint.
+    """
 
     def __init__(self) -> None:
         self._goal: Goal | None = None
+        self.has_trials = False
 
     def say_goal(self, goal: Goal) -> None:
         """Says what the result has to keep, and why it is measured so."""
@@ -196,6 +201,7 @@ class _Progress:
     def say_trial(self, trial: Trial) -> None:
         """Says what was tried, with a plus sign where the search continues from it."""
         assert self._goal is not None
+        self.has_trials = True
         mark = "+" if trial.taken else " "
         cost = f", {100 * trial.float_cost:.1f} % of the arithmetic in float" if trial.keep_float else ""
         left = f"; about {_duration(trial.seconds_left)} left" if trial.seconds_left else ""
@@ -203,10 +209,10 @@ class _Progress:
         score = f"{self._goal.describe(trial.score)}{level}"
         say(f"{mark} {trial.what}: {score} ({trial.seconds:.1f} s{cost}{left})")
 
-
-def _say_speed_trial(trial: SpeedTrial) -> None:
-    """Says how long an engine is estimated to take, with a plus sign where the search continues from it."""
-    say(f"{'+' if trial.taken else ' '} {trial.what}: estimated {1e3 * trial.seconds:.4f} ms")
+    def say_speed_trial(self, trial: SpeedTrial) -> None:
+        """Says how long an engine is estimated to take, with a plus sign as for other trials."""
+        self.has_trials = True
+        say(f"{'+' if trial.taken else ' '} {trial.what}: estimated {1e3 * trial.seconds:.4f} ms")
 
 
 def _duration(seconds: float) -> str:

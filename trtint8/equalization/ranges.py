@@ -129,7 +129,8 @@ class _Measured:
         axes = tuple(axis for axis, size in enumerate(labels.shape) if size == 1)
         for bound in (array.max(axis=axes, keepdims=True), -array.min(axis=axes, keepdims=True)):
             np.maximum(self.peaks[name], bound, out=self.peaks[name])
-        self.squares[name] += np.square(array).sum(axis=axes, keepdims=True, dtype=np.float64)
+        # Squares of float32 numbers may be beyond float32.
+        self.squares[name] += np.square(array, dtype=np.float64).sum(axis=axes, keepdims=True)
         self.counts[name] += array.size // max(labels.size, 1)
         if name in self.values:
             some = _rows(array) if labels.shape[-1] > 1 else _middle(array, labels)

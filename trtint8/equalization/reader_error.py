@@ -82,7 +82,9 @@ class ReaderError:
         """
         quantized = fake_quantize(values, self._activation.with_scale(scale_of(amax)))
         rounded = fake_quantize(weights, self._weights.with_scale(weight_scale(weights, self._axis)))
-        error, signal = (self.run(quantized, rounded) - exact).reshape(-1), exact.reshape(-1)
+        # Squares of float32 numbers may be beyond float32.
+        signal = exact.astype(np.float64).reshape(-1)
+        error = self.run(quantized, rounded).reshape(-1) - signal
         return float(error @ error) / (float(signal @ signal) or 1.0)
 
 

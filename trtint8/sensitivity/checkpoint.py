@@ -34,12 +34,14 @@ class Measured:
     Attributes:
         samples: How many samples were measured: the first ones of the data.
         data: Fingerprint of these samples.
+        labels: Fingerprint of their labels; see :class:`trtint8.sensitivity.probe.BatchEffects`.
         effects: What each variant costs.
         local: Errors at every layer.
     """
 
     samples: int
     data: str
+    labels: str
     effects: EffectMeter
     local: LocalMeter
 
@@ -87,6 +89,7 @@ class _State:
 
     samples: Count
     data: str
+    labels: str
     meter: _Effects
     local: _Local
 
@@ -107,6 +110,7 @@ class MeasuredFormat:
         state = {
             "samples": progress.samples,
             "data": progress.data,
+            "labels": progress.labels,
             "meter": progress.effects.state(),
             "local": progress.local.state(),
         }
@@ -119,7 +123,7 @@ class MeasuredFormat:
         effects = EffectMeter.from_state(vars(state.meter))
         _check_sums(effects.sums, len(effects.variants))
         local = LocalMeter.from_state(vars(state.local))
-        return document.identity, Measured(state.samples, state.data, effects, local)
+        return document.identity, Measured(state.samples, state.data, state.labels, effects, local)
 
 
 def _check_sums(sums: NDArray[np.float64], variants: int) -> None:

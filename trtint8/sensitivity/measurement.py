@@ -67,7 +67,7 @@ class Measurement:
         self._checkpoint = checkpoint
         self._saved = checkpoint.load() if checkpoint else None
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
-        self._fingerprint = DataFingerprint()
+        self._fingerprint, self._labels = DataFingerprint(), DataFingerprint()
         self._effects: EffectMeter | None = None
         self._local = LocalMeter(tuple(layer.name for layer in self._layers))
         self._converged = False
@@ -88,10 +88,12 @@ class Measurement:
         """Takes batches in the order of the data until the figures are certain, or there are no more.
 
         Raises:
-            CalibrationDataError: There are no samples, or not those that the checkpoint has seen.
+            CalibrationDataError: There are no samples, not those that the checkpoint has seen, or not with
+                the same labels.
         """
         for result in results:
             self._fingerprint = self._fingerprint.merge(result.fingerprint)
+            self._labels = self._labels.merge(result.labels)
             if result.effects is None or result.local is None:
                 self._check_same_data(ended=False)
                 continue
@@ -100,10 +102,7 @@ class Measurement:
             self._effects.merge(result.effects)
             self._local.merge(result.local)
             if self._checkpoint and self._timer.due():
-                progress = Measured(
-                    self._fingerprint.samples, self._fingerprint.hexdigest(), self._effects, self._local
-                )
-                self._checkpoint.save(progress)
+                self._checkpoint.save(self._progress(self._effects))
             self._converged = self._tolerance_db > 0 and self._is_certain()
             if self._converged:
                 break
@@ -115,8 +114,13 @@ class Measurement:
         if self._checkpoint:
             self._checkpoint.remove()
 
+    def _progress(self, effects: EffectMeter) -> Measured:
+        """What a checkpoint keeps."""
+        seen = self._fingerprint
+        return Measured(seen.samples, seen.hexdigest(), self._labels.hexdigest(), effects, self._local)
+
     def _check_same_data(self, *, ended: bool) -> None:
-        """Compares the samples that were skipped with those that the checkpoint has seen."""
+        """Compares skipped samples, and their labels, with those that the checkpoint has seen."""
         if self._saved is None:
             return
         seen = self._fingerprint
@@ -125,6 +129,11 @@ class Measurement:
         if other or beyond or (ended and seen.samples < self.skip):
             raise CalibrationDataError(
                 "the checkpoint was made with other samples, or in another order; give those, or remove the "
+                "checkpoint to begin anew"
+            )
+        if seen.samples == self.skip and self._labels.hexdigest() != self._saved.labels:
+            raise CalibrationDataError(
+                "the checkpoint was made with other labels, or without any; give the same, or remove the "
                 "checkpoint to begin anew"
             )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
@@ -15,7 +16,7 @@ from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.preflight import check_feed
 from calibrators.data.samples.fingerprint import DataFingerprint
 from calibrators.data.samples.names import numbered
-from calibrators.data.sources.arrays import first_labels
+from calibrators.data.sources.arrays import first_labels, is_class_indices
 from calibrators.errors import CalibrationDataError, TableError
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, output_scales, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError
@@ -39,11 +40,14 @@ class BatchEffects:
         fingerprint: Fingerprint of the batch's samples.
         effects: What each variant costs; None where the batch was skipped.
         local: Errors at every layer; None where the batch was skipped.
+        labels: Fingerprint of the labels, each with its sample; empty where there are none that the network's
+            classes are compared with.
     """
 
     fingerprint: DataFingerprint
     effects: EffectMeter | None = None
     local: LocalMeter | None = None
+    labels: DataFingerprint = field(default_factory=DataFingerprint)
 
     @property
     def samples(self) -> int:
@@ -163,12 +167,13 @@ class Probe:
             CalibrationDataError: The batch does not fit the model, or there are too few labels.
         """
         check_feed(feed, self._inputs, first, name_of)
-        fingerprint = DataFingerprint()
-        fingerprint.observe(feed)
-        if first < self._skip:
-            return BatchEffects(fingerprint)
         assert self.effects is not None
+        fingerprint = DataFingerprint()
+        digests = fingerprint.observe(feed)
         own_labels = first_labels(labels, fingerprint.samples, first)
+        seen_labels = _seen_labels(digests, own_labels if self.effects.classes else None)
+        if first < self._skip:
+            return BatchEffects(fingerprint, labels=seen_labels)
         effects = self.effects.fresh()
         if self._quick is not None:
             try:
@@ -179,7 +184,7 @@ class Probe:
                     f"a batch of other shapes than the first one, {shapes}, cannot be measured like it "
                     f"({error}); give samples of one shape"
                 ) from error
-            return BatchEffects(fingerprint, effects, local)
+            return BatchEffects(fingerprint, effects, local, seen_labels)
         local = LocalMeter(tuple(layer.name for layer in self.layers))
         watch = local.watch(fingerprint.samples, alone=first < _LOCAL_SAMPLES)
         found = propagate(self._network, feed, watch)
@@ -188,7 +193,7 @@ class Probe:
         for word, variants in ((ONLY, found.only), (WITHOUT, found.without)):
             for name, outputs in variants.items():
                 effects.add((word, name), self._network.split(outputs), reference, own_labels, first)
-        return BatchEffects(fingerprint, effects, local)
+        return BatchEffects(fingerprint, effects, local, seen_labels)
 
     def _new_effects(self, reference: Tensors, samples: int, *, labelled: bool) -> EffectMeter:
         scores = reference[self._network.outputs[0]]
@@ -202,3 +207,17 @@ class Probe:
             labelled=labelled,
             predicted=predicted,
         )
+
+
+def _seen_labels(digests: Sequence[int], labels: NDArray[Any] | None) -> DataFingerprint:
+    """The fingerprint of class indices; empty for other labels, which are not used.
+
+    Args:
+        digests: The digest of each sample: the same labels for other samples are not the same.
+        labels: One label per sample, or None.
+    """
+    seen = DataFingerprint()
+    if is_class_indices(labels):
+        samples = np.array([f"{digest:064x}" for digest in digests])
+        seen.observe({"sample": samples, "label": labels.astype(np.int64)})
+    return seen

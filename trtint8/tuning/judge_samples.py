@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from calibrators.data.batches import Batches
+from calibrators.data.feeds import batch_rows
+from calibrators.data.preflight import check_feed
+from calibrators.data.sources.arrays import first_labels
 from calibrators.errors import CalibrationDataError
 from trtint8.models.model import Model
 from trtint8.tuning.first_form import first_form
-from trtint8.validation.batch import BatchForm
+from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.budget import Goal
 from trtint8.validation.class_scores import rank_in
 from trtint8.validation.metrics import measurands, usual_metrics
@@ -32,10 +37,9 @@ def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> 
         CalibrationDataError: There are no samples, the metric does not apply to them, or what it compares
             with is something else.
     """
-    first, begun = judge.begun()
-    if first is None:
+    judged, begun = _begun(model, judge)
+    if judged is None:
         raise CalibrationDataError("there are no samples to judge by; pass at least one")
-    judged = first_form(model, Batches.of_shard(first, judge.reader))
     choice = usual_metrics(judged) if goal.chosen else None
     try:
         found = measurands([goal.metric] if choice is None else choice.names, judged)
@@ -63,3 +67,41 @@ def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> 
                 "for those to judge by; give both labels, or neither"
             )
     return begun
+
+
+def check_judging(model: Model, goal: Goal, judge: Batches) -> int:
+    """Reads all samples to judge by, and refuses what would end the work only after the search.
+
+    Args:
+        model: The float model.
+        goal: What the search has to keep.
+        judge: The samples to judge by, which must be iterable more than once.
+
+    Returns:
+        How many batches there are.
+
+    Raises:
+        CalibrationDataError: A sample does not fit the model, or a label is one that the metrics which the
+            result is judged by cannot take, such as a class that the model does not have.
+    """
+    judged, begun = _begun(model, judge)
+    if judged is None:
+        return 0
+    metrics = usual_metrics(judged).names if goal.chosen else [goal.metric]
+    found, batches = measurands(metrics, judged), 0
+    for batch in begun.labelled():
+        check_feed(batch.feed, model.inputs, batch.first, judge.name_of)
+        rows = batch_rows(batch.feed) or 1
+        labels = first_labels(batch.labels, rows, batch.first)
+        for one in found:
+            one.check_labels(Batch(batch.feed, {}, {}, labels, rows, batch.first, judge.name_of), judged)
+        batches += 1
+    return batches
+
+
+def _begun(model: Model, judge: Batches) -> tuple[BatchForm | None, Batches]:
+    """The form of the first batch, None where there is none; and the samples for the pass that has begun."""
+    first, begun = judge.begun()
+    if first is None:
+        return None, begun
+    return first_form(model, replace(Batches.of_shard(first, judge.reader), name_of=judge.name_of)), begun

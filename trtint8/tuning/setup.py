@@ -13,7 +13,6 @@ from calibrators.data.batches import Batches, DataSource, open_data
 from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
-from calibrators.data.preflight import check_feed
 from calibrators.errors import CalibrationDataError
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.source import table_among
@@ -25,7 +24,7 @@ from trtint8.models.outputs.runnable_part import runnable_part, with_plugins
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.tuning.first_form import first_form
 from trtint8.tuning.journal import JournalFile
-from trtint8.tuning.judge_samples import begin_judging
+from trtint8.tuning.judge_samples import begin_judging, check_judging
 from trtint8.tuning.speed_plan import SpeedGoal
 from trtint8.tuning.splitting import smaller_batch_size, split
 from trtint8.tuning.time_limit import TimeLimit
@@ -99,19 +98,14 @@ def tune_from_sources(
     goal = budget.goal(form)  # before the calibration, which may take long
     check_class_folders(tuned_on.class_names, form, [goal.name])
     on_goal(goal)
-    if not isinstance(held_out, Iterator):  # which can be read only once, after the search
-        batches = 0
-        for batch in validated_on.labelled():
-            check_feed(batch.feed, prepared.inputs, batch.first, validated_on.name_of)
-            batches += 1
-        if held_out is None and not batches:  # of data that does not say how many samples it has
-            raise CalibrationDataError(
-                "the data is one batch, which cannot be split into samples to tune on and samples to judge "
-                "by; give more samples, a smaller batch_size, or other samples to judge by"
-            )
-    if held_out is not None:
-        begun = begin_judging(prepared, goal, form, validated_on)
-        validated_on = begun if isinstance(held_out, Iterator) else validated_on
+    begun = validated_on if held_out is None else begin_judging(prepared, goal, form, validated_on)
+    if isinstance(held_out, Iterator):  # which can be read only once, after the search
+        validated_on = begun
+    elif not check_judging(prepared, goal, validated_on):  # half of data that does not say how much it is
+        raise CalibrationDataError(
+            "the data is one batch, which cannot be split into samples to tune on and samples to judge by; "
+            "give more samples, a smaller batch_size, or other samples to judge by"
+        )
     known = table_among(calibration)
     tuned = tune_prepared(
         prepared,

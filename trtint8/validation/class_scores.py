@@ -37,7 +37,9 @@ def top_k(name: str, output: str, k: int) -> Measurand:
         output: The output that has the class scores.
         k: How many scores count.
     """
-    return Measurand(name, False, HitMeter, partial(_hits, partial(_in_top, name, output, k)), unit=PERCENT)
+    measure = partial(_hits, partial(_in_top, name, output, k))
+    check = partial(_check_labels, name, output)
+    return Measurand(name, False, HitMeter, measure, unit=PERCENT, check_labels=check)
 
 
 def rank_in(name: str) -> int | None:
@@ -90,6 +92,16 @@ def _in_top(name: str, output: str, k: int, batch: Batch) -> NDArray[np.bool_]:
         raise CalibrationDataError(
             f"metric '{name}' is always right with {count} classes; leave it out or take a smaller number"
         )
+    return within(scores, _class_indices(name, batch, count), k)
+
+
+def _check_labels(name: str, output: str, batch: Batch, form: BatchForm) -> None:
+    if form.is_class_scores(output):  # what is wrong with others is said where they are measured
+        _class_indices(name, batch, form.outputs[output].shape[1])
+
+
+def _class_indices(name: str, batch: Batch, count: int) -> NDArray[np.int64]:
+    """The labels of a batch, as classes of a model that has so many."""
     labels = batch.labels
     if labels is None:
         raise CalibrationDataError(
@@ -101,7 +113,7 @@ def _in_top(name: str, output: str, k: int, batch: Batch) -> NDArray[np.bool_]:
             f"of shape {shape_text(labels.shape)}; give class indices, or leave it out"
         )
     check_classes(labels, count)
-    return within(scores, labels, k)
+    return labels
 
 
 def check_classes(labels: NDArray[np.integer[Any]], count: int) -> None:

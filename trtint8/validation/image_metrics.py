@@ -22,6 +22,9 @@ _NORMALIZED = 1.5
 #: The largest value of a dark image, for which an output from 0 to 255 may be as close to zero.
 _BRIGHT = 16
 
+#: What messages call the labels.
+_LABELS = "the labels"
+
 
 def psnr(name: str, output: str, form: BatchForm) -> Measurand:
     """The peak signal-to-noise ratio of an output.
@@ -55,6 +58,7 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
         unit=DECIBELS,
         perfect=None if with_labels else math.inf,
         output=output,
+        check_labels=partial(_check_labels, name, with_labels),
     )
 
 
@@ -134,7 +138,7 @@ class PsnrMeter:
 def _measure(name: str, output: str, with_labels: bool, batch: Batch) -> PsnrMeter:
     target = batch.labels if with_labels and batch.labels is not None else batch.reference[output]
     wanted = target.astype(np.float64)
-    _check_finite(name, wanted, batch, "the labels" if with_labels else f"FP32's output '{output}'")
+    _check_finite(name, wanted, batch, _LABELS if with_labels else f"FP32's output '{output}'")
     if target.dtype == np.uint8 and with_labels:
         _check_scale(name, output, wanted, batch)
     error = wanted - batch.outputs[output].astype(np.float64)
@@ -144,6 +148,11 @@ def _measure(name: str, output: str, with_labels: bool, batch: Batch) -> PsnrMet
         float(wanted.max(initial=-math.inf)),
         is_uint8=target.dtype == np.uint8,
     )
+
+
+def _check_labels(name: str, with_labels: bool, batch: Batch, _form: BatchForm) -> None:
+    if with_labels and batch.labels is not None:
+        _check_finite(name, batch.labels.astype(np.float64), batch, _LABELS)
 
 
 def _check_finite(name: str, wanted: NDArray[np.float64], batch: Batch, source: str) -> None:

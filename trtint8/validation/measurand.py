@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from trtint8.validation.batch import Batch
+from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.meters import Meter
 
 #: The unit of a value in [0, 1] that is shown in per cent.
@@ -14,6 +14,10 @@ PERCENT = "%"
 
 #: The unit of levels.
 DECIBELS = "dB"
+
+
+def _take_all(batch: Batch, form: BatchForm) -> None:
+    """Takes any labels."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,9 @@ class Measurand:
         perfect: The value of a model whose outputs are the reference's, for a metric that compares with the
             reference. None where it has to be measured on the reference.
         output: The output that it compares with the reference's element by element; empty where it does not.
+        check_labels: Refuses labels that the metric could not be measured with. It takes a batch that was not
+            run, without outputs, and the form of one that was: so what would fail at the end of long work is
+            known before it.
     """
 
     name: str
@@ -40,6 +47,7 @@ class Measurand:
     unit: str = ""
     perfect: float | None = None
     output: str = ""
+    check_labels: Callable[[Batch, BatchForm], None] = _take_all
 
     @property
     def on_reference(self) -> bool:

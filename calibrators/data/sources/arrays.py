@@ -191,7 +191,7 @@ def as_labels(labels: Any, count: int | None, what: str) -> NDArray[Any]:
         int64 of shape (count,) for class indices; other labels as they are, shape (count, ...).
 
     Raises:
-        CalibrationDataError: Type, rank or length is wrong.
+        CalibrationDataError: Type, rank or length is wrong, or a class index is beyond int64.
     """
     array = labels_array(labels, what, "pass one int, or one array, per sample")
     if not array.ndim or array.dtype.kind not in "biuf":
@@ -204,7 +204,16 @@ def as_labels(labels: Any, count: int | None, what: str) -> NDArray[Any]:
             f"{what} has {len(array)} entries but the data has {counted(count, 'sample')}; give one per "
             "sample"
         )
-    return array.astype(np.int64) if is_class_indices(array) else array
+    return _as_int64(array, what) if is_class_indices(array) else array
+
+
+def _as_int64(indices: NDArray[np.integer[Any]], what: str) -> NDArray[np.int64]:
+    # Larger ones would become negative, and messages would name what the data does not hold.
+    if (beyond := indices[indices > np.iinfo(np.int64).max]).size:
+        raise CalibrationDataError(
+            f"{what} has the class index {beyond[0]}, which no model has; check the labels"
+        )
+    return indices.astype(np.int64)
 
 
 def is_class_indices(labels: NDArray[Any] | None) -> TypeGuard[NDArray[np.int64]]:

@@ -162,6 +162,16 @@ class TestLabels:
         batches = open_batches({"x": vectors(2), "labels": np.array([0, 1])}, [VECTOR], labels=[7, 8])
         assert batches.labels.tolist() == [7, 8]
 
+    def test_class_indices_beyond_int64_are_refused(self):
+        """As they are, and not as the negative numbers that they would become."""
+        largest = np.iinfo(np.int64).max
+        held = open_batches(vectors(2), [VECTOR], labels=np.array([1, largest], np.uint64))
+        assert held.labels.tolist() == [1, largest] and held.labels.dtype == np.int64
+        labels = np.array([1, largest + 1], np.uint64)
+        match = "^{} the class index 9223372036854775808, which no model has; check the labels$"
+        refused({"x": vectors(2), "labels": labels}, match.format("'labels' has"))
+        refused(vectors(2), match.format("labels has"), labels=labels)
+
     def test_refuses_another_length(self):
         refused(
             vectors(3), "labels has 2 entries but the data has 3 samples; give one per sample", labels=[0, 1]

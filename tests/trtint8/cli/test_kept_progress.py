@@ -1,12 +1,14 @@
-"""What is said after Ctrl-C of a run that can be continued."""
+"""What is said after Ctrl-C, and after an error in the data, of a run that can be continued."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from calibrators.errors import CalibrationDataError, TableError
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
+from trtint8.tuning.speed import SpeedTrial
 
 RESUME = "keeps what was done; --resume continues from it\ninterrupted\n"
 AGAIN = "keeps what was done; the same command continues from it\ninterrupted\n"
@@ -50,3 +52,27 @@ def test_a_measurement_that_keeps_nothing(monkeypatch, capsys):
     monkeypatch.setattr("trtint8.cli.sensitivity.measure_sensitivity", interrupted)
     assert main(["sensitivity", str(DEMO_MODEL), "table.json", "data.npy"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "tried", "kept", "continues"),
+    [
+        (CalibrationDataError, True, True, True),
+        (CalibrationDataError, True, False, False),
+        (CalibrationDataError, False, True, False),  # what an earlier run has left
+        (TableError, True, True, False),  # the checkpoint may be what is wrong
+    ],
+)
+def test_an_error_in_the_data_after_a_long_search(error, tried, kept, continues, monkeypatch, capsys):
+    def fails(*_args, on_speed_trial, **_options):
+        if kept:
+            Path("q.onnx.checkpoint").touch()
+        if tried:
+            on_speed_trial(SpeedTrial("all layers in INT8", 0.001, True, 0))
+        raise error("label 10 is none")
+
+    monkeypatch.setattr("trtint8.cli.tune.tuning.tune", fails)
+    assert main(["tune", str(DEMO_MODEL), "data.npy", "data.npy", "-o", "q.onnx"]) == 2
+    said = ["+ all layers in INT8: estimated 1.0000 ms"] if tried else []
+    said += ["'q.onnx.checkpoint' keeps what was done; --resume continues from it"] if continues else []
+    assert capsys.readouterr().err.splitlines() == [*said, "trtint8 tune: label 10 is none"]

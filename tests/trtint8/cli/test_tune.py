@@ -200,3 +200,20 @@ def test_a_least_value_that_fp32_does_not_have_is_refused_at_once(split, tmp_pat
     assert main(command) == 2
     assert "FP32 itself has top1 0.00 % on the samples to tune on, and the least" in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == [data, labelled]
+
+
+def test_a_class_to_judge_by_that_the_model_does_not_have_is_refused_at_once(split, tmp_path, capsys):
+    arrays = {"images": split.heldout_images[:64], "labels": split.heldout_labels[:64].copy()}
+    data, labelled, judge = (tmp_path / name for name in ("c.npz", "h.npz", "j.npz"))
+    np.savez(data, images=split.calibration_images[:64])
+    np.savez(labelled, **arrays)
+    arrays["labels"][63] = 10
+    np.savez(judge, **arrays)
+    output = tmp_path / "tuned.onnx"
+    command = ["tune", str(DEMO_MODEL), str(data), str(labelled), "--judge", str(judge), "-o", str(output)]
+    assert main(command) == 2
+    *_, goal, error = capsys.readouterr().err.splitlines()
+    assert goal == "searching for top1: a drop of at most 1 point"
+    message = "label 10 is not one of the model's 10 classes (0 to 9); check the labels"
+    assert error == f"trtint8 tune: {message}"
+    assert sorted(tmp_path.iterdir()) == [data, labelled, judge]

@@ -39,6 +39,12 @@ def test_peaks_powers_and_values_over_batches():
     assert list(one.values) == ["layer_out"]
 
 
+def test_the_power_of_values_whose_squares_are_no_float32_numbers():
+    labels = {"layer_out": np.array([[[1, 2]]])}
+    found = observe(two_channels(), labels, [], [feed(1e25, -2e25)])
+    np.testing.assert_allclose(found.powers["layer_out"], [[[2.5e50, 22.5e50]]], rtol=1e-6)
+
+
 def test_every_other_sample_of_a_batch_is_in_a_part_of_its_own():
     labels = {"layer_out": np.array([[[1, 2]]])}
     batch = {"x": np.float32([1, 2, 3, 4, 5]).reshape(5, 1, 1)}

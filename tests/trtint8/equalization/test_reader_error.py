@@ -43,6 +43,14 @@ def test_the_error_by_hand():
     assert found == pytest.approx(0.25 / (127**2 + 0.25))
 
 
+@pytest.mark.parametrize("size", [1e-30, 1e18])
+def test_the_error_of_outputs_whose_squares_are_no_float32_numbers(size):
+    weights = np.float32([[size, 0], [0, size]])
+    values = np.float32([[127, 0.5]])
+    found = layer("MatMul", weights, ["N", 2]).relative_error(values, weights, values @ weights, 127.0)
+    assert found == pytest.approx(0.25 / (127**2 + 0.25))
+
+
 def test_weights_that_are_read_along_two_axes():
     model = prepared(tied())
     weights = constant_input(next(node for node in model.graph if node.name == "encoder"), 1)

@@ -30,8 +30,13 @@ DOCUMENT = {
             "sums": [SUMS],
         },
         "local": {"samples": 16, "sums": {"conv": [1.0] * 5}, "channels": {"conv": [0.1]}, "forms": {}},
+        "labels": "another fingerprint",
     },
 }
+
+LABELS = SPLIT.heldout_labels[:48]
+#: The same labels, of which the first two, which differ, belong to each other's samples.
+SWAPPED = LABELS[[1, 0, *range(2, 48)]]
 
 
 def _checkpoint(path, **identity):
@@ -42,7 +47,7 @@ def test_a_file_is_read_and_written_back_the_same(tmp_path):
     path = tmp_path / "c.json"
     path.write_text(json.dumps(DOCUMENT))
     measured = _checkpoint(path).load()
-    assert (measured.samples, measured.data) == (16, "fingerprint")
+    assert (measured.samples, measured.data, measured.labels) == (16, "fingerprint", "another fingerprint")
     np.testing.assert_array_equal(measured.effects.sums, [SUMS])
     _checkpoint(path).save(measured)
     assert json.loads(path.read_text().rpartition("\nsha256:")[0]) == DOCUMENT
@@ -115,7 +120,7 @@ def test_without_a_file_nothing_is_continued(tmp_path):
     checkpoint = _checkpoint(tmp_path / "c.json")
     assert checkpoint.load() is None
     meter = EffectMeter([("all", "")], {"y": 0.5}, classes=False, labelled=False)
-    checkpoint.save(Measured(0, "", meter, LocalMeter(())))
+    checkpoint.save(Measured(0, "", "", meter, LocalMeter(())))
     assert checkpoint.load().samples == 0
     checkpoint.remove()
     assert checkpoint.load() is None
@@ -165,3 +170,61 @@ def test_a_checkpoint_of_something_else_is_refused(table, tmp_path, monkeypatch)
     checkpoint.write_text("no json")
     with pytest.raises(TableError, match=r"cannot read the checkpoint .*; remove it to begin anew"):
         measured(table, labels=None, checkpoint=checkpoint)
+
+
+def _batches(labels, *, cut_off=False):
+    """Three batches of 16 samples; where they are cut off, the third one does not come."""
+    for start in (0, 16, 32):
+        if cut_off and start == 32:
+            raise KeyboardInterrupt
+        part = slice(start, start + 16)
+        yield {"images": SPLIT.heldout_images[part]} | ({} if labels is None else {"labels": labels[part]})
+
+
+def _interrupted(table, labels, checkpoint, monkeypatch):
+    monkeypatch.setattr("trtint8.sensitivity.checkpoint._SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        measured(table, _batches(labels, cut_off=True), labels=None, tolerance_db=0.0, checkpoint=checkpoint)
+    return checkpoint.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ((LABELS + 1) % 10, LABELS),
+        (SWAPPED, LABELS),
+        (None, LABELS),
+        (LABELS, None),
+        (LABELS, LABELS.astype(np.float32)),  # which are no class indices, and are not used
+    ],
+    ids=["others", "swapped", "none before", "none now", "of another kind"],
+)
+def test_a_checkpoint_of_other_labels_is_refused(then, now, table, tmp_path, monkeypatch):
+    """The result would be of both: shares of right classes that neither of the labels give."""
+    assert SWAPPED[0] != LABELS[0]
+    checkpoint = tmp_path / "c.json"
+    kept = _interrupted(table, then, checkpoint, monkeypatch)
+    with pytest.raises(CalibrationDataError) as caught:
+        measured(table, _batches(now), labels=None, tolerance_db=0.0, checkpoint=checkpoint)
+    assert str(caught.value) == (
+        "the checkpoint was made with other labels, or without any; give the same, or remove the checkpoint "
+        "to begin anew"
+    )
+    assert checkpoint.read_bytes() == kept
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        (LABELS, LABELS.astype(np.uint8)),
+        (None, LABELS / 2),  # what is no class index is not used
+        (LABELS / 2, LABELS.reshape(-1, 1)),
+    ],
+    ids=["of another integer type", "no class indices", "no class indices twice"],
+)
+def test_the_same_labels_continue_a_checkpoint(then, now, table, tmp_path, monkeypatch):
+    checkpoint = tmp_path / "c.json"
+    _interrupted(table, then, checkpoint, monkeypatch)
+    found = measured(table, _batches(now), labels=None, tolerance_db=0.0, checkpoint=checkpoint)
+    assert found == measured(table, _batches(then), labels=None, tolerance_db=0.0)
+    assert found.samples == 48 and not checkpoint.exists()

@@ -169,7 +169,7 @@ def test_an_interrupted_measurement_goes_on(first, then, workers_here, table, tm
     assert not checkpoint.exists()
 
 
-def test_a_checkpoint_of_other_samples_is_refused(workers_here, table, tmp_path, monkeypatch):
+def test_a_checkpoint_of_other_samples_or_labels_is_refused(workers_here, table, tmp_path, monkeypatch):
     monkeypatch.setattr("trtint8.sensitivity.checkpoint._SECONDS", 0.0)
     checkpoint = tmp_path / "c.json"
     bad = IMAGES.copy()
@@ -182,6 +182,11 @@ def test_a_checkpoint_of_other_samples_is_refused(workers_here, table, tmp_path,
             _measured(table, data, labels=None, executor="ray", checkpoint=checkpoint)
     with pytest.raises(TableError, match="made with another batch size "):
         _measured(table, batch_size=20, executor="ray", checkpoint=checkpoint)
+    for labels in (LABELS[::-1], None):
+        with pytest.raises(
+            CalibrationDataError, match="made with other labels, or without any; give the same"
+        ):
+            _measured(table, labels=labels, executor="ray", checkpoint=checkpoint)
     assert checkpoint.exists()
 
 

@@ -5,10 +5,12 @@ import pytest
 
 from calibrators.data.batches import open_batches
 from calibrators.errors import CalibrationDataError
+from tests.trtint8.detectors import CLASSES as KINDS
+from tests.trtint8.detectors import Detector, images
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.tuning.first_form import first_form
-from trtint8.tuning.judge_samples import begin_judging
+from trtint8.tuning.judge_samples import begin_judging, check_judging
 from trtint8.validation.budget import Budget
 
 IMAGES = np.random.default_rng(0).standard_normal((6, 3, 8, 8)).astype(np.float32)
@@ -28,6 +30,15 @@ def scores():
     g = Shaped(quantized=False)
     flat = g.op("Flatten", ["x"], "flat")
     return g.model({"x": ["N", 3, 8, 8]}, g.op("MatMul", [flat, g.weights(192, 4)], "scores"))
+
+
+def grid():
+    """Boxes of positive sizes in pixels, and scores of six classes."""
+    g = Detector(quantized=False)
+    boxes, scores = g.level("one")
+    sizes = g.flat(g.op("Relu", [boxes], "sizes"), 4, "flat_boxes")
+    rows = g.op("Concat", [sizes, g.flat(scores, KINDS, "flat_scores")], "rows", axis=1)
+    return g.model({"images": ["N", 3, 8, 8]}, rows)
 
 
 def begun(model, tuned_on, judge, **budget):
@@ -127,3 +138,77 @@ def test_a_metric_without_a_value_on_the_first_batch_is_no_reason_to_refuse():
             raise ValueError("only one class")
 
     assert len(list(begun(scores(), CLASSES, CLASSES, metric=Precise(), max_drop=1.0))) == 3
+
+
+def checked(model, judge, tuned_on=None, **budget):
+    model = prepare(load_model(model))
+    tuned_on, judged = (open_batches(data, model.inputs, batch_size=2) for data in (tuned_on or judge, judge))
+    goal = Budget(**budget).goal(first_form(model, tuned_on))
+    return check_judging(model, goal, judged)
+
+
+def with_label(label, dtype=np.int64):
+    """Class indices, of which the fifth is this one."""
+    return {"x": IMAGES, "labels": np.array([0, 1, 2, 3, label, 1], dtype)}
+
+
+@pytest.mark.parametrize("budget", [{}, {"metric": "top1"}, {"metric": "top2:scores_out"}])
+@pytest.mark.parametrize("label", [4, -1])
+def test_classes_that_the_model_does_not_have(label, budget):
+    with pytest.raises(CalibrationDataError) as caught:
+        checked(scores(), with_label(label), **budget)
+    message = f"label {label} is not one of the model's 4 classes (0 to 3); check the labels"
+    assert str(caught.value) == message
+
+
+def test_metrics_that_only_the_samples_to_judge_by_have_labels_for():
+    """They are measured at the end, although agreement is what the search keeps."""
+    with pytest.raises(CalibrationDataError, match="label 4 is not one of the model's 4 classes"):
+        checked(scores(), with_label(4), tuned_on=PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("model", "judge", "budget"),
+    [
+        (scores(), with_label(3), {}),
+        (scores(), with_label(4), {"metric": "sqnr"}),  # of no labels
+        (scores(), with_label(4), {"metric": "agreement"}),
+        (scores(), with_label(4, np.float32), {}),
+        (scores(), PLAIN, {}),
+        (maps(), with_label(4), {}),
+        (scores(), [CLASSES], {}),
+    ],
+)
+def test_batches_with_usable_labels_are_counted(model, judge, budget):
+    assert checked(model, judge, **budget) == 3
+
+
+def test_levels_that_are_not_finite():
+    levels = LEVELS["labels"].copy()
+    levels[4, 0, 0, 0] = np.inf
+    message = "metric 'psnr' compares with the labels, of which sample 4 has values that are NaN or infinite"
+    with pytest.raises(CalibrationDataError, match=message):
+        checked(maps(), {"x": IMAGES, "labels": levels}, metric="psnr")
+
+
+def test_true_boxes_of_a_class_that_the_network_does_not_have():
+    """As metric detections judges by them."""
+    labels = np.zeros((4, 1, 5), np.float32)
+    labels[3, 0] = [0, 0, 4, 4, KINDS]
+    data = {"images": images(4), "labels": labels}
+    assert checked(grid(), {name: array[:3] for name, array in data.items()}, metric="detections") == 2
+    with pytest.raises(
+        CalibrationDataError, match="a true box has the class 6, which is not one of the netw"
+    ):
+        checked(grid(), data, metric="detections")
+
+
+def test_samples_that_do_not_fit_the_model():
+    broken = IMAGES.copy()
+    broken[4, 0, 0, 0] = np.nan
+    with pytest.raises(CalibrationDataError, match=r"NaN or infinite, the first in sample 4;"):
+        checked(scores(), {**CLASSES, "x": broken})
+
+
+def test_half_of_one_batch_is_none():
+    assert checked(scores(), lambda: iter([]), tuned_on=PLAIN) == 0

@@ -36,6 +36,18 @@ def test_samples_to_judge_by_without_labels_are_refused_before_the_calibration(h
         trtint8.tune(DEMO_MODEL, lambda: pytest.fail("calibrates"), held_out, judge=judge, max_drop=1.0)
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_labels_to_judge_by_are_checked_before_the_calibration(held_out, together):
+    """Also those of the second batch of a loader, which judges what is tuned on the first."""
+    parts = [
+        {name: array[part].copy() for name, array in held_out.items()} for part in (slice(9), slice(9, 20))
+    ]
+    parts[1]["labels"][10] = 10
+    data, judge = (parts, None) if together else parts
+    with pytest.raises(CalibrationDataError, match=r"^label 10 is not one of the model's 10 classes"):
+        trtint8.tune(DEMO_MODEL, lambda: pytest.fail("calibrates"), data, judge=judge, max_drop=1.0)
+
+
 def test_samples_to_judge_by_are_others(held_out, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("d.npz", **held_out)

@@ -47,3 +47,17 @@ def test_there_is_a_folder_for_each_class():
     ]:
         with pytest.raises(CalibrationDataError, match=words):
             check_class_folders(folders, form, metrics)
+
+
+def test_labels_are_checked_without_outputs():
+    form = BatchForm.of({"y": np.zeros((2, 3), np.float32), "mask": np.zeros((2, 3, 4))}, None, 2)
+    check = top_k("top1", "y", 1).check_labels
+    check(Batch({}, {}, {}, np.array([2, 0, 1]), 3), form)  # a batch of another size
+    for labels, words in [
+        (np.array([0, 3]), r"^label 3 is not one of the model's 3 classes \(0 to 2\); check the labels$"),
+        (np.array([0.5, 1.0]), "but the labels are float64 of shape 2; give class indices"),
+        (None, "needs labels and the data has none"),
+    ]:
+        with pytest.raises(CalibrationDataError, match=words):
+            check(Batch({}, {}, {}, labels, 2), form)
+    top_k("top1", "mask", 1).check_labels(Batch({}, {}, {}, np.array([9]), 1), form)

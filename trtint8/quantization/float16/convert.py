@@ -3,7 +3,8 @@
 TensorRT 11 and TensorRT for RTX have no FP16 switch: every tensor has the type that the model gives it. So
 values become FP16 here, with casts where a node stays in FP32. A QuantizeLinear has the type of the value
 that it reads, a DequantizeLinear the type that its readers want. Where either is FP16, the scales of both are
-rounded to FP16 in the same way, so that the pair agrees. A scale beyond FP16's numbers keeps both in FP32.
+rounded to FP16 in the same way, so that the pair agrees. A scale that FP16 does not hold, or only roughly,
+keeps both in FP32.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx_ir.passes import common
 
+from calibrators.user_warnings import warn_user
 from trtint8.models.graph_constants import (
     add_initializer,
     read_constant,
@@ -26,7 +26,8 @@ from trtint8.models.graph_constants import (
 from trtint8.models.loading.opset import with_opset
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.name_nodes import NameNodesPass
-from trtint8.quantization.float16.rules import LARGEST, float32_nodes, signature
+from trtint8.quantization.float16.rounding import LARGEST, SMALLEST_NORMAL, round_scale, scale_fits
+from trtint8.quantization.float16.rules import float32_nodes, signature
 
 #: The first opset whose QuantizeLinear and DequantizeLinear take FP16 scales.
 _OPSET = 19
@@ -45,7 +46,7 @@ def to_float16(
         model: A model with or without Q/DQ pairs; not changed.
         float32_io: Whether the model's own inputs and outputs stay float32.
         peaks: Tensor name to the largest magnitude seen in it; may lack tensors. Nodes that read or write a
-            tensor whose values come near the largest FP16 number stay in FP32.
+            tensor whose values come near the largest FP16 number, or are all too small for it, stay in FP32.
         name: The model's name in messages.
 
     Returns:
@@ -53,6 +54,9 @@ def to_float16(
 
     Raises:
         ModelError: ONNX cannot convert it to opset 19.
+
+    Warns:
+        UserWarning: An input or output becomes FP16 whose values FP16 does not hold.
     """
     converted = with_opset(model, _OPSET, name).clone()
     ir.passes.Sequential(
@@ -62,8 +66,20 @@ def to_float16(
         InferShapesPass(),
     )(converted)
     kept = float32_nodes(converted, peaks)
+    if not float32_io:
+        _warn_of_inputs_and_outputs(converted.graph, peaks)
     _Converter(converted, kept, _FLOAT if float32_io else _HALF).run()
     return converted, kept
+
+
+def _warn_of_inputs_and_outputs(graph: ir.Graph, peaks: Mapping[str, float]) -> None:
+    for value in (*graph.inputs, *graph.outputs):
+        peak = peaks.get(value.name or "", 0.0)
+        if value.dtype == _FLOAT and peak > 0 and not SMALLEST_NORMAL <= peak <= LARGEST:
+            warn_user(
+                f"'{value.name}' reaches {peak:.3g}, and FP16 has full precision from {SMALLEST_NORMAL:.2g} "
+                f"to {LARGEST:.0f}; add float32_io=True, so that inputs and outputs stay float32"
+            )
 
 
 @dataclass
@@ -119,7 +135,7 @@ class _Converter:
                 continue
             wanted = _HALF
             if node.op_type == "DequantizeLinear":
-                wanted = self._wanted_by_readers(value) if _scale_fits(node) else _FLOAT
+                wanted = self._wanted_by_readers(value) if scale_fits(node) else _FLOAT
             set_element_type(value, wanted)
             if node.op_type == "Cast":
                 node.attributes["to"] = ir.AttrInt64("to", _HALF)
@@ -151,7 +167,7 @@ class _Converter:
         """The type of the scale of a QuantizeLinear or DequantizeLinear; None of other nodes."""
         if node.op_type == "QuantizeLinear" and (value := node.inputs[0]) in self.originals:
             assert value is not None
-            return value.dtype if _scale_fits(node) else _FLOAT
+            return value.dtype if scale_fits(node) else _FLOAT
         if node.op_type == "DequantizeLinear" and node.outputs[0] in self.originals:
             return node.outputs[0].dtype
         return None
@@ -183,7 +199,7 @@ class _Converter:
         if value.const_value is not None:
             return add_initializer(self.model.graph, name, value.const_value.numpy().astype(dtype.numpy()))
         producer = value.producer()
-        if producer is not None and producer.op_type == "DequantizeLinear" and _scale_fits(producer):
+        if producer is not None and producer.op_type == "DequantizeLinear" and scale_fits(producer):
             attributes = list(producer.attributes.values())
             node_name = take_name(f"{name}_dequantize", self.names)
             node = ir.Node("", producer.op_type, list(producer.inputs), attributes, name=node_name)
@@ -211,24 +227,3 @@ class _Converter:
     def _name_in(self, value: ir.Value, dtype: ir.DataType) -> str:
         """A name of what a value becomes in a type, which nothing has yet."""
         return take_name(f"{value.name}_{_SUFFIXES[dtype]}", self.names)
-
-
-def _scale_fits(node: ir.Node) -> bool:
-    """Whether FP16 can hold the scale of a QuantizeLinear or DequantizeLinear; one that is computed may."""
-    scale = read_constant(node.inputs[1])
-    return scale is None or float(np.abs(scale).max(initial=0)) <= LARGEST
-
-
-def round_scale(scale: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Rounds scales up to FP16 numbers, so that no range becomes narrower and no scale becomes zero.
-
-    Args:
-        scale: Positive scales of any shape, none beyond the largest FP16 number.
-
-    Returns:
-        The smallest FP16 numbers that are not below the scales, as float32 of the same shape.
-    """
-    exact = scale.astype(np.float32)
-    near = exact.astype(np.float16)
-    up = np.where(near.astype(np.float32) < exact, np.nextafter(near, np.float16(np.inf)), near)
-    return np.asarray(up, np.float32)

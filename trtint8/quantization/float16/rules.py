@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,12 +15,16 @@ from numpy.typing import NDArray
 from trtint8.models.graph_constants import read_constant
 from trtint8.models.inner_graphs import holds_graphs
 from trtint8.models.kinds import RECURRENT
+from trtint8.quantization.float16.rounding import (
+    LARGEST,
+    SMALLEST_NORMAL,
+    loses_little,
+    scale_fits,
+    within_range,
+)
 
 #: Inputs unlike those of calibration may cause larger values than these, by up to this factor.
 _MARGIN = 2.0
-
-#: The largest FP16 number.
-LARGEST = float(np.finfo(np.float16).max)
 
 #: Operator to what it computes. Squares, sums and exponentials of ordinary values leave FP16's range, above
 #: or below; roots, quotients and logarithms of values that were rounded to zero are infinite or undefined.
@@ -60,8 +63,8 @@ _MOVING = frozenset({"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 #: Operators whose output is about as large as the largest of their inputs.
 _KEEPING_SIZE = _MOVING | {"Add", "Concat", "Expand", "Gather", "Slice"}
 
-#: The largest relative error of a scalar constant that is rounded to FP16.
-_LARGEST_ERROR = 0.01
+#: Operator to the indices of the inputs that are added to something.
+_ADDENDS = {"Add": (0, 1), "Conv": (2,), "ConvTranspose": (2,), "Gemm": (2,), "Sub": (0, 1)}
 
 _HALF = "tensor(float16)"
 
@@ -104,6 +107,8 @@ def float32_nodes(model: ir.Model, peaks: Mapping[str, float]) -> dict[str, str]
         elif (chosen := _beyond_half(node, magnitudes)) is not None:
             name = node.outputs[0].name or ""
             magnitudes[name] = max(chosen, magnitudes.get(name, 0.0))
+        elif node.op_type in _MOVING and (source := node.inputs[0]) is not None and source.name in magnitudes:
+            magnitudes.setdefault(node.outputs[0].name or "", magnitudes[source.name])
     kept: dict[str, str] = {}
     for node in model.graph:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
@@ -166,10 +171,15 @@ def _reasons(
         magnitude = magnitudes.get(value.name or "", 0.0)
         if magnitude > LARGEST / _MARGIN:
             yield f"'{value.name}' reaches {magnitude:g}, and the largest FP16 number is {LARGEST:.0f}"
-    for value in floats:
-        array = read_constant(value)
-        if array is not None and not _fits(array):
-            yield f"the constant '{value.name}' does not fit FP16"
+    for name in _decisive_when_small(node, floats, results, magnitudes):
+        if 0 < (magnitude := magnitudes.get(name, 0.0)) < SMALLEST_NORMAL:
+            yield f"'{name}' only reaches {magnitude:g}, and FP16 loses precision below {SMALLEST_NORMAL:.2g}"
+    for name in _with_inexact_scales(floats, results):
+        yield f"the scale of '{name}' does not fit FP16"
+    for index, read in enumerate(node.inputs):
+        array = read_constant(read) if read in floats else None
+        if read is not None and array is not None and not _constant_fits(node, index, array):
+            yield f"the constant '{read.name}' does not fit FP16"
     if _hides_by_length(node):
         yield "TensorRT hides what lies beyond a sequence's length by zeros in FP32"
     for reader in _readers(node):
@@ -177,6 +187,47 @@ def _reasons(
             yield f"it makes the sequences of '{reader.name}', right before which TensorRT takes no cast"
     if node.op_type == "Softmax" and _producer_name(floats[0]) in kept:
         yield "its input is in FP32, where masks may lie beyond FP16"
+
+
+def _decisive_when_small(
+    node: ir.Node,
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[ir.Value],
+    magnitudes: Mapping[str, float],
+) -> list[str]:
+    """The names of the tensors of which a single small one keeps a node in FP32.
+
+    Where the output is about as large as the largest input, it decides: a small summand loses no more than
+    the sum, which is rounded to steps that are as large or larger.
+    """
+    names = [value.name or "" for value in outputs]
+    if node.op_type in _KEEPING_SIZE and all(name in magnitudes for name in names):
+        return names
+    return [value.name or "" for value in inputs] + names
+
+
+def _with_inexact_scales(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> Iterator[str]:
+    """The names of the tensors next to a node that have a Q/DQ pair in FP32.
+
+    TensorRT fuses a pair with a node that computes in the pair's type: a cast between them would part them.
+    """
+    for value in inputs:
+        producer = value.producer()
+        if producer is not None and producer.op_type == "DequantizeLinear" and not scale_fits(producer):
+            yield value.name or ""
+    for value in outputs:
+        readers = [reader for reader, _ in value.uses() if reader.op_type == "QuantizeLinear"]
+        if not all(map(scale_fits, readers)):
+            yield value.name or ""
+
+
+def _constant_fits(node: ir.Node, index: int, array: NDArray[Any]) -> bool:
+    """Whether FP16 can hold the constant that a node has as one of its inputs."""
+    if not within_range(array):
+        return False
+    # What small addends lose is no more than what their sum loses, whose magnitude has been judged: biases
+    # that training has left near zero are no reason. A single small number keeps a divisor from being zero.
+    return (array.size > 1 and index in _ADDENDS.get(node.op_type, ())) or loses_little(array)
 
 
 def _readers(node: ir.Node) -> Iterator[ir.Node]:
@@ -210,16 +261,6 @@ def _beyond_half(node: ir.Node, magnitudes: Mapping[str, float]) -> float | None
     else:
         return None
     return largest if largest > LARGEST else None
-
-
-def _fits(array: NDArray[Any]) -> bool:
-    finite = array[np.isfinite(array)]
-    if np.abs(finite).max(initial=0.0) > LARGEST:
-        return False
-    if array.size != 1 or not finite.size or not finite.any():
-        return True
-    exact = float(finite.reshape(-1)[0])
-    return math.isclose(float(np.float16(exact)), exact, rel_tol=_LARGEST_ERROR)
 
 
 def _producer_name(value: ir.Value) -> str | None:

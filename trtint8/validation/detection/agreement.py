@@ -15,7 +15,7 @@ from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm, Outputs, copied
 from trtint8.validation.detection.boxes import box_overlaps
-from trtint8.validation.detection.labelled_boxes import has_true_boxes, truth_tables
+from trtint8.validation.detection.labelled_boxes import check_truth, has_true_boxes, truth_tables
 from trtint8.validation.detection.layouts import class_count, layout_reader
 from trtint8.validation.detection.tables import Decode, found_tables
 from trtint8.validation.measurand import PERCENT, Measurand
@@ -72,6 +72,7 @@ class DetectionAgreement:
         """
         decode: Decode = self.decode or layout_reader(form)
         with_labels = has_true_boxes(form)
+        classes = None if self.decode else class_count(form)
         source = "true" if with_labels else "FP32's"
         start: Callable[[], SumsMeter]
         if with_labels:
@@ -89,10 +90,11 @@ class DetectionAgreement:
             self.name,
             not with_labels,
             start,
-            partial(self._measure, decode, with_labels, None if self.decode else class_count(form)),
+            partial(self._measure, decode, with_labels, classes),
             title=f"detections that are {source} (F1)",
             unit=PERCENT,
             perfect=None if with_labels else 1.0,
+            check_labels=partial(check_truth, classes),
         )
 
     def _measure(self, decode: Decode, with_labels: bool, classes: int | None, batch: Batch) -> SumsMeter:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.images.true_boxes import NO_BOX
 from calibrators.errors import CalibrationDataError
-from trtint8.validation.batch import Batch, BatchForm
+from trtint8.validation.batch import ArrayForm, Batch, BatchForm
 from trtint8.validation.detection.average_precision import COCO_IOU, mean_average_precision, require_library
 from trtint8.validation.detection.layouts import class_count, layout_reader
 from trtint8.validation.detection.tables import Decode, found_tables
@@ -81,6 +81,19 @@ def _check_boxes(sample: str, boxes: NDArray[np.float64]) -> None:
         )
 
 
+def check_truth(classes: int | None, batch: Batch, _form: BatchForm) -> None:
+    """Refuses true boxes that :func:`truth_tables` refuses; takes other labels.
+
+    Args:
+        classes: How many classes the network knows; None where its outputs do not tell.
+        batch: The batch, which need not have been run.
+    """
+    labels = batch.labels
+    form = None if labels is None else ArrayForm(labels.dtype, labels.shape)
+    if has_true_boxes(BatchForm({}, form, batch.rows)):
+        truth_tables(batch, classes)
+
+
 def box_precision(name: str, form: BatchForm) -> Measurand:
     """Mean average precision by the labels.
 
@@ -100,14 +113,16 @@ def box_precision(name: str, form: BatchForm) -> Measurand:
         )
     require_library()
     thresholds = PRECISIONS[name]
+    classes = class_count(form)
     ends = f"{thresholds[0]:.2f}" + (f":{thresholds[-1]:.2f}" if len(thresholds) > 1 else "")
     return Measurand(
         name,
         False,
         partial(PrecisionMeter, thresholds),
-        partial(_measure, name, thresholds, layout_reader(form), class_count(form)),
+        partial(_measure, name, thresholds, layout_reader(form), classes),
         title=f"mAP@{ends} by the labels",
         unit=PERCENT,
+        check_labels=partial(check_truth, classes),
     )
 
 

@@ -4,8 +4,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import trtint8
@@ -25,7 +23,8 @@ from tests.trtint8.quantization.float16.half_models import (
 from trtint8.cli.main import main
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto
-from trtint8.quantization.float16.convert import round_scale, to_float16
+from trtint8.quantization.float16.convert import to_float16
+from trtint8.quantization.float16.rounding import round_scale
 
 
 def conv_relu_conv(quantized=True):
@@ -129,7 +128,8 @@ def test_tensors_that_share_a_scale_keep_it_where_one_of_their_pairs_is_fp16():
     tensor = g.op("Relu", ["x"], "first")
     for name in ("half", "full", "last"):
         tensor = g.op("Relu", [g.qdq(tensor)], name)
-    model, kept = convert(g.model({"x": ["N", 8]}, tensor), peaks={"full_out": 1e5, "last_out": 1e5})
+    source, peaks = g.model({"x": ["N", 8]}, tensor), {"full_out": 1e5, "last_out": 1e5}
+    model, kept = convert(source, peaks=peaks, float32_io=True)
     assert list(kept) == ["full", "last"]
     constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     pairs = [node for node in model.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear")]
@@ -254,13 +254,37 @@ def test_fp16_that_stands_in_the_model_is_left_alone():
     assert np.array_equal(run(model, {"x": x}), -x)
 
 
-@given(st.floats(1e-30, 1e4))
-def test_rounded_scales_are_fp16_numbers_and_never_smaller(scale):
-    rounded = float(round_scale(np.float32(scale)))
-    assert float(np.float16(rounded)) == rounded
-    assert rounded >= np.float32(scale)
-    # A step of FP16: relative above its smallest normal number, absolute below.
-    assert rounded - np.float32(scale) <= max(scale * 2.0**-10, 2.0**-24)
+def small_and_even(unit):
+    """Two convolutions with a normalization between them, which makes the unit of the input irrelevant."""
+    g = Shaped(quantized=False)
+    x = g.op("Relu", [g.op("Conv", ["x", g.weights(8, 4, 7)], "first", pads=[3, 3])], "relu")
+    ones, zeros = (g.constant(np.full(8, value, np.float32)) for value in (1, 0))
+    x = g.op("InstanceNormalization", [x, ones, zeros], "even", epsilon=1e-30)
+    random = np.random.default_rng(1)
+    samples = [random.normal(size=(8, 4, 64)).astype(np.float32) * np.float32(unit) for _ in range(2)]
+    return g.model({"x": ["N", 4, 64]}, g.op("Conv", [x, g.weights(8, 8, 7)], "second", pads=[3, 3])), samples
+
+
+@pytest.mark.parametrize("target", ["rtx", "tensorrt-11"])
+@pytest.mark.parametrize("unit", [1e-3, 1e-6, 1e-12])
+def test_values_that_are_small_throughout_lose_nothing(unit, target):
+    source, (samples, others) = small_and_even(unit)
+    table = trtint8.calibrate(source, samples, method="minmax", progress=False)
+    exact = trtint8.quantize(source, table, target=target)
+    half = trtint8.quantize(source, table, target=target, float16=True, float32_io=True, keep_int8=["*"])
+    found, wanted_type = types(half), HALF if unit == 1e-3 else FLOAT
+    assert {found[name] for name in ("x_dequantized", "first_out", "relu_out")} == {wanted_type}
+    wanted, got, kept = (run(model, {"x": others}) for model in (source, half, exact))
+    noise, least = (np.square(one - wanted).sum() for one in (got, kept))
+    assert noise < 1.05 * least < 1e-3 * np.square(wanted).sum()
+
+
+@pytest.mark.parametrize("peak", [1e-7, 123456.0])
+def test_inputs_and_outputs_whose_values_fp16_does_not_hold_give_a_warning(peak):
+    source, peaks = network(("Relu", [], {})), {"x": peak, "relu0_out": 1.0}
+    with pytest.warns(UserWarning, match="^'x' reaches .*, and FP16 has full .* to 65504; add float32_io"):
+        convert(source, peaks=peaks)
+    convert(source, peaks=peaks, float32_io=True)
 
 
 TABLE = {"images": 2.5, "relu_out": 1.5, "first_out": 2.0}

@@ -54,6 +54,65 @@ def test_constants_that_fp16_does_not_hold(constant, stays):
     assert list(kept) == (["add0"] if stays else [])
 
 
+@pytest.mark.parametrize("operator", ["Mul", "MatMul"])
+def test_constants_that_fp16_makes_zero_as_a_whole(operator):
+    """As numbers that change a unit do; single small numbers are among all trained weights."""
+    lost = np.full((8, 8), 1e-9, np.float32)
+    _, kept = convert(network((operator, [lost], {}), ("Relu", [], {})))
+    name = f"{operator.lower()}0"
+    assert list(kept) == [name] and kept[name].endswith("does not fit FP16")
+    lost[1] = 0.01
+    assert convert(network((operator, [lost], {}), ("Relu", [], {})))[1] == {}
+
+
+def test_small_addends_of_sums_that_are_not_small_are_no_reason():
+    bias = np.full(8, 1e-9, np.float32)
+    steps = [("Gemm", [weights(8, 8), bias], {}), ("Add", [bias], {}), ("Sub", [bias], {})]
+    assert convert(network(*steps))[1] == {}
+    assert list(convert(network(*steps), peaks={"add1_out": 1e-9})[1]) == ["add1", "sub2"]
+
+
+SMALL = "'matmul1_out' only reaches 5e-06, and FP16 loses precision below 6.1e-05"
+
+
+def test_a_tensor_that_is_small_throughout_keeps_its_nodes_in_fp32():
+    steps = [("MatMul", [weights(8, 8)], {})] * 3
+    _, kept = convert(network(*steps), peaks={"matmul1_out": 5e-6, "matmul0_out": 7e-5})
+    assert kept == {"matmul1": SMALL, "matmul2": SMALL}
+    assert convert(network(*steps), peaks={"matmul1_out": 0.0})[1] == {}
+
+
+def test_a_small_tensor_that_is_moved_stays_small():
+    steps = [("MatMul", [weights(8, 8)], {})] * 2 + [("Transpose", [], {}), ("Relu", [], {}), ("Neg", [], {})]
+    _, kept = convert(network(*steps), peaks={"matmul1_out": 5e-6})
+    assert list(kept) == ["matmul1", "transpose2", "relu3"]
+
+
+def test_a_sum_with_a_small_summand_is_in_fp16():
+    g = Shaped(quantized=False)
+    small = g.op("MatMul", ["x", g.weights(8, 8)], "small")
+    model = g.model({"x": [2, 8]}, g.op("Add", ["x", small], "add"))
+    assert list(convert(model, peaks={"small_out": 1e-6, "add_out": 1.0})[1]) == ["small"]
+    assert list(convert(model, peaks={"small_out": 1e-6})[1]) == ["small", "add"]
+
+
+def test_nodes_beside_a_pair_whose_scale_is_inexact_in_fp16_stay_in_fp32():
+    g = Shaped(quantized=False)
+    scale, zero_point = g.constant(np.float32(30.5 * 2**-24)), g.constant(np.int8(0))
+    made = g.op("Relu", ["x"], "makes")
+    quantized = g.op("QuantizeLinear", [made, scale, zero_point], "quantize")
+    read = g.op("DequantizeLinear", [quantized, scale, zero_point], "dequantize")
+    other = g.op("Abs", [made], "reads_the_float_tensor")
+    read = g.op("MatMul", [read, g.weights(8, 8)], "reads")
+    model, kept = convert(g.model({"x": [2, 8]}, g.op("Add", [read, other], "add")))
+    assert kept == {
+        "makes": "the scale of 'makes_out' does not fit FP16",
+        "reads": "the scale of 'dequantize_out' does not fit FP16",
+    }
+    found = types(model)
+    assert {found[node.input[1]] for node in model.graph.node if "uantize" in node.name} == {FLOAT}
+
+
 def test_a_softmax_after_a_mask_beyond_fp16_stays_in_fp32():
     """-3.4e38 would become minus infinity, and a row of those no number."""
     masked = ("Add", [np.full(8, -3.4e38, np.float32)], {})

@@ -39,6 +39,12 @@ def test_a_class_that_the_network_does_not_know_is_refused():
             CalibrationDataError, match=r"class 3, which is not one of the network's 3 classes"
         ):
             measurand.measure(Batch({}, outputs, outputs, labels, 1))
+        # Also before anything is run, where labels of another kind are left to what runs.
+        for other in (labels[:, :1], labels[0], None):
+            measurand.check_labels(Batch({}, {}, {}, other, 1), form)
+        with pytest.raises(CalibrationDataError, match="class 3, which is not one of the network's 3 class"):
+            measurand.check_labels(Batch({}, {}, {}, labels, 1), form)
+    DetectionAgreement(len).measurand(form).check_labels(Batch({}, {}, {}, labels, 1), form)  # by own rules
     assert class_count(BatchForm.of({"y": np.zeros((1, 3, 6), np.float32)}, labels, 1)) is None
 
 
