@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import TypeVar
 
-from calibrators.errors import CalibrationDataError, TrtInt8Error, UnsupportedError
+from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error, UnsupportedError
 
 _Name = TypeVar("_Name", bound="str | os.PathLike[str]")
 
@@ -105,3 +106,29 @@ def several(names: _Name | Iterable[_Name]) -> list[_Name]:
             f"{names!r:.80} is given where names are expected; give a string, or a list of them"
         )
     return list(names)
+
+
+def check_ending(path: str | os.PathLike[str], what: str, endings: tuple[str, ...]) -> Path:
+    """Refuses a name that may be that of a file of another kind, before any work is done for it.
+
+    Args:
+        path: The file that a later step will write or replace.
+        what: What it will hold, in words.
+        endings: How its name may end, in small letters and with the dot; the first one is advised.
+
+    Returns:
+        ``path`` as a :class:`~pathlib.Path`.
+
+    Raises:
+        OutputError: The name is empty, ends otherwise, or is an ending alone.
+    """
+    refuse_empty_path("a file to write", path, OutputError)
+    path = Path(path)
+    if path.name.lower() in endings:
+        raise OutputError(f"the name '{path}' is an ending alone; put a name before it")
+    if path.suffix.lower() not in endings:
+        raise OutputError(
+            f"the name '{path}' does not end in {' or '.join(endings)}, as that of {what} does; end it in "
+            f"{endings[0]}"
+        )
+    return path

@@ -5,8 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrators.checks import check_choice, is_number, positive_integer, refuse_empty_path, several
-from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
+from calibrators.checks import (
+    check_choice,
+    check_ending,
+    is_number,
+    positive_integer,
+    refuse_empty_path,
+    several,
+)
+from calibrators.errors import CalibrationDataError, OutputError, TableError, UnsupportedError
 
 
 def test_a_choice():
@@ -56,3 +63,39 @@ def test_an_empty_text_is_no_path():
         refuse_empty_path("the data", "", CalibrationDataError)
     for path in (".", Path(), b"", None, np.zeros(0)):
         refuse_empty_path("the data", path, CalibrationDataError)
+
+
+@pytest.mark.parametrize("name", ["a/page.html", "page.HTML", "page.htm", "a.npz.html"])
+def test_names_with_an_ending(name):
+    assert (
+        check_ending(name, "a page", (".html", ".htm"))
+        == check_ending(Path(name), "a page", (".html", ".htm"))
+        == Path(name)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "a/data.npz",
+            "the name 'a/data.npz' does not end in .html or .htm, as that of a page does; end it in .html",
+        ),
+        ("html", "the name 'html' does not end in .html or .htm, as that of a page does; end it in .html"),
+        ("a/.Html", "the name 'a/.Html' is an ending alone; put a name before it"),
+        ("", "the path of a file to write is empty; give the path"),
+    ],
+)
+def test_other_names_are_refused(name, message):
+    with pytest.raises(OutputError) as caught:
+        check_ending(name, "a page", (".html", ".htm"))
+    assert str(caught.value) == message
+
+
+def test_a_single_ending():
+    assert check_ending("s.Json", "a JSON file", (".json",)) == Path("s.Json")
+    with pytest.raises(OutputError) as caught:
+        check_ending("s.html", "a JSON file", (".json",))
+    assert str(caught.value) == (
+        "the name 's.html' does not end in .json, as that of a JSON file does; end it in .json"
+    )

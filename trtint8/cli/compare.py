@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from calibrators.files import check_writable
 from trtint8.cli.output import print_json, print_line, print_table, table_width
 from trtint8.report.comparison import ComparedRow, compare_runs
-from trtint8.report.writing import write_comparison
+from trtint8.report.writing import check_page_name, write_comparison
 
 EXAMPLE = (
     "examples:\n  trtint8 compare entropy/net.engine mse/net.engine\n"
@@ -34,9 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Compares, writes the page where it is asked for, and prints the figures."""
+    output = None if options.output is None else check_writable(check_page_name(options.output))
     comparison = compare_runs(options.runs)
-    if options.output is not None:
-        write_comparison(comparison, options.output)
+    if output is not None:
+        write_comparison(comparison, output)
     if options.json:
         print_json(comparison)
         return
@@ -44,8 +46,8 @@ def run(options: argparse.Namespace) -> None:
     if comparison.layers:
         print_rows("Layers in another precision", comparison.runs, comparison.layers)
     print_line(f"Different: {', '.join(comparison.differences) or 'nothing'}")
-    if options.output is not None:
-        print_line(f"written to '{options.output}'")
+    if output is not None:
+        print_line(f"written to '{output}'")
 
 
 def runs_per_table(runs: Sequence[str], rows: Sequence[ComparedRow], width: int) -> int:

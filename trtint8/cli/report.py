@@ -9,7 +9,7 @@ from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.data_options import add_data_options, add_loading_options, data_options_from
 from trtint8.cli.output import print_line
 from trtint8.cli.own_data import data_from, refuse_axes_and_states
-from trtint8.report.writing import write_report
+from trtint8.report.writing import check_page_name, write_report
 from trtint8.runtime.loading import LoadingOptions
 
 EXAMPLE = (
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
     """Gathers the facts and writes the page."""
     if options.data is None:
         refuse_axes_and_states(options, "without --data")
-    output = check_writable(options.output)
+    output = check_writable(check_page_name(options.output))
     refuse_overwriting_arguments([output], options)
     write_report(
         options.paths,

@@ -19,7 +19,12 @@ from trtint8.cli.kept_progress import saying_what_is_kept
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.own_data import data_from
 from trtint8.sensitivity.measure import Plan
-from trtint8.sensitivity.results import LayerSensitivity, Sensitivity, level_text
+from trtint8.sensitivity.results import (
+    LayerSensitivity,
+    Sensitivity,
+    check_sensitivity_name,
+    level_text,
+)
 from trtint8.validation.wording import percent
 
 EXAMPLE = (
@@ -63,7 +68,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Measures, and prints the layers, the worst first."""
-    output = check_writable(options.output) if options.output else None
+    output = None
+    if options.output is not None:
+        output = check_writable(check_sensitivity_name(options.output))
     if output:
         refuse_overwriting_arguments([output], options)
     partial = Path(f"{output}.partial") if output else None

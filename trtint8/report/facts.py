@@ -16,12 +16,12 @@ from trtint8.report.graph import NetworkGraph, make_graph
 from trtint8.report.headline import Headline
 from trtint8.report.kernels import AuditSummary, KernelTable, make_audit_summary, make_kernel_table
 from trtint8.report.network import Cell, make_cells
+from trtint8.report.origins import find_origins
 from trtint8.report.provenance import (
     Command,
     commands_for_missing,
     commands_to_rebuild,
     find_mismatches,
-    find_origins,
     list_provenance,
 )
 from trtint8.report.speed import SpeedRow, make_speed_rows
@@ -116,7 +116,8 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         mismatches=find_mismatches(
             files,
             model_fingerprint=original.fingerprint if original else None,
-            origins=find_origins(files, original, qdq),
+            qdq_fingerprint=loaded.fingerprint if loaded else None,
+            origins=find_origins(files, original, loaded),
         ),
         missing=commands_for_missing(files, model=path, with_worst=worst is not None),
         provenance=list_provenance(files),

@@ -7,13 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-import onnx_ir as ir
-
 from calibrators.display.counts import counted
 from calibrators.tensorrt.flavor import title_of
 from trtint8.engine.file import EngineInfo
-from trtint8.models.model import Model
-from trtint8.models.origin import FLOAT_MODEL, calibration_of
 from trtint8.report.files import ReportFiles
 
 #: Placeholders in commands for files whose names are not known.
@@ -147,37 +143,11 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
     return tuple(rows)
 
 
-def find_origins(files: ReportFiles, model: Model | None, qdq: ir.Model | None) -> dict[str, str | None]:
-    """Finds what the models that the files name were made from: with a Q/DQ model, or with changed weights.
-
-    Args:
-        files: The files to report on, with their contents.
-        model: The FP32 model; None where it was not given.
-        qdq: The Q/DQ model; None where there is none.
-
-    Returns:
-        Fingerprints of models to those of the float models that they were made from; None where that is not
-        known.
-    """
-    engine, table = files.engine, files.table
-    float_model = qdq.metadata_props.get(FLOAT_MODEL) if qdq else None
-    origins: dict[str, str | None] = {}
-    if model:
-        origins[model.fingerprint] = model.graph_model.metadata_props.get(FLOAT_MODEL, model.fingerprint)
-    if engine:
-        was_qdq = engine.model_fingerprint == engine.qdq_fingerprint
-        origins[engine.model_fingerprint] = float_model or (None if was_qdq else engine.model_fingerprint)
-    # The table may be of changed weights, as `trtint8 tune` writes it: the samples say that it belongs there.
-    calibrated_with = (table.provenance.data, table.provenance.samples) if table else None
-    if table and table.provenance.model and qdq and calibration_of(qdq) == calibrated_with:
-        origins[table.provenance.model] = float_model
-    return origins
-
-
 def find_mismatches(
     files: ReportFiles,
     *,
     model_fingerprint: str | None = None,
+    qdq_fingerprint: str | None = None,
     origins: Mapping[str, str | None] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Finds files that do not belong together.
@@ -185,8 +155,9 @@ def find_mismatches(
     Args:
         files: The files to report on, with their contents.
         model_fingerprint: Fingerprint of the FP32 model; None where the model was not given.
+        qdq_fingerprint: Fingerprint of the Q/DQ model; None where there is none.
         origins: Fingerprints of models to those of the float models that they were made from; see
-            :func:`find_origins`.
+            :func:`trtint8.report.origins.find_origins`.
 
     Returns:
         One sentence per mismatch.
@@ -194,6 +165,7 @@ def find_mismatches(
     engine, table, sensitivity = files.engine, files.table, files.sensitivity
     named = {
         "the engine": engine.model_fingerprint if engine else None,
+        "the Q/DQ model": qdq_fingerprint,
         "the calibration table": table.provenance.model if table else None,
         "the sensitivity": sensitivity.model_fingerprint if sensitivity else None,
         "the audit": files.audit.model_fingerprint if files.audit else None,

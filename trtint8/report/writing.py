@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calibrators import records
-from calibrators.checks import refuse_empty_path, several
+from calibrators.checks import check_ending, refuse_empty_path, several
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from trtint8.report.comparison import RunComparison
     from trtint8.report.facts import Report
     from trtint8.report.worst import Worst
+
+
+def check_page_name(path: str | os.PathLike[str]) -> Path:
+    """Refuses a name for a page that does not end as that of one, before any work is done for it.
+
+    Raises:
+        OutputError: The name is empty, does not end in .html or .htm, or is such an ending alone.
+    """
+    return check_ending(path, "a page", (".html", ".htm"))
 
 
 def write_report(
@@ -59,12 +68,13 @@ def write_report(
         CalibrationDataError: The data or the class names are unusable.
         ModelError: A model is unusable, or the data needs a model that was not given.
         TableError: A file is damaged or holds something else.
-        OutputError: The page cannot be written, or is one of the files that it is made of.
+        OutputError: The page cannot be written, is one of the files that it is made of, or its name does not
+            end in .html or .htm.
     """
     if data is None:
         _refuse_options_of_data(data_options, class_names)
     gather, render = _renderer()
-    output = check_writable(output)
+    output = check_writable(check_page_name(output))
     if not isinstance(model, (str, os.PathLike, type(None))):
         raise ModelError(f"a report reads its model from a file, and got {type(model).__name__}; give a path")
     refuse_empty_path("the model", model, ModelError)
@@ -90,9 +100,10 @@ def write_comparison(comparison: RunComparison, output: str | os.PathLike[str]) 
 
     Raises:
         UnsupportedError: The extra ``trtint8[report]`` is not installed.
-        OutputError: The page cannot be written, or is one of the files that were compared.
+        OutputError: The page cannot be written, is one of the files that were compared, or its name does not
+            end in .html or .htm.
     """
-    output = check_writable(output)
+    output = check_writable(check_page_name(output))
     refuse_overwriting([output], comparison.files)
     try:
         from trtint8.report.comparison_page import render_comparison

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrators import records
+from calibrators.checks import check_ending
 from calibrators.display.counts import counted
 from calibrators.display.frames import data_frame
 from calibrators.display.html import Cell, bar, html_table
@@ -155,9 +156,9 @@ class Sensitivity:
         """Writes the result as JSON, atomically.
 
         Raises:
-            OutputError: The file cannot be written.
+            OutputError: The file cannot be written, or its name does not end in .json.
         """
-        return write_atomically(path, records.render(self, FORMAT))
+        return write_atomically(check_sensitivity_name(path), records.render(self, FORMAT))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Sensitivity:
@@ -187,6 +188,15 @@ def _row(layer: LayerSensitivity, largest_share: float) -> list[Cell]:
         bar(layer.noise_share / largest_share),
         *map(level_text, (layer.only.sqnr_db, layer.without.sqnr_db, layer.cumulative_db)),
     ]
+
+
+def check_sensitivity_name(path: str | os.PathLike[str]) -> Path:
+    """Refuses a name for a result that does not end as that of JSON, before any work is done for it.
+
+    Raises:
+        OutputError: The name is empty, does not end in .json, or is that ending alone.
+    """
+    return check_ending(path, "a JSON file", (".json",))
 
 
 def level_text(decibels: float | None, spread: str = "") -> str:

@@ -228,25 +228,32 @@ def _choice_for_detector(form: BatchForm) -> Choice:
 
 def _choice_for_picks(form: BatchForm) -> Choice:
     """What is measured where outputs hold what the network picks, such as the boxes of a detector."""
-    names, words = _metrics_of_picks(form)
+    names, words, uses_labels = _metrics_of_picks(form)
     outputs = ", ".join(f"'{name}' ({form.outputs[name]})" for name in form.picked)
     subject = f"output {outputs} holds" if len(form.picked) == 1 else f"outputs {outputs} hold"
     reason = f"{subject} what the network picks by its scores: chose {words}{_FIDELITY_OF_SOURCES}"
-    if form.labels is not None and not form.has_class_indices:
+    if form.labels is not None and not form.has_class_indices and not uses_labels:
         reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
     return Choice((*names, *_FIDELITY_METRICS), reason, budget=_FIDELITY_METRICS[0])
 
 
-def _metrics_of_picks(form: BatchForm) -> tuple[tuple[str, ...], str]:
-    """The metrics of what is picked, by name and in words."""
+def _metrics_of_picks(form: BatchForm) -> tuple[tuple[str, ...], str, bool]:
+    """The metrics of what is picked, by name and in words, and whether they compare with the labels."""
     if _holds_detections(form):
-        return (DetectionAgreement.name,), "the detections in common with FP32, and "
+        return (DetectionAgreement.name,), "the detections in common with FP32, and ", False
     for name in form.picked:
         # One index a sample has no positions.
         if form.outputs[name].is_integer and len(form.outputs[name].shape) > 1:
             metric = "pixels" if name == form.first_output else f"pixels:{name}"
-            return (metric,), f"the positions of '{name}' that are FP32's, and "
-    return (), ""
+            uses_labels = _has_class_maps(form)
+            whose = "the label's" if uses_labels else "FP32's"
+            return (metric,), f"the positions of '{name}' with {whose} class, and ", uses_labels
+    return (), "", False
+
+
+def _has_class_maps(form: BatchForm) -> bool:
+    """Whether the labels are classes of positions, with which ``pixels`` compares; else it is FP32's."""
+    return form.labels is not None and form.labels.is_integer and not form.has_class_indices
 
 
 def _holds_detections(form: BatchForm) -> bool:
@@ -270,7 +277,7 @@ def _use_of_labels(form: BatchForm) -> str:
         suffix = "" if name == form.first_output else f":{name}"
         if form.labels.is_float and form.labels.shape == output.shape:
             return f"; metric psnr{suffix} compares with them"
-        if form.labels.is_integer and not form.has_class_indices and len(output.shape) > 2:
+        if _has_class_maps(form) and len(output.shape) > 2:
             return f"; metrics pixels{suffix} and miou{suffix} compare with them"
     return ""
 

@@ -104,11 +104,26 @@ def test_a_page(runs, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["net.engine", "net.engine.json", "net.accuracy.json"])
 def test_what_is_compared_is_not_overwritten(runs, tmp_path, capsys, name):
-    path = tmp_path / "net" / name
+    path, page = tmp_path / "net" / name, tmp_path / "page.html"
     before = path.read_bytes()
-    assert main(["compare", *runs, "-o", str(path)]) == 2
-    assert f"cannot write '{path}': it is read as well; give another name" in capsys.readouterr().err
+    page.symlink_to(path)
+    assert main(["compare", *runs, "-o", str(page)]) == 2
+    assert f"cannot write '{page}': it is read as well; give another name" in capsys.readouterr().err
     assert path.read_bytes() == before
+
+
+def test_a_page_is_written_under_the_name_of_a_page(tmp_path, capsys):
+    """Before anything is read."""
+    data = tmp_path / "heldout.npz"
+    data.write_bytes(b"samples")
+    assert main(["compare", "nowhere", "elsewhere", "-o", str(data)]) == 2
+    assert capsys.readouterr().err == (
+        f"trtint8 compare: the name '{data}' does not end in .html or .htm, as that of a page does; "
+        "end it in .html\n"
+    )
+    assert main(["compare", "nowhere", "elsewhere", "-o", str(tmp_path / "no" / "c.html")]) == 2
+    assert "does not exist; create it first" in capsys.readouterr().err
+    assert data.read_bytes() == b"samples"
 
 
 def test_without_the_extra_there_is_no_page(runs, tmp_path, capsys, monkeypatch):

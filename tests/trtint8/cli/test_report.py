@@ -9,6 +9,7 @@ import onnx
 import pytest
 
 import trtint8
+from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
@@ -61,14 +62,37 @@ def test_what_is_read_is_not_overwritten(folder, tmp_path, capsys, name):
         shutil.copy(file, tmp_path)
     shutil.copy(MODEL, tmp_path / "model.onnx")
     np.save(tmp_path / "labels.npy", np.zeros(200, np.int64))
-    before = (tmp_path / name).read_bytes()
+    before, page = (tmp_path / name).read_bytes(), tmp_path / "page.html"
+    page.symlink_to(tmp_path / name)
     files = [str(tmp_path / file) for file in ("model.onnx", "heldout.npz", "labels.npy")]
     options = [word for pair in zip(("--model", "--data", "--labels"), files, strict=True) for word in pair]
-    assert main(["report", str(tmp_path), "-o", str(tmp_path / name), *options]) == 2
-    assert (
-        f"cannot write '{tmp_path / name}': it is read as well; give another name" in capsys.readouterr().err
-    )
+    assert main(["report", str(tmp_path), "-o", str(page), *options]) == 2
+    assert f"cannot write '{page}': it is read as well; give another name" in capsys.readouterr().err
     assert (tmp_path / name).read_bytes() == before
+
+
+def test_a_page_is_written_under_the_name_of_a_page(tmp_path, capsys):
+    """Before anything is read."""
+    data = tmp_path / "heldout.npz"
+    data.write_bytes(b"samples")
+    assert main(["report", "nowhere", "-o", str(data)]) == 2
+    assert capsys.readouterr().err == (
+        f"trtint8 report: the name '{data}' does not end in .html or .htm, as that of a page does; "
+        "end it in .html\n"
+    )
+    assert main(["report", "nowhere", "-o", ".html"]) == 2
+    assert "the name '.html' is an ending alone; put a name before it" in capsys.readouterr().err
+    assert data.read_bytes() == b"samples"
+
+
+def test_a_qdq_model_of_another_network_is_said_on_the_page(folder, tmp_path):
+    other, page = tmp_path / "other.onnx", tmp_path / "r.html"
+    onnx.save(conv_relu_conv(quantized=False), other)
+    qdq = str(folder / "out" / "digits.qdq.onnx")
+    sentence = "The FP32 model given is of another model than the Q/DQ model"
+    for given, said in ((MODEL, False), (str(other), True)):
+        assert main(["report", qdq, "-o", str(page), "--model", given]) == 0
+        assert (sentence in page.read_text(encoding="utf-8")) is said
 
 
 @pytest.mark.parametrize(

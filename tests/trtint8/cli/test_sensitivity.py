@@ -81,6 +81,21 @@ def test_a_name_too_long_for_the_checkpoint(table, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_result_is_written_under_the_name_of_a_json_file(tmp_path, capsys):
+    """Before anything is read."""
+    data = tmp_path / "heldout.npz"
+    data.write_bytes(b"samples")
+    messages = {
+        str(data): f"the name '{data}' does not end in .json, as that of a JSON file does; end it in .json",
+        ".json": "the name '.json' is an ending alone; put a name before it",
+        "": "the path of a file to write is empty; give the path",
+    }
+    for name, message in messages.items():
+        assert main(["sensitivity", "nowhere.onnx", "nowhere.json", "nowhere.npz", "-o", name]) == 2
+        assert capsys.readouterr().err == f"trtint8 sensitivity: {message}\n"
+    assert data.read_bytes() == b"samples"
+
+
 @pytest.mark.parametrize(
     ("plan", "words"),
     [

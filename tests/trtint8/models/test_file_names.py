@@ -18,7 +18,7 @@ def test_a_name_of_an_engine_is_refused_before_any_work():
     with pytest.raises(OutputError) as caught:
         check_model_name("a/net.onx")
     assert str(caught.value) == (
-        "the model's name 'a/net.onx' does not end in .onnx, by which models are told from engines; add .onnx"
+        "the name 'a/net.onx' does not end in .onnx, as that of a model does; end it in .onnx"
     )
     with pytest.raises(OutputError, match=r"^the name 'a/\.onnx' is an ending alone; put a name before it$"):
         check_model_name("a/.onnx")

@@ -2,16 +2,12 @@
 
 import dataclasses
 
-from calibrators.tables.table import CalibrationTable, Provenance
-from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.models.model import load_model
-from trtint8.models.origin import record_calibration, record_float_model
+from calibrators.tables.table import CalibrationTable
 from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.report.provenance import (
     commands_for_missing,
     commands_to_rebuild,
     find_mismatches,
-    find_origins,
 )
 
 
@@ -53,67 +49,25 @@ class TestProvenance:
         assert find_mismatches(found, model_fingerprint="model2") == (
             "The FP32 model given is of another model than the engine: their numbers do not belong together.",
         )
+        assert find_mismatches(found, qdq_fingerprint="model2") == (
+            "The Q/DQ model is of another model than the engine: their numbers do not belong together.",
+        )
         stale = dataclasses.replace(found.sensitivity, table_fingerprint="older")
         assert find_mismatches(dataclasses.replace(found, sensitivity=stale)) == (
             "The sensitivity is of another calibration table than the calibration table: "
             "their numbers do not belong together.",
         )
 
-
-def quantized(float_model, data=None):
-    """A Q/DQ model that says what it was made from and calibrated with."""
-    graph_model = load_model(conv_relu_conv()).graph_model
-    if float_model:
-        record_float_model(graph_model, float_model)
-    record_calibration(graph_model, data, 100)
-    return graph_model
-
-
-def built_from(found, qdq_fingerprint, model, data="samples"):
-    """Files whose engine was built from a model, and whose table is of a model and of samples."""
-    engine = dataclasses.replace(
-        found.engine, model_fingerprint="qdq", qdq_fingerprint=qdq_fingerprint, table_fingerprint=None
-    )
-    table = dataclasses.replace(found.table, provenance=Provenance(model=model, data=data, samples=100))
-    return ReportFiles(found.paths, engine=engine, table=table)
-
-
-class TestOriginsOfModels:
-    def test_an_engine_of_a_qdq_model_is_of_its_float_model(self, found):
-        files = built_from(found, "qdq", "float")
-        origins = find_origins(files, None, quantized("float"))
-        assert origins == {"qdq": "float"}
-        assert find_mismatches(files, model_fingerprint="float", origins=origins) == ()
-        assert find_mismatches(files, model_fingerprint="other", origins=origins) == (
-            "The FP32 model given is of another model than the engine: their numbers do not belong together.",
+    def test_a_qdq_model_beside_files_of_another(self, found):
+        without = dataclasses.replace(found, engine=None)
+        assert find_mismatches(without, qdq_fingerprint="qdq", origins={"qdq": "model1"}) == ()
+        assert find_mismatches(without, qdq_fingerprint="qdq", origins={"qdq": None}) == ()
+        assert find_mismatches(
+            without, model_fingerprint="model2", qdq_fingerprint="qdq", origins={"qdq": "model2"}
+        ) == tuple(
+            f"The {name} is of another model than the Q/DQ model: their numbers do not belong together."
+            for name in ("calibration table", "sensitivity", "audit")
         )
-
-    def test_an_engine_of_a_qdq_model_that_does_not_say_what_it_is_of(self, found):
-        files = built_from(found, "qdq", "float")
-        assert find_origins(files, None, quantized(None)) == {"qdq": None}
-        assert find_origins(files, None, None) == {"qdq": None}
-        assert find_mismatches(files, model_fingerprint="float", origins={"qdq": None}) == ()
-
-    def test_an_engine_of_a_float_model(self, found):
-        assert find_origins(built_from(found, "other", "float"), None, quantized(None)) == {"qdq": "qdq"}
-
-    def test_a_table_of_changed_weights_is_known_by_its_samples(self, found):
-        files = built_from(found, "qdq", "changed")
-        origins = find_origins(files, None, quantized("float", "samples"))
-        assert origins == {"qdq": "float", "changed": "float"}
-        assert find_mismatches(files, model_fingerprint="float", origins=origins) == ()
-        others = built_from(found, "qdq", "changed", data="others")
-        origins = find_origins(others, None, quantized("float", "samples"))
-        assert find_mismatches(others, origins=origins) == (
-            "The calibration table is of another model than the engine: "
-            "their numbers do not belong together.",
-        )
-
-    def test_the_model_given_may_have_changed_weights(self, found):
-        changed = load_model(conv_relu_conv())
-        assert find_origins(ReportFiles({}), changed, None) == {changed.fingerprint: changed.fingerprint}
-        record_float_model(changed.graph_model, "float")
-        assert find_origins(ReportFiles({}), changed, None) == {changed.fingerprint: "float"}
 
 
 def test_histograms_are_not_looked_for_in_a_cache(tmp_path):

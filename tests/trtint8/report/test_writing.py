@@ -10,7 +10,8 @@ import trtint8
 from calibrators.data.options import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, OutputError
 from tests.trtint8.detectors import images, suppressing_detector
-from trtint8.report.writing import write_report
+from trtint8.report.comparison import compare_runs
+from trtint8.report.writing import write_comparison, write_report
 
 
 def write(found, output, **options):
@@ -36,13 +37,25 @@ def test_what_is_missing_is_said_before_anything_is_written(found, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["engine", "qdq", "table", "tuning"])
-def test_what_is_read_is_not_overwritten(found, kind):
-    path = found.paths[kind]
+def test_what_is_read_is_not_overwritten(found, kind, tmp_path):
+    path, link = found.paths[kind], tmp_path / "page.html"
     before = path.read_bytes()
     for read in (path, path.with_name("net.engine.json")):
+        link.unlink(missing_ok=True)
+        link.symlink_to(read)
         with pytest.raises(OutputError, match="it is read as well; give another name"):
-            write(found, read)
+            write(found, link)
     assert path.read_bytes() == before
+
+
+def test_a_file_of_another_kind_is_not_replaced_by_a_page(found, tmp_path):
+    data = tmp_path / "heldout.npz"
+    data.write_bytes(b"samples")
+    compared = compare_runs([found.paths["table"], found.paths["table"]])
+    for call in (lambda: write(found, data), lambda: write_comparison(compared, data)):
+        with pytest.raises(OutputError, match=r"heldout\.npz' does not end in \.html or \.htm, as"):
+            call()
+    assert data.read_bytes() == b"samples"
 
 
 def test_half_a_character_in_a_name_is_replaced(found, tmp_path):

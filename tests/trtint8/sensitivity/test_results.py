@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trtint8
-from calibrators.errors import TableError
+from calibrators.errors import OutputError, TableError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.report.samples import SENSITIVITY
@@ -122,3 +122,11 @@ def test_the_data_frame_has_the_layers_in_their_order():
     assert frame["alone_db"].tolist() == [40.0, 30.0, math.inf]
     assert frame["noise_share"].tolist() == [0.2, 0.75, 0.05]
     assert frame["weights_db"].isna().tolist() == [False, False, True]
+
+
+def test_a_file_of_another_kind_is_not_replaced(tmp_path):
+    data = tmp_path / "data.npz"
+    data.write_bytes(b"kept")
+    with pytest.raises(OutputError, match=r"data\.npz' does not end in \.json, as that of a JSON file does;"):
+        SENSITIVITY.save(data)
+    assert data.read_bytes() == b"kept"

@@ -140,6 +140,35 @@ def test_outputs_that_hold_picks(outputs, picked, names):
 
 
 @pytest.mark.parametrize(
+    ("labels", "positions", "end"),
+    [
+        (None, "FP32's", ""),
+        (np.zeros((2, 8, 8), np.int64), "the label's", ""),
+        (np.zeros((2, 1, 8, 8), np.uint8), "the label's", ""),
+        (np.zeros((2, 5), np.float32), "FP32's", "; the labels (float32, 2x5) are not used"),
+    ],
+)
+def test_words_of_class_maps_say_with_what_they_are_compared(labels, positions, end):
+    form = BatchForm.of({"map": np.zeros((2, 8, 8), np.int64)}, labels, 2, picked=("map",))
+    choice = usual_metrics(form)
+    assert choice.reason == (
+        "output 'map' (int64, 2x8x8) holds what the network picks by its scores: chose the positions of "
+        f"'map' with {positions} class, and SQNR, cosine and largest error of the tensors that it picks "
+        f"from{end}"
+    )
+    (measurand,) = measurands(choice.names, form)
+    assert measurand.title == f"positions of 'map' with {positions} class"
+
+
+def test_detections_that_are_picked_are_not_compared_with_maps():
+    rows = {"rows": np.zeros((2, 5, 6), np.float32)}
+    form = BatchForm.of(rows, np.zeros((2, 8, 8), np.int64), 2, picked=("rows",))
+    choice = usual_metrics(form)
+    assert choice.names[0] == "detections"
+    assert "; the labels (int64, 2x8x8) are not used" in choice.reason
+
+
+@pytest.mark.parametrize(
     ("asked", "labels", "picked", "reads"),
     [
         (["sqnr", "top1"], None, ("boxes",), False),
