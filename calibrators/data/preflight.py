@@ -202,7 +202,9 @@ def _check_shape(array: NDArray[Any], spec: InputSpec) -> None:
     if not _fits(array.shape, spec.shape):
         advice = "bring the data to this shape"
         if array.ndim == 4 and any(_fits(_moved(array.shape, axes), spec.shape) for axes in _OTHER_LAYOUTS):
-            advice = "the data has the other layout: set layout to NCHW or NHWC, or transpose it"
+            # Preprocessing, which has a layout, makes floating-point images only.
+            ways = "set layout to NCHW or NHWC, or transpose it" if is_float(spec.dtype) else "transpose it"
+            advice = f"the data has the other layout: {ways}"
         raise CalibrationDataError(
             f"the data for input '{spec.name}' has shape {shape} but the model takes "
             f"{shape_text(spec.shape)}; {advice}"

@@ -121,7 +121,7 @@ class BuildOptions:
             raise UnsupportedError(f"device is {self.device!r:.80}; give the index of a GPU, such as 0")
         if not self.gpu_fallback and self.dla_core is None:
             raise UnsupportedError(
-                "gpu_fallback is False without a DLA, where layers run on the GPU anyway; give dla_core, or "
+                "gpu_fallback=False needs a DLA: without one, layers run on the GPU anyway; give dla_core, or "
                 "leave it out"
             )
 

@@ -9,9 +9,11 @@ import logging
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Sequence
 
+from calibrators.error_text import in_one_line
 from calibrators.errors import TrtInt8Error
 from calibrators.lazy_imports import import_lazily
 from trtint8.cli.completion import asked_to_complete, complete
@@ -101,6 +103,15 @@ def _run(arguments: Sequence[str] | None) -> int:
         except TrtInt8Error as error:
             raise_if_stopped(error)  # by which a module could not be imported, for example
             say(f"trtint8 {options.verb}: {with_options(str(error), options.option_names)}")
+            return 2
+        except SystemExit as error:
+            raise_if_stopped(error)
+            # Python code of the user's, whose status would pass for the result of what it took part in.
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            say(
+                f"trtint8 {options.verb}: '{last.filename}' ends the program in line {last.lineno} "
+                f"({in_one_line(error)}); remove that from what is imported and called here"
+            )
             return 2
     return status or 0
 

@@ -17,6 +17,7 @@ def names_of_options(parser: argparse.ArgumentParser) -> dict[str, str]:
         for action in parser._actions
         if action.option_strings
     }
+    names |= {f"{name[3:]}=False": option for name, option in names.items() if name.startswith("no_")}
     if "preprocess" in names:
         names["preprocessing"] = names["preprocess"]  # a file here, an object in Python
     return names
@@ -47,4 +48,5 @@ def _in_plain_text(text: str, options: Mapping[str, str]) -> str:
             text = re.sub(word, option, text)
         else:
             text = re.sub(rf"^{re.escape(name)}(?= is \S+; give )", option, text)
+            text = re.sub(rf"(?<=, so ){re.escape(name)}(?= has no effect)", option, text)
     return text

@@ -84,7 +84,7 @@ def _axes(given: Sequence[str]) -> dict[str, int]:
 def _axis(text: str) -> tuple[str, int]:
     name, _, axis = text.rpartition("=")
     if not name or not re.fullmatch(r"[0-9]{1,2}", axis):
-        raise CalibrationDataError(f"--batch-axis: '{text}' is not NAME=K; write for example state=1")
+        raise CalibrationDataError(f"--batch-axis: '{text}' is not NAME=K; write for example 'state=1'")
     return name, int(axis)
 
 
@@ -96,7 +96,7 @@ def _state(text: str) -> tuple[str, str]:
     name, _, output = text.partition("=")
     if not (name and output):
         raise CalibrationDataError(
-            f"--state: '{text}' is not INPUT=OUTPUT; write for example state=next_state"
+            f"--state: '{text}' is not INPUT=OUTPUT; write for example 'state=next_state'"
         )
     return name, output
 

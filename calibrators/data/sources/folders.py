@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float
 from calibrators.data.images.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
 from calibrators.data.images.true_boxes import IMAGES, label_folder, read_true_boxes
 from calibrators.data.images.true_boxes import LABELS as BOXES
@@ -143,9 +143,12 @@ def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, widt
     for axis, size in zip("HW", prepared, strict=True):
         wanted = spec.shape[layout.index(axis)]
         if isinstance(wanted, int) and size != wanted:
+            advice = "set resize or crop of the preprocessing"
+            if not is_float(spec.dtype):  # which preprocessing does not make
+                advice = "give files of the size that it takes"
             raise CalibrationDataError(
                 f"the image '{path}' comes out as {prepared[0]}x{prepared[1]} (height x width), which "
-                f"input {spec} does not take; set resize or crop of the preprocessing"
+                f"input {spec} does not take; {advice}"
             )
 
 

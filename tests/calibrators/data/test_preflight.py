@@ -73,6 +73,9 @@ def test_names_the_other_layout():
     refused(
         {"x": normal(2, 3, 4, 5)}, [InputSpec("x", FLOAT, ("N", 4, 5, 3))], "the data has the other layout"
     )
+    # Preprocessing, which has a layout, makes no uint8.
+    images, raw = np.zeros((2, 4, 5, 3), np.uint8), InputSpec("x", np.dtype(np.uint8), ("N", 3, 4, 5))
+    refused({"x": images}, [raw], "; the data has the other layout: transpose it$")
 
 
 def test_refuses_empty_arrays():

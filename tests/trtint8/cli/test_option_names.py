@@ -16,6 +16,7 @@ OPTIONS = {
     "max_drop": "--max-drop",
     "allow_host_code": "--allow-host-code",
     "preprocessing": "--preprocess",
+    "gpu_fallback=False": "--no-gpu-fallback",
 }
 
 
@@ -39,6 +40,8 @@ OPTIONS = {
         ("limit=... has no effect; leave it out", "--limit has no effect; leave it out"),
         ("add limit=COUNT", "add --limit COUNT"),
         ("pass allow_host_code=True", "pass --allow-host-code"),
+        ("it was made, so limit has no effect; add", "it was made, so --limit has no effect; add"),
+        ("gpu_fallback=False needs a DLA; give", "--no-gpu-fallback needs a DLA; give"),
     ],
 )
 def test_keywords_become_options(message, words):
@@ -54,6 +57,8 @@ def test_the_options_of_a_parser():
     assert names_of_options(parser) == {"minimum": "--min", "output": "--output", "fp16": "--fp16"}
     parser.add_argument("--preprocess")
     assert names_of_options(parser)["preprocessing"] == "--preprocess"
+    parser.add_argument("--no-gpu-fallback", action="store_true")
+    assert names_of_options(parser)["gpu_fallback=False"] == "--no-gpu-fallback"
 
 
 @pytest.mark.parametrize(

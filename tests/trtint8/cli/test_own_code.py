@@ -5,7 +5,9 @@ import math
 import pytest
 
 from calibrators.errors import CalibrationDataError
+from trtint8.cli.main import main
 from trtint8.cli.own_code import named_object
+from trtint8.data import DEMO_MODEL
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +44,19 @@ def test_text_of_another_form_names_nothing():
 def test_mistakes_are_named(text, message):
     with pytest.raises(CalibrationDataError, match=message):
         named_object(text, "metric", "a name", "a function of it")
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_module_that_ends_the_program_is_named(status, tmp_path, monkeypatch, capsys):
+    """With its status 0 a budget would seem to be kept, with 1 to be missed."""
+    module = tmp_path / f"own_code_ends_{status}.py"
+    module.write_text(f"import sys\n\nsys.exit({status})\n")
+    monkeypatch.chdir(tmp_path)
+    arguments = [str(DEMO_MODEL), "random:4", "--reference", str(DEMO_MODEL), "--metric", f"{module.stem}:f"]
+    assert main(["validate", *arguments, "--min", "1"]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.splitlines()[-1] == (
+        f"trtint8 validate: '{module}' ends the program in line 3 (SystemExit: {status}); remove that from "
+        "what is imported and called here"
+    )

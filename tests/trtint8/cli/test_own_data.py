@@ -15,6 +15,7 @@ from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from trtint8.cli.main import main
 from trtint8.cli.own_data import data_from
+from trtint8.data import DEMO_MODEL
 
 PLAIN = Namespace(batch_axis=[], state=[])
 X = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
@@ -244,3 +245,17 @@ def test_a_stateful_model_on_the_command_line(detector, capsys, monkeypatch):
     assert main([*tune, "--no-round-weights", *axis]) == 0
     assert main([*calibrate, "-o", "other.json"]) == 2
     assert "say with --batch-axis NAME=K" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--batch-axis", "--batch-axis: 'state' is not NAME=K; write for example 'state=1'"),
+        ("--state", "--state: 'state' is not INPUT=OUTPUT; write for example 'state=next_state'"),
+    ],
+)
+def test_advice_on_axes_and_states_is_what_the_option_takes(option, message, tmp_path, capsys):
+    np.savez(tmp_path / "d.npz", images=np.zeros((4, 1, 8, 8), np.float32))
+    arguments = [str(DEMO_MODEL), str(tmp_path / "d.npz"), "--reference", str(DEMO_MODEL), option, "state"]
+    assert main(["validate", *arguments]) == 2
+    assert capsys.readouterr().err == f"trtint8 validate: {message}\n"

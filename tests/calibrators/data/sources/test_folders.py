@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
@@ -121,3 +122,12 @@ class TestArrayFolders:
         spec = InputSpec("x", FLOAT, ("N", "T"))
         refused(tmp_path, "'b.npy' gives 'x' the shape 1x4 but 'a.npy' gives 1x3;", [spec])
         assert [f["x"].shape for f in open_batches(tmp_path, [spec], batch_size=1)] == [(1, 3), (1, 4)]
+
+
+def test_images_of_another_size_for_an_input_that_no_preprocessing_makes(tmp_path):
+    """Resizing belongs to preprocessing, which makes floating-point images."""
+    Image.new("RGB", (8, 6)).save(tmp_path / "a.png")
+    raw = InputSpec("x", np.dtype(np.uint8), ("N", 4, 4, 3))
+    refused(tmp_path, r"comes out as 6x8 .* does not take; give files of the size that it takes$", [raw])
+    wanted = InputSpec("x", FLOAT, ("N", 3, 4, 4))
+    refused(tmp_path, "does not take; set resize or crop of the preprocessing$", [wanted], preprocessing=RAW)
