@@ -62,6 +62,22 @@ def refuse_empty_path(what: str, path: object, error: type[TrtInt8Error]) -> Non
         raise error(f"the path of {what} is empty; give the path")
 
 
+def check_path(what: str, path: object, error: type[TrtInt8Error]) -> None:
+    """Refuses what is no path where one is expected, and an empty text.
+
+    Args:
+        what: What the path leads to.
+        path: What the user gave.
+        error: What is raised.
+
+    Raises:
+        TrtInt8Error: It is neither a text nor a path, or an empty text.
+    """
+    if not isinstance(path, (str, os.PathLike)):
+        raise error(f"{what} is given as {type(path).__name__}; give the path")
+    refuse_empty_path(what, path, error)
+
+
 def check_mapping(
     option: str, value: object, content: str, error: type[TrtInt8Error] = UnsupportedError
 ) -> None:
@@ -120,9 +136,9 @@ def check_ending(path: str | os.PathLike[str], what: str, endings: tuple[str, ..
         ``path`` as a :class:`~pathlib.Path`.
 
     Raises:
-        OutputError: The name is empty, ends otherwise, or is an ending alone.
+        OutputError: The name is empty, ends otherwise, or is an ending alone, or what is given is no path.
     """
-    refuse_empty_path("a file to write", path, OutputError)
+    check_path("a file to write", path, OutputError)
     path = Path(path)
     if path.name.lower() in endings:
         raise OutputError(f"the name '{path}' is an ending alone; put a name before it")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from calibrators.checks import refuse_empty_path
+from calibrators.checks import check_path
 from calibrators.errors import OutputError
 
 #: Ending of the names of files and folders that are being written.
@@ -59,10 +59,10 @@ def check_writable(path: str | os.PathLike[str]) -> Path:
         ``path`` as a :class:`~pathlib.Path`.
 
     Raises:
-        OutputError: The folder does not exist or is not writable, the name is empty or too long, or ``path``
-            is a folder, a device, a named pipe or a socket.
+        OutputError: The folder does not exist or is not writable, the name is empty or too long, ``path`` is
+            a folder, a device, a named pipe or a socket, or what is given is no path.
     """
-    refuse_empty_path("a file to write", path, OutputError)
+    check_path("a file to write", path, OutputError)
     path = Path(path)
     target = _destination(path)
     folder = target.parent
@@ -135,7 +135,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes 
         OutputError: The folder is missing or not writable, the disk is full, or ``path`` is a folder, a
             device, a named pipe or a socket.
     """
-    refuse_empty_path("a file to write", path, OutputError)
+    check_path("a file to write", path, OutputError)
     path = Path(path)
     target = _destination(path)
     temporary: Path | None = None
@@ -215,7 +215,7 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         OutputError: There is something of that name that is no empty folder, or it cannot be written.
     """
-    refuse_empty_path("a folder to write", path, OutputError)
+    check_path("a folder to write", path, OutputError)
     path = Path(path)
     with _sentence(path):
         target = Path(os.path.realpath(path))
@@ -251,6 +251,15 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def remove_with_others(staged: Path) -> None:
+    """Has :func:`written_together` remove a file in the step that puts the others in their places.
+
+    Args:
+        staged: Where the file would be written.
+    """
+    staged.mkdir()  # no file that is written is a folder
 
 
 def finish_writing(main: str | os.PathLike[str]) -> None:
@@ -290,6 +299,10 @@ def _move_out(main: Path) -> None:
     for path in paths:
         target = _destination(main.parent / path.name)
         with contextlib.suppress(FileNotFoundError):  # another process was quicker
+            if path.is_dir():
+                path.rmdir()  # first, because another process may be writing the file anew
+                (main.parent / path.name).unlink()
+                continue
             _keep_permissions(path, target)
             try:
                 path.replace(target)

@@ -90,9 +90,10 @@ def test_engine_sidecar(tmp_path):
     again = tmp_path / "model.engine"
     save_engine(again, (GOLDEN / "model.engine").read_bytes(), info)
     assert read_engine_info(again) == info
-    # What is written today says more: the kernels by part, why nodes stay in float, and which Q/DQ model.
+    # What is written today says more: the kernels by part, why nodes stay in float, which Q/DQ model, and the
+    # files beside the engine.
     before = document(GOLDEN / "model.engine.json")
-    more = {"kernels": [], "float_nodes": [], "qdq_fingerprint": None}
+    more = {"kernels": [], "float_nodes": [], "qdq_fingerprint": None, "written": {}}
     assert document(tmp_path / "model.engine.json") == {**before, **more}
 
 
@@ -139,6 +140,8 @@ def without_newer(value):
             "perfect": None,
             "chosen": None,
             "judgement": None,
+            "judged_fingerprint": None,
+            "reference_fingerprint": None,
             "cpu_ms": None,
             "overlapped": False,
             "shown": None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,14 @@ import onnx_ir as ir
 from calibrators import records
 from calibrators.display.html import html_table
 from calibrators.errors import EngineError, ModelError, OutputError, TableError
-from calibrators.files import check_writable, exists, finish_writing, is_file, written_together
+from calibrators.files import (
+    check_writable,
+    exists,
+    finish_writing,
+    is_file,
+    remove_with_others,
+    written_together,
+)
 from calibrators.tables.cache_origin import origin_path, read_origin, refuse_foreign_sidecar
 from calibrators.tables.table import CalibrationTable
 from trtint8.builder.build import BuiltEngine
@@ -27,6 +34,7 @@ from trtint8.engine.file import (
     info_summary,
     read_sidecar,
     save_engine,
+    sha256_of,
     sidecar_path,
 )
 from trtint8.engine.table import table_file_of
@@ -100,14 +108,17 @@ class BuiltFiles:
     float_nodes: tuple[tuple[str, str], ...] = ()
     implicit: bool = False
 
-    def save(self, output: Path, loaded: Model, source: ModelSource) -> BuildResult:
-        """Writes all files, or none.
+    def save(
+        self, output: Path, loaded: Model, source: ModelSource, tail: ir.Model | None = None
+    ) -> BuildResult:
+        """Writes all files, or none, and removes those of earlier builds that do not fit the new engine.
 
         Args:
             output: The engine file; the others stand beside it.
             loaded: The model that was given.
             source: What it was given as: one in memory is written, and one with Q/DQ pairs that was read from
                 its place is not written again.
+            tail: The rest of a model of which the engine is the first part; None where it is all of it.
 
         Returns:
             What was written.
@@ -119,6 +130,7 @@ class BuiltFiles:
         qdq_file = None if self.implicit else qdq_file_of(output)
         table_file = table_file_of(output) if table else None
         float_file = float_file_of(output) if isinstance(source, Model) else None
+        tail_file = None if tail is None else tail_file_of(output)
         info = EngineInfo(
             flavor=built.flavor,
             tensorrt_version=built.version,
@@ -143,13 +155,19 @@ class BuiltFiles:
             kernels=part_totals(built.report) if built.report else (),
         )
         with written_together(output) as staged:
-            if float_file:
+            # What is there already may have been made by somebody else, and is not claimed.
+            if float_file and _model_in(float_file) != loaded.fingerprint:
                 save_model(loaded.graph_model, staged(float_file))
+            if tail is not None and tail_file and _model_in(tail_file) != fingerprint(tail):
+                save_model(tail, staged(tail_file))
             if qdq_file and not _is_file(source, qdq_file):
                 save_model(self.graph_model, staged(qdq_file))
             if table and table_file and not _holds(table_file, table, loaded):
                 table.save(staged(table_file))
-            info = save_engine(staged(output), built.plan, info)
+            used = [file for file in _files_beside(output) if _is_file(source, file)]
+            used += [file for file in (float_file, tail_file, qdq_file, table_file) if file]
+            written = _settle_earlier(output, loaded, used, staged)
+            info = save_engine(staged(output), built.plan, replace(info, written=written))
         return BuildResult(
             output, qdq_file, table_file, info, table, built.warnings, built.seconds, float_file
         )
@@ -163,6 +181,7 @@ def check_files_beside(
     *,
     implicit: bool,
     cached: bool,
+    tail: ir.Model | None = None,
 ) -> None:
     """Fails now, rather than after the build, where a file beside an engine cannot or must not be written.
 
@@ -173,16 +192,14 @@ def check_files_beside(
         table: The table whose ranges are taken; None where they are not known yet.
         implicit: Whether it is built on the implicit route, where there is no Q/DQ model.
         cached: Whether TensorRT's calibration cache is kept beside it.
+        tail: The rest of a model of which the engine is the first part; None where it is all of it.
 
     Raises:
         OutputError: A file cannot be written, or what it holds would be lost: no build of this engine has
             made it, or it was changed since.
     """
     finish_writing(output)
-    try:
-        before = read_sidecar(output)
-    except EngineError:  # there was no build, or it is not known what it made
-        before = None
+    before = _info_before(output)
     files: dict[Path, tuple[Callable[[Path], str | None], set[str | None]]] = {}
     if isinstance(source, Model):
         known = {loaded.fingerprint, before.model_fingerprint if before else None}
@@ -195,13 +212,16 @@ def check_files_beside(
         files[qdq_file_of(output)] = _model_in, known
     if not (loaded.is_quantized or (table and _holds(table_file_of(output), table, loaded))):
         files[table_file_of(output)] = _ranges_in, {before.table_fingerprint if before else None}
+    if tail is not None:
+        files[tail_file_of(output)] = _model_in, {fingerprint(tail)}
     cache = cache_file_of(output)
     for file in (sidecar_path(output), *files, *([cache, origin_path(cache)] if cached else [])):
         check_writable(file)  # its name is longer than the engine's
+    unchanged = _unchanged_files(output, before)
     lost = [
         file
         for file, (content, known) in files.items()
-        if exists(file) and ((found := content(file)) is None or found not in known)
+        if exists(file) and file not in unchanged and ((found := content(file)) is None or found not in known)
     ]
     if cached and not _is_calibrated(cache):
         lost.append(cache)
@@ -214,6 +234,65 @@ def check_files_beside(
         )
     if cached:
         refuse_foreign_sidecar(cache)
+
+
+def _info_before(output: Path) -> EngineInfo | None:
+    """The sidecar of the build before; None where there was none, or it is not known what it made."""
+    try:
+        return read_sidecar(output)
+    except EngineError:
+        return None
+
+
+def _unchanged_files(output: Path, before: EngineInfo | None) -> dict[Path, str]:
+    """The files beside an engine that are as earlier builds have written them, with their hashes."""
+    known = before.written if before else {}
+    found = {file: _hash(file) for file in _files_beside(output) if _end_of(file, output) in known}
+    return {file: held for file, held in found.items() if held == known[_end_of(file, output)]}
+
+
+def _settle_earlier(
+    output: Path, loaded: Model, used: Sequence[Path], staged: Callable[[Path], Path]
+) -> dict[str, str]:
+    """Removes what earlier builds have written and what does not fit the new engine, with the next step.
+
+    Args:
+        output: The engine file.
+        loaded: The model that the new engine is built from. Where the earlier one was built from it, or wrote
+            it as its Q/DQ model, everything beside that one fits.
+        used: The files that belong to the new engine although they are not written again, or that are read.
+        staged: Where files are written for the time being; those that are written again are there already.
+
+    Returns:
+        The hashes of the files beside the new engine that builds have written, by the ends of their names.
+    """
+    before = _info_before(output)
+    unchanged = _unchanged_files(output, before)
+    fits = before is not None and loaded.fingerprint in (before.model_fingerprint, before.qdq_fingerprint)
+    written: dict[str, str] = {}
+    for file in _files_beside(output):
+        if new := _hash(staged(file)):
+            written[_end_of(file, output)] = new
+        elif file in unchanged and (fits or file in used):
+            written[_end_of(file, output)] = unchanged[file]
+        elif file in unchanged:
+            for part in _parts(file):
+                remove_with_others(staged(part))
+    return written
+
+
+def _hash(file: Path) -> str | None:
+    """The SHA-256 of a file, and of the weights of a large model; None where there is none."""
+    try:
+        return sha256_of(*_parts(file)) if is_file(file) else None
+    except OSError:
+        return None
+
+
+def _parts(file: Path) -> list[Path]:
+    """A file and, where it is a large model, that of its weights; see :func:`save_model`."""
+    weights = file.with_name(f"{file.name}.data")
+    return [file, weights] if is_file(weights) else [file]
 
 
 def _may_be_sidecar(file: Path) -> bool:
@@ -299,6 +378,21 @@ def cache_file_of(output: Path) -> Path:
 def float_file_of(output: Path) -> Path:
     """The float model beside an engine file."""
     return output.with_name(f"{output.stem}.float.onnx")
+
+
+def tail_file_of(output: Path) -> Path:
+    """The rest of a cut model beside the engine file of its first part."""
+    return output.with_name(f"{output.stem}.tail.onnx")
+
+
+def _files_beside(output: Path) -> tuple[Path, ...]:
+    """The files that a build may write beside an engine, besides its sidecar and TensorRT's cache."""
+    return tuple(of(output) for of in (float_file_of, tail_file_of, qdq_file_of, table_file_of))
+
+
+def _end_of(file: Path, output: Path) -> str:
+    """How the name of a file beside an engine ends."""
+    return file.name.removeprefix(f"{output.stem}.")
 
 
 def _described(missing: MissingRange) -> tuple[str, str]:

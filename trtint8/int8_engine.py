@@ -94,6 +94,10 @@ class Int8Options:
         given: object = self.profiles
         if isinstance(given, str) or not isinstance(given, Iterable):
             raise BuildError(f"profiles is {self.profiles!r:.80}; give a list of optimization profiles")
+        # They are gone through several times, and a generator is used up by the first.
+        object.__setattr__(self, "profiles", tuple(self.profiles))
+        for name in ("keep_float", "keep_int8"):
+            object.__setattr__(self, name, tuple(several(getattr(self, name))))
 
 
 def build_from_sources(
@@ -102,6 +106,7 @@ def build_from_sources(
     output: str | os.PathLike[str],
     wanted: Int8Options,
     options: BuildOptions,
+    tail: ir.Model | None = None,
 ) -> BuildResult:
     """Builds an engine and writes it with the files that belong beside it.
 
@@ -112,6 +117,7 @@ def build_from_sources(
         output: The engine file.
         wanted: What to build.
         options: How TensorRT builds it.
+        tail: Where ``model`` is the first part of another one, the rest, which is written beside the engine.
 
     Returns:
         What was written, and what it is.
@@ -142,7 +148,7 @@ def build_from_sources(
     table = None if sources.manual else table_among(sources.calibration)
     implicit = chosen == "implicit"
     cached = implicit and not given and sources.calibrator is not None
-    check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached)
+    check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
     # Before minutes of calibration.
     check_build(flavor, _typed_options(flavor, options), wanted.compute_capabilities)
     outputs = [value.name or "" for value in loaded.graph_model.graph.outputs]
@@ -151,7 +157,7 @@ def build_from_sources(
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     build = _Build(flavor, loaded, sources, output, wanted, options)
     product = build.implicit() if implicit else build.explicit()
-    return product.save(output, loaded, model)
+    return product.save(output, loaded, model, tail)
 
 
 def nothing_in_int8(report: LayerReport | None, wanted: Sequence[str]) -> str | None:
@@ -284,7 +290,7 @@ class _Build:
         """Builds with calibrators and dynamic ranges."""
         prepared = prepare(self.loaded)
         graph_model = prepared.graph_model
-        keep_float = tuple(several(self.wanted.keep_float))
+        keep_float = tuple(self.wanted.keep_float)
         placement = place(graph_model, keep_float)
         calibrator, table = self._calibrator(prepared), None
         # A calibrator's build parses the model before it calibrates, and a second builder costs TensorRT

@@ -45,13 +45,20 @@ class CacheOrigin:
     sha256: Sha256 | None = None
 
     def differences(self, wanted: CacheOrigin) -> list[str]:
-        """In which respects this is not ``wanted``, in words; what is None in one is not compared."""
+        """In which respects this is not ``wanted``, in words; what is None in one is not compared.
+
+        But where the model is known that a cache is wanted for, the cache must be of a known model, too.
+        """
         pairs = ((f.name, getattr(self, f.name), getattr(wanted, f.name)) for f in fields(self))
-        return [
+        unknown = [f"of an unknown model instead of {_short(wanted.model)}"] if self._lacks(wanted) else []
+        return unknown + [
             f"{name.replace('_', ' ')} {_short(mine)} instead of {_short(theirs)}"
             for name, mine, theirs in pairs
             if None not in (mine, theirs) and mine != theirs
         ]
+
+    def _lacks(self, wanted: CacheOrigin) -> bool:
+        return self.model is None and wanted.model is not None
 
 
 def runs_before_fusion(algorithm: str, *, forced: bool = False) -> bool:

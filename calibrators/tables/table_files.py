@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from calibrators import records
-from calibrators.checks import refuse_empty_path
+from calibrators.checks import check_path
 from calibrators.errors import TableError
 from calibrators.files import finish_writing, write_atomically
 from calibrators.histograms.histogram import Histogram
@@ -60,9 +60,7 @@ def read_table(path: str | os.PathLike[str]) -> TableRecord:
         TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another; or
             what is given is no path.
     """
-    if not isinstance(path, (str, os.PathLike)):
-        raise TableError(f"a calibration table is given as {type(path).__name__}; give the path of its file")
-    refuse_empty_path("the table", path, TableError)
+    check_path("the table", path, TableError)
     finish_writing(path)
     with records.reading(f"the table '{path}'", TableError, "; give a calibration table"):
         data = records.read_bytes(path)

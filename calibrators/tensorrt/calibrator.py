@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from calibrators.checks import check_choice, positive_integer
+from calibrators.checks import check_choice, check_path, positive_integer
 from calibrators.cuda import Device, open_device
 from calibrators.data.batches import Batches, open_batches
 from calibrators.data.images.preprocessing import Preprocessing
@@ -24,9 +24,9 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
-from calibrators.files import check_writable
+from calibrators.files import check_writable, finish_writing
 from calibrators.progress import progress_bar
-from calibrators.tables.cache_origin import CacheOrigin, runs_before_fusion
+from calibrators.tables.cache_origin import CacheOrigin, refuse_foreign_sidecar, runs_before_fusion
 from calibrators.tables.formats.tensorrt_cache import parse
 from calibrators.tables.table import CalibrationTable, Provenance
 from calibrators.tensorrt.calibration_cache import read_cache, write_cache
@@ -75,7 +75,7 @@ class Calibrator:
 
     Raises:
         CalibrationDataError: The data does not fit the inputs or the options.
-        OutputError: The cache's place cannot be written.
+        OutputError: There is no cache yet, and its place cannot be written.
     """
 
     algorithm: ClassVar[str]
@@ -98,7 +98,9 @@ class Calibrator:
         device: Device | int = 0,
         progress: bool = True,
     ) -> None:
-        if data is None and (cache is None or not Path(cache).is_file()):
+        self._cache = None if cache is None else _found(cache)
+        has_cache = self._cache is not None and self._cache.is_file()
+        if data is None and not has_cache:
             raise CalibrationDataError("nothing to calibrate with: give data, or a cache that exists")
         if data is not None and not inputs:
             raise CalibrationDataError("the model's inputs are missing; give inputs=[InputSpec(...)]")
@@ -111,7 +113,8 @@ class Calibrator:
             self._data = open_batches(
                 data, inputs, batch_size=batch_size, limit=limit, preprocessing=preprocessing
             )
-        self._cache = check_writable(cache) if cache is not None else None
+        if self._cache is not None and not has_cache:
+            check_writable(self._cache)
         self._inputs, self._last_batch, self._num_batches = tuple(inputs), last_batch, num_batches
         self._stale, self._device, self._progress = stale, device, progress
         self.model_fingerprint = model_fingerprint
@@ -125,15 +128,17 @@ class Calibrator:
         self._shapes: dict[str, tuple[int, ...]] | None = None
         self._pass: CalibrationPass | None = None
         self._used = False  # whether batches of the pass were handed out
+        self._feeder: Feeder | None = None
+        self._bar = contextlib.ExitStack()
         self._reset()
 
     def _reset(self) -> None:
+        self.close()  # what an earlier build left that was given up
+        self._complete = False
         self.failure: BaseException | None = None
         self.batches = 0
         if self._used:
             self._pass, self._used = None, False
-        self._feeder: Feeder | None = None
-        self._bar = contextlib.ExitStack()
         self._ended = False
 
     # For the builder.
@@ -183,6 +188,7 @@ class Calibrator:
         Raises:
             TableError: The cache is malformed, stale or of another algorithm, and is to be refused.
             CalibrationDataError: The data does not fit the model.
+            OutputError: The cache is to be made again, and cannot be written.
         """
         self._reset()
         self.table = None
@@ -268,6 +274,14 @@ class Calibrator:
         data = bytes(cache)
         if self.failure is not None or not (self._used and self._pass):
             return
+        if not self._complete:
+            self._fail(
+                CalibrationDataError(
+                    f"the calibration ended at batch {self.batches}, before the data did, so its cache is "
+                    "not kept; give limit or num_batches, or correct the get_batch of your own calibrator"
+                )
+            )
+            return
         try:
             origin = self._origin(self._pass)
             if self._cache is not None:
@@ -292,6 +306,7 @@ class Calibrator:
             raise KeyboardInterrupt
         if self._ended:
             self._reset()  # TensorRT wants to read the data a second time.
+            self._complete = True
         if self._feeder is None:
             self._start(names)
         assert self._feeder is not None
@@ -337,7 +352,7 @@ class Calibrator:
         self._feeder = Feeder((to_network(feed, dtypes) for feed in opened), device)
 
     def _end(self) -> None:
-        self._ended = True
+        self._ended = self._complete = True
         self.close()
         for finding in self._opened().finish():
             warn_user(finding)
@@ -353,6 +368,8 @@ class Calibrator:
         except TableError as error:
             if self._stale == "refuse" or self._data is None:
                 raise
+            # Now, and not when the calibration is done.
+            refuse_foreign_sidecar(check_writable(self._cache))
             warn_user(f"calibrating again: {error}")
             return None
         self.table = _table(data, wanted, self.input_sizes()) if data is not None else None
@@ -377,6 +394,13 @@ class Calibrator:
             before_fusion=runs_before_fusion(self.algorithm, forced=self.before_fusion),
             settings=self.settings,
         )
+
+
+def _found(cache: str | os.PathLike[str]) -> Path:
+    """The place of a cache, once what another process wrote completely lies there."""
+    check_path("the cache", cache, CalibrationDataError)
+    finish_writing(cache)
+    return Path(cache)
 
 
 def _table(data: bytes, origin: CacheOrigin, sizes: Mapping[str, SampleSizes]) -> CalibrationTable:

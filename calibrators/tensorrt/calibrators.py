@@ -112,7 +112,7 @@ class Legacy(Calibrator):
             raise CalibrationDataError(f"regression_cutoff is {regression_cutoff}; give a number from 0 to 1")
         super().__init__(*arguments, **options)
         self._quantile, self._regression_cutoff = float(quantile), float(regression_cutoff)
-        self.settings = f"{self._quantile:g} and {self._regression_cutoff:g}"
+        self.settings = f"{self._quantile} and {self._regression_cutoff}"
 
     # Methods, whatever the bindings' documentation says: properties are ignored and 0.0 is used.
 

@@ -57,10 +57,13 @@ class Feeder:
             GpuMemoryError: The GPU has no room for two batches.
             KeyboardInterrupt: The waiting was cancelled.
         """
-        while not concurrent.futures.wait((self._staged,), _PATIENCE).done:
-            if cancelled():
-                self._abandoned = True
-                raise KeyboardInterrupt
+        try:
+            while not concurrent.futures.wait((self._staged,), _PATIENCE).done:
+                if cancelled():
+                    raise KeyboardInterrupt
+        except BaseException:  # Ctrl-C also where nobody asks
+            self._abandoned = True
+            raise
         pointers = self._staged.result()
         if pointers is not None:
             self.batches += 1
@@ -70,7 +73,7 @@ class Feeder:
     def close(self) -> None:
         """Ends the thread and frees the memory; a second time does nothing.
 
-        A source that is giving a batch is waited for, unless :meth:`next` was cancelled.
+        A source that is giving a batch is waited for, unless waiting for it in :meth:`next` was ended.
         """
         self._closed = True
         self._requests.put(None)

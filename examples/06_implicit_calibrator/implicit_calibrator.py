@@ -1,5 +1,6 @@
 """TensorRT's own calibrator in a builder of one's own, for TensorRT 8.5 to 10.x."""
 
+import hashlib
 import sys
 from pathlib import Path
 
@@ -15,7 +16,12 @@ BATCH = 50
 def make_calibrator(images, cache, **options):
     """The calibrator: data, the model's inputs, and where TensorRT's cache is kept."""
     return EntropyCalibrator2(
-        {"images": images}, trtint8.model_inputs(DEMO_MODEL), batch_size=BATCH, cache=cache, **options
+        {"images": images},
+        trtint8.model_inputs(DEMO_MODEL),
+        batch_size=BATCH,
+        cache=cache,
+        model_fingerprint=hashlib.sha256(DEMO_MODEL.read_bytes()).hexdigest(),
+        **options,
     )
 
 
@@ -52,6 +58,7 @@ def main() -> int:
     try:
         calibrator = make_calibrator(load_digits_split().calibration_images, OUTPUT / "digits.cache")
         calibrator.prepare()
+        print(f"on GPU {calibrator.device.ordinal}")  # which TensorRT needs as well
     except trtint8.TrtInt8Error as error:
         print(error, file=sys.stderr)
         return 2

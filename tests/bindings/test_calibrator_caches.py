@@ -149,7 +149,7 @@ def test_a_cache_of_another_quantile_is_stale(make, tmp_path):
     _, again = make("LegacyCalibrator", **options)
     assert again.read_cache() == cache_of("LegacyCalibrator")
     other, _ = make("LegacyCalibrator", quantile=0.5, **options)
-    with pytest.raises(TableError, match=r"stale: settings 0\.9999 and 1 instead of 0\.5 and 1;"):
+    with pytest.raises(TableError, match=r"stale: settings 0\.9999 and 1\.0 instead of 0\.5 and 1\.0;"):
         other.prepare()
 
 

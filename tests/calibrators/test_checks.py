@@ -8,6 +8,7 @@ import pytest
 from calibrators.checks import (
     check_choice,
     check_ending,
+    check_path,
     is_number,
     positive_integer,
     refuse_empty_path,
@@ -63,6 +64,17 @@ def test_an_empty_text_is_no_path():
         refuse_empty_path("the data", "", CalibrationDataError)
     for path in (".", Path(), b"", None, np.zeros(0)):
         refuse_empty_path("the data", path, CalibrationDataError)
+
+
+def test_what_is_no_path():
+    for path in ("a", ".", Path()):
+        check_path("the engine", path, TableError)
+    for path in (None, 5, b"a", ["a"]):
+        name = type(path).__name__
+        with pytest.raises(TableError, match=f"^the engine is given as {name}; give the path$"):
+            check_path("the engine", path, TableError)
+    with pytest.raises(TableError, match=r"^the path of the engine is empty; give the path$"):
+        check_path("the engine", "", TableError)
 
 
 @pytest.mark.parametrize("name", ["a/page.html", "page.HTML", "page.htm", "a.npz.html"])

@@ -22,6 +22,7 @@ from calibrators.files import (
     new_folder,
     refuse_losing,
     refuse_overwriting,
+    remove_with_others,
     write_atomically,
     written_together,
 )
@@ -287,6 +288,36 @@ class TestWrittenTogether:
             f"cannot write '{old / name}': No space left on device; choose another place"
         )
         assert self.contents(old) == self.OLD and len(list(old.iterdir())) == 2
+
+    def test_a_file_is_removed_when_the_others_are_replaced(self, old):
+        with pytest.raises(KeyboardInterrupt), written_together(old / "main") as staged:
+            remove_with_others(staged(old / "beside"))
+            raise KeyboardInterrupt
+        assert self.contents(old) == self.OLD
+        with written_together(old / "main") as staged:
+            remove_with_others(staged(old / "beside"))
+            remove_with_others(staged(old / "other"))  # which is not there
+            write_atomically(staged(old / "main"), b"new main")
+            assert self.contents(old) == self.OLD
+        assert self.contents(old) == {"main": "new main"}
+        assert list(old.iterdir()) == [old / "main"]
+
+    def test_a_removal_that_a_kill_has_kept_from_happening_is_made_up_for(self, old, monkeypatch):
+        with monkeypatch.context() as patch:
+            patch.setattr("calibrators.files._move_out", lambda _main: None)  # killed there
+            with written_together(old / "main") as staged:
+                remove_with_others(staged(old / "beside"))
+                write_atomically(staged(old / "main"), b"new main")
+        assert self.contents(old) == self.OLD
+        finish_writing(old / "main")
+        assert self.contents(old) == {"main": "new main"}
+        assert list(old.iterdir()) == [old / "main"]
+
+    def test_of_a_link_that_is_removed_the_file_stays(self, old):
+        (old / "other").symlink_to(old / "beside")
+        with written_together(old / "main") as staged:
+            remove_with_others(staged(old / "other"))
+        assert self.contents(old) == self.OLD
 
     @pytest.mark.slow
     @pytest.mark.parametrize("renames", range(5))

@@ -88,6 +88,7 @@ def measured() -> list[bytes]:
     state = {
         "samples": 16,
         "data": "fingerprint",
+        "labels": "another fingerprint",
         "meter": meter,
         "local": local,
     }

@@ -102,7 +102,7 @@ _NCNN = b"conv1_param_0 12.5 0 127\nconv1 31.75\nfc 0\n"
 _PARAM = b"7767517\n3 3\nInput data 0 1 data 0=4\nConvolution conv1 1 1 data c 0=3\nSplit s 1 2 c c1 c2\n"
 _BOXES = b"1 0.25 0.5 0.5 1\n2 0 0.5 1 0.5 0.5 0.75\n"
 _COCO = (
-    b'{"images": [{"id": 5, "file_name": "i.png", "width": 8, "height": 4}], "categories": [{"id": 9}], '
+    b'{"images": [{"id": 5, "file_name": "i.png", "width": 5, "height": 4}], "categories": [{"id": 9}], '
     b'"annotations": [{"image_id": 5, "category_id": 9, "bbox": [0, 0, 4.5, 4], "iscrowd": 0}]}'
 )
 _TOML = b'resize = 8\ncrop = [4, 5]\nscale = "1/255"\nmean = [0.1, 0.2, 0.3]\nlayout = "NHWC"\n'

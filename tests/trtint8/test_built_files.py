@@ -1,8 +1,10 @@
 """What a build leaves."""
 
 import dataclasses
+import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,17 @@ import trtint8
 from calibrators.errors import OutputError
 from calibrators.tables.cache_origin import CacheOrigin, origin_path, write_with_origin
 from tests.trtint8.onnx_models import Graph, conv_relu_conv
-from trtint8.built_files import _holds, cache_file_of, check_files_beside, float_file_of, qdq_file_of
+from trtint8.built_files import (
+    _holds,
+    _settle_earlier,
+    cache_file_of,
+    check_files_beside,
+    float_file_of,
+    qdq_file_of,
+    tail_file_of,
+)
 from trtint8.data import DEMO_MODEL
+from trtint8.engine.file import EngineInfo, save_engine
 from trtint8.engine.table import table_file_of
 from trtint8.models.model import load_model
 
@@ -128,6 +139,7 @@ def test_files_stand_beside_the_engine_under_its_name():
     engine = Path("engines") / "resnet50.v2.engine"
     assert qdq_file_of(engine) == Path("engines/resnet50.v2.qdq.onnx")
     assert float_file_of(engine) == Path("engines/resnet50.v2.float.onnx")
+    assert tail_file_of(engine) == Path("engines/resnet50.v2.tail.onnx")
     assert cache_file_of(engine) == Path("engines/resnet50.v2.cache")
     assert table_file_of(engine) == Path("engines/resnet50.v2.table.json")
 
@@ -215,6 +227,56 @@ def test_a_float_model_that_no_build_has_made_is_not_overwritten(table, tmp_path
     model.unlink()
     assert build().float_model == model
     assert build().float_model == model
+
+
+@pytest.mark.usefixtures("rtx")
+def test_a_table_that_does_not_fit_a_new_engine_is_removed_if_a_build_made_it(table, tmp_path):
+    output, path, other = tmp_path / "d.engine", tmp_path / "d.table.json", tmp_path / "other.onnx"
+    onnx.save(trtint8.quantize(DEMO_MODEL, table.override({"images": 2.0})), other)
+
+    def build(model, calibration=None):
+        return trtint8.build_int8_engine(model, calibration, output, target="rtx", progress=False).info
+
+    first = build(DEMO_MODEL, table)
+    assert first.written.keys() == {"qdq.onnx", "table.json"}
+    assert first.written["table.json"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    # The Q/DQ model that a build has written has the ranges of the table.
+    shutil.copy(tmp_path / "d.qdq.onnx", tmp_path / "same.onnx")
+    assert build(tmp_path / "same.onnx").written["table.json"] == first.written["table.json"]
+    info = build(other)
+    assert info.table_fingerprint is None and info.written.keys() == {"qdq.onnx"}
+    assert {file.name for file in tmp_path.glob("d.*")} == {"d.engine", "d.engine.json", "d.qdq.onnx"}
+
+    # A table of the user stays, although an engine was built from it.
+    table.save(path)
+    assert build(DEMO_MODEL, path).written.keys() == {"qdq.onnx"}
+    build(other)
+    assert trtint8.CalibrationTable.load(path) == table
+    # So does one that a build has made, and that was changed since.
+    path.unlink()
+    build(DEMO_MODEL, table)
+    changed = table.override({"images": 1.5})
+    changed.save(path)
+    build(other)
+    assert trtint8.CalibrationTable.load(path) == changed
+
+
+def test_large_models_are_told_by_their_weights_too(tmp_path):
+    output, file = tmp_path / "d.engine", tmp_path / "d.tail.onnx"
+    weights = tmp_path / "d.tail.onnx.data"
+    file.write_bytes(b"graph")
+    weights.write_bytes(b"weights")
+    written = {"tail.onnx": hashlib.sha256(b"graphweights").hexdigest()}
+    info = EngineInfo("rtx", "1.7", ("8.6",), (), (), (), None, (), None, "abc", written=written)
+    save_engine(output, b"plan", info)
+    loaded, staging = load_model(DEMO_MODEL), tmp_path / "staging"
+    staging.mkdir()
+    assert _settle_earlier(output, loaded, [file], lambda path: staging / path.name) == written
+    assert not list(staging.iterdir())
+    assert _settle_earlier(output, loaded, [], lambda path: staging / path.name) == {}
+    assert {path.name for path in staging.iterdir()} == {"d.tail.onnx", "d.tail.onnx.data"}
+    weights.write_bytes(b"others")
+    assert _settle_earlier(output, loaded, [file], lambda path: tmp_path / "none" / path.name) == {}
 
 
 @pytest.mark.usefixtures("rtx")

@@ -121,8 +121,8 @@ class BuildOptions:
             raise UnsupportedError(f"device is {self.device!r:.80}; give the index of a GPU, such as 0")
         if not self.gpu_fallback and self.dla_core is None:
             raise UnsupportedError(
-                "gpu_fallback=False needs a DLA: without one, layers run on the GPU anyway; give dla_core, or "
-                "leave it out"
+                "gpu_fallback=False needs a DLA: without one, layers run on the GPU anyway; give dla_core, "
+                "or leave it out"
             )
 
 

@@ -6,29 +6,29 @@ import argparse
 from collections.abc import Sequence
 from typing import get_args
 
-from calibrators.files import check_writable, refuse_losing, refuse_overwriting
+from calibrators.files import check_writable, refuse_overwriting
 from calibrators.tables.file_names import is_table_name
+from calibrators.tables.ranges import read_ranges
 from calibrators.tensorrt.flavor import Target, title_of
-from trtint8.api import building
 from trtint8.builder.routes import Route
 from trtint8.built_files import qdq_file_of
 from trtint8.cli.arguments import (
     add_keep_float_option,
     add_keep_int8_option,
-    data_keywords,
     keywords,
     refuse_overwriting_arguments,
 )
 from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
 from trtint8.cli.cutting import TAIL, add_cut_option, cut_from, files_of_cut
-from trtint8.cli.data_options import add_data_options, add_method_option
+from trtint8.cli.data_options import add_data_options, add_method_option, data_options_from
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.own_data import data_from, refuse_axes_and_states
 from trtint8.engine.file import EngineInfo, engine_rows, sidecar_path
 from trtint8.engine.profiles import as_sampled
 from trtint8.engine.table import table_file_of
-from trtint8.models.serialization import save_model
+from trtint8.int8_engine import Int8Options, build_from_sources
 from trtint8.quantization.slower.choose import SLOWER_IN_INT8
+from trtint8.range_sources import RangeSources
 
 #: Of more inputs than this, besides the first one, a sentence says only how many there are.
 _MOST_LISTED = 3
@@ -99,20 +99,25 @@ def run(options: argparse.Namespace) -> None:
     refuse_overwriting_arguments([output, sidecar_path(output)], options)
     refuse_overwriting([table_file_of(output), qdq_file_of(output)], [options.dynamic_ranges])
     cut_files = files_of_cut(output, options) if cut else {}
-    if cut:  # the build itself looks after the other files
-        refuse_losing(output, [cut_files[TAIL]])
-    result = building.build_int8_engine(
+    manual = read_ranges(options.dynamic_ranges) if options.dynamic_ranges is not None else {}
+    result = build_from_sources(
         cut.head if cut else options.model,
-        data_from(options.calibration, options),
-        options.output,
-        **keywords(options, "method", "route", "target", "dynamic_ranges", "keep_float", "keep_int8"),
-        profiles=profiles,
-        compute_capabilities=options.compute_capability,
-        options=build_options_from(options),
-        **data_keywords(options),
+        RangeSources(
+            data_from(options.calibration, options),
+            manual,
+            options.method,
+            data_options_from(options),
+            progress=True,
+        ),
+        output,
+        Int8Options(
+            profiles=profiles,
+            compute_capabilities=options.compute_capability,
+            **keywords(options, "route", "target", "keep_float", "keep_int8"),
+        ),
+        build_options_from(options),
+        cut.tail if cut else None,
     )
-    if cut is not None:
-        save_model(cut.tail, cut_files[TAIL])
     for warning in result.warnings:
         say(f"TensorRT: {warning}")
     if options.json:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from calibrators.checks import refuse_empty_path
+from calibrators.checks import check_path
 from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
 from calibrators.errors import EngineError, UnsupportedError
 from calibrators.files import is_file
@@ -170,11 +170,7 @@ def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | N
         TableError: The table is unusable.
     """
     check_preprocessing(preprocessing)
-    if not isinstance(engine, (str, os.PathLike)):
-        raise EngineError(
-            f"an engine is deployed from its file, and got {type(engine).__name__}; give the path of the file"
-        )
-    refuse_empty_path("the engine", engine, EngineError)
+    check_path("the engine", engine, EngineError)
     path = Path(engine)
     info = read_engine_info(path)
     qdq_model = path.with_name(info.qdq_model) if info.qdq_model else None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.errors import OutputError, UnsupportedError
+from calibrators.errors import UnsupportedError
 from calibrators.files import new_folder
 from trtint8.deployment.content import Files
 from trtint8.deployment.cpp import cpp_files
@@ -53,10 +53,6 @@ def deploy(
     """
     if not isinstance(to, str) or to not in _KINDS:
         raise UnsupportedError(f"cannot deploy to {to!r:.80}; use one of {', '.join(get_args(Destination))}")
-    if not isinstance(output, (str, os.PathLike)):
-        raise OutputError(
-            f"a deployment is written to a folder, and got {type(output).__name__}; give the path of one"
-        )
     files = _KINDS[to](read_source(engine, preprocessing))
     with new_folder(output) as folder:
         for name, content in files.items():

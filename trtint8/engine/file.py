@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from calibrators import records
+from calibrators.checks import check_path
 from calibrators.data.inputs import shape_text
 from calibrators.display.html import html_table
 from calibrators.errors import EngineError
@@ -74,6 +75,8 @@ class EngineInfo:
         method: How the ranges were found, like "entropy"; None where nothing was calibrated.
         qdq_model: File name of the Q/DQ model that was kept beside it; None where none was.
         qdq_fingerprint: Identifies that model; None where none was kept, and in files of trtint8 0.1.
+        written: SHA-256 of the files that builds have written beside it and that belong to it, by the ends of
+            their names, like "table.json"; of a large model with its weights. Empty in files of trtint8 0.1.
         kernels: The engine's kernels by part, with the bytes that they read and write per inference; empty
             where the builder did not list them, and in files written by trtint8 0.1.
         plan_sha256: SHA-256 of the plan; :func:`save_engine` fills it in.
@@ -101,6 +104,7 @@ class EngineInfo:
     method: str | None = None
     qdq_model: str | None = None
     qdq_fingerprint: str | None = None
+    written: Mapping[str, Sha256] = field(default_factory=dict)
     kernels: tuple[PartTotal, ...] = ()
     plan_sha256: Sha256 = ""
     created_by: str = f"trtint8 {__version__}"
@@ -207,8 +211,9 @@ def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
 
     Raises:
         EngineError: One of the two files is missing, unreadable or malformed, the sidecar is of a newer
-            format, or the plan is not the one that it describes.
+            format, the plan is not the one that it describes, or what is given is no path.
     """
+    check_path("the engine", path, EngineError)
     finish_writing(path)
     digest = _sha256(path)
     info = read_sidecar(path)
@@ -279,15 +284,25 @@ def _check_tensors(info: EngineInfo) -> None:
             raise records.RecordError(f"the profile of '{name:.80}' is {shapes!s:.80}, which fits no input")
 
 
-def _sha256(path: str | os.PathLike[str]) -> str:
+def sha256_of(*paths: str | os.PathLike[str]) -> str:
+    """Computes the SHA-256 of what files hold, one behind another.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
     digest = hashlib.sha256()
-    try:
+    for path in paths:
         with Path(path).open("rb") as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
+    return digest.hexdigest()
+
+
+def _sha256(path: str | os.PathLike[str]) -> str:
+    try:
+        return sha256_of(path)
     except OSError as error:
         raise EngineError(
             f"the engine '{os.fspath(path)}' cannot be read ({error.strerror}); give the path of an "
             f"engine file"
         ) from error
-    return digest.hexdigest()

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
 
-from calibrators.checks import refuse_empty_path, several
+from calibrators.checks import check_path, several
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
 from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import EngineError, UnsupportedError
@@ -114,10 +114,10 @@ class Engine:
         """
         info, name = None, "the plan"
         if not isinstance(source, bytes):
+            check_path("the engine", source, EngineError)
             name = f"'{os.fspath(source)}'"
             finish_writing(source)
             info = read_engine_info(source) if is_file(sidecar_path(source)) else None
-        refuse_empty_path("the engine", source, EngineError)
         plan = without_metadata(source if isinstance(source, bytes) else _read(Path(source)))
         flavor = flavors.load(plan_flavor(plan, name))
         if info is None:

@@ -257,9 +257,9 @@ def test_a_table_without_ranges_is_not_written_where_it_could_not_be_read(name, 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        (3, "a calibration table is given as int; give the path of its file"),
-        (None, "a calibration table is given as NoneType; give the path of its file"),
-        (b"t.json", "a calibration table is given as bytes; give the path of its file"),
+        (3, "the table is given as int; give the path"),
+        (None, "the table is given as NoneType; give the path"),
+        (b"t.json", "the table is given as bytes; give the path"),
         ("", "the path of the table is empty; give the path"),
     ],
 )

@@ -103,3 +103,18 @@ def test_garbage_is_not_written(tmp_path):
 def test_portability(algorithm, before, words):
     origin = None if before == "no sidecar" else dataclasses.replace(ORIGIN, before_fusion=before)
     assert portability(algorithm, origin).startswith(words)
+
+
+def test_what_was_complete_when_its_writer_was_killed_is_read(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("calibrators.files._move_out", lambda _main: None)  # killed there
+        write_cache(tmp_path / "model.cache", DATA, ORIGIN)
+    assert read_cache(tmp_path / "model.cache", ORIGIN) == DATA
+
+
+def test_a_cache_of_an_unknown_model_is_stale_for_a_known_one(tmp_path):
+    path = tmp_path / "model.cache"
+    write_cache(path, DATA, dataclasses.replace(ORIGIN, model=None))
+    with pytest.raises(TableError, match="stale: of an unknown model instead of model; calibrate again"):
+        read_cache(path, ORIGIN)
+    assert read_cache(path, dataclasses.replace(ORIGIN, model=None)) == DATA

@@ -5,7 +5,7 @@ import pytest
 
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples.sizes import SampleSizes
-from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
+from calibrators.errors import CalibrationDataError, OutputError, TableError, UnsupportedError
 from calibrators.tensorrt.calibrator import Calibrator
 from tests.host_device import HostDevice, read
 
@@ -171,3 +171,73 @@ def test_the_cache_of_one_model_is_stale_for_the_next_that_a_calibrator_is_built
 def test_options_that_make_no_sense(arguments, message):
     with pytest.raises(CalibrationDataError, match=message):
         make(**arguments)
+
+
+def test_a_finished_cache_is_used_where_nothing_can_be_written(tmp_path, monkeypatch):
+    """As in the read-only image of a container."""
+    calibrate(make(cache=tmp_path / "c.cache"))
+    monkeypatch.setattr("calibrators.tensorrt.calibrator.check_writable", lambda path: pytest.fail("written"))
+    for again in (make(cache=tmp_path / "c.cache"), make(None, (), cache=tmp_path / "c.cache")):
+        again.prepare()
+        assert again.read_calibration_cache() == CACHE
+        again.raise_failure()
+
+
+def test_a_damaged_sidecar_is_refused_before_anything_is_calibrated_again(tmp_path):
+    """What is there may be somebody's; it would be found when the calibration is done."""
+    calibrate(make(cache=tmp_path / "c.cache"))
+    (tmp_path / "c.cache.json").write_text("{")
+    again = make(cache=tmp_path / "c.cache", stale="recalibrate")
+    with pytest.raises(OutputError, match=r"c\.cache\.json', the sidecar of the cache .* is something else"):
+        again.prepare()
+    assert again.batches == 0
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_cache_of_a_part_of_the_data_is_not_kept(batches, tmp_path):
+    """A subclass of a user's fails, or gives nothing more, which TensorRT takes for the end of the data."""
+    calibrator = make(np.concatenate([DATA, DATA]), cache=tmp_path / "c.cache")
+    assert calibrator.read_calibration_cache() is None
+    for _ in range(batches):
+        calibrator.get_batch(["x"])
+    calibrator.write_calibration_cache(memoryview(CACHE))
+    with pytest.raises(CalibrationDataError) as caught:
+        calibrator.raise_failure()
+    assert str(caught.value) == (
+        f"the calibration ended at batch {batches}, before the data did, so its cache is not kept; give "
+        "limit or num_batches, or correct the get_batch of your own calibrator"
+    )
+    assert list(tmp_path.iterdir()) == [] and calibrator.table is None
+
+
+def test_a_build_that_was_given_up_leaves_nothing_on_the_gpu():
+    device = HostDevice()
+    calibrator = make(device=device)
+    assert calibrator.get_batch(["x"]) is not None
+    assert device.live
+    calibrator.prepare()
+    assert not device.live
+
+
+def test_a_cache_of_an_unknown_model_is_not_taken_for_a_known_one(tmp_path):
+    calibrate(make(cache=tmp_path / "c.cache"))
+    known = make(cache=tmp_path / "c.cache", model_fingerprint="abc")
+    with pytest.raises(TableError, match="is stale: of an unknown model instead of abc; calibrate again"):
+        known.prepare()
+    make(cache=tmp_path / "c.cache").prepare()
+
+
+def test_what_is_no_path_of_a_cache():
+    with pytest.raises(CalibrationDataError, match=r"^the cache is given as int; give the path$"):
+        make(None, (), cache=5)
+
+
+@pytest.mark.parametrize("data", [DATA, None])
+def test_a_cache_that_was_complete_when_its_writer_was_killed_is_used(data, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("calibrators.files._move_out", lambda _main: None)  # killed there
+        calibrate(make(cache=tmp_path / "c.cache"))
+    assert not (tmp_path / "c.cache").exists()
+    again = make(data, INPUTS if data is not None else (), cache=tmp_path / "c.cache")
+    again.prepare()
+    assert again.read_calibration_cache() == CACHE

@@ -82,3 +82,25 @@ def test_a_source_that_hangs_can_be_cancelled():
     feeder._worker.join(30)
     assert not feeder._worker.is_alive()
     assert not device.live
+
+
+def test_ctrl_c_does_not_wait_for_a_source_that_hangs(monkeypatch):
+    waiting = threading.Event()
+
+    def hanging():
+        yield {"x": DATA[0]}
+        waiting.wait()
+
+    device = HostDevice()
+    feeder = Feeder(hanging(), device)
+    assert feeder.next() is not None
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("concurrent.futures.wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        feeder.next()
+    feeder.close()
+    assert not device.live
+    waiting.set()

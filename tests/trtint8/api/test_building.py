@@ -35,6 +35,23 @@ def test_keywords_reach_the_build(rtx, table, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} >= {"m.engine", "m.engine.json", "m.qdq.onnx"}
 
 
+@pytest.mark.usefixtures("rtx")
+def test_profiles_and_patterns_may_come_from_a_generator(table, tmp_path):
+    shapes = trtint8.ShapeRange((1, 1, 8, 8), (4, 1, 8, 8), (8, 1, 8, 8))
+    result = trtint8.build_int8_engine(
+        DEMO_MODEL,
+        table,
+        tmp_path / "m.engine",
+        target="rtx",
+        compute_capabilities=["8.6"],
+        profiles=({"images": shapes} for _ in range(1)),
+        keep_float=(pattern for pattern in ["/fc/*"]),
+        progress=False,
+    )
+    assert result.info.profiles == ({"images": shapes},)
+    assert result.info.int8_layers == (8, 9)
+
+
 @pytest.mark.parametrize(
     ("wrong", "error", "words"),
     [

@@ -1,4 +1,4 @@
-"""An empty text in the place of a path is not the current folder, in any public call."""
+"""What is no path is refused in any public call, and an empty text is not the current folder."""
 
 import numpy as np
 import pytest
@@ -29,8 +29,29 @@ TABLE = trtint8.CalibrationTable({"images": 1.0})
         ("the engine", lambda: trtint8.Engine.load("")),
     ],
 )
-def test_it_is_refused(what, call, tmp_path, monkeypatch):
+def test_an_empty_text_is_refused(what, call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TrtInt8Error, match=f"^the path of {what} is empty; give the path$"):
+        call()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        (
+            "a file to write is given as NoneType",
+            lambda: trtint8.build_int8_engine(DEMO_MODEL, TABLE, None),
+        ),
+        ("a file to write is given as int", lambda: trtint8.calibrate(DEMO_MODEL, IMAGES, checkpoint=5)),
+        ("a file to write is given as list", lambda: trtint8.write_report(["."], ["r.html"])),
+        ("the engine is given as NoneType", lambda: trtint8.read_engine_info(None)),
+        ("the engine is given as NoneType", lambda: trtint8.Engine.load(None)),
+        ("the table is given as int", lambda: trtint8.CalibrationTable.load(5)),
+    ],
+)
+def test_what_is_no_path_is_refused(message, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TrtInt8Error, match=f"^{message}; give the path$"):
         call()
     assert not list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ def test_misspelt_options_of_the_build_are_refused(option):
 
 
 def test_layers_that_may_not_run_on_the_gpu_need_a_dla():
-    with pytest.raises(UnsupportedError, match="^gpu_fallback=False needs a DLA"):
+    with pytest.raises(UnsupportedError, match=r"^gpu_fallback=False needs a DLA"):
         BuildOptions(gpu_fallback=False)
     assert not BuildOptions(gpu_fallback=False, dla_core=0).gpu_fallback
 

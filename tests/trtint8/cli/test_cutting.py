@@ -10,10 +10,16 @@ import onnxruntime
 import pytest
 
 import trtint8
+from calibrators.errors import OutputError
+from calibrators.files import write_atomically
 from tests.trtint8.refused_models import refused_model
 from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL
 
 CUT = ["--cut-at", "r", "--cut-at", "s", "--cut-at", "kept"]
+
+#: Where the demo's model is cut.
+FIRST, SECOND = "/block1/relu2/Relu_output_0", "/block2/relu2/Relu_output_0"
 
 
 @pytest.fixture
@@ -65,7 +71,7 @@ def test_a_file_that_is_not_of_an_earlier_run_is_not_lost(rtx, model, tmp_path, 
     build = ["build", "m.onnx", "d.npz", "-o", "e.engine", "--target", "rtx", "--method", "minmax", *CUT]
     Path("e.tail.onnx").write_bytes(b"mine")
     assert main(build) == 2
-    assert "cannot write 'e.tail.onnx': no earlier run" in " ".join(capsys.readouterr().err.split())
+    assert "cannot write 'e.tail.onnx': no build of" in " ".join(capsys.readouterr().err.split())
     assert {path.name for path in tmp_path.iterdir()} == {"m.onnx", "d.npz", "e.tail.onnx"}
     assert Path("e.tail.onnx").read_bytes() == b"mine"
     assert main(["calibrate", "m.onnx", "d.npz", "-o", "t.json", "--method", "minmax", *CUT]) == 0
@@ -75,6 +81,99 @@ def test_a_file_that_is_not_of_an_earlier_run_is_not_lost(rtx, model, tmp_path, 
     Path("e.tail.onnx").unlink()
     for again in (build, build):
         assert main(again) == 0
+
+
+def outputs_and_tail():
+    """The outputs of e.engine, and the inputs of the tail beside it."""
+    outputs = [spec.name for spec in trtint8.read_engine_info("e.engine").outputs]
+    return outputs, [value.name for value in onnx.load("e.tail.onnx").graph.input]
+
+
+@pytest.fixture
+def build(rtx, split, tmp_path, monkeypatch):
+    """Builds e.engine from the demo's model, cut at a tensor or not, and gives the exit status."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("d.npz", images=split.calibration_images[:8])
+    options = ["-o", "e.engine", "--target", "rtx", "--compute-capability", "8.6"]
+
+    def run_build(cut=None, model=DEMO_MODEL):
+        cuts = [] if cut is None else ["--cut-at", cut]
+        return main(["build", str(model), "d.npz", *options, "--method", "minmax", *cuts])
+
+    return run_build
+
+
+def test_a_tail_that_cannot_be_written_leaves_the_old_files(build, tmp_path, monkeypatch, capsys):
+    assert build(FIRST) == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(path, data):
+        if path.name == "e.tail.onnx":
+            raise OutputError(f"cannot write '{path}': No space left on device; choose another place")
+        return write_atomically(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trtint8.models.serialization.write_atomically", full)
+        assert build(SECOND) == 2
+    words = " ".join(capsys.readouterr().err.split())
+    assert "cannot write 'e.tail.onnx': No space left on device" in words
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert build(SECOND) == 0
+    assert outputs_and_tail() == ([SECOND], [SECOND])
+
+
+def test_a_tail_beside_an_engine_that_was_not_cut_is_not_lost(build, tmp_path, capsys):
+    assert build() == 0
+    Path("e.tail.onnx").write_bytes(b"mine")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert build(FIRST) == 2
+    words = " ".join(capsys.readouterr().err.split())
+    assert "cannot write 'e.tail.onnx': no build of 'e.engine' has made what it holds" in words
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    # Nor is one that was changed since.
+    Path("e.tail.onnx").unlink()
+    assert build(FIRST) == 0
+    Path("e.tail.onnx").write_bytes(b"mine")
+    assert build(SECOND) == 2
+    assert Path("e.tail.onnx").read_bytes() == b"mine"
+
+
+def test_the_parts_of_an_earlier_cut_go_with_it(build, tmp_path):
+    whole = {"e.engine", "e.engine.json", "e.qdq.onnx", "e.table.json", "d.npz"}
+    assert build(FIRST) == 0
+    # Built from its float part, the engine needs the same tail.
+    assert build(model="e.float.onnx") == 0
+    assert outputs_and_tail() == ([FIRST], [FIRST])
+    assert build() == 0
+    assert {path.name for path in tmp_path.iterdir()} == whole
+    # What was changed since stays.
+    assert build(FIRST) == 0
+    Path("e.tail.onnx").write_bytes(b"mine")
+    assert build() == 0
+    assert {path.name for path in tmp_path.iterdir()} == whole | {"e.tail.onnx"}
+    assert Path("e.tail.onnx").read_bytes() == b"mine"
+
+
+def test_a_part_that_is_built_stays(build):
+    assert build(FIRST) == 0
+    before = Path("e.tail.onnx").read_bytes()
+    samples = np.random.default_rng(0).standard_normal((4, 24, 8, 8)).astype(np.float32)
+    np.savez("d.npz", **{FIRST: samples})
+    assert build(model="e.tail.onnx") == 0
+    assert Path("e.tail.onnx").read_bytes() == before
+    assert not Path("e.float.onnx").exists()
+
+
+def test_the_same_tail_of_another_output_stays(build):
+    assert build(FIRST) == 0
+    tail = Path("e.tail.onnx").read_bytes()
+    for path in Path().glob("e.*"):
+        path.unlink()
+    Path("e.tail.onnx").write_bytes(tail)
+    assert build(FIRST) == 0
+    assert build() == 0
+    assert Path("e.tail.onnx").read_bytes() == tail
+    assert not Path("e.float.onnx").exists()
 
 
 def test_in_python(model):

@@ -40,16 +40,8 @@ def test_a_folder_that_is_not_empty_is_refused(make_engine, tmp_path):
     [
         ({"to": ["cpp"]}, UnsupportedError, "cannot deploy to ['cpp']; use one of triton, deepstream, "),
         ({"to": None}, UnsupportedError, "cannot deploy to None; use one of triton, deepstream, "),
-        (
-            {"engine": None},
-            EngineError,
-            "an engine is deployed from its file, and got NoneType; give the path of the file",
-        ),
-        (
-            {"output": 3},
-            OutputError,
-            "a deployment is written to a folder, and got int; give the path of one",
-        ),
+        ({"engine": None}, EngineError, "the engine is given as NoneType; give the path"),
+        ({"output": 3}, OutputError, "a folder to write is given as int; give the path"),
     ],
 )
 def test_arguments_of_other_types(make_engine, tmp_path, changes, error, sentence):

@@ -31,6 +31,7 @@ INFO = EngineInfo(
     table_fingerprint="def",
     method="entropy",
     qdq_model="model.qdq.onnx",
+    written={"qdq.onnx": "0a" * 32, "table.json": "1b" * 32},
 )
 
 
