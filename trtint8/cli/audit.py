@@ -20,6 +20,7 @@ from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.engine.parts import PARTS
 from trtint8.engine.profiles import parse_profile
 from trtint8.engine.traffic import Traffic
+from trtint8.report.times import time_text
 
 EXAMPLE = (
     "examples:\n  trtint8 audit resnet50.onnx resnet50.table.json --gpu 'RTX 4090'\n"
@@ -125,9 +126,6 @@ def _rows(audit: Audit) -> Iterator[tuple[str, ...]]:
 #: Numbers of multiply-adds from which they are shown in billions.
 _BILLION = 10**9
 
-#: Where one is below this time, in seconds, times are shown in microseconds.
-_SHORT = 1e-5
-
 #: What is shown where the builder does not list a shape or a type.
 _UNKNOWN = "not known"
 
@@ -149,9 +147,7 @@ def _count(number: int) -> str:
 
 def _times(times: Sequence[float | None]) -> Iterator[str]:
     """Times that are compared, in seconds, in words; all of them in the same unit."""
-    known = [seconds for seconds in times if seconds is not None]
-    factor, unit = (1e6, "us") if min(known, default=0) < _SHORT else (1e3, "ms")
-    yield from (_UNKNOWN if seconds is None else f"{factor * seconds:.3f} {unit}" for seconds in times)
+    yield from (_UNKNOWN if seconds is None else time_text(seconds, times) for seconds in times)
 
 
 def _explain(engine: AuditedEngine) -> None:

@@ -22,6 +22,10 @@ _LINE = re.compile(
 _TENSOR = re.compile(
     r"Dimensions: \[([-\d,]*)\], Strides: \[[-\d,]*\], StrideOrder: \[[\d,]*\], Datatype: (\w+), Format: \("
 )
+# The layers of all optimization profiles but the first say which is theirs: "/conv [profile 1]_myl1_5".
+# Generated kernels have no such mark, but the number of the same graph: "__myl_Mul_myl1_6".
+_LATER_PROFILE = re.compile(r" \[profile [1-9]\d*\]")
+_GRAPH = re.compile(r"_(myl\d+)_\d+$")
 # A rewriting of the builder may follow the last node, as in "[ONNX Layer: conv]__gemm_from_conv1x1".
 _ONNX_NODE = re.compile(r"\[ONNX Layer: (.*)\]\w*")
 # These control characters separate the nodes in a layer's metadata; node names may hold brackets, but not
@@ -136,6 +140,15 @@ class LayerReport:
         """
         return any(layer.kind.lower() == "myelin" for layer in self.layers)
 
+    @property
+    def of_first_profile(self) -> LayerReport:
+        """The layers that run with the first optimization profile; all of them where there is one profile.
+
+        An engine holds a copy of its layers for each of its profiles, of which one runs at a time.
+        """
+        later = {_graph_of(layer) for layer in self.layers if _LATER_PROFILE.search(layer.name)}
+        return LayerReport(tuple(layer for layer in self.layers if _graph_of(layer) not in later))
+
     def precision_of(self, onnx_node: str) -> str | None:
         """The type in which a weighted node (Conv, ConvTranspose, Gemm, MatMul) is computed.
 
@@ -248,6 +261,12 @@ def total_weights_memory(messages: Iterable[str]) -> int | None:
         if match:
             return int(match[1])
     return None
+
+
+def _graph_of(layer: Layer) -> str:
+    """The graph of the builder that a layer belongs to; the layer's own name where that names none."""
+    found = _GRAPH.search(layer.name)
+    return found[1] if found else layer.name
 
 
 def _is_behind_ifs(listed: str, onnx_node: str) -> bool:

@@ -15,6 +15,9 @@ _MOST_MISSING = 20
 #: How many reasons for staying in float are given; the sidecar has that of every node.
 _MOST_REASONS = 5
 
+#: What is said where an engine's layers are not listed, whichever of both it was.
+NOT_LISTED = "not listed: profiling verbosity was not 'detailed', the default, or this TensorRT lists none"
+
 #: What rows are called of weighted nodes that no layer of an engine computes.
 _NO_PRECISION = {"unknown": "not in the engine's list", "folded": "constants in the engine"}
 
@@ -22,15 +25,15 @@ _NO_PRECISION = {"unknown": "not in the engine's list", "folded": "constants in 
 def layer_rows(
     layers: LayerReport | None, wanted: Sequence[str], in_int8: tuple[int, int] | None
 ) -> list[tuple[str, str]]:
-    """In which precisions weighted nodes run.
+    """In which precisions weighted nodes run, and of which profile the rows of kernels are that follow.
 
     Args:
-        layers: The engine's layers; None where the builder did not list them.
+        layers: The engine's layers; None where they are not listed.
         wanted: Names of the nodes that were meant to run in INT8.
         in_int8: How many weighted nodes do, and of how many; None where that is not known.
     """
     if layers is None:
-        return [("weighted layers in INT8", "this TensorRT does not list its layers")]
+        return [("weighted layers in INT8", NOT_LISTED)]
     summary = layers.weighted_summary(wanted)
     seen = len(summary.get("INT8", ()))
     partly = f"{seen} seen; TensorRT tells nothing of parts that it compiled as a whole"
@@ -38,6 +41,7 @@ def layer_rows(
     return [
         ("weighted layers in INT8", "{} of {}".format(*in_int8) if in_int8 else partly),
         *((_NO_PRECISION.get(name, f"in {name}"), ", ".join(nodes)) for name, nodes in others.items()),
+        *([] if layers == layers.of_first_profile else [("kernels and bytes", "those of profile 0")]),
     ]
 
 

@@ -51,7 +51,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class PartTotal:
-    """All kernels of one part of an engine.
+    """All kernels of one part of an engine, with its first optimization profile.
 
     Attributes:
         part: What the kernels are for; see :data:`trtint8.engine.parts.Part`.
@@ -107,12 +107,15 @@ def activation_sizes(layer: Layer) -> tuple[int, ...]:
 def part_totals(report: LayerReport) -> tuple[PartTotal, ...]:
     """The kernels of an engine by part, with what they read and write.
 
+    One optimization profile runs at a time, so of several only the first is counted.
+
     Args:
         report: The engine's layers.
 
     Returns:
         One entry per part that the engine has, in the order of :data:`trtint8.engine.parts.PARTS`.
     """
+    report = report.of_first_profile
     parts = parts_of(report)
     totals = []
     for part in PARTS:

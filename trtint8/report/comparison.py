@@ -15,6 +15,7 @@ from trtint8.engine.traffic import total_traffic
 from trtint8.models.model import Model
 from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.report.network import Cell, make_cells
+from trtint8.report.times import time_text
 from trtint8.validation.wording import accuracy_rows
 
 #: How many digits of the fingerprint of a table or a model are shown: enough to tell them apart.
@@ -88,12 +89,13 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
     names = tuple(stems) if len(set(stems)) == len(stems) else tuple(str(Path(source)) for source in sources)
     used = {part.part for run in runs if run.engine for part in run.engine.parts}
     parts = [name for name in PARTS if name in used]
+    estimated = [engine.seconds for run in runs if run.audit for engine in run.audit.engines]
     # Where there is an engine, what its model asks for is not set beside what it runs.
     models = [None if run.engine else run.qdq_model() for run in runs]
     asked = [make_cells(model.graph_model, None, None) if model else () for model in models]
     rows = _table(
         [
-            {**_of_model(model, cells), **_figures(run, parts)}
+            {**_of_model(model, cells), **_figures(run, parts, estimated)}
             for run, model, cells in zip(runs, models, asked, strict=True)
         ]
     )
@@ -125,14 +127,20 @@ def _table(columns: Sequence[Mapping[str, str]]) -> tuple[ComparedRow, ...]:
     return tuple(ComparedRow(name, tuple(column.get(name) for column in columns)) for name in names)
 
 
-def _figures(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
-    """What is known of one run, as texts by name; ``parts`` are those that an engine of a run has."""
+def _figures(run: ReportFiles, parts: Sequence[str], estimated: Sequence[float | None]) -> dict[str, str]:
+    """What is known of one run, as texts by name.
+
+    Args:
+        run: The files of the run, with their contents.
+        parts: The parts that an engine of a run has.
+        estimated: All times in the audits of all runs, in seconds.
+    """
     return {
         **_of_engine(run, parts),
         **_of_accuracy(run),
         **_of_tuning(run),
         **_of_bench(run),
-        **_of_audit(run),
+        **_of_audit(run, estimated),
     }
 
 
@@ -149,7 +157,7 @@ def _of_model(model: Model | None, cells: Sequence[Cell]) -> dict[str, str]:
 def _of_engine(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
     figures = {}
     engine, table = run.engine, run.table
-    method = table.method if table else (engine.method if engine else None)
+    method = (engine.method if engine else None) or (table.method if table else None)
     if method:
         figures["calibration method"] = method
     fingerprint = engine.table_fingerprint if engine else (table.fingerprint if table else None)
@@ -165,6 +173,8 @@ def _of_engine(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
         figures["weighted layers in INT8"] = "{} of {}".format(*engine.int8_layers)
     kernels = {part.part: part for part in engine.parts}
     if kernels:
+        if len(engine.profiles) > 1:
+            figures["kernels and bytes"] = "those of profile 0"
         figures["kernels"] = str(sum(part.kernels for part in engine.parts))
         figures |= {
             f"kernels: {name}": str(kernels[name].kernels if name in kernels else 0) for name in parts
@@ -212,7 +222,7 @@ def _of_bench(run: ReportFiles) -> dict[str, str]:
     }
 
 
-def _of_audit(run: ReportFiles) -> dict[str, str]:
+def _of_audit(run: ReportFiles, estimated: Sequence[float | None]) -> dict[str, str]:
     if run.audit is None:
         return {}
     figures = {"audited for": run.audit.gpu.name}
@@ -220,5 +230,5 @@ def _of_audit(run: ReportFiles) -> dict[str, str]:
         if engine.traffic is not None:
             figures[f"bytes of {engine.precision}, audited"] = f"{engine.traffic.total:,}"
         if engine.seconds is not None:
-            figures[f"time of {engine.precision}, estimated"] = f"{1e3 * engine.seconds:.3f} ms"
+            figures[f"time of {engine.precision}, estimated"] = time_text(engine.seconds, estimated)
     return {**figures, "verdict": run.audit.verdict}

@@ -8,15 +8,16 @@ from pathlib import Path
 import onnx_ir as ir
 
 from calibrators.display.cards import Card
-from trtint8.models.model import load_model
 from trtint8.models.serialization import external_weights
 from trtint8.report.bars import Bar, make_bars
 from trtint8.report.files import ReportFiles
+from trtint8.report.float_model import load_original
 from trtint8.report.graph import NetworkGraph, make_graph
 from trtint8.report.headline import Headline
 from trtint8.report.kernels import AuditSummary, KernelTable, make_audit_summary, make_kernel_table
 from trtint8.report.network import Cell, make_cells
 from trtint8.report.origins import find_origins
+from trtint8.report.own_table import was_not_used
 from trtint8.report.provenance import (
     Command,
     commands_for_missing,
@@ -88,10 +89,10 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         worst: The samples on which INT8 differs most from FP32; None where they were not looked for.
 
     Raises:
-        ModelError: A model cannot be read.
+        ModelError: A model cannot be read, or the one given as FP32 holds Q/DQ pairs.
         EngineError: The engine was built from another Q/DQ model.
     """
-    original = load_model(model) if model else None
+    original = load_original(model) if model else None
     loaded = files.qdq_model()
     qdq = loaded.graph_model if loaded else None
     # Without a Q/DQ model only the engine's own list says what the layers of the float model became.
@@ -118,6 +119,7 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
             model_fingerprint=original.fingerprint if original else None,
             qdq_fingerprint=loaded.fingerprint if loaded else None,
             origins=find_origins(files, original, loaded),
+            table_was_used=not was_not_used(files.table, files.engine, loaded),
         ),
         missing=commands_for_missing(files, model=path, with_worst=worst is not None),
         provenance=list_provenance(files),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 from calibrators import records
-from calibrators.checks import refuse_empty_path
-from calibrators.errors import ModelError, TableError
+from calibrators.checks import check_path
+from calibrators.errors import EngineError, ModelError, TableError
 from calibrators.files import exists, is_file, is_folder
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache
@@ -26,6 +26,7 @@ from trtint8.report.json_files import (
     parse_printed_tuning,
     parse_tuning_log,
 )
+from trtint8.report.own_table import was_not_used
 from trtint8.runtime.benchmark import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
 from trtint8.sensitivity.results import Sensitivity
@@ -138,7 +139,7 @@ def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
             its name are read; or any of the files.
 
     Returns:
-        What is there.
+        What is there. A table that was not named is left out where the engine was not built with it.
 
     Raises:
         TableError: Nothing is there, something is missing or malformed, or there are two of a kind.
@@ -167,7 +168,7 @@ def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
     printed = parsed("tuned", parse_printed_tuning)
     if printed:  # files of their own come first: the log holds the same, an accuracy may be of other samples
         accuracy, tuning = accuracy or printed.accuracy, tuning or printed.log
-    return ReportFiles(
+    found = ReportFiles(
         paths,
         read_engine_info(paths["engine"]) if "engine" in paths else None,
         CalibrationTable.load(paths["table"]) if "table" in paths else None,
@@ -177,6 +178,22 @@ def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
         parsed("audit", parse_audit),
         tuning,
     )
+    named = {Path(source).resolve() for source in sources}
+    return found if "table" in paths and paths["table"].resolve() in named else _without_unused_table(found)
+
+
+def _without_unused_table(files: ReportFiles) -> ReportFiles:
+    """The same files, without a table of an earlier build that the engine was not built with."""
+    if files.table is None or files.engine is None or files.engine.table_fingerprint is not None:
+        return files
+    try:
+        qdq = files.qdq_model()
+    except (EngineError, ModelError):  # whoever needs the model says so
+        qdq = None
+    if not was_not_used(files.table, files.engine, qdq):
+        return files
+    paths = {kind: path for kind, path in files.paths.items() if kind != "table"}
+    return replace(files, paths=paths, table=None)
 
 
 _ORDER = ("engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench", "tuning", "tuned")
@@ -187,7 +204,7 @@ def _files(sources: Sequence[str | os.PathLike[str]]) -> Iterator[_File]:
     files: Iterable[_File | None]
     seen: set[Path] = set()
     for source in sources:
-        refuse_empty_path("a folder or file to report on", source, TableError)
+        check_path("a folder or file to report on", source, TableError)
         path = Path(source)
         if not exists(path):
             raise TableError(f"there is no '{path}'; give a folder that 'trtint8 build' wrote to, or files")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from trtint8.engine.rows import NOT_LISTED
 from trtint8.report.files import ReportFiles
 from trtint8.validation.fidelity import Fidelity, least_faithful
 from trtint8.validation.measure import REFERENCE, VALIDATED
@@ -30,6 +31,15 @@ class Headline:
     def engine_bytes(self) -> int | None:
         """Size of the engine file in bytes; None where there is none."""
         return self.files.paths["engine"].stat().st_size if "engine" in self.files.paths else None
+
+    @property
+    def why_not_counted(self) -> str:
+        """Why it is not known how many layers run in INT8, in one sentence."""
+        if self.files.engine is None:
+            return "There is no engine yet."
+        if self.files.engine.layers is not None:
+            return "TensorRT tells nothing of parts that it compiled as a whole."
+        return f"{NOT_LISTED[0].upper()}{NOT_LISTED[1:]}."
 
     @cached_property
     def lowest(self) -> Fidelity | None:

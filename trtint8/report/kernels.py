@@ -67,6 +67,7 @@ def make_audit_summary(audit: Audit | None) -> AuditSummary | None:
     if audit is None:
         return None
     engines = audit.engines
+    totals = [engine.seconds for engine in engines]
     columns = tuple(engine.precision for engine in engines)
     parts = [name for name in PARTS if any(engine.part(name).kernels for engine in engines)]
     return AuditSummary(
@@ -85,8 +86,8 @@ def make_audit_summary(audit: Audit | None) -> AuditSummary | None:
         ),
         KernelTable(
             columns,
-            tuple((name, *_taken_by(engines, name)) for name in parts),
-            ("all", *(duration(engine.seconds) for engine in engines)),
+            tuple((name, *_taken_by(engines, name, totals)) for name in parts),
+            ("all", *(duration(seconds, totals) for seconds in totals)),
         ),
     )
 
@@ -106,9 +107,9 @@ def _moved_by(engines: Sequence[AuditedEngine], name: str) -> list[str]:
     return [_moved(part.traffic) if part.kernels else _NONE for part in parts]
 
 
-def _taken_by(engines: Sequence[AuditedEngine], name: str) -> list[str]:
+def _taken_by(engines: Sequence[AuditedEngine], name: str, totals: Sequence[float | None]) -> list[str]:
     parts = [engine.part(name) for engine in engines]
-    return [duration(part.seconds) if part.kernels else _NONE for part in parts]
+    return [duration(part.seconds, totals) if part.kernels else _NONE for part in parts]
 
 
 def _moved(traffic: Traffic | None) -> str:

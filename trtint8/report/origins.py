@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from calibrators.tables.scales import QMAX
-from calibrators.tables.table import CalibrationTable
-from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.model import Model
-from trtint8.models.origin import FLOAT_MODEL, calibration_of
+from trtint8.models.origin import FLOAT_MODEL
 from trtint8.report.files import ReportFiles
-
-#: By how much a scale may differ from that of its range: float16 resolves half a thousandth.
-_TOLERANCE = 1e-3
+from trtint8.report.own_table import has_ranges_of
 
 
 def find_origins(files: ReportFiles, model: Model | None, qdq: Model | None) -> dict[str, str | None]:
@@ -38,33 +31,6 @@ def find_origins(files: ReportFiles, model: Model | None, qdq: Model | None) -> 
         was_qdq = engine.model_fingerprint == engine.qdq_fingerprint
         origins[engine.model_fingerprint] = float_model or (None if was_qdq else engine.model_fingerprint)
     # The table may be of changed weights, as `trtint8 tune` writes it.
-    if table and table.provenance.model and qdq and _is_of(table, qdq):
+    if table and table.provenance.model and qdq and has_ranges_of(qdq, table):
         origins[table.provenance.model] = float_model
     return origins
-
-
-def _is_of(table: CalibrationTable, qdq: Model) -> bool:
-    """Whether a Q/DQ model has its ranges from a table.
-
-    The same samples alone do not tell: several networks are often calibrated with them.
-    """
-    data, samples = table.provenance.data, table.provenance.samples
-    calibration = (data, samples) if data and samples else None
-    return calibration_of(qdq.graph_model) == calibration and _has_scales_of(table, qdq)
-
-
-def _has_scales_of(table: CalibrationTable, qdq: Model) -> bool:
-    """Whether most of a model's activations have scales of a table; some ranges may be set by hand since.
-
-    The input has the same scale in every network that was calibrated with the same samples.
-    """
-    # What is zero in all samples has the scale of the range 1.
-    ranges = np.array([amax or 1.0 for amax in table.amax.values()], np.float64)
-    found = [
-        read_constant(node.inputs[1])
-        for node in qdq.graph_model.graph
-        if node.op_type == "QuantizeLinear" and not is_constant(node.inputs[0])
-    ]
-    scales = np.array([scale.item() for scale in found if scale is not None and scale.size == 1], np.float64)
-    known = np.isclose(scales[:, None] * QMAX, ranges, rtol=_TOLERANCE, atol=0).any(axis=1)
-    return not scales.size or bool(known.mean() > 0.5)

@@ -15,6 +15,9 @@ from trtint8.report.files import ReportFiles
 #: Placeholders in commands for files whose names are not known.
 _MODEL, _DATA, _HELDOUT, _GPU = "MODEL.onnx", "CALIBRATION_DATA", "HELDOUT_DATA", "GPU"
 
+#: What is said of a table that the user named.
+_UNUSED_TABLE = "The engine was built without the calibration table: their numbers do not belong together."
+
 
 @dataclass(frozen=True)
 class Command:
@@ -149,6 +152,7 @@ def find_mismatches(
     model_fingerprint: str | None = None,
     qdq_fingerprint: str | None = None,
     origins: Mapping[str, str | None] = MappingProxyType({}),
+    table_was_used: bool = True,
 ) -> tuple[str, ...]:
     """Finds files that do not belong together.
 
@@ -158,17 +162,19 @@ def find_mismatches(
         qdq_fingerprint: Fingerprint of the Q/DQ model; None where there is none.
         origins: Fingerprints of models to those of the float models that they were made from; see
             :func:`trtint8.report.origins.find_origins`.
+        table_was_used: Whether the engine, or its Q/DQ model, was made with the table, as far as they say.
 
     Returns:
         One sentence per mismatch.
     """
-    engine, table, sensitivity = files.engine, files.table, files.sensitivity
+    engine, table, sensitivity, accuracy = files.engine, files.table, files.sensitivity, files.accuracy
     named = {
         "the engine": engine.model_fingerprint if engine else None,
         "the Q/DQ model": qdq_fingerprint,
         "the calibration table": table.provenance.model if table else None,
         "the sensitivity": sensitivity.model_fingerprint if sensitivity else None,
         "the audit": files.audit.model_fingerprint if files.audit else None,
+        "the FP32 model of the accuracy": accuracy.reference_fingerprint if accuracy else None,
         "the FP32 model given": model_fingerprint,
     }
     models = {name: origins.get(of, of) if of else None for name, of in named.items()}
@@ -178,7 +184,18 @@ def find_mismatches(
         "the sensitivity": sensitivity.table_fingerprint if sensitivity else None,
         "the audit": files.audit.table_fingerprint if files.audit else None,
     }
-    return (*_differing(models, "model"), *_differing(tables, "calibration table"))
+    builds = {
+        "the engine": (engine.qdq_fingerprint or engine.plan_sha256) if engine else None,
+        "the Q/DQ model": None if engine else qdq_fingerprint,
+        "the accuracy": accuracy.judged_fingerprint if accuracy else None,
+    }
+    unused = [] if table_was_used else [_UNUSED_TABLE]
+    return (
+        *_differing(models, "model"),
+        *_differing(tables, "calibration table"),
+        *_differing(builds, "build"),
+        *unused,
+    )
 
 
 def _differing(fingerprints: dict[str, str | None], kind: str) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
+from trtint8.report.times import time_text
 from trtint8.validation.measurand import DECIBELS
 from trtint8.validation.significance import Share
 
@@ -79,9 +81,16 @@ def size(count: int | None) -> str:
     return f"{count}{_SPACE}bytes"
 
 
-def duration(seconds: float | None) -> str:
-    """A time in milliseconds; a dash where it is not known."""
-    return "–" if seconds is None else f"{1e3 * seconds:.3f}{_SPACE}ms"
+def duration(seconds: float | None, among: Iterable[float | None] = ()) -> str:
+    """A time in milliseconds or microseconds; a dash where it is not known.
+
+    Args:
+        seconds: The time, or None.
+        among: All times that are compared, which are in the same unit; the time alone where empty.
+    """
+    if seconds is None:
+        return "–"
+    return time_text(seconds, tuple(among) or (seconds,)).replace(" ", _SPACE)
 
 
 def times(ratio: float) -> str:

@@ -11,19 +11,19 @@ from calibrators import records
 from calibrators.checks import check_ending, refuse_empty_path, several
 from calibrators.data.batches import DataSource
 from calibrators.data.options import DataOptions
-from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
+from calibrators.errors import CalibrationDataError, ModelError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
-from trtint8.models.model import load_model
 from trtint8.models.outputs.parts import output_parts
 from trtint8.models.session import open_model
+from trtint8.report.comparison import RunComparison
 from trtint8.report.files import ReportFiles, find_report_files
+from trtint8.report.float_model import load_original
 from trtint8.runtime.loading import NO_CODE, LoadingOptions
 from trtint8.validation.measure import VALIDATED
 from trtint8.validation.opening import open_validated
 from trtint8.validation.reference import Reference
 
 if TYPE_CHECKING:
-    from trtint8.report.comparison import RunComparison
     from trtint8.report.facts import Report
     from trtint8.report.worst import Worst
 
@@ -66,7 +66,8 @@ def write_report(
     Raises:
         UnsupportedError: The extra ``trtint8[report]`` is not installed.
         CalibrationDataError: The data or the class names are unusable.
-        ModelError: A model is unusable, or the data needs a model that was not given.
+        ModelError: A model is unusable, the one given as float model holds Q/DQ pairs, or the data needs a
+            model that was not given.
         TableError: A file is damaged or holds something else.
         OutputError: The page cannot be written, is one of the files that it is made of, or its name does not
             end in .html or .htm.
@@ -100,9 +101,15 @@ def write_comparison(comparison: RunComparison, output: str | os.PathLike[str]) 
 
     Raises:
         UnsupportedError: The extra ``trtint8[report]`` is not installed.
+        TableError: The first argument is no comparison.
         OutputError: The page cannot be written, is one of the files that were compared, or its name does not
             end in .html or .htm.
     """
+    if not isinstance(comparison, RunComparison):
+        raise TableError(
+            f"a page is made of what compare_runs() returns, and got {type(comparison).__name__}; "
+            "compare the runs first"
+        )
     output = check_writable(check_page_name(output))
     refuse_overwriting([output], comparison.files)
     try:
@@ -131,7 +138,7 @@ def _worst(
         raise ModelError(
             "data=... shows the worst samples, which needs the Q/DQ model or the engine; give one of them"
         )
-    reference = Reference.of(load_model(model))
+    reference = Reference.of(load_original(model))
     original, declared = reference.model, reference.declared
     batches = reference.open_data(data, options)
     with open_validated(VALIDATED, validated, original.inputs, declared, loading) as int8:

@@ -59,6 +59,10 @@ class Accuracy:
         chosen: Which metrics were chosen by the shapes of the outputs, and why, in words; None where metrics
             were asked for.
         judgement: Whether the samples keep a budget; None where there is none.
+        judged_fingerprint: Identifies the engine that was judged: its Q/DQ model, or its plan where it has
+            none; None for a model, and in results of trtint8 0.1.
+        reference_fingerprint: Identifies the FP32 model, or the one that its weights were changed from; None
+            where no model says what it was made from, and in results of trtint8 0.1.
     """
 
     judged: str
@@ -73,6 +77,8 @@ class Accuracy:
     also: Mapping[str, Accuracy] = field(default_factory=dict)
     chosen: str | None = None
     judgement: Judgement | None = None
+    judged_fingerprint: str | None = None
+    reference_fingerprint: str | None = None
 
     def __repr__(self) -> str:
         parts = (counted(self.samples, "sample"), accuracy_summary(self))

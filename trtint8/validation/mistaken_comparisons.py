@@ -39,12 +39,15 @@ class Origin:
         float_model: The fingerprint of the float model that it was made from; None where that is not known.
         calibration: The fingerprint of the samples that it was calibrated with, and their number; None where
             that is not known.
+        engine: What identifies an engine: the fingerprint of its Q/DQ model, or the SHA-256 of its plan where
+            it has none; None for a model, and where there is no engine.
     """
 
     what: str
     it: str
     float_model: str | None = None
     calibration: tuple[str, int] | None = None
+    engine: str | None = None
 
 
 def warn_of_models(models: Mapping[str, Model | Path], reference: Model) -> list[Origin]:
@@ -140,9 +143,10 @@ def _of_engine(plan: Path) -> Origin:
     if not (is_file(plan) and is_file(sidecar_path(plan))):
         return Origin(what, "the engine")
     info = read_engine_info(plan)
+    identity = info.qdq_fingerprint or info.plan_sha256
     # Without a table, the model that was built had Q/DQ pairs already or a calibrator of the user's.
     if info.table_fingerprint is None:
-        return Origin(what, "the engine")
+        return Origin(what, "the engine", engine=identity)
     try:
         table = read_engine_table(plan, info)
     except TrtInt8Error:  # a table that is not needed for the comparison
@@ -151,7 +155,7 @@ def _of_engine(plan: Path) -> Origin:
     calibration = None
     if provenance and provenance.data is not None and provenance.samples is not None:
         calibration = provenance.data, provenance.samples
-    return Origin(what, "the engine", info.model_fingerprint, calibration)
+    return Origin(what, "the engine", info.model_fingerprint, calibration, identity)
 
 
 def _is_float32(model: Model) -> bool:

@@ -19,6 +19,7 @@ from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import compare_models
 from trtint8.validation.detection.seen_layouts import LOOKED_AT
+from trtint8.validation.identity import identified
 from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.metrics import Metric, reads_layouts
 from trtint8.validation.mistaken_comparisons import warn_of_models, warning_of_calibration_samples
@@ -80,8 +81,8 @@ def validate_models(
     if run.ray:
         loaded = _loaded(models, whole)
         head, batches = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
-        warn_of_models(loaded, original)
-        return compare_over_ray(
+        origins = warn_of_models(loaded, original)
+        accuracy = compare_over_ray(
             models,
             loaded,
             reference,
@@ -96,6 +97,7 @@ def validate_models(
             threads=run.threads,
             progress=run.progress,
         )
+        return identified(accuracy, origins, original)
     opened_data = compared.open_data(data, data_options, run.threads)
     reader, rows = opened_data.reader, opened_data.usual_rows
     opening = partial(open_model, original, declared.sources, threads=run.threads, rows=rows)
@@ -121,7 +123,8 @@ def validate_models(
             # A single one is looked at where it is measured.
             if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):
                 opened.look(Batches.of_shard(head, reader).labelled())
-            return compare_models(opened, samples, budget, progress=run.progress)
+            accuracy = compare_models(opened, samples, budget, progress=run.progress)
+        return identified(accuracy, origins, original)
 
 
 def _looked_at(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -37,10 +38,12 @@ def read_coco_boxes(
 
     Raises:
         CalibrationDataError: The file cannot be read, is not of COCO's format, lacks an image, has several
-            that may be it, or has it turned by 90 degrees.
+            that may be it, or has it in other proportions or turned by 90 degrees; has an id of an image or a
+            category twice; or has an annotation of an image or a category that it does not list, or whose
+            box is not finite or has a negative size.
     """
     try:
-        entries = _entries(json.loads(path.read_bytes()))
+        entries = _entries(json.loads(path.read_bytes()), path)
     except OSError as error:
         raise CalibrationDataError(
             f"cannot read the labels file '{path}': {error.strerror or error}; check the path"
@@ -62,6 +65,7 @@ def read_coco_boxes(
     for image, size, entry in zip(images, sizes, found, strict=True):
         if size is not None:
             _check_not_turned(image, size, entry, path)
+            _check_proportions(image, size, entry, path)
     return placed_boxes(boxes, sizes, preprocessing, len(images))
 
 
@@ -107,17 +111,28 @@ def _check_not_turned(image: Path, size: tuple[int, int], entry: _Entry, path: P
         )
 
 
-def _entries(document: Any) -> dict[str, list[_Entry]]:
+def _check_proportions(image: Path, size: tuple[int, int], entry: _Entry, path: Path) -> None:
+    """Refuses an image that is neither the labelled one nor that one made smaller or larger."""
+    (height, width), (rows, columns) = size, entry.size
+    # Resizing rounds each side to whole pixels.
+    if abs(height * columns - width * rows) > max(rows, columns):
+        raise CalibrationDataError(
+            f"the image '{image}' has {height} x {width} pixels, and labels file '{path}' is for {rows} x "
+            f"{columns}; give the image that was labelled, or correct the file's height and width"
+        )
+
+
+def _entries(document: Any, path: Path) -> dict[str, list[_Entry]]:
     """File name without folders to the images that have it."""
-    classes = {
-        one: index for index, one in enumerate(sorted(entry["id"] for entry in document["categories"]))
-    }
-    found: defaultdict[Any, list[list[float]]] = defaultdict(list)
-    for entry in document["annotations"]:
+    categories = sorted(_ids(document, "categories", path))
+    classes = {category: index for index, category in enumerate(categories)}
+    found: dict[Any, list[list[float]]] = {image: [] for image in _ids(document, "images", path)}
+    for place, entry in enumerate(document["annotations"], 1):
         if not entry.get("iscrowd"):
-            left, top, width, height = map(float, entry["bbox"])
-            corners = [left, top, left + width, top + height, classes[entry["category_id"]]]
-            found[entry["image_id"]].append(corners)
+            where = f"labels file '{path}': annotation {entry.get('id', f'number {place}')}"
+            _check_known(where, "image_id", entry, found)
+            _check_known(where, "category_id", entry, classes)
+            found[entry["image_id"]].append([*_corners(where, entry), classes[entry["category_id"]]])
     entries: defaultdict[str, list[_Entry]] = defaultdict(list)
     for image in document["images"]:
         name = PurePosixPath(image["file_name"])
@@ -125,6 +140,38 @@ def _entries(document: Any) -> dict[str, list[_Entry]]:
         boxes = _as_shares(found[image["id"]], width, height)
         entries[name.name].append(_Entry(name, (height, width), boxes))
     return entries
+
+
+def _ids(document: Any, kind: str, path: Path) -> list[Any]:
+    """The ids of images or categories, each of which has one of its own."""
+    ids = [entry["id"] for entry in document[kind]]
+    if repeated := [one for one, count in Counter(ids).items() if count > 1]:
+        raise CalibrationDataError(
+            f"labels file '{path}' has several {kind} with the id {repeated[0]!r}; list each once"
+        )
+    return ids
+
+
+def _check_known(where: str, key: str, entry: Any, known: Collection[Any]) -> None:
+    """Refuses an annotation of an image, or of a category, that is not listed."""
+    if entry[key] not in known:
+        owner = key.removesuffix("_id")
+        raise CalibrationDataError(
+            f"{where} has the {key} {entry[key]!r}, which is the id of no {owner}; correct it, or list the "
+            f"{owner}"
+        )
+
+
+def _corners(where: str, entry: Any) -> list[float]:
+    """The corners of an annotation's box, which may be without width or height, as some of COCO's are."""
+    left, top, width, height = map(float, entry["bbox"])
+    corners = [left, top, left + width, top + height]
+    if not (all(map(math.isfinite, corners)) and width >= 0 and height >= 0):
+        raise CalibrationDataError(
+            f"{where} has the bbox {entry['bbox']!r}; give finite x, y, width and height, of which the last "
+            "two are not negative"
+        )
+    return corners
 
 
 def _as_shares(boxes: list[list[float]], width: int, height: int) -> NDArray[np.float64]:

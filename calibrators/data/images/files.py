@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -69,10 +69,10 @@ def read_image(
             warnings.simplefilter("ignore", pillow.DecompressionBombWarning)
             image = pillow.open(path, formats=_FORMATS)
         with image:
-            mode = image.mode
             # Phones write MPO, a JPEG with further pictures behind the photo.
             frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
             _check_size(path, image.width, image.height, frames)
+            _check_depth(path, image)
             if check_size is not None:
                 check_size(*_size(image, upright))
             pixels = np.asarray(_turned(image, upright).convert("L" if grey else "RGB"), np.uint8)
@@ -84,10 +84,6 @@ def read_image(
         raise CalibrationDataError(
             f"cannot read the image '{path}': {in_words(error)}; replace or remove it"
         ) from error
-    if mode.startswith(("I", "F")):  # convert() would clip these to 255 instead of scaling them
-        raise CalibrationDataError(
-            f"the image '{path}' has more than 8 bits per channel (mode {mode}); convert it to 8 bits first"
-        )
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
@@ -152,6 +148,29 @@ def _check_size(path: str | os.PathLike[str], width: int, height: int, frames: i
         raise CalibrationDataError(
             f"the image '{path}' holds {frames} pictures; save the one that is meant as a file of its own"
         )
+
+
+def _check_depth(path: str | os.PathLike[str], image: Any) -> None:
+    """Refuses channels that convert() would clip to 255, or of which Pillow would keep 8 bits alone."""
+    if image.mode.startswith(("I", "F")) or any(map(_is_deep, image.tile)):
+        raise CalibrationDataError(
+            f"the image '{path}' has more than 8 bits per channel (mode {image.mode}); convert it to 8 bits "
+            "first"
+        )
+
+
+def _is_deep(tile: Sequence[Any]) -> bool:
+    """Whether what Pillow is going to decode has more than 8 bits per channel.
+
+    Args:
+        tile: An entry of an image's ``tile``: decoder, place, offset, and its arguments, which are the layout
+            of the stored pixels, such as ``RGB;16B``, or begin with it.
+    """
+    decoder, arguments = tile[0], tile[3]
+    layout, *others = (arguments,) if isinstance(arguments, str) else arguments
+    if decoder.startswith("ppm") and others:
+        return bool(others[0] > 255)  # the largest value
+    return bool(layout.endswith((";16B", ";16L", ";16N")))  # BMP's BGR;16 has 5 or 6 bits per channel
 
 
 def resize_images(images: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:

@@ -487,3 +487,22 @@ def test_renamed():
         ("conv",),
     ]
     assert report.renamed([]) == report
+
+
+def test_layers_of_the_first_profile():
+    """Names as TensorRT for RTX 1.7 lists them for two optimization profiles."""
+    names = (
+        "__mye1153_0_myl0_0",
+        "/conv/Conv_myl0_1",
+        "__myl_MulAdd_myl0_2",
+        "__mye1153_0_myl1_0",
+        "/conv/Conv [profile 1]_myl1_1",
+        "__myl_MulAdd_myl1_2",
+    )
+    layers = tuple(Layer(name, "kgen", (), (), (), ()) for name in names)
+    assert LayerReport(layers).of_first_profile == LayerReport(layers[:3])
+    # Several graphs of one profile, and names without the number of a graph, as other TensorRTs give them.
+    assert LayerReport(layers[:4]).of_first_profile == LayerReport(layers[:4])
+    marked = ("conv", "conv [profile 1]", "fc [profile 12]")
+    others = tuple(Layer(name, "", (), (), (), ()) for name in marked)
+    assert LayerReport(others).of_first_profile == LayerReport(others[:1])

@@ -14,7 +14,9 @@ def test_an_engine_for_a_person():
     assert rows["weighted layers in INT8"] == "1 of 2"
     assert rows["weight memory"] == "5.2 kB"
     unlisted = dict(engine_rows(dataclasses.replace(INFO, layers=None)))
-    assert unlisted["weighted layers in INT8"] == "this TensorRT does not list its layers"
+    assert unlisted["weighted layers in INT8"] == (
+        "not listed: profiling verbosity was not 'detailed', the default, or this TensorRT lists none"
+    )
     assert "kernels" not in unlisted
 
 
@@ -30,6 +32,17 @@ def test_kernels_by_part_and_their_bytes():
     assert rows["bytes per inference"] == "0.005 MB read, 0.005 MB written"
     large = dict(engine_rows(dataclasses.replace(INFO, layers=kernels(8, 1_000_000), profiles=())))
     assert large["bytes per inference"] == "40.0 MB read, 40.0 MB written"
+
+
+def test_kernels_of_one_of_several_profiles():
+    quantize, conv = kernels(1, 1000).layers
+    of_second = dataclasses.replace(conv, name="c [profile 1]_myl1_0")
+    one, both = (
+        dict(engine_rows(dataclasses.replace(INFO, layers=LayerReport(layers), quantized_nodes=("conv",))))
+        for layers in ((quantize, conv), (quantize, conv, of_second))
+    )
+    assert both == {**one, "kernels and bytes": "those of profile 0"}
+    assert both["kernels"] == "2: 1 INT8 compute, 1 requantization"
 
 
 def test_nodes_in_a_part_that_is_compiled_as_a_whole():

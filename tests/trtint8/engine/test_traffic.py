@@ -1,3 +1,5 @@
+import dataclasses
+
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.engine.traffic import (
     PartTotal,
@@ -77,3 +79,8 @@ def test_totals_by_part():
     )
     dynamic = moving("__myl_Tran_myl0_3", [(-1, 16)], [(-1, 16)])
     assert part_totals(LayerReport((*slices, dynamic))) == (PartTotal("reformat", 3, None),)
+
+
+def test_one_profile_is_counted():
+    other = dataclasses.replace(CONV, name="conv [profile 1]_myl1_0", input_shapes=((64, 16, 32, 32),))
+    assert part_totals(LayerReport((CONV, other))) == (PartTotal("INT8 compute", 1, traffic_of(CONV)),)

@@ -6,10 +6,12 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import TableError
+from calibrators.errors import TableError, TrtInt8Error
+from calibrators.tables.table import CalibrationTable
 from tests.trtint8.report.samples import (
     ACCURACY,
     HOSTILE,
+    audit,
     engine_info,
     printed_tuning,
     table,
@@ -188,3 +190,37 @@ def test_runs_without_a_figure_in_common_are_refused(quantized, folders):
 def test_files_of_which_nothing_is_compared(folders):
     with pytest.raises(TableError, match=r"nothing in '.*net\.sensitivity\.json' is compared; give engines"):
         compare_runs([folder / "net.sensitivity.json" for folder in folders])
+
+
+def test_times_of_small_networks(folders):
+    """All in one unit, so that equal times are equal texts."""
+    whole = audit(table())
+    small = dataclasses.replace(whole.engines[0], precision="INT8", seconds=2e-7)
+    write_json(folders[1] / "net.audit.json", dataclasses.replace(whole, engines=(whole.engines[0], small)))
+    rows = {row.name: row.values for row in compare_runs(folders).rows}
+    assert rows["time of FP16, estimated"] == ("19.841 us", "19.841 us")
+    assert rows["time of INT8, estimated"] == (None, "0.200 us")
+
+
+def test_kernels_of_one_of_several_profiles(folders):
+    info = engine_info(table())
+    first, second = info.layers.layers
+    other = dataclasses.replace(first, name="conv [profile 1]_myl1_2")
+    profiles = (*info.profiles, *info.profiles)
+    two = dataclasses.replace(info, layers=LayerReport((first, second, other)), profiles=profiles)
+    save_engine(folders[0] / "net.engine", bytes(1000), two)
+    rows = {row.name: row.values for row in compare_runs(folders).rows}
+    assert rows["kernels"] == ("2", "2") and rows["kernels: INT8 compute"] == ("1", "0")
+    assert rows["kernels and bytes"] == ("those of profile 0", None)
+
+
+def test_the_method_is_that_of_the_engine(folders):
+    CalibrationTable(dict(table().amax), "minmax").save(folders[1] / "net.table.json")
+    rows = {row.name: row.values for row in compare_runs(folders).rows}
+    assert rows["calibration method"] == ("entropy", "entropy")
+
+
+@pytest.mark.parametrize("sources", [[1, 2], 3, [b"first", b"second"]])
+def test_what_is_no_path(sources):
+    with pytest.raises(TrtInt8Error, match=r"give the path|give a string"):
+        compare_runs(sources)

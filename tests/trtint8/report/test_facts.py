@@ -44,9 +44,18 @@ def test_the_size_of_a_model_counts_the_files_with_its_weights(found, tmp_path):
     )
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
     assert len(list(tmp_path.iterdir())) == 2
+    (tmp_path / "float").mkdir()
+    onnx.save(
+        conv_relu_conv(quantized=False),
+        tmp_path / "float" / "net.onnx",
+        save_as_external_data=True,
+        location="weights.data",
+        size_threshold=0,
+    )
+    float_size = sum(path.stat().st_size for path in (tmp_path / "float").iterdir())
     beside = dataclasses.replace(found, paths={**found.paths, "qdq": tmp_path / "net.qdq.onnx"})
-    headline = gather(beside, model=tmp_path / "net.qdq.onnx").headline
-    assert (headline.qdq_bytes, headline.model_bytes) == (size, size)
+    headline = gather(beside, model=tmp_path / "float" / "net.onnx").headline
+    assert (headline.qdq_bytes, headline.model_bytes) == (size, float_size)
     assert gather(found).headline.qdq_bytes == found.paths["qdq"].stat().st_size
 
 

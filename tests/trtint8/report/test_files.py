@@ -1,16 +1,21 @@
 """Which files a report is made of."""
 
 import shutil
+from dataclasses import replace
 
 import pytest
 
 from calibrators import records
 from calibrators.errors import ModelError, TableError
-from calibrators.tables.table import CalibrationTable
+from calibrators.tables.table import CalibrationTable, Provenance
 from tests.calibrators.data.sample_data import hide
 from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, printed_tuning, write_all, write_json
 from trtint8.cli.output import print_json
 from trtint8.data import DEMO_MODEL
+from trtint8.engine.file import read_engine_info, save_engine
+from trtint8.models.model import load_model
+from trtint8.models.origin import record_calibration
+from trtint8.models.serialization import save_model
 from trtint8.report.files import ReportFiles, find_report_files
 
 KINDS = ["engine", "qdq", "table", "sensitivity", "accuracy", "audit", "bench", "tuning"]
@@ -179,3 +184,31 @@ def test_an_engine_s_sidecar_counts_as_read(folder):
     read = find_report_files([folder]).read
     assert {path.name for path in read} == {path.name for path in folder.iterdir()}
     assert find_report_files([folder / "net.table.json"]).read == (folder / "net.table.json",)
+
+
+def test_a_table_of_an_earlier_build_is_left_out(folder):
+    info = read_engine_info(folder / "net.engine")
+    save_engine(folder / "net.engine", bytes(1000), replace(info, table_fingerprint=None))
+    without = [kind for kind in KINDS if kind != "table"]
+    for source in (folder, folder / "net.engine"):
+        found = find_report_files([source])
+        assert list(found.paths) == without and found.table is None
+    named = find_report_files([folder / "net.engine", folder / "net.table.json"])
+    assert list(named.paths) == KINDS and named.table.method == "entropy"
+    assert find_report_files([folder / "net.table.json"]).table == named.table
+    # Whoever needs a damaged model says so.
+    (folder / "net.qdq.onnx").write_bytes(b"damaged")
+    assert find_report_files([folder / "net.engine"]).table is None
+
+
+def test_the_table_that_a_model_was_quantized_with_stays(folder):
+    model = load_model(folder / "net.qdq.onnx")
+    record_calibration(model.graph_model, "samples", 100)
+    save_model(model.graph_model, folder / "net.qdq.onnx")
+    provenance = Provenance(model="model1", data="samples", samples=100)
+    CalibrationTable({"images": 2.54, "relu_out": 2.54}, provenance=provenance).save(
+        folder / "net.table.json"
+    )
+    info = read_engine_info(folder / "net.engine")
+    save_engine(folder / "net.engine", bytes(1000), replace(info, table_fingerprint=None))
+    assert find_report_files([folder / "net.engine"]).paths["table"].name == "net.table.json"

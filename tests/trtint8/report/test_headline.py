@@ -27,6 +27,16 @@ class TestHeadline:
         alone = dataclasses.replace(accuracy, measures=(Measure("pixels", 0.75, title="same", unit="%"),))
         assert Headline(dataclasses.replace(found, accuracy=alone)).first_row == ("same", "", "75.00 %")
 
+    def test_why_layers_in_int8_are_not_counted(self, found):
+        def why(engine):
+            return Headline(dataclasses.replace(found, engine=engine)).why_not_counted
+
+        assert why(None) == "There is no engine yet."
+        assert why(dataclasses.replace(found.engine, layers=None)) == (
+            "Not listed: profiling verbosity was not 'detailed', the default, or this TensorRT lists none."
+        )
+        assert why(found.engine) == "TensorRT tells nothing of parts that it compiled as a whole."
+
     def test_nothing_is_known(self):
         head = Headline(ReportFiles({}))
         assert (

@@ -54,3 +54,22 @@ def test_an_audit():
         ["all", "20.00 MB", "50.00 MB"],
     ]
     assert texts([found.seconds.total]) == [["all", "0.020 ms", "0.050 ms"]]
+
+
+def test_times_of_a_small_network_are_in_microseconds():
+    whole = audit(table())
+    engines = tuple(
+        dataclasses.replace(
+            engine,
+            parts=tuple(dataclasses.replace(part, seconds=part.seconds / 1000) for part in engine.parts),
+            seconds=engine.seconds / 1000,
+        )
+        for engine in whole.engines
+    )
+    seconds = make_audit_summary(dataclasses.replace(whole, engines=engines)).seconds
+    assert texts([*seconds.rows, seconds.total]) == [
+        ["INT8 compute", "", "0.025 us"],
+        ["float compute", "0.020 us", ""],
+        ["requantization", "", "0.025 us"],
+        ["all", "0.020 us", "0.050 us"],
+    ]

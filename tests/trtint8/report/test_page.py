@@ -359,3 +359,13 @@ def test_sixty_tensors_stay_small(tmp_path):
     assert len(page) < 800_000
     assert len(by_class(document, "card")) == 60
     assert sum(card.get("open") is not None for card in by_class(document, "card")) == OPEN_CARDS
+
+
+def test_what_is_said_of_profiles_and_of_layers_that_are_not_listed(found):
+    def page(**changes):
+        engine = dataclasses.replace(found.engine, **changes)
+        return " ".join(render(gather(dataclasses.replace(found, engine=engine))).split())
+
+    several = "Of its 2 optimization profiles one runs at a time; these are the kernels of profile 0."
+    assert several in page(profiles=found.engine.profiles * 2) and "optimization profiles" not in page()
+    assert "Not listed: profiling verbosity was not &#39;detailed&#39;" in page(layers=None)

@@ -58,6 +58,30 @@ class TestProvenance:
             "their numbers do not belong together.",
         )
 
+    def test_a_table_that_the_engine_was_not_built_with(self, found):
+        assert find_mismatches(found, table_was_used=False) == (
+            "The engine was built without the calibration table: their numbers do not belong together.",
+        )
+
+    def test_the_accuracy_of_an_earlier_build(self, found):
+        def said(engine, accuracy, qdq_fingerprint=None):
+            engine = engine and dataclasses.replace(found.engine, **engine)
+            accuracy = dataclasses.replace(found.accuracy, **accuracy)
+            only = ReportFiles(found.paths, engine=engine, accuracy=accuracy)
+            return find_mismatches(only, qdq_fingerprint=qdq_fingerprint, origins={"qdq": "model1"})
+
+        other = "The accuracy is of another build than the {}: their numbers do not belong together."
+        assert said({"qdq_fingerprint": "qdq"}, {"judged_fingerprint": "older"}) == (other.format("engine"),)
+        assert said({"plan_sha256": "plan"}, {"judged_fingerprint": "older"}) == (other.format("engine"),)
+        assert said(None, {"judged_fingerprint": "older"}, "qdq") == (other.format("Q/DQ model"),)
+        assert said({"qdq_fingerprint": "qdq"}, {"judged_fingerprint": "qdq"}, "qdq") == ()
+        assert said({"plan_sha256": "plan"}, {"judged_fingerprint": "plan"}) == ()
+        assert said({"qdq_fingerprint": "qdq"}, {"reference_fingerprint": "model1"}) == ()
+        assert said({"qdq_fingerprint": "qdq"}, {"reference_fingerprint": "model2"}) == (
+            "The FP32 model of the accuracy is of another model than the engine: "
+            "their numbers do not belong together.",
+        )
+
     def test_a_qdq_model_beside_files_of_another(self, found):
         without = dataclasses.replace(found, engine=None)
         assert find_mismatches(without, qdq_fingerprint="qdq", origins={"qdq": "model1"}) == ()

@@ -2,13 +2,14 @@
 
 import json
 
+import numpy as np
 import onnx
 import pytest
 
 import tests.trtint8.report.extra  # noqa: F401
 import trtint8
 from calibrators.data.options import DataOptions
-from calibrators.errors import CalibrationDataError, ModelError, OutputError
+from calibrators.errors import CalibrationDataError, ModelError, OutputError, TableError
 from tests.trtint8.detectors import images, suppressing_detector
 from trtint8.report.comparison import compare_runs
 from trtint8.report.writing import write_comparison, write_report
@@ -87,3 +88,29 @@ def test_the_worst_samples_of_a_detector_are_those_that_its_boxes_are_picked_fro
         data_options=DataOptions(batch_size=1),
     )
     assert page.read_text().count('<p class="muted">no.&nbsp;') == 6
+
+
+def test_a_quantized_model_is_not_shown_as_fp32(found, tmp_path):
+    qdq, output = found.paths["qdq"], tmp_path / "report.html"
+    sentence = (
+        "'net.qdq.onnx' holds Q/DQ pairs, and a report shows it as FP32; give the float model as model "
+        "(--model), and the quantized one among the files to report on"
+    )
+    for data in (None, np.zeros((1, 3, 16, 16), np.float32)):
+        with pytest.raises(ModelError) as refused:
+            write(found, output, model=qdq, data=data)
+        assert str(refused.value) == sentence
+    assert not output.exists()
+
+
+def test_what_is_no_path_and_no_comparison(tmp_path):
+    output = tmp_path / "page.html"
+    with pytest.raises(TableError) as refused:
+        write_report([1], output, data_options=DataOptions())
+    assert str(refused.value) == "a folder or file to report on is given as int; give the path"
+    with pytest.raises(TableError) as refused:
+        write_comparison(["a", "b"], output)
+    assert str(refused.value) == (
+        "a page is made of what compare_runs() returns, and got list; compare the runs first"
+    )
+    assert not output.exists()

@@ -157,6 +157,33 @@ def test_an_engine_of_another_model_than_the_reference_is_named(tmp_path, monkey
     assert said == {"mine": [], "other": [sentence] if table else []}
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_results_say_which_engine_was_judged(tmp_path, monkeypatch, kept):
+    monkeypatch.setattr(opening, "gpu_problem", lambda: "there is none")
+    onnx.save(scaled(1.0), tmp_path / "e.qdq.onnx")
+    fingerprint = load_model(tmp_path / "e.qdq.onnx").fingerprint
+    spec, result = (TensorSpec(name, "float32", (None, 4)) for name in ("x", "y"))
+    info = EngineInfo(
+        "tensorrt",
+        "10.0",
+        ("8.6",),
+        (spec,),
+        (result,),
+        (),
+        None,
+        (),
+        None,
+        fingerprint,
+        table_fingerprint="table",
+        qdq_model="e.qdq.onnx",
+        qdq_fingerprint=fingerprint if kept else None,
+    )
+    info = save_engine(tmp_path / "e.engine", b"plan", info)
+    found = trtint8.validate(tmp_path / "e.engine", DATA, reference=scaled(1.0), progress=False)
+    assert found.judged_fingerprint == (fingerprint if kept else info.plan_sha256)
+    assert found.reference_fingerprint == fingerprint
+
+
 def test_the_scores_of_a_detector_are_measured_beside_its_boxes():
     model, data = detector(), images(8)
     table = trtint8.calibrate(model, images(16, seed=1), progress=False)

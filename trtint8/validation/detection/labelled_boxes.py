@@ -51,8 +51,8 @@ def truth_tables(batch: Batch, classes: int | None = None) -> list[NDArray[np.fl
         One table per image of its boxes, float64 of shape (boxes, 5).
 
     Raises:
-        CalibrationDataError: A box has a value that is not finite, or a class that is no class index or that
-            the network does not know.
+        CalibrationDataError: A box has a value that is not finite, a second corner before the first, or a
+            class that is no class index or that the network does not know.
     """
     assert batch.labels is not None
     tables = batch.labels.astype(np.float64)
@@ -62,7 +62,7 @@ def truth_tables(batch: Batch, classes: int | None = None) -> list[NDArray[np.fl
     if classes is not None and largest >= classes:
         raise CalibrationDataError(
             f"a true box has the class {largest:g}, which is not one of the network's {classes} classes "
-            f"(0 to {classes - 1}); check the labels"
+            f"(0 to {classes - 1}, a background left out); check the labels"
         )
     return [table[table[:, 4] != NO_BOX] for table in tables]
 
@@ -72,6 +72,12 @@ def _check_boxes(sample: str, boxes: NDArray[np.float64]) -> None:
         raise CalibrationDataError(
             f"a true box of {sample} holds values that are NaN or infinite; give finite values, or the class "
             "-1 where there is no box"
+        )
+    if (reversed_ones := boxes[(boxes[:, 2:4] < boxes[:, :2]).any(axis=1)]).size:
+        corners = ", ".join(f"{value:g}" for value in reversed_ones[0, :4])
+        raise CalibrationDataError(
+            f"a true box of {sample} is {corners}, whose second corner lies before the first; give x1, y1, "
+            "x2 and y2, not x, y, width and height"
         )
     kinds = boxes[:, 4]
     if (wrong := kinds[(kinds < 0) | (kinds != np.rint(kinds))]).size:

@@ -18,9 +18,6 @@ from trtint8.validation.detection.tables import Detections
 #: Turns a batch's outputs into the detections of each image.
 Reader: TypeAlias = Callable[[Outputs], list[Detections]]
 
-#: How far the sum of shares may be from 1, which a model in INT8 may round.
-_ROUNDING = 0.02
-
 #: Parts of the names of outputs that hold classes, where scores and classes have the same form.
 _CLASS_WORDS = ("class", "label", "cls")
 
@@ -33,8 +30,9 @@ def layout_reader(form: BatchForm) -> Reader:
     - boxes (N, n, 4), scores (N, n) and classes (N, n), as detectors with non-maximum suppression give them;
       where there is an output (N,) or (N, 1) of integers too, it is the number of detections of each image;
     - boxes (N, n, 4) and scores (N, n, classes): each box has the class of its largest score. Where the
-      scores of a box add up to 1, class 0 is the background, as in SSD, and its boxes are left out. Logits
-      become scores first: see :mod:`trtint8.validation.detection.box_scores`;
+      scores of most boxes add up to 1, the first class is the background, as in SSD: it is left out, and the
+      others are numbered from 0. Logits become scores first: see
+      :mod:`trtint8.validation.detection.box_scores`;
     - boxes (N, n, 4) and scores (N, n): all boxes have the class 0;
     - one output (N, n, 6) of x1, y1, x2, y2, score and class, or of class, score, x1, y1, x2, y2; the same
       of all images, (n, 6), with an output (N,) of integers that says how many rows each image has; or rows
@@ -67,12 +65,10 @@ def layout_reader(form: BatchForm) -> Reader:
     forms = form.outputs
     if reader := _grid_reader(forms) or _rows_reader(form):
         return reader
-    boxes = [name for name, one in forms.items() if len(one.shape) in (2, 3) and one.shape[-1] == 4]
-    if len(boxes) > 1:  # scores of four classes look like boxes
-        boxes = [name for name in boxes if "box" in name.lower()]
-    if len(boxes) == 1 and (roles := _roles(forms, boxes[0])) is not None:
-        corners_of, scores_of = _corners_of(forms[boxes[0]]), forms[roles["scores"]].activation.apply
-        return lambda outputs: _read(outputs, boxes[0], roles, corners_of, scores_of)
+    if (roles := _box_roles(forms)) is not None:
+        corners_of = _corners_of(forms[roles["boxes"]])
+        scores_of = forms[roles["scores"]].activation.apply if _has_table(forms, roles) else _as_they_are
+        return partial(_read, roles, corners_of, scores_of)
     listed = ", ".join(f"'{name}' ({one})" for name, one in forms.items())
     raise CalibrationDataError(
         f"metric 'detections' finds no boxes with scores in the outputs {listed}; pass "
@@ -88,19 +84,31 @@ def class_count(form: BatchForm) -> int | None:
         form: The form of a batch.
 
     Returns:
-        Their number; None where the shapes of the outputs do not tell.
+        Their number, without the background; None where the shapes of the outputs do not tell.
     """
-    grids = [one.grid for one in form.outputs.values() if one.grid is not None]
-    return grids[0].classes if len(grids) == 1 else None
+    forms = form.outputs
+    if (found := _only_grid(forms)) is not None:
+        return found[1].classes
+    roles = None if _rows_reader(form) else _box_roles(forms)
+    if roles is None or not _has_table(forms, roles):
+        return None
+    scores = forms[roles["scores"]]
+    return scores.activation.class_count(scores.shape[-1])
 
 
 def _grid_reader(forms: Mapping[str, ArrayForm]) -> Reader | None:
     """How a grid of boxes is read; None where no output holds one, or there are others beside it."""
+    found = _only_grid(forms)
+    return partial(_read_grid, *found) if found is not None else None
+
+
+def _only_grid(forms: Mapping[str, ArrayForm]) -> tuple[str, Grid] | None:
+    """The output that holds a grid of boxes, if no others but maps are beside it."""
     found = [(name, one.grid) for name, one in forms.items() if len(one.shape) < 4]
     if len(found) != 1:
         return None
     ((name, grid),) = found
-    return partial(_read_grid, name, grid) if grid else None
+    return (name, grid) if grid else None
 
 
 def _read_grid(name: str, grid: Grid, outputs: Outputs) -> list[Detections]:
@@ -129,6 +137,20 @@ def _rows_reader(form: BatchForm) -> Reader | None:
 
 def _is_count(form: ArrayForm, images: int) -> bool:
     return form.is_integer and form.shape in ((images,), (images, 1))
+
+
+def _box_roles(forms: Mapping[str, ArrayForm]) -> dict[str, str] | None:
+    """Which output is what: ``boxes``, ``scores``, and perhaps ``classes`` and ``count``."""
+    boxes = [name for name, one in forms.items() if len(one.shape) in (2, 3) and one.shape[-1] == 4]
+    if len(boxes) > 1:  # scores of four classes look like boxes
+        boxes = [name for name in boxes if "box" in name.lower()]
+    others = _roles(forms, boxes[0]) if len(boxes) == 1 else None
+    return None if others is None else {"boxes": boxes[0], **others}
+
+
+def _has_table(forms: Mapping[str, ArrayForm], roles: Mapping[str, str]) -> bool:
+    """Whether each box has a score of each class, not a single one."""
+    return len(forms[roles["scores"]].shape) == len(forms[roles["boxes"]].shape)
 
 
 def _roles(forms: Mapping[str, ArrayForm], boxes: str) -> dict[str, str] | None:
@@ -168,43 +190,25 @@ def _as_they_are(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read(
-    outputs: Outputs,
-    boxes: str,
     roles: Mapping[str, str],
     corners_of: Callable[[NDArray[Any]], NDArray[Any]],
     scores_of: Callable[[NDArray[Any]], NDArray[Any]],
+    outputs: Outputs,
 ) -> list[Detections]:
-    corners = corners_of(_images(outputs[boxes]))
-    scores = scores_of(outputs[roles["scores"]])
-    kinds_of_scores = 1 if scores.shape == outputs[boxes].shape[:-1] else scores.shape[-1]
+    boxes = outputs[roles["boxes"]]
+    corners, scores = corners_of(_images(boxes)), scores_of(outputs[roles["scores"]])
+    kinds_of_scores = 1 if scores.shape == boxes.shape[:-1] else scores.shape[-1]
     scores = scores.reshape(*corners.shape[:2], kinds_of_scores)  # of no box, where there are none
     if "classes" in roles:
         classes = outputs[roles["classes"]].reshape(corners.shape[:2])
     else:
         classes = scores.argmax(axis=2)
     best = scores.max(axis=2)
-    if has_background(scores):
-        best = np.where(classes == 0, 0.0, best)
     counts = outputs[roles["count"]].ravel().tolist() if "count" in roles else [corners.shape[1]] * len(best)
     return [
         Detections(image[:count], own[:count], kinds[:count])
         for image, own, kinds, count in zip(corners, best, classes, counts, strict=True)
     ]
-
-
-def has_background(scores: NDArray[Any]) -> bool:
-    """Whether scores are shares of all classes, so that one of these has to be the background.
-
-    Args:
-        scores: Scores, shape (N, n, classes).
-
-    Returns:
-        Whether there are two classes or more and the scores of most boxes add up to 1.
-    """
-    if scores.shape[2] < 2 or not scores.size:
-        return False
-    sums = scores.sum(axis=2, dtype=np.float64)
-    return bool(np.median(np.abs(sums - 1)) < _ROUNDING)
 
 
 def _images(boxes: NDArray[Any]) -> NDArray[Any]:

@@ -78,7 +78,8 @@ def test_images_of_one_name_are_told_apart_by_their_folders(tmp_path):
         labels = tmp_path / name.replace("a.png", "instances.json")
         labels.write_text(json.dumps(document))
         assert labels_of(labels.parent) == [[[n, n, n + 2, n + 2, 0]]]
-    for images in (entries[:1] * 2, [entries[0], entries[1], entries[1]]):  # none that fits, and two
+    twin = {**entries[1], "id": 2}
+    for images in ([entries[0], {**entries[0], "id": 1}, {**entries[0], "id": 2}], [*entries[:2], twin]):
         labels = tmp_path / "cam2" / "instances.json"
         labels.write_text(json.dumps({**document, "images": images}))
         words = r"of the name 'a.png', such as 'cam1/a.png', and not exactly one of them is '.*cam2/a.png'; w"
@@ -110,11 +111,14 @@ def test_an_image_that_was_labelled_upright_and_is_stored_on_its_side_is_refused
             "does not hold COCO's instances, with images, .* and categories: JSONDecodeError",
         ),
         ([], "does not hold COCO's instances"),
-        ({**INSTANCES, "categories": []}, "categories: KeyError 90; correct it"),
-        ({**INSTANCES, "images": [{"id": 5, "file_name": "a.png"}]}, "KeyError 'width'"),
-        ({**INSTANCES, "images": [{**INSTANCES["images"][0], "width": 0}]}, "ZeroDivisionError"),
+        ({**INSTANCES, "categories": [{}]}, "categories: KeyError 'id'; correct it"),
+        ({**INSTANCES, "images": [{"id": 5, "file_name": "a.png"}], "annotations": []}, "KeyError 'width'"),
         (
-            {**INSTANCES, "images": INSTANCES["images"][1:]},
+            {**INSTANCES, "images": [{**INSTANCES["images"][0], "width": 0}], "annotations": []},
+            "ZeroDivision",
+        ),
+        (
+            {**INSTANCES, "images": INSTANCES["images"][1:], "annotations": []},
             "has 2 images, and 'b.png' is not among",
         ),
     ],
@@ -123,6 +127,85 @@ def test_what_is_no_such_file_is_refused(folder, document, message):
     text = document if isinstance(document, str) else json.dumps(document)
     (folder / "instances.json").write_text(text)
     with pytest.raises(CalibrationDataError, match=message):
+        labels_of(folder)
+
+
+def with_annotation(**values):
+    """The document with one more annotation, of image a."""
+    one = {"id": 41, "image_id": 5, "category_id": 1, "bbox": [1, 1, 2, 2], **values}
+    return {**INSTANCES, "annotations": [*INSTANCES["annotations"], one]}
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (
+            with_annotation(bbox=[np.nan, 1, 2, 2]),
+            r"annotation 41 has the bbox \[nan, 1, 2, 2\]; give finite",
+        ),
+        (
+            with_annotation(bbox=[1, 1, np.inf, 2]),
+            r"annotation 41 has the bbox \[1, 1, inf, 2\]; give finite",
+        ),
+        (with_annotation(bbox=[1e308, 1, 1e308, 2]), "annotation 41 has the bbox .*; give finite"),
+        (with_annotation(bbox=[4, 1, -2, 2]), r"annotation 41 has the bbox \[4, 1, -2, 2\]; .* not negative"),
+        (with_annotation(bbox=[4, 3, 2, -2]), r"annotation 41 has the bbox \[4, 3, 2, -2\]; .* not negative"),
+        (
+            with_annotation(image_id="5"),
+            "annotation 41 has the image_id '5', which is the id of no image; corr",
+        ),
+        (
+            with_annotation(category_id=2),
+            "annotation 41 has the category_id 2, which is the id of no category",
+        ),
+        (
+            {**INSTANCES, "categories": []},
+            "annotation number 1 has the category_id 90, which is the id of no",
+        ),
+        (
+            {**INSTANCES, "categories": [*INSTANCES["categories"], {"id": 3}]},
+            "several categories with the id 3;",
+        ),
+        (
+            {**INSTANCES, "images": [*INSTANCES["images"], INSTANCES["images"][2]]},
+            "several images with the id 6",
+        ),
+    ],
+)
+def test_what_would_be_dropped_or_shifted_is_refused_by_its_id(folder, document, message):
+    (folder / "instances.json").write_text(json.dumps(document))
+    with pytest.raises(CalibrationDataError, match=f"^labels file '.*instances.json'(:| has) {message}"):
+        labels_of(folder)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"bbox": [1, 1, 0, 2]}, {"image_id": 6}, {"iscrowd": 1, "bbox": [1, 1, -2, 2]}],
+    ids=["without width", "of an image elsewhere", "crowd"],
+)
+def test_annotations_that_leave_no_box(folder, values):
+    expected = labels_of(folder)
+    (folder / "instances.json").write_text(json.dumps(with_annotation(**values)))
+    assert labels_of(folder) == expected
+
+
+def test_a_box_slightly_outside_of_its_image_is_cut_off(folder):
+    (folder / "instances.json").write_text(json.dumps(with_annotation(bbox=[-0.5, 1, 9, 2])))
+    assert labels_of(folder)[0][2] == [0, 3, 8, 5, 0]
+
+
+@pytest.mark.parametrize("size", [(8, 4), (4, 2), (17, 8)])
+def test_an_image_that_was_resized_has_the_same_boxes_in_proportion(folder, size):
+    image, whole = pytest.importorskip("PIL.Image"), labels_of(folder)
+    image.new("RGB", size).save(folder / "a.png")
+    np.testing.assert_allclose(labels_of(folder), whole, atol=0.3)
+
+
+def test_an_image_in_other_proportions_than_the_labelled_one_is_refused(folder):
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (8, 6)).save(folder / "a.png")
+    words = "a.png' has 6 x 8 pixels, and labels file .*instances.json' is for 4 x 8; give the image that was"
+    with pytest.raises(CalibrationDataError, match=words):
         labels_of(folder)
 
 

@@ -142,16 +142,34 @@ class TestImageFolders:
         Image.fromarray(np.full((4, 4), 4000, np.uint16)).save(tmp_path / "a.png")
         refused(tmp_path, "a.png' has more than 8 bits per channel", [IMAGE], preprocessing=RAW)
 
-    def test_colours_of_16_bits_are_taken_by_their_upper_half(self, tmp_path):
-        values = np.array([[[0, 255, 65535], [256, 4000, 32768]]], ">u2")
-        header = struct.pack(">IIBBBBB", 2, 1, 16, 2, 0, 0, 0)
-        chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(b"\0" + values.tobytes())), (b"IEND", b""))
+    @pytest.mark.parametrize(("colour_type", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+    def test_refuses_a_png_of_16_bits(self, tmp_path, colour_type, channels):
+        """Pillow would keep the upper half of each value of the last three."""
+        header = struct.pack(">IIBBBBB", 2, 1, 16, colour_type, 0, 0, 0)
+        row = b"\0" + np.arange(2 * channels, dtype=">u2").tobytes()
+        chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(row)), (b"IEND", b""))
         with (tmp_path / "a.png").open("wb") as stream:
             stream.write(b"\x89PNG\r\n\x1a\n")
             for kind, data in chunks:
                 stream.write(struct.pack(">I", len(data)) + kind + data)
                 stream.write(struct.pack(">I", zlib.crc32(kind + data)))
-        np.testing.assert_array_equal(read_image(tmp_path / "a.png", grey=False), values >> 8)
+        with pytest.raises(
+            CalibrationDataError, match=r"a.png' has more than 8 bits per channel \(mode .*8 bits"
+        ):
+            read_image(tmp_path / "a.png", grey=False)
+
+    @pytest.mark.parametrize("most", [1000, 65535])
+    def test_refuses_a_ppm_of_more_than_8_bits(self, tmp_path, most):
+        (tmp_path / "a.ppm").write_text(f"P3 1 1 {most} 0 7 {most}")
+        with pytest.raises(CalibrationDataError, match=r"a.ppm' has more than 8 bits per channel"):
+            read_image(tmp_path / "a.ppm", grey=False)
+
+    @pytest.mark.parametrize(
+        ("text", "colour"), [("P3 1 1 255 0 7 255", [0, 7, 255]), ("P1 1 1 0 ", [255, 255, 255])]
+    )
+    def test_a_ppm_of_8_bits_or_less(self, tmp_path, text, colour):
+        (tmp_path / "a.ppm").write_text(text)
+        assert read_image(tmp_path / "a.ppm", grey=False).tolist() == [[colour]]
 
     def test_need_preprocessing_for_a_float_model(self, tmp_path):
         save_images(tmp_path, ["a.png"])

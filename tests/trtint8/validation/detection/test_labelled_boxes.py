@@ -48,18 +48,39 @@ def test_a_class_that_the_network_does_not_know_is_refused():
     assert class_count(BatchForm.of({"y": np.zeros((1, 3, 6), np.float32)}, labels, 1)) is None
 
 
+def test_the_classes_of_a_network_with_a_background_count_from_0():
+    """As those of COCO's files do, by which an SSD is judged."""
+    pytest.importorskip("faster_coco_eval")
+    shares = np.array([[[0.1, 0.9, 0.0], [0.5, 0.1, 0.4]]], np.float32)
+    outputs = {"boxes": np.array([[A, B]], np.float32), "scores": shares}
+    labels = np.array([[[*A, 0], [*B, 1]]], np.float32)
+    form = BatchForm.of(outputs, labels, 1)
+    for measurand in (DetectionAgreement().measurand(form), box_precision("map50", form)):
+        assert measurand.measure(Batch({}, outputs, outputs, labels, 1)).value() == pytest.approx(1)
+        with pytest.raises(CalibrationDataError, match=r"class 2, .* network's 2 classes \(0 to 1, a backgr"):
+            measurand.measure(Batch({}, outputs, outputs, labels + np.eye(5)[4], 1))
+
+
 @pytest.mark.parametrize(
     ("box", "message"),
     [
         ([0, 0, np.nan, 10, 0], "holds values that are NaN or infinite; give finite values"),
         ([0, 0, 10, 10, np.inf], "holds values that are NaN or infinite; give finite values"),
+        (
+            [10, 20, 5, 30, 0],
+            "is 10, 20, 5, 30, whose second corner lies before the first; give x1, y1, x2 and",
+        ),
+        (
+            [10, 20, 15, 10, 0],
+            "is 10, 20, 15, 10, whose second corner lies before the first; give x1, y1, x2",
+        ),
         ([0, 0, 10, 10, -2], "has the class -2; give class indices from 0 on, or -1 where"),
         ([0, 0, 10, 10, 0.5], r"has the class 0\.5; give class indices from 0 on, or -1 where"),
     ],
 )
 def test_true_boxes_that_are_none(box, message):
     labels = np.full((2, 2, 5), -1.0)
-    labels[0, 1, :4] = np.nan  # no box, whatever it holds
+    labels[0, 0, :4], labels[0, 1, :4] = [9, 9, 1, 1], np.nan  # no boxes, whatever they hold
     labels[1, 0] = box
     with pytest.raises(CalibrationDataError, match=f"^a true box of sample 33 {message}"):
         truth_tables(Batch({}, {}, {}, labels, 2, 32))

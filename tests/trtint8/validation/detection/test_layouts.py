@@ -5,7 +5,7 @@ import pytest
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.detection.layouts import has_background, layout_reader
+from trtint8.validation.detection.layouts import class_count, layout_reader
 
 BOXES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 SCORES = np.array([[0.9, 0.5, 0.1], [0.8, 0.4, 0.2]], np.float32)
@@ -71,11 +71,40 @@ def test_scores_of_each_class():
     assert read({"boxes": BOXES, "scores": table}) == EXPECTED
 
 
-def test_the_background_is_no_detection():
-    shares = np.array([[[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]]], np.float32)
-    assert has_background(shares) and not has_background(shares / 2) and not has_background(shares[..., :1])
-    (image,) = read({"boxes": BOXES[:1], "scores": shares}, rows=1)
-    assert image[1] == pytest.approx([0.0, 0.8, 0.6]) and image[2] == [0, 1, 1]
+SHARES = np.array([[[0.9, 0.08, 0.02], [0.2, 0.1, 0.7], [0.5, 0.4, 0.1]]], np.float32)
+
+
+def test_the_background_is_no_class():
+    """Also where it is the largest, as the last class of DETR: thresholds of scores leave such boxes out."""
+    (image,) = read({"boxes": BOXES[:1], "scores": SHARES}, rows=1)
+    assert image[1] == pytest.approx([0.08, 0.7, 0.4]) and image[2] == [0, 1, 0]
+    (image,) = read({"boxes": BOXES[:1], "scores": SHARES / 2}, rows=1)
+    assert image[1] == pytest.approx([0.45, 0.35, 0.25]) and image[2] == [0, 2, 0]
+
+
+def test_the_reference_decides_whether_there_is_a_background():
+    """Rounding moves the sums of an INT8 model's shares away from 1."""
+    reader = layout_reader(BatchForm.of({"boxes": BOXES[:1], "scores": SHARES}, None, 1))
+    (image,) = reader({"boxes": BOXES[:1], "scores": SHARES * np.float32(0.9)})
+    assert image.scores.tolist() == pytest.approx([0.072, 0.63, 0.36]) and image.classes.tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "classes"),
+    [
+        ({"boxes": BOXES[:1], "scores": SHARES}, 2),
+        ({"boxes": BOXES[:1], "scores": SHARES / 2}, 3),
+        ({"boxes": BOXES[0], "scores": SHARES[0]}, 2),
+        ({"boxes": BOXES[:1], "scores": 9 * SHARES - 4}, 2),
+        ({"boxes": BOXES[:1], "scores": SHARES - 3}, 3),
+        ({"boxes": BOXES, "scores": SCORES}, None),
+        ({"boxes": BOXES, "scores": SCORES, "labels": CLASSES}, None),
+        ({"output0": np.zeros((1, 4 + 3, 50), np.float32)}, 3),
+        ({"maps": BOXES[None]}, None),
+    ],
+)
+def test_how_many_classes_boxes_may_have(outputs, classes):
+    assert class_count(BatchForm.of(outputs, None, 1)) == classes
 
 
 def yolo(*boxes, classes=2, columns=12):

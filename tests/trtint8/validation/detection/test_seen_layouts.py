@@ -61,6 +61,14 @@ def test_an_image_without_a_person_has_the_layout_of_the_others():
     assert seen.applied_to(nobody).outputs["y"].row_order is BOX_FIRST
 
 
+def test_the_background_is_that_of_the_first_batch():
+    shares, others = [[[0.9, 0.1], [0.3, 0.7]]], [[[0.7, 0.1], [0.3, 0.5]]]
+    seen, boxes = SeenLayouts(), [LARGE[0] * 2]
+    seen.look([{"b": np.array(boxes, np.float32), "s": np.array(shares, np.float32)}])
+    assert form(b=boxes, s=others).outputs["s"].activation is Activation.NONE
+    assert seen.applied_to(form(b=boxes, s=others)).outputs["s"].activation is Activation.WITHOUT_FIRST
+
+
 def test_scores_are_logits_whatever_those_of_an_image_are():
     unsure, sure = [[[0.1, 0.2], [0.3, 0.2]]], [[[-6.0, 0.2], [4, -5]]]
     seen, boxes = SeenLayouts(), LARGE[0] * 2
