@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
 
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
@@ -126,7 +126,7 @@ class TestArrayFolders:
 
 def test_images_of_another_size_for_an_input_that_no_preprocessing_makes(tmp_path):
     """Resizing belongs to preprocessing, which makes floating-point images."""
-    Image.new("RGB", (8, 6)).save(tmp_path / "a.png")
+    pytest.importorskip("PIL.Image").new("RGB", (8, 6)).save(tmp_path / "a.png")
     raw = InputSpec("x", np.dtype(np.uint8), ("N", 4, 4, 3))
     refused(tmp_path, r"comes out as 6x8 .* does not take; give files of the size that it takes$", [raw])
     wanted = InputSpec("x", FLOAT, ("N", 3, 4, 4))
