@@ -56,7 +56,8 @@ def build_int8_engine(
             a table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None
             where ``dynamic_ranges`` cover what is needed.
         output: The engine file. A file that would be written beside it and that no build of it has made, or
-            that was changed since, is not overwritten.
+            that was changed since, is not overwritten. What earlier builds of it wrote there and what does
+            not fit the new engine is removed.
         method: How ranges are chosen from sample inputs.
         route: ``explicit`` puts Q/DQ pairs into the graph; ``implicit`` uses the calibrators and dynamic
             ranges of TensorRT 8.5 to 10.x; ``auto`` is implicit where a calibrator is given or TensorRT is
