@@ -11,6 +11,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -21,6 +22,7 @@ from calibrators.cuda import Device, open_device
 from calibrators.data.batches import Batches, open_batches
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
+from calibrators.data.order import fixed_batches
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
@@ -110,8 +112,11 @@ class Calibrator:
             num_batches = positive_integer("num_batches", num_batches)
         self._data: Batches | None = None
         if data is not None:
+            read = inputs if last_batch == "drop" else _with_open_batch(inputs)
+            if batch_size is None and read is not inputs:
+                batch_size = next(iter(fixed_batches(inputs)))
             self._data = open_batches(
-                data, inputs, batch_size=batch_size, limit=limit, preprocessing=preprocessing
+                data, read, batch_size=batch_size, limit=limit, preprocessing=preprocessing
             )
         if self._cache is not None and not has_cache:
             check_writable(self._cache)
@@ -394,6 +399,16 @@ class Calibrator:
             before_fusion=runs_before_fusion(self.algorithm, forced=self.before_fusion),
             settings=self.settings,
         )
+
+
+def _with_open_batch(inputs: Sequence[InputSpec]) -> Sequence[InputSpec]:
+    """The inputs as if they took batches of any size, where all have the same fixed one.
+
+    Of data for a fixed batch only whole batches are read, and the last one would be left out unseen.
+    """
+    if len(fixed_batches(inputs)) != 1 or any(spec.static_batch is None for spec in inputs):
+        return inputs
+    return [replace(spec, shape=(None, *spec.shape[1:])) for spec in inputs if spec.shape]
 
 
 def _found(cache: str | os.PathLike[str]) -> Path:

@@ -241,3 +241,23 @@ def test_a_cache_that_was_complete_when_its_writer_was_killed_is_used(data, tmp_
     again = make(data, INPUTS if data is not None else (), cache=tmp_path / "c.cache")
     again.prepare()
     assert again.read_calibration_cache() == CACHE
+
+
+@pytest.mark.parametrize("as_batches", [False, True])
+def test_a_last_batch_that_does_not_fill_the_models_fixed_one(as_batches):
+    """Data for a fixed batch is read in whole batches otherwise, and the choice would have no effect."""
+    fixed = (InputSpec("x", np.dtype(np.float32), (4, 3)),)
+    part = DATA[:6]
+    data = [{"x": part[:4]}, {"x": part[4:]}] if as_batches else part
+
+    padding = make(data, fixed, batch_size=None, last_batch="pad")
+    with pytest.warns(UserWarning, match="repeated the last 2 samples to fill a batch of 4"):
+        seen = np.concatenate(calibrate(padding))
+    padding.raise_failure()
+    np.testing.assert_array_equal(seen, np.concatenate([part, part[4:]]))
+
+    refusing = make(data, fixed, batch_size=None, last_batch="refuse")
+    with pytest.raises(CalibrationDataError, match="the last batch has 2 of 4 samples; choose last_batch="):
+        refusing.prepare()
+        calibrate(refusing)
+        refusing.raise_failure()
