@@ -124,6 +124,23 @@ def several(names: _Name | Iterable[_Name]) -> list[_Name]:
     return list(names)
 
 
+def refuse_ending_alone(
+    path: str | os.PathLike[str], endings: Sequence[str], error: type[TrtInt8Error]
+) -> None:
+    """Refuses a file's name that is no more than its ending.
+
+    Args:
+        path: The file.
+        endings: The endings, in small letters and with the dot.
+        error: What is raised.
+
+    Raises:
+        TrtInt8Error: It is one of the endings.
+    """
+    if Path(path).name.lower() in endings:
+        raise error(f"the name '{path}' is an ending alone; put a name before it")
+
+
 def check_ending(path: str | os.PathLike[str], what: str, endings: tuple[str, ...]) -> Path:
     """Refuses a name that may be that of a file of another kind, before any work is done for it.
 
@@ -140,8 +157,7 @@ def check_ending(path: str | os.PathLike[str], what: str, endings: tuple[str, ..
     """
     check_path("a file to write", path, OutputError)
     path = Path(path)
-    if path.name.lower() in endings:
-        raise OutputError(f"the name '{path}' is an ending alone; put a name before it")
+    refuse_ending_alone(path, endings, OutputError)
     if path.suffix.lower() not in endings:
         raise OutputError(
             f"the name '{path}' does not end in {' or '.join(endings)}, as that of {what} does; end it in "

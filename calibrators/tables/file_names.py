@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from calibrators.checks import check_choice
+from calibrators.checks import check_choice, refuse_ending_alone
 from calibrators.errors import TableError
 from calibrators.tables.formats.registry import FORMATS, SUFFIXES
 
@@ -24,7 +24,7 @@ def check_table_name(path: str | os.PathLike[str]) -> Path:
     Raises:
         TableError: The ending is none of :data:`TABLE_SUFFIXES`, or the whole name.
     """
-    _refuse_ending_alone(path)
+    refuse_ending_alone(path, TABLE_SUFFIXES, TableError)
     if not is_table_name(path):
         raise TableError(
             f"cannot tell the table format of '{path}': end it in {', '.join(TABLE_SUFFIXES[:-1])} or "
@@ -46,7 +46,7 @@ def check_format_name(path: str | os.PathLike[str], format_name: str) -> None:
             and the format is recognized by its ending alone.
     """
     check_choice("format_name", format_name, tuple(FORMATS), TableError)
-    _refuse_ending_alone(path)
+    refuse_ending_alone(path, TABLE_SUFFIXES, TableError)
     own = FORMATS[format_name].suffix
     if Path(path).suffix.lower() == own:
         return
@@ -60,8 +60,3 @@ def check_format_name(path: str | os.PathLike[str], format_name: str) -> None:
             f"the format {format_name!r} is recognized by its ending alone, which the name '{path}' lacks; "
             f"end it in {own}"
         )
-
-
-def _refuse_ending_alone(path: str | os.PathLike[str]) -> None:
-    if Path(path).name.lower() in TABLE_SUFFIXES:
-        raise TableError(f"the name '{path}' is an ending alone; put a name before it")

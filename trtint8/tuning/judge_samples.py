@@ -17,7 +17,7 @@ from trtint8.validation.class_scores import rank_in
 from trtint8.validation.metrics import measurands, usual_metrics
 
 
-def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> Batches:
+def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> tuple[BatchForm, Batches]:
     """Refuses samples to judge by for which the goal means nothing, or not the same as in the search.
 
     Metrics compare with labels or with FP32, by what the samples have, so samples with labels and others
@@ -31,15 +31,17 @@ def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> 
         judge: The samples to judge by.
 
     Returns:
-        The same samples for the one pass that has begun, which is the only one of a generator.
+        The form of a batch of them, and the same samples for the one pass that has begun, which is the only
+        one of a generator.
 
     Raises:
         CalibrationDataError: There are no samples, the metric does not apply to them, or what it compares
             with is something else.
     """
-    judged, begun = _begun(model, judge)
-    if judged is None:
+    first, begun = judge.begun()
+    if first is None:
         raise CalibrationDataError("there are no samples to judge by; pass at least one")
+    judged = first_form(model, replace(Batches.of_shard(first, judge.reader), name_of=judge.name_of))
     choice = usual_metrics(judged) if goal.chosen else None
     try:
         found = measurands([goal.metric] if choice is None else choice.names, judged)
@@ -66,16 +68,17 @@ def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> 
                 f"metric '{own.name}' means '{own.title}' for the samples tuned on and '{titles[own.name]}' "
                 "for those to judge by; give both labels, or neither"
             )
-    return begun
+    return judged, begun
 
 
-def check_judging(model: Model, goal: Goal, judge: Batches) -> int:
+def check_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> int:
     """Reads all samples to judge by, and refuses what would end the work only after the search.
 
     Args:
         model: The float model.
         goal: What the search has to keep.
-        judge: The samples to judge by, which must be iterable more than once.
+        form: The form of a batch of the samples to judge by.
+        judge: These samples, which must be iterable more than once.
 
     Returns:
         How many batches there are.
@@ -84,24 +87,13 @@ def check_judging(model: Model, goal: Goal, judge: Batches) -> int:
         CalibrationDataError: A sample does not fit the model, or a label is one that the metrics which the
             result is judged by cannot take, such as a class that the model does not have.
     """
-    judged, begun = _begun(model, judge)
-    if judged is None:
-        return 0
-    metrics = usual_metrics(judged).names if goal.chosen else [goal.metric]
-    found, batches = measurands(metrics, judged), 0
-    for batch in begun.labelled():
+    metrics = usual_metrics(form).names if goal.chosen else [goal.metric]
+    found, batches = measurands(metrics, form), 0
+    for batch in judge.labelled():
         check_feed(batch.feed, model.inputs, batch.first, judge.name_of)
         rows = batch_rows(batch.feed) or 1
         labels = first_labels(batch.labels, rows, batch.first)
         for one in found:
-            one.check_labels(Batch(batch.feed, {}, {}, labels, rows, batch.first, judge.name_of), judged)
+            one.check_labels(Batch(batch.feed, {}, {}, labels, rows, batch.first, judge.name_of), form)
         batches += 1
     return batches
-
-
-def _begun(model: Model, judge: Batches) -> tuple[BatchForm | None, Batches]:
-    """The form of the first batch, None where there is none; and the samples for the pass that has begun."""
-    first, begun = judge.begun()
-    if first is None:
-        return None, begun
-    return first_form(model, replace(Batches.of_shard(first, judge.reader), name_of=judge.name_of)), begun

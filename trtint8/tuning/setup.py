@@ -98,10 +98,12 @@ def tune_from_sources(
     goal = budget.goal(form)  # before the calibration, which may take long
     check_class_folders(tuned_on.class_names, form, [goal.name])
     on_goal(goal)
-    begun = validated_on if held_out is None else begin_judging(prepared, goal, form, validated_on)
+    judged, begun = form, validated_on
+    if held_out is not None:
+        judged, begun = begin_judging(prepared, goal, form, validated_on)
     if isinstance(held_out, Iterator):  # which can be read only once, after the search
         validated_on = begun
-    elif not check_judging(prepared, goal, validated_on):  # half of data that does not say how much it is
+    elif not check_judging(prepared, goal, judged, validated_on):  # half of data of unknown length
         raise CalibrationDataError(
             "the data is one batch, which cannot be split into samples to tune on and samples to judge by; "
             "give more samples, a smaller batch_size, or other samples to judge by"

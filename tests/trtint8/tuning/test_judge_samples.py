@@ -45,7 +45,7 @@ def begun(model, tuned_on, judge, **budget):
     model = prepare(load_model(model))
     form = first_form(model, open_batches(tuned_on, model.inputs, batch_size=2))
     judged = open_batches(judge, model.inputs, batch_size=2)
-    return begin_judging(model, Budget(**budget).goal(form), form, judged)
+    return begin_judging(model, Budget(**budget).goal(form), form, judged)[1]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def checked(model, judge, tuned_on=None, **budget):
     model = prepare(load_model(model))
     tuned_on, judged = (open_batches(data, model.inputs, batch_size=2) for data in (tuned_on or judge, judge))
     goal = Budget(**budget).goal(first_form(model, tuned_on))
-    return check_judging(model, goal, judged)
+    return check_judging(model, goal, first_form(model, judged), judged)
 
 
 def with_label(label, dtype=np.int64):
@@ -211,4 +211,7 @@ def test_samples_that_do_not_fit_the_model():
 
 
 def test_half_of_one_batch_is_none():
-    assert checked(scores(), lambda: iter([]), tuned_on=PLAIN) == 0
+    model = prepare(load_model(scores()))
+    tuned_on, judged = (open_batches(data, model.inputs) for data in (PLAIN, lambda: iter([])))
+    form = first_form(model, tuned_on)
+    assert check_judging(model, Budget().goal(form), form, judged) == 0
