@@ -11,18 +11,52 @@ import shutil
 import socket
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
+from calibrators import records
 from calibrators.checks import check_path
 from calibrators.errors import OutputError
+
+if sys.platform != "win32":
+    import fcntl
 
 #: Ending of the names of files and folders that are being written.
 _UNFINISHED = ".trtint8-tmp"
 
-#: Ending of the name of a folder with complete files, which only have to be moved to their places.
-_COMPLETE = ".trtint8-new"
+#: Name of the file that says which files a process is about to move; it stands in the folder that they are
+#: written into.
+_MOVING = "moving.json"
+
+#: Name of the folder in it with the files.
+_NEW = "new"
+
+#: Seconds to wait while another process moves its files into the same folder, which takes milliseconds.
+_PATIENCE = 30.0
+
+#: What tells a file from every other one, and from itself before a change: its number in the file system, its
+#: size, and when it was written, in nanoseconds. Moving a file within its folder keeps all three.
+Identity: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class _Moving:
+    """The files that a process was about to move.
+
+    Attributes:
+        files: The name of each file to the files that may stand there: the old one and the new one.
+    """
+
+    files: Mapping[str, tuple[Identity, ...]]
+
+
+class FilesChangedError(OutputError):
+    """Another process has written the same files since it was decided what to do with them."""
+
 
 #: What is neither a file nor a folder, by the test for it.
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
@@ -49,27 +83,44 @@ def exists(path: str | os.PathLike[str]) -> bool:
     return os.path.exists(path)  # noqa: PTH110
 
 
-def check_writable(path: str | os.PathLike[str]) -> Path:
+def identity_of(path: Path) -> Identity | None:
+    """Returns what tells a file from all others and from itself before a change; None where there is none."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def is_link(path: str | os.PathLike[str]) -> bool:
+    """Returns whether there is a symbolic link; there is none of a name that nothing can have."""
+    return os.path.islink(path)  # noqa: PTH114
+
+
+def check_writable(path: str | os.PathLike[str], *, named: bool = True) -> Path:
     """Fails now, rather than after minutes of work, where ``path`` cannot be written.
 
     Args:
         path: The file that a later step will write.
+        named: Whether the user gave this name. A symbolic link that the user did not name is not followed.
 
     Returns:
         ``path`` as a :class:`~pathlib.Path`.
 
     Raises:
         OutputError: The folder does not exist or is not writable, the name is empty or too long, ``path`` is
-            a folder, a device, a named pipe or a socket, or what is given is no path.
+            a folder, a device, a named pipe, a socket or a link that the user did not name, or what is given
+            is no path.
     """
     check_path("a file to write", path, OutputError)
     path = Path(path)
-    target = _destination(path)
+    target = _destination(path, named=named)
     folder = target.parent
     if not folder.is_dir():
         shown = folder if path.is_symlink() else path.parent
         raise OutputError(f"cannot write '{path}': the folder '{shown}' does not exist; create it first")
     with _sentence(path):
+        _remove_litter(target, but_unfinished=True)
         # A real attempt: permission bits say nothing about root, read-only mounts or full quotas.
         probe = _temporary(target)
         probe.touch(exist_ok=False)
@@ -106,10 +157,11 @@ def refuse_losing(output: Path, together: Iterable[Path], sometimes: Iterable[Pa
         sometimes: The files that are written with it at times.
 
     Raises:
-        OutputError: One of them is there, but not all that an earlier run would have left.
+        OutputError: One of them is there, but not all that an earlier run would have left. What a run was
+            moving when it was killed may be replaced.
     """
-    made, others = [output, *together], list(sometimes)
-    there = [path for path in (*made[1:], *others) if exists(path)]
+    made, others, unfinished = [output, *together], list(sometimes), left_by_killed_runs(output)
+    there = [path for path in (*made[1:], *others) if exists(path) and path not in unfinished]
     missing = [path for path in made if not exists(path)]
     if there and missing:
         raise OutputError(
@@ -141,7 +193,7 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes 
     temporary: Path | None = None
     try:
         with _sentence(path):
-            _remove_litter(target)
+            _remove_litter(target, but_unfinished=True)
             name, opener = _temporary(target), partial(os.open, mode=_mode_for(target))
             with open(name, "xb", opener=opener) as stream:  # pathlib takes no opener
                 temporary = name
@@ -158,47 +210,78 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes 
 
 
 @contextlib.contextmanager
-def written_together(main: str | os.PathLike[str]) -> Iterator[Callable[[Path], Path]]:
-    """Writes several files of one folder so that after a crash either all are the old ones or all the new.
+def written_together(
+    main: str | os.PathLike[str], unless_changed: Iterable[Path] = ()
+) -> Iterator[Callable[[Path], Path]]:
+    """Writes several files of one folder, all of them or none.
 
-    They are written into a folder of their own. Once all are complete this folder gets another name, in one
-    step, and from then on the new files count: :func:`finish_writing` moves them to their places, ``main``
-    last, if a crash keeps this process from it.
+    They are written into a folder of their own. Then they are moved to their places one by one, ``main``
+    last. Until then there is no ``main``: a reader meets the old files, the new ones, or none of that name.
+    After an error the old files are put back. After a kill in these milliseconds ``main`` is missing, and the
+    next run replaces what is there; see :func:`left_by_killed_runs`.
 
     Args:
-        main: The file that the others belong to.
+        main: The file that the others belong to. The user named it, so a symbolic link is followed. No link
+            with the name of another file is.
+        unless_changed: Files that decide what the block does.
 
     Yields:
         A function of a file's place to where the block is to write it.
 
     Raises:
         OutputError: A file cannot be written, or cannot be put in its place.
+        FilesChangedError: Another process wrote a file of ``unless_changed`` meanwhile. Nothing was written;
+            begin again.
     """
     main = Path(main)
-    finish_writing(main)
-    folder = main.parent
     with _sentence(main):
-        _remove_litter(main)
+        seen = {path: identity_of(path) for path in unless_changed}
+        _remove_litter(main, but_unfinished=True)
         staging = _temporary(main)
         staging.mkdir(0o700)
+        (staging / _NEW).mkdir()
     places: dict[Path, Path] = {}
 
     def staged(path: Path) -> Path:
-        places[staging / path.name] = path
-        return staging / path.name
+        place = staging / _NEW / path.name
+        places[place] = path
+        return place
 
     try:
         with _as_of(places), _sentence(main):
             yield staged
-        for path in staging.iterdir():
-            _destination(folder / path.name)  # refuses what cannot be replaced, before anything is
         with _sentence(main):
-            _put_in_place(staging, main)
-    except (KeyboardInterrupt, SystemExit):
-        finish_writing(main)  # if all files were complete, what is left to do takes no time
-        raise
+            _put_in_place(staging, main, seen)
+            _remove_litter(main, *places.values())
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def left_by_killed_runs(main: str | os.PathLike[str]) -> frozenset[Path]:
+    """Returns the files beside an output that a run was moving when it was killed.
+
+    They are recognized by their numbers in the file system, so none of them was changed since.
+
+    Args:
+        main: The output; see :func:`written_together`.
+    """
+    main = Path(main)
+    found: set[Path] = set()
+    for folder in _litter(main):
+        with contextlib.suppress(OSError, ValueError):  # another process has removed it, or it is damaged
+            moving = records.to_record(records.read(folder / _MOVING), _Moving)
+            places = {main.with_name(name): identities for name, identities in moving.files.items()}
+            found |= {path for path, identities in places.items() if identity_of(path) in identities}
+    return frozenset(found)
+
+
+def remove_litter(path: str | os.PathLike[str]) -> None:
+    """Removes the temporary files of an output that processes left which have ended.
+
+    Args:
+        path: The output.
+    """
+    _remove_litter(Path(path), but_unfinished=True)
 
 
 @contextlib.contextmanager
@@ -254,7 +337,7 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def remove_with_others(staged: Path) -> None:
-    """Has :func:`written_together` remove a file in the step that puts the others in their places.
+    """Has :func:`written_together` remove a file when it moves the others to their places.
 
     Args:
         staged: Where the file would be written.
@@ -262,59 +345,129 @@ def remove_with_others(staged: Path) -> None:
     staged.mkdir()  # no file that is written is a folder
 
 
-def finish_writing(main: str | os.PathLike[str]) -> None:
-    """Moves files to their places that were complete when the process which wrote them ended.
+@dataclass
+class _Move:
+    """One step of :func:`written_together`.
 
-    Args:
-        main: The file that the others belong to; see :func:`written_together`.
+    Attributes:
+        new: The file that was written, or a folder where the old file is only removed.
+        place: Where it goes.
+        kept: Where the old file is kept until all files are in their places.
     """
-    main = Path(main)
-    if main.name:  # "." has none
-        # In a folder that cannot be written, and for a name that no file can have, there is nothing to do.
-        with contextlib.suppress(OSError, ValueError):
-            _move_out(main)
 
+    new: Path
+    place: Path
+    kept: Path = field(init=False)
 
-def _put_in_place(staging: Path, main: Path) -> None:
-    """Makes a folder of complete files count, and moves them out of it."""
-    while True:
-        try:
-            staging.replace(_complete(main))
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            _move_out(main)  # the files of another process that writes the same ones
-        else:
-            _move_out(main)
+    def __post_init__(self) -> None:
+        self.kept = _temporary(self.place)
+
+    def keep_old(self) -> None:
+        """Moves the old file out of the way, where there is one."""
+        with contextlib.suppress(FileNotFoundError):
+            self.place.replace(self.kept)
+
+    def put(self) -> None:
+        """Moves the new file to its place."""
+        if self.new.is_dir():
             return
+        _keep_permissions(self.new, self.kept)
+        try:
+            self.new.replace(self.place)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            write_atomically(self.place, self.new.read_bytes())  # a link leads to another file system
+            self.new.unlink()
+
+    def undo(self) -> None:
+        """Brings back the old file, or removes the new one where there was none."""
+        if os.path.lexists(self.kept):
+            self.kept.replace(self.place)
+        elif not os.path.lexists(self.new):
+            self.place.unlink(missing_ok=True)
 
 
-def _move_out(main: Path) -> None:
-    """Moves complete files to their places; other processes may be doing the same at the same time."""
-    folder = _complete(main)
-    try:
-        paths = sorted(folder.iterdir(), key=lambda path: path.name == main.name)
-    except (FileNotFoundError, NotADirectoryError):
+def _put_in_place(staging: Path, main: Path, seen: Mapping[Path, Identity | None]) -> None:
+    """Moves complete files to their places, unless others were written meanwhile."""
+    found = sorted((staging / _NEW).iterdir(), key=lambda new: (new.name == main.name, not new.is_dir()))
+    moves = [_Move(new, _place(new, main)) for new in found]
+    with _alone_in(main.parent):
+        for path, identity in seen.items():
+            if identity_of(path) != identity:
+                raise FilesChangedError(
+                    f"cannot write '{main}': another process keeps writing '{path}'; give another name"
+                )
+        if len(moves) == 1 and not moves[0].new.is_dir():  # it is replaced in one step
+            moves[0].kept = moves[0].place
+            moves[0].put()
+            return
+        _say_what_moves(staging, moves)
+        try:
+            moves[-1].keep_old()
+            for move in moves[:-1]:
+                move.keep_old()
+                move.put()
+            moves[-1].put()
+        except BaseException:
+            for move in reversed(moves):
+                move.undo()
+            raise
+    for move in moves:
+        move.kept.unlink(missing_ok=True)
+
+
+def _place(new: Path, main: Path) -> Path:
+    """Where a file goes; refuses what cannot be replaced, before anything is."""
+    place = main.parent / new.name
+    return place if new.is_dir() else _destination(place, named=new.name == main.name)
+
+
+def _say_what_moves(staging: Path, moves: Sequence[_Move]) -> None:
+    """Writes down what :func:`left_by_killed_runs` will recognize."""
+    files = {move.new.name: (identity_of(move.place), identity_of(move.new)) for move in moves}
+    known = {name: tuple(filter(None, identities)) for name, identities in files.items()}
+    (staging / _MOVING).write_bytes(records.render(_Moving(known)))
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Keeps other processes from moving their files into a folder at the same time.
+
+    The folder itself is locked, so that no file is left behind. Where a system has no such locks, as Windows,
+    nothing is locked.
+    """
+    if sys.platform == "win32":
+        yield
         return
-    for path in paths:
-        target = _destination(main.parent / path.name)
-        with contextlib.suppress(FileNotFoundError):  # another process was quicker
-            if path.is_dir():
-                path.rmdir()  # first, because another process may be writing the file anew
-                (main.parent / path.name).unlink()
-                continue
-            _keep_permissions(path, target)
-            try:
-                path.replace(target)
-            except OSError:  # a symbolic link leads to another file system
-                write_atomically(target, path.read_bytes())
-                path.unlink()
-    with contextlib.suppress(OSError):  # another process has removed it, or put the next files there
-        folder.rmdir()
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # files can be written there, and not listed
+        yield
+        return
+    try:
+        end = time.monotonic() + _PATIENCE
+        while not _is_locked(descriptor):
+            if time.monotonic() > end:
+                raise OutputError(
+                    f"cannot write into '{folder}': another process has locked the folder for "
+                    f"{_PATIENCE:.0f} seconds; end it, or choose another folder"
+                )
+            time.sleep(0.005)
+        yield
+    finally:
+        os.close(descriptor)  # which ends the lock
 
 
-def _complete(main: Path) -> Path:
-    return main.with_name(f".{_key(main)}{_COMPLETE}")
+def _is_locked(descriptor: int) -> bool:
+    """Locks a folder; False where another process has locked it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True  # this file system has no locks of folders
+    return True
 
 
 @contextlib.contextmanager
@@ -341,12 +494,22 @@ def _as_of(places: Mapping[Path, Path]) -> Iterator[None]:
         raise OutputError(message) from error
 
 
-def _destination(path: Path) -> Path:
-    """The file that a path leads to, through symbolic links; it need not exist.
+def _destination(path: Path, *, named: bool = True) -> Path:
+    """Returns the file that a path leads to, through symbolic links; it need not exist.
+
+    Args:
+        path: The path.
+        named: Whether the user gave it. In a folder of somebody else's, a link that the user did not name may
+            lead to any file.
 
     Raises:
-        OutputError: There is something that is no file.
+        OutputError: There is something that is no file, or a link that the user did not name.
     """
+    if not named and is_link(path):
+        raise OutputError(
+            f"cannot write '{path}': it is a symbolic link, which is followed only where it is the name that "
+            "you give; remove it"
+        )
     with _sentence(path):
         target = Path(os.path.realpath(path))
         try:
@@ -375,13 +538,41 @@ def _host_prefix(path: Path) -> str:
     return f".{_key(path)}-{host}-"
 
 
-def _remove_litter(path: Path) -> None:
-    """Removes temporary files of the same output whose processes have ended."""
-    prefix = _host_prefix(path)
-    for found in path.parent.glob(f"{prefix}*{_UNFINISHED}"):
-        process = found.name.removeprefix(prefix).partition("-")[0]
-        if process.isdecimal() and not _is_alive(int(process)):
+def _remove_litter(*paths: Path, but_unfinished: bool = False) -> None:
+    """Removes temporary files of outputs in one folder whose processes have ended.
+
+    Args:
+        paths: The outputs.
+        but_unfinished: Whether to leave what :func:`left_by_killed_runs` needs.
+    """
+    for found in _litter(*paths):
+        if not (but_unfinished and is_file(found / _MOVING)):
             _remove(found)
+
+
+def _litter(*paths: Path) -> Iterator[Path]:
+    """Yields the temporary files of outputs in one folder whose processes have ended.
+
+    What belongs to another user, and a link, is not ours.
+    """
+    prefixes = [_host_prefix(path) for path in paths]
+    names: list[str] = []
+    with contextlib.suppress(OSError), os.scandir(paths[0].parent) as entries:  # or it cannot be read
+        names += [entry.name for entry in entries if entry.name.endswith(_UNFINISHED)]
+    for name in names:
+        prefix = next(filter(name.startswith, prefixes), None)
+        process = name.removeprefix(prefix).partition("-")[0] if prefix else ""
+        if process.isdecimal() and not _is_alive(int(process)):
+            found = paths[0].parent / name
+            with contextlib.suppress(FileNotFoundError):  # another process was quicker
+                status = found.lstat()
+                if not stat.S_ISLNK(status.st_mode) and status.st_uid == _user():
+                    yield found
+
+
+def _user() -> int:
+    """Returns the number of the user that this process makes files for; 0 on Windows, as of every file."""
+    return os.geteuid() if sys.platform != "win32" else 0
 
 
 def _remove(path: Path) -> None:

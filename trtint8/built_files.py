@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,10 +16,13 @@ from calibrators import records
 from calibrators.display.html import html_table
 from calibrators.errors import EngineError, ModelError, OutputError, TableError
 from calibrators.files import (
+    FilesChangedError,
+    Identity,
     check_writable,
     exists,
-    finish_writing,
+    identity_of,
     is_file,
+    left_by_killed_runs,
     remove_with_others,
     written_together,
 )
@@ -43,6 +47,9 @@ from trtint8.models.fingerprint import fingerprint
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.serialization import save_model
 from trtint8.models.static_shapes import open_shape
+
+#: How often the files of a build are written anew because another build of the same output ended meanwhile.
+_ATTEMPTS = 10
 
 
 @dataclass(frozen=True, repr=False)
@@ -154,7 +161,8 @@ class BuiltFiles:
             qdq_fingerprint=fingerprint(self.graph_model) if qdq_file else None,
             kernels=part_totals(built.report) if built.report else (),
         )
-        with written_together(output) as staged:
+
+        def write(staged: Callable[[Path], Path]) -> EngineInfo:
             # What is there already may have been made by somebody else, and is not claimed.
             if float_file and _model_in(float_file) != loaded.fingerprint:
                 save_model(loaded.graph_model, staged(float_file))
@@ -167,10 +175,31 @@ class BuiltFiles:
             used = [file for file in _files_beside(output) if _is_file(source, file)]
             used += [file for file in (float_file, tail_file, qdq_file, table_file) if file]
             written = _settle_earlier(output, loaded, used, staged)
-            info = save_engine(staged(output), built.plan, replace(info, written=written))
+            return save_engine(staged(output), built.plan, replace(info, written=written))
+
+        written_info = _write_unless_changed(output, write)
         return BuildResult(
-            output, qdq_file, table_file, info, table, built.warnings, built.seconds, float_file
+            output, qdq_file, table_file, written_info, table, built.warnings, built.seconds, float_file
         )
+
+
+def _write_unless_changed(output: Path, write: Callable[[Callable[[Path], Path]], EngineInfo]) -> EngineInfo:
+    """Writes the files of a build, and begins again where another build of the same output ended meanwhile.
+
+    What is written depends on what is there, so the files of two builds would be mixed.
+
+    Args:
+        output: The engine file.
+        write: Writes the files, each to where the function that it gets says.
+
+    Raises:
+        OutputError: A file cannot be written, or other builds keep writing them.
+    """
+    decisive = _decisive_files(output)
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(FilesChangedError), written_together(output, decisive) as staged:
+            return write(staged)
+    raise OutputError(f"cannot write '{output}': other builds keep writing it; give another name")
 
 
 def check_files_beside(
@@ -198,7 +227,45 @@ def check_files_beside(
         OutputError: A file cannot be written, or what it holds would be lost: no build of this engine has
             made it, or it was changed since.
     """
-    finish_writing(output)
+    while True:
+        seen = _identities(output)
+        lost = _lost_files(output, loaded, source, table, implicit=implicit, cached=cached, tail=tail)
+        if not lost or _identities(output) == seen:  # else another build ended meanwhile
+            break
+    if lost:
+        raise OutputError(
+            f"cannot write '{lost[0]}': no build of '{output}' has made what it holds, which would be lost; "
+            "build from it, move it away, or give the engine another name"
+        )
+    if cached:
+        refuse_foreign_sidecar(cache_file_of(output))
+
+
+def _identities(output: Path) -> dict[Path, Identity | None]:
+    """What tells whether a build of an output has written anything; see :func:`identity_of`."""
+    return {path: identity_of(path) for path in _decisive_files(output)}
+
+
+def _decisive_files(output: Path) -> tuple[Path, ...]:
+    """The files that decide what a build of an output writes and removes."""
+    return (output, sidecar_path(output), *_files_beside(output))
+
+
+def _lost_files(
+    output: Path,
+    loaded: Model,
+    source: ModelSource,
+    table: CalibrationTable | None,
+    *,
+    implicit: bool,
+    cached: bool,
+    tail: ir.Model | None,
+) -> list[Path]:
+    """The files that :func:`check_files_beside` refuses to replace.
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
     before = _info_before(output)
     files: dict[Path, tuple[Callable[[Path], str | None], set[str | None]]] = {}
     if isinstance(source, Model):
@@ -216,7 +283,7 @@ def check_files_beside(
         files[tail_file_of(output)] = _model_in, {fingerprint(tail)}
     cache = cache_file_of(output)
     for file in (sidecar_path(output), *files, *([cache, origin_path(cache)] if cached else [])):
-        check_writable(file)  # its name is longer than the engine's
+        check_writable(file, named=False)  # its name is longer than the engine's
     unchanged = _unchanged_files(output, before)
     lost = [
         file
@@ -227,13 +294,7 @@ def check_files_beside(
         lost.append(cache)
     if before is None and not _may_be_sidecar(sidecar_path(output)):
         lost.insert(0, sidecar_path(output))
-    if lost:
-        raise OutputError(
-            f"cannot write '{lost[0]}': no build of '{output}' has made what it holds, which would be lost; "
-            "build from it, move it away, or give the engine another name"
-        )
-    if cached:
-        refuse_foreign_sidecar(cache)
+    return lost
 
 
 def _info_before(output: Path) -> EngineInfo | None:
@@ -246,9 +307,14 @@ def _info_before(output: Path) -> EngineInfo | None:
 
 def _unchanged_files(output: Path, before: EngineInfo | None) -> dict[Path, str]:
     """The files beside an engine that are as earlier builds have written them, with their hashes."""
-    known = before.written if before else {}
-    found = {file: _hash(file) for file in _files_beside(output) if _end_of(file, output) in known}
-    return {file: held for file, held in found.items() if held == known[_end_of(file, output)]}
+    known, unfinished = before.written if before else {}, left_by_killed_runs(output)
+    unchanged: dict[Path, str] = {}
+    for file in _files_beside(output):
+        end = _end_of(file, output)
+        held = _hash(file) if end in known or file in unfinished else None
+        if held and (file in unfinished or held == known[end]):
+            unchanged[file] = held
+    return unchanged
 
 
 def _settle_earlier(
@@ -324,7 +390,6 @@ def _ranges_in(file: Path) -> str | None:
 
 def _is_calibrated(cache: Path) -> bool:
     """Whether a calibration cache is missing, or is as a calibrator has written it."""
-    finish_writing(cache)
     try:
         origin = read_origin(cache, records.read_bytes(cache))
     except FileNotFoundError:

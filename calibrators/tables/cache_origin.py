@@ -10,7 +10,7 @@ from pathlib import Path
 
 from calibrators import records
 from calibrators.errors import OutputError, TableError
-from calibrators.files import exists, write_atomically, written_together
+from calibrators.files import check_writable, exists, write_atomically, written_together
 from calibrators.records import Count, PositiveCount, Sha256
 
 #: Algorithms that TensorRT runs on the network before it fuses layers, whatever the GPU.
@@ -113,11 +113,12 @@ def refuse_foreign_sidecar(cache: str | os.PathLike[str]) -> None:
         cache: The cache that will be written.
 
     Raises:
-        OutputError: There is such a file, which would be lost.
+        OutputError: There is such a file, which would be lost, or a symbolic link.
     """
     path = origin_path(cache)
     if not exists(path):
         return
+    check_writable(path, named=False)
     with contextlib.suppress(OSError, records.RecordError):
         document = records.read(path)
         if isinstance(document, dict) and {"calibrator", "tensorrt"} <= document.keys():

@@ -10,7 +10,7 @@ from pathlib import Path
 from calibrators import records
 from calibrators.checks import check_path
 from calibrators.errors import TableError
-from calibrators.files import finish_writing, write_atomically
+from calibrators.files import write_atomically
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.cache_origin import CacheOrigin, read_origin, write_with_origin
 from calibrators.tables.file_names import check_format_name, check_table_name
@@ -61,7 +61,6 @@ def read_table(path: str | os.PathLike[str]) -> TableRecord:
             what is given is no path.
     """
     check_path("the table", path, TableError)
-    finish_writing(path)
     with records.reading(f"the table '{path}'", TableError, "; give a calibration table"):
         data = records.read_bytes(path)
     source = os.fspath(path)

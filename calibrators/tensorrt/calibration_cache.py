@@ -11,7 +11,6 @@ from pathlib import Path
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.files import finish_writing
 from calibrators.tables.cache_origin import (
     CacheOrigin,
     origin_path,
@@ -59,7 +58,6 @@ def read_cache(cache: str | os.PathLike[str], wanted: CacheOrigin) -> bytes | No
         OutputError: There is none, and something else has its sidecar's name.
     """
     path = Path(cache)
-    finish_writing(path)
     with records.reading(f"the cache '{path}'", TableError):
         try:
             data = records.read_bytes(path)

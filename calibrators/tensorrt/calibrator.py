@@ -26,7 +26,7 @@ from calibrators.data.order import fixed_batches
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
-from calibrators.files import check_writable, finish_writing
+from calibrators.files import check_writable
 from calibrators.progress import progress_bar
 from calibrators.tables.cache_origin import CacheOrigin, refuse_foreign_sidecar, runs_before_fusion
 from calibrators.tables.formats.tensorrt_cache import parse
@@ -414,7 +414,6 @@ def _with_open_batch(inputs: Sequence[InputSpec]) -> Sequence[InputSpec]:
 def _found(cache: str | os.PathLike[str]) -> Path:
     """The place of a cache, once what another process wrote completely lies there."""
     check_path("the cache", cache, CalibrationDataError)
-    finish_writing(cache)
     return Path(cache)
 
 

@@ -1,6 +1,8 @@
 """Files that are the old one or the new one, never half of either."""
 
 import errno
+import fcntl
+import hashlib
 import itertools
 import os
 import re
@@ -8,20 +10,23 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from calibrators.errors import OutputError
 from calibrators.files import (
+    FilesChangedError,
     check_writable,
     exists,
-    finish_writing,
     is_file,
     is_folder,
+    left_by_killed_runs,
     new_folder,
     refuse_losing,
     refuse_overwriting,
+    remove_litter,
     remove_with_others,
     write_atomically,
     written_together,
@@ -212,6 +217,24 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path):
     assert set(tmp_path.iterdir()) == {alive, other, path}
 
 
+def test_litter_of_an_output_is_removed_by_itself(tmp_path, monkeypatch):
+    done = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: int(done.stdout))
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        for name in ("f", "other"):
+            check_writable(tmp_path / name)
+    assert len(list(tmp_path.iterdir())) == 2
+    remove_litter(tmp_path / "f")
+    (other,) = tmp_path.iterdir()
+    check_writable(tmp_path / "other")
+    assert list(tmp_path.iterdir()) == []
+    remove_litter(tmp_path / "none" / "f")
+    assert not other.exists()
+
+
 def test_no_process_is_asked_for_on_windows(tmp_path, monkeypatch):
     done = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True
@@ -302,17 +325,6 @@ class TestWrittenTogether:
         assert self.contents(old) == {"main": "new main"}
         assert list(old.iterdir()) == [old / "main"]
 
-    def test_a_removal_that_a_kill_has_kept_from_happening_is_made_up_for(self, old, monkeypatch):
-        with monkeypatch.context() as patch:
-            patch.setattr("calibrators.files._move_out", lambda _main: None)  # killed there
-            with written_together(old / "main") as staged:
-                remove_with_others(staged(old / "beside"))
-                write_atomically(staged(old / "main"), b"new main")
-        assert self.contents(old) == self.OLD
-        finish_writing(old / "main")
-        assert self.contents(old) == {"main": "new main"}
-        assert list(old.iterdir()) == [old / "main"]
-
     def test_of_a_link_that_is_removed_the_file_stays(self, old):
         (old / "other").symlink_to(old / "beside")
         with written_together(old / "main") as staged:
@@ -320,83 +332,197 @@ class TestWrittenTogether:
         assert self.contents(old) == self.OLD
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("renames", range(5))
-    def test_a_kill_between_two_renames_leaves_all_the_old_ones_or_all_the_new(self, renames, old):
+    @pytest.mark.parametrize("renames", range(7))
+    @pytest.mark.parametrize("first", [False, True])
+    def test_a_kill_between_two_renames_leaves_all_the_old_ones_or_no_main_or_all_the_new(
+        self, first, renames, tmp_path
+    ):
+        before = {} if first else self.OLD
+        for name, text in before.items():
+            (tmp_path / name).write_text(text)
+        mine = tmp_path / "mine"
+        mine.write_text("of the user")
         _killed(
             "from calibrators.files import write_atomically, written_together\n"
             "replace, renames = Path.replace, itertools.count()\n"
             "def counting(self, target):\n"
-            "    writes = self.name.endswith('.trtint8-tmp') and not self.is_dir()\n"
-            f"    if not writes and next(renames) == {renames}: {KILL}\n"
+            f"    if self.parent != target.parent or 'tmp' in target.name: seen = next(renames)\n"
+            f"    else: seen = -1\n"
+            f"    if seen == {renames}: {KILL}\n"
             "    return replace(self, target)\n"
-            "Path.replace = counting\n"
             "with written_together('main') as staged:\n"
             f"    for name in {self.NAMES}: write_atomically(staged(Path(name)), f'new {{name}}'.encode())\n"
+            "    Path.replace = counting\n"
             f"{KILL}",
-            old,
+            tmp_path,
         )
-        finish_writing(old / "main")
-        assert self.contents(old) == (self.OLD if renames == 0 else self.NEW)
-        self.write_anyway(old)
-        assert self.contents(old) == self.NEW
-        assert len(list(old.iterdir())) == 3  # no litter
+        found = self.contents(tmp_path)
+        assert found in (before, self.NEW) or "main" not in found
+        assert set(found.items()) <= {*self.OLD.items(), *self.NEW.items()}
+        others = [tmp_path / name for name in self.NAMES[1:]]
+        left = left_by_killed_runs(tmp_path / "main")
+        if found not in (before, self.NEW):
+            assert left >= {path for path in others if path.exists()}
+        if not first or renames:
+            refuse_losing(tmp_path / "main", others[:1], others[1:])  # the next run may replace them
+        self.write_anyway(tmp_path)
+        assert self.contents(tmp_path) == self.NEW and mine.read_text() == "of the user"
+        assert len(list(tmp_path.iterdir())) == 4  # no litter
+        assert not left_by_killed_runs(tmp_path / "main")
 
-    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
-    @pytest.mark.parametrize("renames", range(4))
-    def test_a_signal_between_two_renames_leaves_all_the_new_ones(self, renames, error, old, monkeypatch):
+    def test_what_was_changed_after_a_kill_is_not_replaced(self, old, monkeypatch):
+        (old / "main").unlink()
+        self.moved_by_a_process_that_ended(old, monkeypatch)
+        assert left_by_killed_runs(old / "main") == {old / "beside"}
+        refuse_losing(old / "main", [old / "beside"])
+        (old / "beside").write_text("changed by the user")
+        assert not left_by_killed_runs(old / "main")
+        with pytest.raises(OutputError, match="beside"):
+            refuse_losing(old / "main", [old / "beside"])
+
+    def moved_by_a_process_that_ended(self, folder, monkeypatch):
+        """Leaves what a process does that is killed while it moves ``beside`` and ``main``."""
+        done = subprocess.run([sys.executable, "-c", ""], check=True)
+        ended = int(
+            subprocess.run(
+                [sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True
+            ).stdout
+        )
+        assert done.returncode == 0
+
+        class Killed(BaseException):
+            pass
+
+        def killed(*_arguments, **_options):
+            raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr("os.getpid", lambda: ended)
+            patch.setattr("calibrators.files._Move.keep_old", killed)
+            patch.setattr("calibrators.files._Move.undo", lambda _move: None)
+            patch.setattr("shutil.rmtree", lambda *_, **__: None)
+            with pytest.raises(Killed), written_together(folder / "main") as staged:
+                for name in ("main", "beside"):
+                    write_atomically(staged(folder / name), b"new")
+
+    @pytest.mark.parametrize("harm", ["link", "owner", "damage", "path", "host"])
+    def test_what_a_stranger_may_have_left_is_neither_believed_nor_followed(self, harm, old, monkeypatch):
+        self.moved_by_a_process_that_ended(old, monkeypatch)
+        (litter,) = (path for path in old.iterdir() if path.name.startswith("."))
+        victim = old / "elsewhere"
+        if harm == "link":
+            litter.rename(victim)
+            litter.symlink_to(victim)
+        elif harm == "owner":
+            monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+        elif harm == "damage":
+            (litter / "moving.json").write_text('{"files": {"beside": [[1, 2]]}}')
+        elif harm == "path":
+            text = (litter / "moving.json").read_text()
+            (litter / "moving.json").write_text(text.replace('"beside"', '"../beside"'))
+        else:
+            litter.rename(litter.with_name(litter.name.replace("-", "-0", 1)))
+        assert not left_by_killed_runs(old / "main")
+        self.write_anyway(old)
+        if harm == "link":
+            assert victim.is_dir() and litter.is_symlink()
+        if harm == "owner":
+            assert litter.is_dir()
+
+    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError(errno.EIO, "broken")])
+    @pytest.mark.parametrize("renames", range(5))
+    def test_an_error_between_two_renames_leaves_all_the_old_ones(self, renames, error, old, monkeypatch):
         replace, done = Path.replace, itertools.count()
 
         def interrupted(self, target):
-            moves = not self.name.endswith(".trtint8-tmp") or self.is_dir()
             replaced = replace(self, target)
-            if moves and next(done) == renames:
+            if next(done) == renames:
                 raise error
             return replaced
 
-        monkeypatch.setattr(Path, "replace", interrupted)
-        with pytest.raises(error):
-            self.write(old)
-        assert self.contents(old) == self.NEW
-        assert len(list(old.iterdir())) == 3
+        def write():
+            with written_together(old / "main") as staged:
+                for name in self.NAMES:
+                    write_atomically(staged(old / name), f"new {name}".encode())
+                monkeypatch.setattr(Path, "replace", interrupted)
 
-    @pytest.mark.parametrize("step", ["replace", "chmod", "rmdir"])
-    def test_another_process_may_move_the_files_too(self, step, old, monkeypatch):
-        method, done = getattr(Path, step), []
+        raised = OutputError if isinstance(error, OSError) else error
+        with pytest.raises(raised):
+            write()
+        assert self.contents(old) == self.OLD
+        assert len(list(old.iterdir())) == 2
 
-        def before_another_process(self, *arguments):
-            result = None if step == "rmdir" else method(self, *arguments)
-            if not done and (self.suffix == ".trtint8-new" or self.parent.suffix == ".trtint8-new"):
-                done.append(step)
-                finish_writing(old / "main")
-            return method(self, *arguments) if step == "rmdir" else result
+    def test_nothing_is_written_through_a_link_that_the_user_did_not_name(self, old):
+        victim = old / "victim"
+        victim.write_text("mine")
+        (old / "other").symlink_to(victim)
+        with pytest.raises(OutputError, match=r"other': it is a symbolic link"):
+            self.write_anyway(old)
+        assert victim.read_text() == "mine" and (old / "other").is_symlink()
+        assert self.contents(old) == {**self.OLD, "other": "mine"}
+        with pytest.raises(OutputError, match=r"other': it is a symbolic link"):
+            check_writable(old / "other", named=False)
 
-        def after_staging(self, target):
-            replaced = method(self, target)
-            if target.suffix == ".trtint8-new":
-                done.append(step)
-                finish_writing(old / "main")
-            return replaced
+    def test_a_link_that_the_user_named_is_followed(self, old):
+        (old / "elsewhere").mkdir()
+        kept = old / "elsewhere" / "kept"
+        (old / "main").rename(kept)
+        (old / "main").symlink_to(kept)
+        self.write_anyway(old)
+        assert (old / "main").is_symlink() and kept.read_text() == "new main"
+        assert list(kept.parent.iterdir()) == [kept]
 
-        monkeypatch.setattr(Path, step, after_staging if step == "replace" else before_another_process)
-        self.write(old)
-        assert done == [step]
-        assert self.contents(old) == self.NEW
-        assert len(list(old.iterdir())) == 3
+    def test_nothing_that_lies_beside_is_moved(self, old):
+        """A name that earlier versions took for complete files of a killed run."""
+        key = hashlib.blake2b(b"main", digest_size=8).hexdigest()
+        beside = old / f".{key}.trtint8-new"
+        beside.mkdir()
+        (beside / "planted").write_text("planted")
+        (beside / "keep").mkdir()
+        for name in ("planted", "keep"):
+            (old / name).write_text("mine")
+        self.write_anyway(old)
+        assert (old / "planted").read_text() == (old / "keep").read_text() == "mine"
+        assert (beside / "planted").read_text() == "planted"
 
-    def test_the_complete_files_of_another_process_come_first(self, old, monkeypatch):
-        with written_together(old / "main") as staged:
-            with monkeypatch.context() as patch:
-                patch.setattr("calibrators.files._move_out", lambda _main: None)  # killed there
-                with written_together(old / "main") as others:
-                    for name in self.NAMES:
-                        write_atomically(others(old / name), b"of another process")
+    def test_files_that_others_wrote_meanwhile(self, old):
+        """Whoever decides by what is there must decide again."""
+        with (
+            pytest.raises(FilesChangedError),
+            written_together(old / "main", [old / "beside", old / "other"]) as staged,
+        ):
+            write_atomically(old / "beside", b"of another process")
             write_atomically(staged(old / "main"), b"last")
-        assert self.contents(old) == {
-            "main": "last",
-            "beside": "of another process",
-            "other": "of another process",
-        }
+        assert self.contents(old) == {"main": "old main", "beside": "of another process"}
+        with written_together(old / "main", [old / "beside", old / "other"]) as staged:
+            write_atomically(staged(old / "main"), b"last")
+        assert (old / "main").read_text() == "last"
+        assert len(list(old.iterdir())) == 2
+
+    def test_two_threads_do_not_mix_their_files(self, old):
+        """Whoever moves files locks the folder, so a set is of one writer."""
+
+        def write(which):
+            for _ in range(30):
+                with written_together(old / "main") as staged:
+                    for name in self.NAMES:
+                        write_atomically(staged(old / name), which.encode())
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(write, "abcd"))
+        assert len(set(self.contents(old).values())) == 1
         assert len(list(old.iterdir())) == 3
+
+    def test_a_folder_that_stays_locked(self, old, monkeypatch):
+        monkeypatch.setattr("calibrators.files._PATIENCE", 0.01)
+        descriptor = os.open(old, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with pytest.raises(OutputError, match="locked"):
+                self.write_anyway(old)
+        finally:
+            os.close(descriptor)
+        assert self.contents(old) == self.OLD
 
     def write_anyway(self, folder):
         with written_together(folder / "main") as staged:
@@ -416,7 +542,6 @@ def test_an_output_of_a_name_that_no_file_can_have():
     for write in (check_writable, lambda path: write_atomically(path, b"a")):
         with pytest.raises(OutputError, match="no file can have that name; choose another"):
             write("a\ud800")
-    finish_writing("a\ud800")
     refuse_overwriting([Path("a")], ["a\ud800"])
 
 

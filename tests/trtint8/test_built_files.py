@@ -3,8 +3,12 @@
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +16,10 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import OutputError
+from calibrators.errors import EngineError, OutputError
 from calibrators.tables.cache_origin import CacheOrigin, origin_path, write_with_origin
 from tests.trtint8.onnx_models import Graph, conv_relu_conv
+from trtint8 import built_files
 from trtint8.built_files import (
     _holds,
     _settle_earlier,
@@ -287,3 +292,112 @@ def test_a_sidecar_that_cannot_be_written_takes_the_other_files_back(split, tmp_
             DEMO_MODEL, split.calibration_images[:32], tmp_path / "d.engine", target="rtx", progress=False
         )
     assert [path.name for path in tmp_path.iterdir()] == ["d.engine.json"]
+
+
+def _build(table, output, model=DEMO_MODEL):
+    return trtint8.build_int8_engine(model, table, output, target="rtx", progress=False)
+
+
+def _assert_one_set(output):
+    """The files belong together, and they can be built again."""
+    trtint8.deploy(output, "cpp", output.parent / "deployed")  # which reads all of them
+    shutil.rmtree(output.parent / "deployed")
+
+
+@pytest.mark.usefixtures("rtx")
+@pytest.mark.parametrize(
+    "moment", ["_info_before", "_holds", "_unchanged_files", "_settle_earlier", "save_engine"]
+)
+def test_two_builds_of_one_output_leave_the_files_of_one(moment, table, tmp_path, monkeypatch):
+    """A build decides by what is there; what another build writes meanwhile is not mixed with its own."""
+    output, other = tmp_path / "d.engine", table.override({"images": 2.0})
+    _build(table, output)
+    step, done = getattr(built_files, moment), []
+
+    def another_build_ends_meanwhile(*arguments, **options):
+        result = step(*arguments, **options)
+        if not done:
+            done.append(moment)
+            monkeypatch.setattr(built_files, moment, step)
+            _build(other, output)
+        return result
+
+    monkeypatch.setattr(built_files, moment, another_build_ends_meanwhile)
+    result = _build(table, output)
+    assert done == [moment]
+    assert trtint8.read_engine_info(output).table_fingerprint == table.fingerprint
+    assert trtint8.CalibrationTable.load(result.table_file) == table
+    _assert_one_set(output)
+    for again in (other, table):
+        _build(again, output)
+        _assert_one_set(output)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "d.engine",
+        "d.engine.json",
+        "d.qdq.onnx",
+        "d.table.json",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("rtx")
+@pytest.mark.parametrize("first", [False, True])
+def test_the_next_build_mends_what_a_kill_has_left(first, table, tmp_path):
+    """Killed before each of its renames, whatever the next build is."""
+    output, others = tmp_path / "d.engine", [table.override({"images": value}) for value in (2.0, 3.0)]
+    for index, name in enumerate(("a.json", "b.json")):
+        others[index].save(tmp_path / name)
+    killed = (
+        "import itertools, os, signal, sys, pathlib\n"
+        "import trtint8\n"
+        "from trtint8.data import DEMO_MODEL\n"
+        "import calibrators.files as files\n"
+        "replace, seen, put = pathlib.Path.replace, itertools.count(), files._put_in_place\n"
+        "def counting(self, target):\n"
+        "    if next(seen) == int(sys.argv[1]): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return replace(self, target)\n"
+        "def put_counting(staging, main, seen):\n"
+        "    outer = '.trtint8-tmp' not in str(main)\n"
+        "    if main.name == 'd.engine' and outer: pathlib.Path.replace = counting\n"
+        "    put(staging, main, seen)\n"
+        "files._put_in_place = put_counting\n"
+        "trtint8.build_int8_engine(DEMO_MODEL, sys.argv[2], 'd.engine', target='rtx', progress=False)\n"
+    )
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    for renames in range(20):
+        for path in tmp_path.glob("d.*"):
+            path.unlink()
+        if not first:
+            _build(table, output)
+        command = [sys.executable, "-W", "ignore", "-c", killed, str(renames), "a.json"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, check=False)
+        if done.returncode == 0:
+            break
+        assert done.returncode == -signal.SIGKILL
+        try:
+            found = trtint8.read_engine_info(output).table_fingerprint
+            _assert_one_set(output)
+            assert found in (table.fingerprint, others[0].fingerprint)
+        except EngineError:
+            assert not output.exists()
+        _build(others[1], output)
+        assert trtint8.read_engine_info(output).table_fingerprint == others[1].fingerprint
+        _assert_one_set(output)
+        assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    assert renames >= 4
+
+
+@pytest.mark.usefixtures("rtx")
+@pytest.mark.parametrize("name", ["d.engine.json", "d.qdq.onnx", "d.table.json"])
+def test_no_file_beside_an_engine_is_written_through_a_link(name, table, tmp_path):
+    output, elsewhere = tmp_path / "d.engine", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    _build(table, output)
+    (tmp_path / name).rename(elsewhere / name)
+    (tmp_path / name).symlink_to(elsewhere / name)
+    before = (elsewhere / name).read_bytes()
+    with pytest.raises(OutputError, match=re.escape(name)):
+        _build(table.override({"images": 2.0}), output)
+    assert (elsewhere / name).read_bytes() == before and (tmp_path / name).is_symlink()
+    _assert_one_set(output)

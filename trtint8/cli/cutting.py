@@ -56,6 +56,8 @@ def files_of_cut(output: Path, options: argparse.Namespace) -> dict[str, Path]:
     Raises:
         OutputError: A file cannot be written, or is one of those that are read.
     """
-    files = {end: check_writable(output.with_name(f"{output.stem}.{end}")) for end in (FLOAT, TAIL)}
+    files = {
+        end: check_writable(output.with_name(f"{output.stem}.{end}"), named=False) for end in (FLOAT, TAIL)
+    }
     refuse_overwriting_arguments(files.values(), options)
     return files

@@ -140,7 +140,7 @@ def _data_options(options: argparse.Namespace) -> DataOptions:
 
 def _files_beside(output: Path, options: argparse.Namespace) -> dict[str, Path]:
     """The files that are written beside the output; refuses those that are read."""
-    files = {end: check_writable(output.with_name(f"{output.stem}.{end}")) for end in _BESIDE}
+    files = {end: check_writable(output.with_name(f"{output.stem}.{end}"), named=False) for end in _BESIDE}
     refuse_overwriting_arguments(files.values(), options)
     return files
 

@@ -175,7 +175,7 @@ def _paths(options: argparse.Namespace) -> tuple[Path, Path]:
     refuse_overwriting_arguments([output, *files_beside(output)], options)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
     for path in (*files_beside(output), checkpoint):
-        check_writable(path)  # their names are longer
+        check_writable(path, named=False)  # their names are longer
     refuse_losing_files(output)
     return output, checkpoint
 

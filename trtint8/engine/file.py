@@ -16,7 +16,7 @@ from calibrators.checks import check_path
 from calibrators.data.inputs import shape_text
 from calibrators.display.html import html_table
 from calibrators.errors import EngineError
-from calibrators.files import finish_writing, write_atomically, written_together
+from calibrators.files import write_atomically, written_together
 from calibrators.records import Count, PositiveCount, Sha256
 from calibrators.tensorrt.flavor import Flavor, title_of
 from trtint8.engine.layers import LayerReport
@@ -214,7 +214,6 @@ def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
             format, the plan is not the one that it describes, or what is given is no path.
     """
     check_path("the engine", path, EngineError)
-    finish_writing(path)
     digest = _sha256(path)
     info = read_sidecar(path)
     if info.plan_sha256 != digest:

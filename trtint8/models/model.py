@@ -19,7 +19,7 @@ from calibrators.checks import refuse_empty_path
 from calibrators.data.inputs import InputSpec, OpenShape
 from calibrators.error_text import cause_in_words, in_words
 from calibrators.errors import ModelError
-from calibrators.files import finish_writing, is_file, is_folder
+from calibrators.files import is_file, is_folder
 from calibrators.host.weights import LightModel
 from calibrators.user_warnings import warn_user
 from trtint8.models.fingerprint import fingerprint
@@ -150,7 +150,6 @@ def load_model(source: ModelSource) -> Model:
         )
     refuse_empty_path("the model", source, ModelError)
     path = Path(source)
-    finish_writing(path)
     if not is_file(path):
         raise ModelError(f"there is no model '{path}'" + ("; it is a folder" if is_folder(path) else ""))
     return _checked(_parsed(str(path), lambda: LightModel.read(path)), path.name, path)

@@ -15,7 +15,7 @@ from calibrators.checks import check_path, several
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
 from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import EngineError, UnsupportedError
-from calibrators.files import exists, finish_writing, is_file
+from calibrators.files import exists, is_file
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
@@ -116,7 +116,6 @@ class Engine:
         if not isinstance(source, bytes):
             check_path("the engine", source, EngineError)
             name = f"'{os.fspath(source)}'"
-            finish_writing(source)
             info = read_engine_info(source) if is_file(sidecar_path(source)) else None
         plan = without_metadata(source if isinstance(source, bytes) else _read(Path(source)))
         flavor = flavors.load(plan_flavor(plan, name))

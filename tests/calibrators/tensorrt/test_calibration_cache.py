@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from calibrators.errors import TableError
+from calibrators.errors import OutputError, TableError
 from calibrators.tables.cache_origin import CacheOrigin, origin_path
 from calibrators.tensorrt.calibration_cache import portability, read_cache, write_cache
 
@@ -105,11 +105,25 @@ def test_portability(algorithm, before, words):
     assert portability(algorithm, origin).startswith(words)
 
 
-def test_what_was_complete_when_its_writer_was_killed_is_read(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("calibrators.files._move_out", lambda _main: None)  # killed there
-        write_cache(tmp_path / "model.cache", DATA, ORIGIN)
-    assert read_cache(tmp_path / "model.cache", ORIGIN) == DATA
+def test_a_cache_beside_the_sidecar_of_another_is_calibrated_again(tmp_path):
+    """So a writer leaves them that was killed before the cache had its place."""
+    path = tmp_path / "model.cache"
+    write_cache(path, DATA, ORIGIN)
+    path.unlink()
+    assert read_cache(path, ORIGIN) is None
+    write_cache(path, DATA, ORIGIN)
+    assert read_cache(path, ORIGIN) == DATA
+
+
+def test_a_sidecar_that_is_a_link_is_not_followed(tmp_path):
+    path, victim = tmp_path / "model.cache", tmp_path / "victim"
+    write_cache(victim, DATA, ORIGIN)
+    (tmp_path / "model.cache.json").symlink_to(tmp_path / "victim.json")
+    before = (tmp_path / "victim.json").read_bytes()
+    for write in (lambda: read_cache(path, ORIGIN), lambda: write_cache(path, DATA, ORIGIN)):
+        with pytest.raises(OutputError, match=r"model\.cache\.json"):
+            write()
+    assert (tmp_path / "victim.json").read_bytes() == before and not path.exists()
 
 
 def test_a_cache_of_an_unknown_model_is_stale_for_a_known_one(tmp_path):

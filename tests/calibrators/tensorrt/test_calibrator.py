@@ -232,17 +232,6 @@ def test_what_is_no_path_of_a_cache():
         make(None, (), cache=5)
 
 
-@pytest.mark.parametrize("data", [DATA, None])
-def test_a_cache_that_was_complete_when_its_writer_was_killed_is_used(data, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("calibrators.files._move_out", lambda _main: None)  # killed there
-        calibrate(make(cache=tmp_path / "c.cache"))
-    assert not (tmp_path / "c.cache").exists()
-    again = make(data, INPUTS if data is not None else (), cache=tmp_path / "c.cache")
-    again.prepare()
-    assert again.read_calibration_cache() == CACHE
-
-
 @pytest.mark.parametrize("as_batches", [False, True])
 def test_a_last_batch_that_does_not_fill_the_models_fixed_one(as_batches):
     """Data for a fixed batch is read in whole batches otherwise, and the choice would have no effect."""
