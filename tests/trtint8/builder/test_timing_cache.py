@@ -53,3 +53,12 @@ def test_a_timing_cache_that_cannot_be_locked(config, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(BuildError, match=r"t\.cache' cannot be locked with '.*t\.cache\.lock': "):
         attach_timing_cache(config, tmp_path / "file" / "t.cache", BuildLog())
+
+
+def test_the_lock_of_a_timing_cache_is_not_followed_through_a_link(config, tmp_path):
+    path, victim = tmp_path / "timing.cache", tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / "timing.cache.lock").symlink_to(victim)
+    with pytest.raises(BuildError, match=r"timing\.cache\.lock"):
+        save_timing_cache(config, path)
+    assert victim.read_text() == "mine" and not path.exists()
