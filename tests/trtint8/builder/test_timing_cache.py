@@ -55,6 +55,7 @@ def test_a_timing_cache_that_cannot_be_locked(config, tmp_path):
         attach_timing_cache(config, tmp_path / "file" / "t.cache", BuildLog())
 
 
+@no_ops
 def test_the_lock_of_a_timing_cache_is_not_followed_through_a_link(config, tmp_path):
     path, victim = tmp_path / "timing.cache", tmp_path / "victim"
     victim.write_text("mine")
