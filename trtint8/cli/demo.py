@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from calibrators.errors import OutputError
+from calibrators.files import check_writable
 from calibrators.tensorrt import flavor
 from trtint8.api import building, validation
 from trtint8.builder.build import build_engine
@@ -34,9 +35,8 @@ def run(options: argparse.Namespace) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder '{folder}': {error.strerror or error}") from error
-    result = building.build_int8_engine(
-        DEMO_MODEL, split.calibration_images, folder / "digits.engine", target="rtx"
-    )
+    output = check_writable(folder / "digits.engine", named=False)
+    result = building.build_int8_engine(DEMO_MODEL, split.calibration_images, output, target="rtx")
     prepared = prepare(load_model(DEMO_MODEL))
     with runnable(prepared.graph_model) as serialized:
         fp32 = build_engine(serialized, prepared.inputs, flavor=flavor.load("rtx"))
