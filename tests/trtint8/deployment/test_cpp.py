@@ -223,6 +223,14 @@ def test_without_preprocessing(make_source, tmp_path):
     assert printed(make_source(), tmp_path)[2:] == [" 0 1 0 1", "0 1", "0 1", "0 1"]
 
 
+def test_an_input_whose_sizes_no_profile_names_is_refused(make_source):
+    inputs = (IMAGES, TensorSpec("mask", "bool", ("batch", None)))
+    with pytest.raises(
+        UnsupportedError, match=r"which sizes 'mask' \(batch x \?\) has; build the engine again"
+    ):
+        cpp_files(make_source(inputs=inputs))
+
+
 def test_a_type_without_a_size_is_refused(make_source):
     source = make_source(outputs=(TensorSpec("logits", "int4", ("batch", 10)),))
     with pytest.raises(UnsupportedError, match="no element type for 'logits' of int4; export the model"):

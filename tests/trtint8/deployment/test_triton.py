@@ -115,7 +115,7 @@ def test_the_files(make_source):
         "net/1/model.plan",
         "net/build_plan.sh",
         "net/config.pbtxt",
-        "net/net.qdq.onnx",
+        "net/model.qdq.onnx",
         "preprocess.py",
     ]
     assert files["net/1/model.plan"] == source.engine
