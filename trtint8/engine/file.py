@@ -33,15 +33,8 @@ FORMAT_VERSION = 1
 #: A GPU's compute capability, like "8.6"; or "current".
 Capability = Annotated[str, msgspec.Meta(pattern=r"^([0-9]{1,3}\.[0-9]{1,3}|current)\Z")]
 
-#: A TensorRT's version, like "10.9.0.34"; or "unknown", of bindings without one.
-TensorrtVersion = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^([0-9]{1,9}(\.[0-9]{1,9}){0,7}"
-        r"([._-]?(a|b|rc|alpha|beta|ea|ga|pre|post|dev)[._-]?[0-9]{0,9}){0,3}([+-][0-9A-Za-z.]{1,40}){0,2}"
-        r"|unknown)\Z"
-    ),
-]
+#: A TensorRT's version, like "10.9.0.34" or "10.0.0b6"; or "unknown", of bindings without one.
+TensorrtVersion = Annotated[str, msgspec.Meta(pattern=r"^(unknown|[0-9][0-9A-Za-z.+-]{0,63})\Z")]
 
 #: NumPy's name of an element type, those of ml_dtypes among them, like "float32" or "float8_e4m3fn".
 DType = Annotated[

@@ -153,6 +153,16 @@ def test_an_output_that_is_a_shape_is_refused(make_engine, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_name_decides_no_folder_and_nothing_on_the_terminal(make_engine, tmp_path):
+    folder, name = tmp_path / "program", "../\\..\\a\x1b[2J"
+    inputs = (TensorSpec(name, "float32", ("batch", 3, 8, 6)),)
+    compiled(make_engine(inputs=inputs, profiles=({name: shapes(1, 2, 4)},)), folder, None)
+    command = [folder / "run", "model.engine", ".", "."]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stderr == "error: cannot read ./..__.._a?[2J.bin\n"
+
+
+@pytest.mark.slow
 def test_the_program_runs_an_engine(make_engine, tmp_path):
     wanted = Preprocessing(scale=0.5, mean=(1, 2, 3), std=(4.0,), channels="BGR")
     folder = tmp_path / "program"

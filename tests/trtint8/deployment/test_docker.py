@@ -221,6 +221,14 @@ def test_values_that_decide_shapes_stay_on_the_host(run):
     np.testing.assert_allclose(outputs["logits"][:, 4], images.sum((1, 2, 3)), rtol=1e-4)
 
 
+@pytest.mark.parametrize("ends", [{"inputs": (IMAGES, TensorSpec("a\x1b[2J", "int64", ()))}])
+def test_names_reach_the_terminal_without_control_characters(run):
+    images = np.zeros((3, 3, 8, 6), np.float32)
+    assert run(**{"images": images, "a\x1b[2J": np.float32(1)}) == (
+        r"ValueError: the engine takes 'a\x1b[2J' as int64, not float32; convert it"
+    )
+
+
 def test_the_program_says_what_is_wrong(run, tmp_path):
     large = np.zeros((17, 3, 8, 6), np.float32)
     assert run(images=large) == (
