@@ -54,6 +54,16 @@ NonNegativeFloat32 = Annotated[float, msgspec.Meta(ge=0, le=3.4028234663852886e3
 #: A probability, from 0 to 1.
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
+#: Any text, such as a name in a model, but no halves of characters. It may hold control characters, quotes
+#: and line breaks: whoever writes it into a file of another language escapes it there.
+Text = Annotated[str, msgspec.Meta(pattern=r"^[^\ud800-\udfff]*\Z")]
+
+#: A short text on one line, without control characters: a fingerprint, the name of a tool, a version. A
+#: regular expression ends in \Z, because a line break may stand behind ``$``.
+Line = Annotated[
+    str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*\Z", max_length=200)
+]
+
 #: A SHA-256 in hexadecimal digits.
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 
@@ -143,6 +153,15 @@ def parse(data: bytes) -> object:
     except RecursionError as error:
         raise RecordError("it is nested too deeply") from error
     return document
+
+
+def is_line(value: object) -> bool:
+    """True if a value has the form of :data:`Line`."""
+    try:
+        msgspec.convert(value, Line)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def read(path: str | os.PathLike[str]) -> object:

@@ -11,7 +11,7 @@ import pytest
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.records import Count, NonNegative, Positive, Probability, RecordError, Sha256
+from calibrators.records import Count, Line, NonNegative, Positive, Probability, RecordError, Sha256, Text
 
 
 @dataclass(frozen=True)
@@ -153,6 +153,38 @@ def test_limits(field, value):
 def test_values_within_the_limits():
     document = {"amax": 0, "seconds": 1e-300, "digest": "0a" * 32}
     assert records.to_record(document, Limited) == Limited(0.0, 1e-300, "0a" * 32)
+
+
+@dataclass(frozen=True)
+class Texts:
+    text: Text = ""
+    line: Line = ""
+
+
+@pytest.mark.parametrize("text", ["", "a\nb\x00\x1b'\"", "é\U0001f433\u2028", "x" * 10_000])
+def test_a_text_is_any_but_half_a_character(text):
+    assert records.to_record({"text": text}, Texts).text == text
+    with pytest.raises(RecordError, match=r"at `\$\.text`"):
+        records.to_record({"text": f"{text}\udc80"}, Texts)
+
+
+@pytest.mark.parametrize("line", ["", "10.9.0.34+cu12", "0a" * 32, "other samples", "é", "x" * 200])
+def test_a_line_is_short_and_without_control_characters(line):
+    assert records.to_record({"line": line}, Texts).line == line
+    assert records.is_line(line)
+    for wrong in (
+        f"{line}\n",
+        f"\r{line}",
+        f"{line}\x1b[2J",
+        f"{line}\x9b",
+        f"{line}\u2028",
+        f"{line}\ud800",
+        "x" * 201,
+    ):
+        assert not records.is_line(wrong)
+        with pytest.raises(RecordError, match=r"at `\$\.line`"):
+            records.to_record({"line": wrong}, Texts)
+    assert not records.is_line(None)
 
 
 def test_fields_that_are_not_known():

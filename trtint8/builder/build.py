@@ -25,7 +25,7 @@ from calibrators.data.samples.sizes import SampleSizes
 from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
 from calibrators.files import is_file
 from calibrators.progress import progress_bar
-from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.flavor import Flavor, FlavorName
 from calibrators.tensorrt.foreign import AnyCalibrator
 from calibrators.tensorrt.messages import BuildLog, collected, plain_words, shared_logger
 from calibrators.tensorrt.network_inputs import network_dtypes
@@ -78,7 +78,7 @@ class BuiltEngine:
     report: LayerReport | None
     weights_bytes: int | None
     compute_capabilities: tuple[str, ...]
-    flavor: str
+    flavor: FlavorName
     version: str
     profiles: tuple[dict[str, ShapeRange], ...]
     warnings: tuple[str, ...]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from calibrators.errors import OutputError
+from calibrators.progress import literal_console
 
 #: How wide a table in a pipe may be, which has no width of its own: long tensor names stand on one line.
 _PIPE_WIDTH = 160
@@ -81,9 +82,8 @@ def print_table(
         rows: The rows, each with one text per column.
         styles: One colour per row, which a terminal shows; None for a row without a colour.
     """
-    # Imported late here and below, so that --help needs neither this nor NumPy.
+    # Imported late, so that --help needs neither this nor NumPy.
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     lines = box.HEAVY_HEAD if _prints_unicode() else box.ASCII
@@ -93,10 +93,10 @@ def print_table(
     for row, style in zip(rows, itertools.repeat(None) if styles is None else styles, strict=False):
         table.add_row(*map(shown, row), style=style)
     if sys.stdout is not None and sys.stdout.isatty():
-        Console(markup=False, highlight=False).print(table)
+        literal_console().print(table)
         return
     text = io.StringIO()
-    Console(file=text, width=_PIPE_WIDTH, markup=False, highlight=False).print(table)
+    literal_console(text, width=_PIPE_WIDTH).print(table)
     _write(sys.stdout, text.getvalue())
 
 
@@ -109,9 +109,7 @@ def replace_unprintable() -> None:
 
 def table_width() -> int:
     """How many characters wide a table on standard output may be."""
-    from rich.console import Console
-
-    return Console().width if sys.stdout is not None and sys.stdout.isatty() else _PIPE_WIDTH
+    return literal_console().width if sys.stdout is not None and sys.stdout.isatty() else _PIPE_WIDTH
 
 
 def _prints_unicode() -> bool:

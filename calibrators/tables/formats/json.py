@@ -13,7 +13,7 @@ from calibrators import records
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
-from calibrators.records import Count, NonNegativeFloat32
+from calibrators.records import Count, Line, NonNegativeFloat32
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.formats.values import refuse_repeated_names
 
@@ -109,10 +109,10 @@ class TableRecord:
     format: str = FORMAT
     version: int = VERSION
     method: str = "manual"
-    model: str | None = None
-    data: str | None = None
+    model: Line | None = None
+    data: Line | None = None
     samples: Count | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[Line, Line] = field(default_factory=dict)
     input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
     amax: Mapping[str, float]

@@ -6,6 +6,8 @@ import json
 import math
 from pathlib import Path
 
+import pytest
+
 from trtint8.cli.output import print_json, print_line, print_table, replace_unprintable, say
 from trtint8.validation.significance import Share
 
@@ -48,6 +50,17 @@ def test_a_table_has_its_title_and_every_cell(capsys):
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
     # Names that look like markup are left as they are, and long ones stand on one line.
     assert cells == [[long, "1"], ["[b]", "22"]]
+
+
+@pytest.mark.parametrize("name", [":bug:", ":+1: [b]x[/b]", "[link=http://x]y[/link]", "a:0", "[/]"])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_names_are_shown_as_they_are(monkeypatch, name, terminal):
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stdout", stream)
+    print_table(f"T {name}", (f"C {name}", "size"), [(name, name)])
+    print_line(f"L {name}")
+    assert stream.getvalue().count(name) == 5
 
 
 def test_control_characters_never_reach_the_terminal(capsys):

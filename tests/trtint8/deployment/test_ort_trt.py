@@ -15,7 +15,7 @@ from trtint8.deployment.writing import deploy
 
 def test_the_options_are_the_engines_profiles(make_source):
     options = provider_options(make_source())
-    assert (options["model"], options["table"]) == ("net.qdq.onnx", "calibration.flatbuffers")
+    assert (options["model"], options["table"]) == ("model.qdq.onnx", "calibration.flatbuffers")
     assert options["provider_options"] == {
         "trt_int8_enable": True,
         "trt_fp16_enable": True,
@@ -52,7 +52,7 @@ def test_the_files(make_source):
     assert sorted(files) == [
         "README.md",
         "model.json",
-        "net.qdq.onnx",
+        "model.qdq.onnx",
         "options.json",
         "preprocess.py",
         "session.py",
@@ -60,7 +60,7 @@ def test_the_files(make_source):
     ]
     assert "It needs no calibration table" in files["README.md"]
     implicit = ort_trt_files(make_source(qdq=False, route="implicit"))
-    assert "net.qdq.onnx" not in implicit
+    assert "model.qdq.onnx" not in implicit
     assert "so there is no Q/DQ model" in implicit["README.md"]
     assert "trt_cache/calibration.flatbuffers" not in ort_trt_files(make_source(table=False))
     with pytest.raises(
@@ -75,7 +75,7 @@ def test_types_are_those_of_the_model_that_onnx_runtime_runs(make_engine):
     files = ort_trt_files(read_source(engine, None))
     document = json.loads(files["model.json"])
     assert [spec["dtype"] for spec in document["inputs"] + document["outputs"]] == ["float64", "float64"]
-    assert "| input | `images` | float64 | batch x 3 x 8 x 6 |" in files["README.md"]
+    assert "| input | `images` | float64 | `batch x 3 x 8 x 6` |" in files["README.md"]
     # Where there is none, the engine's are all that is known.
     document = json.loads(ort_trt_files(read_source(make_engine(qdq=False), None))["model.json"])
     assert document["inputs"][0]["dtype"] == IMAGES.dtype
