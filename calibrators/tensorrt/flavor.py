@@ -291,7 +291,7 @@ def flavor_of(network: object) -> Flavor:
     for flavor in installed():
         # A network's own TensorRT has been imported.
         module = sys.modules.get(_MODULES[flavor.name])
-        if module is not None and isinstance(network, module.INetworkDefinition):
+        if isinstance(network, getattr(module, "INetworkDefinition", ())):
             return flavor
     raise BuildError(
         f"network is a {type(network).__name__}; give the INetworkDefinition that TensorRT's create_network "

@@ -27,14 +27,17 @@ OWN_PROPERTIES = {
 }
 
 # Layers whose output holds the values of the input in another order: ranges pass in both directions.
-_MOVING = frozenset({"SHUFFLE", "IDENTITY", "CAST", "SQUEEZE", "UNSQUEEZE"})
+_MOVING = frozenset({"SHUFFLE", "IDENTITY", "CAST", "SQUEEZE", "UNSQUEEZE", "REVERSE_SEQUENCE"})
 # An activation that keeps what is positive and drops the rest. Ranges pass backward to a tensor that nothing
 # else reads: what the range cuts off there is dropped anyway.
 _RELU = "RELU"
-# Layers whose output is never larger than the inputs: ranges pass forward. Means are those of REDUCE, and
-# NEAREST and LINEAR those of RESIZE.
+# Layers whose output is never larger than the inputs: ranges pass forward. AVG is that of REDUCE, and NEAREST
+# and LINEAR are those of RESIZE.
 _NOT_GROWING = frozenset(
-    {"SLICE", "GATHER", "CONCATENATION", "POOLING", "PADDING", "SELECT", "AVG", "NEAREST", "LINEAR"}
+    {
+        *("SLICE", "GATHER", "CONCATENATION", "POOLING", "PADDING", "SELECT", "TOPK", "SCATTER"),
+        *("AVG", "NEAREST", "LINEAR", "CONDITIONAL_INPUT", "CONDITIONAL_OUTPUT", "ITERATOR", "LOOP_OUTPUT"),
+    }
 )
 # Sums: what is added is the result less the other. A Gemm is parsed into a product, which has no name in the
 # model and so no range, and the sum with its bias; TensorRT fuses both into one kernel.

@@ -308,6 +308,25 @@ def test_resizes_reductions_and_casts(rtx):
         assert known == {"x": 2.0, "after NEAREST": 2.0, "after CUBIC": 3.0, "half": 3.0, "m": 3.0}
 
 
+def test_branches_and_picked_values(rtx):
+    trt = rtx.module
+    with new_network(trt) as network:
+        x = network.add_input("x", trt.float32, (4,))
+        branch = network.add_if_conditional()
+        branch.set_condition(network.add_input("condition", trt.bool, ()))
+        inside = branch.add_input(x).get_output(0)
+        copy = network.add_identity(inside).get_output(0)
+        other = named(network.add_unary(inside, trt.UnaryOperation.EXP), "exp", "e").get_output(0)
+        result = named(branch.add_output(copy, other), "result", "y").get_output(0)
+        picked = named(network.add_topk(result, trt.TopKOperation.MAX, 2, 1), "top", "t", "indices")
+        network.mark_output(picked.get_output(0))
+        found = read_network(trt, network)
+        assert set(propagate(found, {"x": 2.0}).values()) == {2.0} and "e" in found.names
+        assert [one.tensor for one in missing_ranges(found, propagate(found, {"x": 2.0}))] == ["e", "y", "t"]
+        known = propagate(found, {"x": 2.0, "e": 9.0})
+        assert (known["y"], known["t"], "indices" in found.names) == (9.0, 9.0, False)
+
+
 def test_objects_that_the_user_holds_keep_their_class(rtx, residual):
     """``get_layer`` gives the same object again while somebody holds it."""
     trt = rtx.module
