@@ -191,7 +191,7 @@ def check_ranges(tensors: NetworkTensors, ranges: Mapping[str, float], manual: C
             does.
         TableError: A range is so large or so small that it is no float32.
     """
-    unknown = sorted(set(manual) - tensors.names)
+    unknown = sorted(set(manual) - tensors.names, key=str)
     if unknown:
         examples = (*tensors.inputs[:1], *(tensors.layers[-1].outputs[:1] if tensors.layers else ()))
         raise BuildError(

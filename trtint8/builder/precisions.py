@@ -28,11 +28,15 @@ def match_layers(names: Iterable[str], patterns: Mapping[str, str]) -> dict[str,
         Layer name to value, for the layers that any pattern matches.
 
     Raises:
-        BuildError: A pattern matches no layer.
+        BuildError: A pattern matches no layer, or is no text.
     """
     names = list(names)
     matched: dict[str, str] = {}
     for pattern, value in patterns.items():
+        if not isinstance(pattern, str):
+            raise BuildError(
+                f"the pattern {pattern!r:.80} is no text; give the name of a layer, or a pattern"
+            )
         # TensorRT names layers like "(Unnamed Layer* 0) [Convolution]", and brackets stand for themselves.
         glob = pattern.replace("[", "[[]")
         hits = [name for name in names if name == pattern or fnmatchcase(name, glob)]

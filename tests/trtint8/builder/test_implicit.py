@@ -250,6 +250,8 @@ def test_an_output_that_is_int8_stays_so(flavor, rtx):
         ({"keep_float": "nothing"}, BuildError, "'nothing' matches no layer"),
         ({"keep_float": {"conv2": "int8"}}, UnsupportedError, "'int8'; use one of fp32, fp16, bf16"),
         ({"keep_float": 5}, UnsupportedError, "5 is given where names are expected"),
+        ({"keep_float": [5]}, BuildError, "the pattern 5 is no text"),
+        ({"ranges": {5: 1.0, "x": 1.0}, "manual": [5, "x", "other"]}, BuildError, "given for '5'"),
         ({"config": object()}, BuildError, "config is a object; give the IBuilderConfig"),
     ],
 )
