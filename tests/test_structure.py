@@ -50,6 +50,7 @@ FLOORS = (
     "calibrators.records",
     "calibrators.checks",
     "calibrators.user_warnings",
+    "calibrators.own_modules",
     "calibrators.lazy_imports",
     "calibrators.error_text",
     "calibrators.errors",

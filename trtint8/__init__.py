@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+import calibrators  # noqa: F401  # before ONNX Runtime: it turns off what that would send
 from trtint8.version import __version__ as __version__
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ class CalibrationOptions:
     tensors: Observed = "all"
 
     def __post_init__(self) -> None:
-        if self.method not in get_args(Method):
+        if not isinstance(self.method, str) or self.method not in get_args(Method):
             raise TableError(
                 f"unknown calibration method '{self.method}'; use one of {', '.join(get_args(Method))}"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -172,9 +172,11 @@ class _Validated:
     models: OpenModels
     stack: contextlib.ExitStack
 
-    def __call__(self, feed: FeedDict, labels: NDArray[Any] | None, first: int) -> BatchResult:
+    def __call__(
+        self, feed: FeedDict, labels: NDArray[Any] | None, first: int, name_of: Callable[[int], str]
+    ) -> BatchResult:
         """Runs all models on a batch."""
-        return self.models.run(feed, labels, first)
+        return self.models.run(feed, labels, first, name_of)
 
 
 def _sent(source: ModelSource, loaded: Model | Path) -> bytes | Path:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
+from calibrators.checks import check_path
 from calibrators.data.images.files import MOST_PIXELS, resize_images
 from calibrators.data.images.placing import Placing, letterbox
 from calibrators.errors import CalibrationDataError
@@ -85,9 +86,9 @@ class Preprocessing:
             raise _refused("mean", self.mean, "a list of one number or of three")
         if not (_is_per_channel(self.std) and all(value > 0 for value in self.std)):
             raise _refused("std", self.std, "a list of one number or of three, all greater than 0")
-        if self.layout not in ("NCHW", "NHWC"):
+        if not isinstance(self.layout, str) or self.layout not in ("NCHW", "NHWC"):
             raise _refused("layout", self.layout, "'NCHW' or 'NHWC'")
-        if self.channels not in ("RGB", "BGR"):
+        if not isinstance(self.channels, str) or self.channels not in ("RGB", "BGR"):
             raise _refused("channels", self.channels, "'RGB' or 'BGR'")
         self._warn_of_other_units()
 
@@ -193,9 +194,10 @@ class Preprocessing:
             The preprocessing.
 
         Raises:
-            CalibrationDataError: The file cannot be read or parsed, has an unknown key, or a value that
-                cannot be used; names the key.
+            CalibrationDataError: What is given is no path, the file cannot be read or parsed, has an unknown
+                key, or a value that cannot be used; names the key.
         """
+        check_path("the preprocessing file", path, CalibrationDataError)
         path = Path(path)
         values = _read_table(path)
         known = [field.name for field in fields(cls)]

@@ -1,8 +1,11 @@
 """ONNX Runtime's TensorRT execution provider."""
 
 import json
+import os
+import subprocess
 import sys
 
+import numpy as np
 import pytest
 from onnx import TensorProto
 
@@ -99,3 +102,20 @@ def test_the_program_gives_the_provider_its_options(make_engine, tmp_path, monke
     }
     for name in ("preprocess", "session"):
         monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.parametrize(("own", "then"), [(None, "1"), ("0", "0")])
+def test_the_program_has_onnx_runtime_send_nothing(make_engine, tmp_path, monkeypatch, own, then):
+    folder = tmp_path / "there"
+    deploy(make_engine(), "ort-trt", folder, None)
+    # As much of ONNX Runtime as tells what the variable was when it was imported.
+    (folder / "onnxruntime.py").write_text(
+        "import os\nraise RuntimeError(os.environ.get('ORT_DISABLE_TELEMETRY'))\n"
+    )
+    np.savez(folder / "inputs.npz", images=np.zeros((1, 3, 8, 6), np.float32))
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    if own is not None:
+        environment["ORT_DISABLE_TELEMETRY"] = own
+    command = [sys.executable, "session.py", "inputs.npz", "outputs.npz"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stderr.splitlines()[-1] == f"RuntimeError: {then}"

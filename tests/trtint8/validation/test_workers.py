@@ -319,9 +319,9 @@ def test_the_first_error_in_the_data_is_raised_not_the_first_in_time(
         def open(self):
             function = super().open()
 
-            def run(feed, labels, first):
+            def run(feed, labels, first, name_of):
                 try:
-                    return function(feed, labels, first)
+                    return function(feed, labels, first, name_of)
                 except CalibrationDataError:
                     if first == 90:
                         refused.touch()
@@ -375,8 +375,8 @@ def test_different_stand_ins_are_not_mixed(workers_here, quantized, monkeypatch)
         def open(self):
             function = super().open()
 
-            def run(feed, labels, first):
-                result = function(feed, labels, first)
+            def run(feed, labels, first, name_of):
+                result = function(feed, labels, first, name_of)
                 return dataclasses.replace(result, descriptions={"INT8": f"number {first}"})
 
             return run
