@@ -1,7 +1,7 @@
 """Files of a user: how they are opened, and JSON documents, held by frozen data classes with limits.
 
-Every file that a user names, or that lies beside one, is opened by :func:`open_file`: a file may have come from
-anyone, and a named pipe, a device or a file without end would hang a program or fill its memory.
+Every file that a user names, or that lies beside one, is opened by :func:`open_file`: a file may have come
+from anyone, and a named pipe, a device or a file without end would hang a program or fill its memory.
 
 msgspec turns a document into a data class and refuses what has another type or exceeds a limit, naming the
 field. It was chosen because it has no dependencies, its wheel is 0.2 MB, it fills plain frozen data classes,
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 RecordT = TypeVar("RecordT", bound="DataclassInstance")
 
-#: The largest file that is written, and read, in bytes. By far the largest files are tables: this is room for as
-#: many histograms as one holds (:data:`calibrators.tables.formats.json.MOST_BYTES_OF_COUNTS`), where zlib cannot
-#: pack them, in base64; and for the names of their tensors.
+#: The largest file that is written, and read, in bytes. By far the largest files are tables: this is room for
+#: as many histograms as one holds (``MOST_BYTES_OF_COUNTS`` in ``calibrators/tables/formats/json.py``), in
+#: base64 and where zlib cannot pack them, and for the names of their tensors.
 MOST_BYTES = 320 << 20
 
 #: The most memory that a JSON document may take, in bytes, by the bound of :func:`_memory`.
@@ -113,8 +113,8 @@ def read_bytes(
 ) -> bytes:
     """Reads a file of a limited size.
 
-    A pipe is read as well where its name says that the user has connected it to this process: ``/dev/stdin``, and
-    ``/dev/fd/63``, which a shell makes of ``<(command)``. A named pipe is refused.
+    A pipe is read as well where its name says that the user has connected it to this process:
+    ``/dev/stdin``, and ``/dev/fd/63``, which a shell makes of ``<(command)``. A named pipe is refused.
 
     Args:
         path: The file.
@@ -218,8 +218,8 @@ def is_readable(data: bytes) -> bool:
 def _memory(data: bytes) -> int:
     """A bound of the memory that a JSON document takes, in bytes, with its text.
 
-    A list of empty lists is 27 times as large in memory as in its file, and a text with one picture letter four
-    times, as Python keeps all letters of a text in the size of the largest.
+    A list of empty lists is 27 times as large in memory as in its file. A text with one picture letter is
+    four times as large, as Python keeps all letters of a text in the size of the largest.
     """
     text = len(data) * (1 if data.isascii() and b"\\u" not in data else 4)
     containers = data.count(b"[") + data.count(b"{")

@@ -238,20 +238,20 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(make, read, tmp_p
 def test_a_pipe_to_a_link_in_dev_fd_is_no_pipe_of_the_user(tmp_path):
     reading, writing = os.pipe()
     (tmp_path / "link").symlink_to(f"/dev/fd/{reading}")
-    with open(reading, "rb"), open(writing, "wb"), pytest.raises(OSError, match="it is a pipe"):
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "wb"), pytest.raises(OSError, match="it is a pipe"):
         records.read_bytes(tmp_path / "link")
 
 
 def test_a_pipe_that_the_user_has_connected_is_read_to_its_end(monkeypatch):
     reading, writing = os.pipe()
-    with open(reading, "rb"):
-        with open(writing, "wb") as stream:
+    with os.fdopen(reading, "rb"):
+        with os.fdopen(writing, "wb") as stream:
             stream.write(b"[1, 2]")
         assert records.read(f"/dev/fd/{reading}") == [1, 2]
     reading, writing = os.pipe()
     monkeypatch.setattr(records, "MOST_BYTES", 5)
-    with open(reading, "rb"):
-        with open(writing, "wb") as stream:
+    with os.fdopen(reading, "rb"):
+        with os.fdopen(writing, "wb") as stream:
             stream.write(b"[1, 2]")
         with pytest.raises(RecordError, match="larger than 5 bytes"):
             records.read_bytes(f"/dev/fd/{reading}")
@@ -303,7 +303,10 @@ def test_what_is_within_the_limit_is_parsed():
 
 def test_parts_of_a_document_of_another_program():
     part = Part(3, 0.25)
-    for text in ('{"x": [[1, {"y": 2}]], "count": 3, "share": 0.25}', '{"count": 3, "x": NaN, "share": 0.25}'):
+    for text in (
+        '{"x": [[1, {"y": 2}]], "count": 3, "share": 0.25}',
+        '{"count": 3, "x": NaN, "share": 0.25}',
+    ):
         for encoding in ("utf-8", "utf-16"):
             assert records.read_parts(text.encode(encoding), Part) == part
     for wrong in (b"", b"[", b'{"count": -1}', b'{"count": "3"}', b"{}", b"[" * 100_000, b"\xff"):

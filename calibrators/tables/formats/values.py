@@ -18,6 +18,12 @@ from calibrators.user_warnings import warn_user
 
 _Value = TypeVar("_Value")
 
+#: The most tensors of a table in another format than trtint8's own, and so the most lines of its file.
+MOST_TENSORS = 1 << 20
+
+#: Where ``str.splitlines`` divides lines.
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+
 #: Unicode's categories of control characters, line and paragraph separators, and halves of a character.
 _NOT_ON_A_LINE = ("Cc", "Zl", "Zp", "Cs")
 
@@ -26,8 +32,10 @@ def decoded(data: bytes, source: str) -> str:
     """The content of a file as text.
 
     Raises:
-        TableError: It is neither UTF-8 nor, behind a byte-order mark, UTF-16.
+        TableError: It is neither UTF-8 nor, behind a byte-order mark, UTF-16; or it is too large.
     """
+    if not records.is_readable(data):
+        raise TableError(f"'{source}' holds more values than any table; check the file")
     try:
         return records.decode_text(data)
     except UnicodeDecodeError as error:
@@ -35,15 +43,41 @@ def decoded(data: bytes, source: str) -> str:
         raise TableError(f"'{source}' is not text: byte {error.start} is no {kind}") from error
 
 
+def split_lines(text: str, source: str) -> list[str]:
+    """The lines of a text.
+
+    Raises:
+        TableError: There are more than a table has tensors.
+    """
+    if sum(map(text.count, _LINE_ENDS)) > 2 * MOST_TENSORS:  # a line may end in two characters
+        raise TableError(
+            f"'{source}' has more than {MOST_TENSORS:,} lines, which no table has; check the file"
+        )
+    return text.splitlines()
+
+
 def filled_lines(data: bytes, source: str) -> Iterator[tuple[int, str]]:
     """The lines of a file that hold more than white space, with their numbers, counted from 1.
 
     Raises:
-        TableError: The content is neither UTF-8 nor, behind a byte-order mark, UTF-16.
+        TableError: The content is neither UTF-8 nor, behind a byte-order mark, UTF-16; or has too many lines.
     """
-    for line, text in enumerate(decoded(data, source).splitlines(), start=1):
+    for line, text in enumerate(split_lines(decoded(data, source), source), start=1):
         if text.strip():
             yield line, text
+
+
+def refuse_too_many(amax: Mapping[str, float], source: str) -> None:
+    """Refuses to write a table that would not be read again, because it has too many lines.
+
+    Raises:
+        TableError: It has more than :data:`MOST_TENSORS`.
+    """
+    if len(amax) > MOST_TENSORS:
+        raise TableError(
+            f"cannot write '{source}': the table has {len(amax):,} tensors, and this format holds "
+            f"{MOST_TENSORS:,} at most; write trtint8's own format (.json)"
+        )
 
 
 def read_json(data: bytes, source: str, kind: str, read: Callable[[Any], _Value]) -> _Value:
