@@ -174,6 +174,8 @@ class Histogram:
             raise ValueError("its counts are more than any calibration counts")
         if bins > _MOST_BINS or bins & (bins - 1):
             raise ValueError(f"it has {bins} bins, which is no power of two, or more than {_MOST_BINS}")
+        if not all(isinstance(number, (float, int)) for number in (self.bin_width, self.amax)):
+            raise ValueError(f"its width and its largest value are {self.bin_width!r} and {self.amax!r}")
         if not 0 <= self.amax <= _FLOAT32_MAX or float(np.float32(self.amax)) != self.amax:
             raise ValueError(f"its largest value, {self.amax}, is no float32")
         if self.amax and not self.amax < self.bin_width * bins:
