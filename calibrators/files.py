@@ -375,6 +375,11 @@ def _host_prefix(path: Path) -> str:
     return f".{_key(path)}-{host}-"
 
 
+def remove_litter(path: str | os.PathLike[str]) -> None:
+    """Removes what processes that have ended have left of a file that they were writing."""
+    _remove_litter(Path(path))
+
+
 def _remove_litter(path: Path) -> None:
     """Removes temporary files of the same output whose processes have ended."""
     prefix = _host_prefix(path)

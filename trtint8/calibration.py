@@ -18,11 +18,10 @@ from calibrators.data.feeds import batch_rows
 from calibrators.data.options import DataOptions
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import CalibrationDataError, ModelError, TableError
-from calibrators.files import check_writable
 from calibrators.histograms.histogram import BINS
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
-from calibrators.host.checkpoint import Checkpoint, check_resume
+from calibrators.host.checkpoint import Checkpoint, check_place, check_resume
 from calibrators.host.counted import Counted, CountedFormat
 from calibrators.host.devices import device_kind
 from calibrators.host.observer import MostRows, Observation, Observer
@@ -160,7 +159,7 @@ def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) ->
         "onnxruntime": _runtime_version(),
         "device": device_kind(device),
     }
-    path = check_writable(options.path)
+    path = check_place(options.path)
     return Checkpoint(path, identity, CountedFormat(), options.resume, options.seconds)
 
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.files import check_writable
-from calibrators.host.checkpoint import Checkpoint
+from calibrators.host.checkpoint import Checkpoint, check_place
 from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
@@ -162,4 +161,4 @@ def measurement_checkpoint(
         "keep_float": list(keep_float),
         "batch_size": batch_size,
     }
-    return Checkpoint(check_writable(path), identity, MeasuredFormat(), resume=True, seconds=_SECONDS)
+    return Checkpoint(check_place(path), identity, MeasuredFormat(), resume=True, seconds=_SECONDS)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.files import check_writable
-from calibrators.host.checkpoint import Checkpoint
+from calibrators.host.checkpoint import Checkpoint, check_place
 from trtint8.tuning.trial import Trial
 
 
@@ -166,5 +165,5 @@ class JournalFile:
             TableError: The file is damaged, or of another search.
             OutputError: The file cannot be written.
         """
-        checkpoint = Checkpoint(check_writable(self.path), dict(identity), _Format(), resume=self.resume)
+        checkpoint = Checkpoint(check_place(self.path), dict(identity), _Format(), resume=self.resume)
         return Journal(checkpoint)
