@@ -45,6 +45,9 @@ MOST_BYTES = 320 << 20
 #: The most memory that a JSON document may take, in bytes, by the bound of :func:`_memory`.
 MOST_MEMORY = 768 << 20
 
+#: Bytes that are read at once of what has no size.
+_PIECE = 1 << 20
+
 #: A number of things that fits an int64.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
@@ -127,10 +130,15 @@ def read_bytes(
     """
     most_bytes = MOST_BYTES if most_bytes is None else most_bytes
     with _opened(path, most_bytes, pipes=True, follow_link=follow_link) as stream:
-        data = stream.read(most_bytes + 1) or b""  # None of a file of the system that has nothing to say yet
-    if len(data) > most_bytes:
+        # A pipe, and a file that the system makes up, have no size; in memory a file has its own and no more.
+        piece = _PIECE + os.fstat(stream.fileno()).st_size
+        pieces, left = [], most_bytes + 1
+        while left and (data := stream.read(min(left, piece))):
+            pieces.append(data)
+            left -= len(data)
+    if not left:
         raise _too_large(most_bytes)
-    return data
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _opened(
