@@ -60,8 +60,8 @@ def read_coco_boxes(
     return placed_boxes(boxes, sizes, preprocessing, len(images))
 
 
-#: The largest file, in bytes, and the most images and annotations: COCO's training set has 470 MB, and a million
-#: of these.
+#: The largest file, in bytes, and the most images and annotations: COCO's training set has 470 MB, and one
+#: million of these.
 _MOST_BYTES, _MOST_OBJECTS = 512 << 20, 2_000_000
 
 #: The largest side of an image and the farthest coordinate of a box, in pixels: beyond, numbers overflow.

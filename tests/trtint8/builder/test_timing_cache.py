@@ -1,5 +1,7 @@
 """The timing cache's file. TensorRT for RTX has the class, though it makes no use of it, and says so."""
 
+import os
+
 import pytest
 
 from calibrators.errors import BuildError
@@ -53,3 +55,10 @@ def test_a_timing_cache_that_cannot_be_locked(config, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(BuildError, match=r"t\.cache' cannot be locked with '.*t\.cache\.lock': "):
         attach_timing_cache(config, tmp_path / "file" / "t.cache", BuildLog())
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_timing_cache_that_is_no_file_is_refused_and_not_waited_for(config, tmp_path, make):
+    make(tmp_path / "t.cache")
+    with pytest.raises(BuildError, match=r"the timing cache '.*t\.cache' cannot be read"):
+        attach_timing_cache(config, tmp_path / "t.cache", BuildLog())

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,15 @@ from calibrators import records
 from calibrators.errors import EngineError, OutputError
 from trtint8 import __version__
 from trtint8.engine import file as engine
-from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, save_engine, sidecar_path
+from trtint8.engine.file import (
+    EngineInfo,
+    TensorSpec,
+    read_engine_info,
+    read_plan,
+    save_engine,
+    sha256_of,
+    sidecar_path,
+)
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.engine.profiles import ShapeRange
 from trtint8.engine.traffic import PartTotal, Traffic
@@ -282,3 +291,25 @@ def test_a_notebook_shows_what_is_known():
 def test_which_versions_take_types_from_the_model(flavor, version, typed):
     info = EngineInfo(flavor, version, ("8.6",), (), (), (), None, (), None, "0")
     assert info.built_with.strongly_typed_only == typed
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir(), lambda path: None],
+)
+def test_what_is_no_file_is_refused_and_not_waited_for(path, make):
+    save_engine(path, PLAN, INFO)
+    path.unlink()
+    make(path)
+    for read in (read_engine_info, read_plan):
+        with pytest.raises(EngineError, match=r"the engine '.*' cannot be read \("):
+            read(path)
+    with pytest.raises(OSError, match="engine"):
+        sha256_of(path)
+
+
+def test_a_plan_that_no_memory_holds(path):
+    with path.open("wb") as stream:
+        stream.truncate(1 << 39)
+    with pytest.raises(EngineError, match="cannot be read"):
+        read_plan(path)
