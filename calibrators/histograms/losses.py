@@ -154,5 +154,5 @@ def decibels(signal: float, noise: float) -> float:
     """
     if noise == 0:
         return math.inf
-    ratio = signal / noise  # which may be too small for a number
+    ratio = float(signal) / float(noise)  # which may be too small, or too large, for a number
     return 10 * math.log10(ratio) if ratio else -math.inf

@@ -145,7 +145,7 @@ def _check_sums(sums: NDArray[np.float64], variants: int) -> None:
 
 
 def _check_meanings(sums: NDArray[np.float64], effects: _Effects) -> None:
-    """Refuses sums that contradict each other: shares of more than all samples, or a cosine of more than 1."""
+    """Refuses sums that contradict each other: shares of more than all samples, or a cosine above 1."""
     column = {name: sums[:, index] for name, index in COLUMN.items()}
     if len(set(effects.variants)) < len(effects.variants) or ALL not in effects.variants:
         raise ValueError("a variant stands twice in it, or that of all layers is missing")
