@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
@@ -82,6 +83,11 @@ def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
 @contextlib.contextmanager
 def _locked(path: str | os.PathLike[str]) -> Iterator[None]:
     lock = FileLock(f"{os.fspath(path)}.lock")
+    if Path(lock.lock_file).is_symlink():  # to lock it empties the file that it leads to
+        raise BuildError(
+            f"the timing cache '{os.fspath(path)}' cannot be locked with '{lock.lock_file}': it is a "
+            "symbolic link; remove it"
+        )
     try:
         lock.acquire()
     except OSError as error:

@@ -62,3 +62,11 @@ def test_a_timing_cache_that_is_no_file_is_refused_and_not_waited_for(config, tm
     make(tmp_path / "t.cache")
     with pytest.raises(BuildError, match=r"the timing cache '.*t\.cache' cannot be read"):
         attach_timing_cache(config, tmp_path / "t.cache", BuildLog())
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(config, tmp_path):
+    (tmp_path / "other").write_text("kept")
+    (tmp_path / "t.cache.lock").symlink_to("other")
+    with pytest.raises(BuildError, match=r"t\.cache\.lock': it is a symbolic link"):
+        attach_timing_cache(config, tmp_path / "t.cache", BuildLog())
+    assert (tmp_path / "other").read_text() == "kept"
