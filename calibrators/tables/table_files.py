@@ -117,6 +117,7 @@ def write_table(
     other = FORMATS[format_name] if format_name is not None else None
     suffix = Path(path).suffix.lower() if other else check_table_name(path).suffix.lower()
     other = other or SUFFIXES.get(suffix)
+    refuse_too_many(len(record.amax), os.fspath(path))
     if other is None and suffix == ".json":
         return write_atomically(path, json_format.render(record, histograms, os.fspath(path)))
     if not record.amax:
@@ -124,7 +125,6 @@ def write_table(
             f"cannot write '{path}': the table has no ranges, and only trtint8's own format (.json) holds "
             "such a table; calibrate a model, or set ranges by hand"
         )
-    refuse_too_many(record.amax, os.fspath(path))
     if other is not None:
         return write_atomically(path, _readable(other.render(record.amax), os.fspath(path)))
     algorithm = _algorithm_of(record.method)

@@ -15,7 +15,7 @@ from calibrators.errors import TableError
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.records import Count, NonNegativeFloat32
 from calibrators.tables.choice import RangeChoice
-from calibrators.tables.formats.values import refuse_repeated_names
+from calibrators.tables.formats.values import refuse_large_parts, refuse_repeated_names
 from calibrators.user_warnings import warn_user
 
 FORMAT = "trtint8-calibration-table"
@@ -123,8 +123,8 @@ def parse(data: bytes, source: str) -> TableRecord:
         source: What to call it in messages.
 
     Raises:
-        TableError: It is not JSON, not a table, of a newer version, or a field is missing, stands twice, has
-            the wrong type or exceeds its limits.
+        TableError: It is not JSON, not a table, of a newer version, has too many tensors, or a field is
+            missing, stands twice, has the wrong type or exceeds its limits.
     """
     try:
         document = records.parse(data)
@@ -144,6 +144,7 @@ def parse(data: bytes, source: str) -> TableRecord:
             f"'{source}' is a table of version {document.get('version')!r:.40}, and this trtint8 reads "
             f"version {VERSION}; use the trtint8 that wrote it or calibrate again"
         )
+    refuse_large_parts(document, source)
     try:
         refuse_repeated_names(data, source)
         return records.to_record(document, TableRecord)

@@ -18,7 +18,7 @@ from calibrators.user_warnings import warn_user
 
 _Value = TypeVar("_Value")
 
-#: The most tensors of a table in another format than trtint8's own, and so the most lines of its file.
+#: The most tensors of a table that is written, and read, and so the most lines of its file.
 MOST_TENSORS = 1 << 20
 
 #: Where ``str.splitlines`` divides lines.
@@ -67,16 +67,20 @@ def filled_lines(data: bytes, source: str) -> Iterator[tuple[int, str]]:
             yield line, text
 
 
-def refuse_too_many(amax: Mapping[str, float], source: str) -> None:
-    """Refuses to write a table that would not be read again, because it has too many lines.
+def refuse_too_many(tensors: int, source: str) -> None:
+    """Refuses a table that is larger than those that are written, and read.
+
+    Args:
+        tensors: How many tensors it has.
+        source: What to call its file in messages.
 
     Raises:
-        TableError: It has more than :data:`MOST_TENSORS`.
+        TableError: They are more than :data:`MOST_TENSORS`.
     """
-    if len(amax) > MOST_TENSORS:
+    if tensors > MOST_TENSORS:
         raise TableError(
-            f"cannot write '{source}': the table has {len(amax):,} tensors, and this format holds "
-            f"{MOST_TENSORS:,} at most; write trtint8's own format (.json)"
+            f"the table '{source}' has {tensors:,} tensors or more, and {MOST_TENSORS:,} are the most; leave "
+            "tensors out"
         )
 
 
@@ -94,10 +98,12 @@ def read_json(data: bytes, source: str, kind: str, read: Callable[[Any], _Value]
         What ``read`` returns.
 
     Raises:
-        TableError: The content is not JSON, a name stands twice, or the document has another structure.
+        TableError: The content is not JSON, has too many tensors, a name stands twice, or the document has
+            another structure.
     """
     try:
         document = records.parse(data)
+        refuse_large_parts(document, source)
         refuse_repeated_names(data, source)
         return read(document)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -127,6 +133,20 @@ def refuse_repeated_names(data: bytes, source: str) -> None:
         json.loads(data, object_pairs_hook=check)
     except RecursionError as error:  # the check needs more of the stack than parsing alone
         raise records.RecordError("it is nested too deeply") from error
+
+
+def refuse_large_parts(document: object, source: str) -> None:
+    """Refuses a JSON table with too many tensors, before they are looked at one by one.
+
+    Args:
+        document: The table: an object, in which tensors are the names of another object.
+        source: What to call the file in messages.
+
+    Raises:
+        TableError: There are too many.
+    """
+    parts = document.values() if isinstance(document, dict) else ()
+    refuse_too_many(max((len(part) for part in parts if isinstance(part, dict)), default=0), source)
 
 
 def check_line_names(names: Iterable[str], kind: str, carries: Callable[[str], bool] = bool) -> None:
