@@ -8,6 +8,7 @@ memory that they were copied to.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
+
+from calibrators import records
 
 #: What the message says of a weight's values: they are external, in a file that does not exist.
 LOCATION = "in memory"
@@ -52,8 +55,8 @@ class LightModel:
             OSError: The file cannot be read.
             google.protobuf.message.DecodeError: It holds no model, or is truncated.
         """
-        with path.open("rb") as file:
-            if not path.stat().st_size:  # nothing cannot be mapped
+        with records.open_file(path) as file:
+            if not os.fstat(file.fileno()).st_size:  # nothing cannot be mapped
                 return cls.parse(b"")
             return cls.parse(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 

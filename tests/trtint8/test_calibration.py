@@ -7,6 +7,8 @@ import pytest
 import trtint8
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.host.observer import Observer
+from calibrators.tables.formats import json
+from calibrators.tables.table import CalibrationTable
 from tests.calibrators.tables.formats.golden_files import GOLDEN
 from tests.trtint8.interruptions import interrupted
 from tests.trtint8.onnx_models import conv_relu_conv
@@ -191,3 +193,16 @@ def test_tensors_whose_type_onnx_does_not_infer_are_observed_where_they_get_a_pa
     assert table.amax["r"] == pytest.approx(2, rel=0.01)
     assert "product" not in table.amax
     assert trtint8.quantize(model, table).graph.node
+
+
+@pytest.mark.parametrize("method", ["minmax", "auto"])
+def test_more_tensors_than_a_table_keeps_whole_are_said_before_the_run(images, tmp_path, method, monkeypatch):
+    whole = trtint8.calibrate(DEMO_MODEL, images, method=method, progress=False)
+    monkeypatch.setattr(json, "MOST_BYTES_OF_COUNTS", len(whole.histograms) * 2048 * 8 - 1)
+    with pytest.warns(UserWarning, match=f"{len(whole.histograms)} tensors are observed, .* of 1024 bins"):
+        table = trtint8.calibrate(DEMO_MODEL, images, method=method, progress=False)
+    assert (table.amax, table.peaks) == (whole.amax, whole.peaks)
+    assert CalibrationTable.load(table.save(tmp_path / "t.json")) == table
+    assert {len(found.counts) for found in table.histograms.values()} == {1024}
+    with pytest.warns(UserWarning, match="tensors are observed"), pytest.raises(CalibrationDataError):
+        trtint8.calibrate(DEMO_MODEL, images[:0], method=method, progress=False)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -27,6 +28,9 @@ from trtint8.engine.traffic import PartTotal, part_totals
 from trtint8.version import __version__
 
 FORMAT_VERSION = 1
+
+#: The largest plan that is read, in bytes: more than fits a GPU.
+_MOST_BYTES = 256 << 30
 
 # The forms of what a sidecar holds. A regular expression ends in \Z: a line break may stand behind ``$``.
 
@@ -237,7 +241,8 @@ def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
             format, the plan is not the one that it describes, or what is given is no path.
     """
     check_path("the engine", path, EngineError)
-    digest = _sha256(path)
+    with _reading_engine(path):
+        digest = sha256_of(path)
     info = read_sidecar(path)
     if info.plan_sha256 != digest:
         raise EngineError(
@@ -313,25 +318,36 @@ def _check_profiles(info: EngineInfo) -> None:
             raise records.RecordError(f"the profile of '{name:.80}' is {shapes!s:.80}, which fits no input")
 
 
+def read_plan(path: str | os.PathLike[str]) -> bytes:
+    """Reads the plan in an engine file.
+
+    Raises:
+        EngineError: The file cannot be read, is no regular file, or is larger than any plan.
+    """
+    with _reading_engine(path):
+        return records.read_bytes(path, _MOST_BYTES)
+
+
+@contextlib.contextmanager
+def _reading_engine(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, records.RecordError, MemoryError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error) or "it does not fit into memory"
+        raise EngineError(
+            f"the engine '{os.fspath(path)}' cannot be read ({reason}); give the path of an engine file"
+        ) from error
+
+
 def sha256_of(*paths: str | os.PathLike[str]) -> str:
     """Computes the SHA-256 of what files hold, one behind another.
 
     Raises:
-        OSError: A file cannot be read.
+        OSError: A file cannot be read, or is no regular file.
     """
     digest = hashlib.sha256()
     for path in paths:
-        with Path(path).open("rb") as stream:
+        with records.open_file(path) as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
-
-
-def _sha256(path: str | os.PathLike[str]) -> str:
-    try:
-        return sha256_of(path)
-    except OSError as error:
-        raise EngineError(
-            f"the engine '{os.fspath(path)}' cannot be read ({error.strerror}); give the path of an "
-            f"engine file"
-        ) from error

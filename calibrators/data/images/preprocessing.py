@@ -26,6 +26,9 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]  # only Python 3.10 needs it
 
 
+#: The largest file, in bytes: it holds a few numbers, and the parser of TOML takes a second for this much.
+_MOST_BYTES = 1 << 20
+
 #: The value of the pixels around a letterboxed image, as ultralytics has it.
 PADDING = 114
 
@@ -272,7 +275,7 @@ def _read_table(path: Path) -> dict[str, Any]:
     if suffix not in (".toml", ".json"):
         raise CalibrationDataError(f"preprocessing file '{path}' must end in .toml or .json; rename it")
     try:
-        text = records.decode_text(records.read_bytes(path))
+        text = records.decode_text(records.read_bytes(path, _MOST_BYTES))
         values = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
     except RecursionError as error:
         raise CalibrationDataError(

@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import onnx
 import pytest
@@ -166,3 +168,12 @@ def test_what_is_wrong_stays_wrong():
     broken.graph.node[0].input[0] = "nowhere"
     with pytest.raises(onnx.checker.ValidationError, match="nowhere"):
         onnx.checker.check_model(LightModel.parse(broken.SerializeToString()).checkable())
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()]
+)
+def test_what_is_no_file_is_refused_and_not_waited_for(make, tmp_path):
+    make(tmp_path / "m.onnx")
+    with pytest.raises(OSError, match=r"m\.onnx"):
+        LightModel.read(tmp_path / "m.onnx")

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,20 @@ def test_how_standard_output_was_told_to_encode_is_left(monkeypatch):
         assert stream.buffer.getvalue() == expected + b"\n"
     monkeypatch.setattr("sys.stdout", None)
     replace_unprintable()
+
+
+def test_a_table_of_many_rows_has_all_of_them_and_is_written_without_lines(capsys, monkeypatch):
+    rows = [(f"t{index}", "1") for index in range(5000)] + [("層\x1b[2J:cat:", "22")]
+    monkeypatch.setitem(sys.modules, "rich.table", None)  # whose layout of many rows takes minutes
+    print_table("Title", ("name", "size"), rows, ["red"] * len(rows))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + len(rows)
+    assert lines[:3] == ["Title", f"{'name':14}  size", f"{'t0':14}     1"]
+    assert lines[-2:] == [f"{'t4999':14}     1", "層\\x1b[2J:cat:    22"]
+
+
+def test_json_of_many_lines_escapes_what_a_terminal_obeys(capsys):
+    print_json({"a": ["\x9b2J", "\u202e", "plain"] * 2})
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {"a": ["\x9b2J", "\u202e", "plain"] * 2}
+    assert printed.replace("\n", "").isprintable()
