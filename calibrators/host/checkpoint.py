@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from calibrators.errors import CalibrationDataError, OutputError, TableError
-from calibrators.files import write_atomically
+from calibrators.files import exists, write_atomically
 
 #: Seconds between two writes.
 SECONDS = 30.0
@@ -75,7 +75,7 @@ class Checkpoint(Generic[Progress]):
             TableError: The file is damaged, or of another identity.
             OutputError: It is no checkpoint, and would be lost.
         """
-        if not self.path.exists():
+        if not exists(self.path):
             return None
         if not self.resume:
             self._refuse_losing()

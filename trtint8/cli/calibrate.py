@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         refuse_foreign_sidecar(output)
     refuse_overwriting_arguments([output], options)
     run_options = RunOptions(options.threads, executor_from(options), options.device)
-    path = output.with_name(f"{output.name}.checkpoint")
+    path = check_writable(output.with_name(f"{output.name}.checkpoint"))
     if path.exists() and not options.resume:
         say(f"'{path}' is left from an interrupted run: beginning anew, without --resume")
 

@@ -27,6 +27,7 @@ from trtint8.models.inner_graphs import message_graphs
 from trtint8.models.loading.input_bounds import input_bound
 from trtint8.models.loading.ir_versions import settle_ir_version
 from trtint8.models.loading.names import check_names
+from trtint8.models.loading.node_inputs import check_node_inputs
 from trtint8.models.loading.node_names import name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
 from trtint8.models.loading.opset import with_opset
@@ -46,7 +47,7 @@ from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.identities import RemoveIdentitiesPass
 from trtint8.models.passes.infer_shapes import InferShapesPass
-from trtint8.models.passes.inline_functions import InlineFunctionsPass, check_functions
+from trtint8.models.passes.inline_functions import InlineFunctionsPass, check_functions, leaves_inputs_out
 from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
@@ -117,8 +118,9 @@ class Model:
 
 
 def has_pairs(graph_model: ir.Model) -> bool:
-    """Whether a graph holds Q/DQ pairs."""
-    return any(node.op_type == "QuantizeLinear" for node in graph_model.graph)
+    """Whether a graph, or a function that its nodes may call, holds Q/DQ pairs."""
+    containers = (graph_model.graph, *graph_model.functions.values())
+    return any(node.op_type == "QuantizeLinear" for container in containers for node in container)
 
 
 #: The forms in which a model may be given: a path, the serialized model, the message, or what was checked.
@@ -289,6 +291,11 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     write_zero_points(light.message)
     with as_model_errors(name, "cannot be read"):
         graph_model = _from_light(light, stored)
+    check_node_inputs(graph_model, name)
+    if leaves_inputs_out(graph_model):
+        inlined = graph_model.clone()
+        run_passes(inlined, name, InlineFunctionsPass())
+        check_node_inputs(inlined, name)
     model = Model(graph_model, name, light=None if stored.files else light, data_files=stored.files)
     if not model.is_quantized:
         _warn_of_random_nodes(model)

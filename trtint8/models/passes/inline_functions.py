@@ -43,12 +43,11 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
             more inputs than it has; or functions call each other too deep, or come to too many nodes.
     """
     functions: dict[_Identifier, onnx.FunctionProto] = {}
-    opset = max((one.version for one in message.opset_import if one.domain in ("", "ai.onnx")), default=1)
     for function in message.functions:
         identifier = _identifier(function.domain, function.name, function.overload)
         if identifier in functions:
             raise ModelError(f"'{name}' holds the function '{_shown(identifier)}' twice; export it again")
-        if not identifier[0] and onnx.defs.has(function.name, opset, ""):
+        if not identifier[0] and onnx.defs.has(function.name):
             # Some readers take the operator, and others the function.
             raise ModelError(
                 f"'{name}' holds a function '{function.name[:200]}', which is the name of one of ONNX's "
@@ -85,6 +84,19 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
         )
 
 
+def leaves_inputs_out(graph_model: ir.Model) -> bool:
+    """True if a function is called without all of its inputs, so that nodes inside it lack some.
+
+    Args:
+        graph_model: Any model.
+    """
+    return bool(graph_model.functions) and any(
+        len(node.inputs) < len(function.inputs) or None in node.inputs
+        for node in all_nodes(graph_model)
+        if (function := graph_model.functions.get(node.op_identifier())) is not None
+    )
+
+
 class InlineFunctionsPass(ir.passes.InPlacePass):
     """Inlines all functions.
 
@@ -100,10 +112,7 @@ class InlineFunctionsPass(ir.passes.InPlacePass):
         for function in model.functions.values():
             for node in function.all_nodes():
                 node.name = node.name or f"{function.name}_{node.op_type}"
-        result = common.InlinePass()(model)
-        for node in all_nodes(model):
-            _check_inputs(node, model.opset_imports)
-        return result
+        return common.InlinePass()(model)
 
 
 def _identifier(domain: str, name: str, overload: str) -> _Identifier:
@@ -164,18 +173,3 @@ def _check_call(node: onnx.NodeProto, functions: Mapping[_Identifier, onnx.Funct
             f"{len(node.output)} outputs, and the function {len(function.input)} and {len(function.output)}; "
             "export it again"
         )
-
-
-def _check_inputs(node: ir.Node, opsets: Mapping[str, int]) -> None:
-    """Refuses a node without an input that its operator needs: the call of its function left that out."""
-    try:
-        schema = onnx.defs.get_schema(node.op_type, opsets.get(node.domain, 1), node.domain)
-    except onnx.defs.SchemaError:  # not one of ONNX's operators
-        return
-    for index, formal in enumerate(schema.inputs):
-        given = index < len(node.inputs) and node.inputs[index] is not None
-        if formal.option == onnx.defs.OpSchema.FormalParameterOption.Single and not given:
-            raise ModelError(
-                f"the node '{node.name}' ({node.op_type}) has no input '{formal.name}', because the call of "
-                "the function that it stands in leaves that out; export the model again"
-            )
