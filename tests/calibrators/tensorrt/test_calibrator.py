@@ -232,6 +232,11 @@ def test_what_is_no_path_of_a_cache():
         make(None, (), cache=5)
 
 
+def test_a_name_that_no_cache_can_have():
+    with pytest.raises(CalibrationDataError, match="nothing to calibrate with"):
+        make(None, (), cache="c" * 300)
+
+
 @pytest.mark.parametrize("data", [DATA, None])
 def test_a_cache_that_was_complete_when_its_writer_was_killed_is_used(data, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
