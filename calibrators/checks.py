@@ -119,11 +119,14 @@ def several(names: _Name | Iterable[_Name]) -> list[_Name]:
     if isinstance(names, (str, os.PathLike)):
         return [names]
     given: object = names
-    if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise UnsupportedError(
-            f"{names!r:.80} is given where names are expected; give a string, or a list of them"
-        )
-    return list(names)
+    try:
+        if not isinstance(given, bytes):
+            return list(names)
+    except TypeError:  # also arrays without axes are iterable, until somebody tries
+        pass
+    raise UnsupportedError(
+        f"{names!r:.80} is given where names are expected; give a string, or a list of them"
+    )
 
 
 def refuse_ending_alone(

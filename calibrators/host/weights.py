@@ -155,9 +155,10 @@ def _declared(tensor: memoryview, weights: dict[str, NDArray[np.float32]]) -> by
 
     declared = onnx.TensorProto.FromString(b"".join(_rewritten(tensor, _RAW_DATA, take)))
     floats = declared.data_type == onnx.TensorProto.FLOAT and len(values) == 1 and len(values[0]) >= LARGE
+    elsewhere = declared.data_location == onnx.TensorProto.EXTERNAL or len(declared.external_data) > 0
     # What is invalid stays as it is: whoever reads it will say so.
     size = 4 * np.prod(declared.dims, dtype=np.int64)
-    if not floats or len(values[0]) != size or declared.name in weights:
+    if not floats or elsewhere or len(values[0]) != size or declared.name in weights:
         return tensor
     # Copied to where floats may lie: a message has no alignment.
     array = np.frombuffer(values[0], "<f4").reshape(tuple(declared.dims)).copy()

@@ -164,6 +164,10 @@ def test_what_is_wrong_stays_wrong():
     filled = [bool(tensor.raw_data) for tensor in light.message.graph.initializer]
     assert filled == [False, True, True, True, True]
     assert onnx.ModelProto.FromString(b"".join(light.pieces())) == twice
+    elsewhere = _message()
+    elsewhere.graph.initializer[0].external_data.add(key="location", value="w.bin")
+    light = LightModel.parse(elsewhere.SerializeToString())
+    assert not light.weights and light.message == elsewhere
     broken = _message()
     broken.graph.node[0].input[0] = "nowhere"
     with pytest.raises(onnx.checker.ValidationError, match="nowhere"):
