@@ -11,6 +11,7 @@ import shutil
 import socket
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -334,6 +335,32 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def temporary_folder(name: str) -> Iterator[Path]:
+    """Makes a folder among the system's temporary files, which is removed after the block.
+
+    What killed processes have left under the same name is removed first.
+
+    Args:
+        name: What the folder is for.
+
+    Yields:
+        The folder, which only this user can read.
+
+    Raises:
+        OutputError: It cannot be made.
+    """
+    beside = Path(tempfile.gettempdir()) / name
+    with _sentence(beside):
+        _remove_litter(beside)
+        folder = _temporary(beside)
+        folder.mkdir(0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_with_others(staged: Path) -> None:

@@ -28,6 +28,7 @@ from calibrators.files import (
     refuse_overwriting,
     remove_litter,
     remove_with_others,
+    temporary_folder,
     write_atomically,
     written_together,
 )
@@ -233,6 +234,23 @@ def test_litter_of_an_output_is_removed_by_itself(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     remove_litter(tmp_path / "none" / "f")
     assert not other.exists()
+
+
+def test_a_temporary_folder_goes_and_so_does_that_of_a_killed_process(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    code = (
+        "import tempfile; from calibrators.files import temporary_folder\n"
+        f"tempfile.tempdir = {str(tmp_path)!r}\n"
+        f"with temporary_folder('n') as folder: (folder / 'f').touch(); {KILL}"
+    )
+    _killed(code, tmp_path)
+    (left,) = tmp_path.iterdir()
+    with temporary_folder("other"):
+        assert left.is_dir()
+    with pytest.raises(ZeroDivisionError), temporary_folder("n") as folder:
+        assert list(tmp_path.iterdir()) == [folder] and folder.stat().st_mode & 0o777 == 0o700
+        raise ZeroDivisionError
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_process_is_asked_for_on_windows(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from calibrators.errors import ModelError
-from calibrators.files import write_atomically, written_together
+from calibrators.files import temporary_folder, write_atomically, written_together
 from calibrators.host.weights import LARGE, LOCATION, LightModel
 from trtint8.models.garbage_collection import pause_garbage_collection
 
@@ -126,8 +125,8 @@ def light_or_file(graph_model: ir.Model, *, used_up: bool = False) -> Iterator[L
 
 @contextlib.contextmanager
 def _temporary_file(graph_model: ir.Model) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="trtint8-") as folder:
-        yield save_model(graph_model, Path(folder) / "model.onnx")
+    with temporary_folder("trtint8-model") as folder:
+        yield save_model(graph_model, folder / "model.onnx")
 
 
 def weight_bytes(graph_model: ir.Model) -> int:

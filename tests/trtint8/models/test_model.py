@@ -18,7 +18,7 @@ from trtint8.models.serialization import to_light, to_proto
 
 @pytest.mark.parametrize("path", [".", "a" * 300 + ".onnx", "a\0b"])
 def test_names_that_are_no_model(path):
-    with pytest.raises(ModelError, match="there is no model|has a NUL character"):
+    with pytest.raises(ModelError, match=r"there is no model|has a NUL character"):
         load_model(path)
 
 
