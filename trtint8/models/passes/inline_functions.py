@@ -39,8 +39,9 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
         name: What to call the model in messages.
 
     Raises:
-        ModelError: A function is there twice, has the name of an operator, calls itself, or is called with
-            more inputs than it has; or functions call each other too deep, or come to too many nodes.
+        ModelError: A function is there twice, has the name of an operator, calls itself, is called with more
+            inputs than it has, or has a graph as an attribute; or functions call each other too deep, or come
+            to too many nodes.
     """
     functions: dict[_Identifier, onnx.FunctionProto] = {}
     for function in message.functions:
@@ -52,6 +53,11 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
             raise ModelError(
                 f"'{name}' holds a function '{function.name[:200]}', which is the name of one of ONNX's "
                 "operators; give it a domain of its own"
+            )
+        if any(default.HasField("g") or default.graphs for default in function.attribute_proto):
+            raise ModelError(
+                f"the function '{_shown(identifier)}' of '{name}' has a graph as an attribute, which nothing "
+                "here takes; export it without functions"
             )
         functions[identifier] = function
     if not functions:
@@ -84,14 +90,19 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
         )
 
 
-def leaves_inputs_out(graph_model: ir.Model) -> bool:
-    """True if a function is called without all of its inputs, so that nodes inside it lack some.
+def leaves_something_out(graph_model: ir.Model) -> bool:
+    """True if a function is called without one of its inputs or attributes, which nodes inside may need.
 
     Args:
         graph_model: Any model.
     """
     return bool(graph_model.functions) and any(
-        len(node.inputs) < len(function.inputs) or None in node.inputs
+        len(node.inputs) < len(function.inputs)
+        or None in node.inputs
+        or any(
+            attribute.value is None and name not in node.attributes
+            for name, attribute in function.attributes.items()
+        )
         for node in all_nodes(graph_model)
         if (function := graph_model.functions.get(node.op_identifier())) is not None
     )
