@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -54,11 +54,6 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
                 f"'{name}' holds a function '{function.name[:200]}', which is the name of one of ONNX's "
                 "operators; give it a domain of its own"
             )
-        if any(default.HasField("g") or default.graphs for default in function.attribute_proto):
-            raise ModelError(
-                f"the function '{_shown(identifier)}' of '{name}' has a graph as an attribute, which nothing "
-                "here takes; export it without functions"
-            )
         functions[identifier] = function
     if not functions:
         return
@@ -71,6 +66,9 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
     main = list(_nodes(message.graph))
     for node in (*main, *(node for inside in nodes.values() for node in inside)):
         _check_call(node, functions, name)
+    for identifier, function in functions.items():
+        referring = (one for node in nodes[identifier] for one in node.attribute if one.ref_attr_name)
+        _check_graphs((*function.attribute_proto, *referring), identifier, name)
     # A function that nothing calls is gone through as well.
     times = Counter(called for node in main if (called := _called(node)) in functions)
     for identifier in reversed(order):
@@ -183,4 +181,16 @@ def _check_call(node: onnx.NodeProto, functions: Mapping[_Identifier, onnx.Funct
             f"a call of the function '{_shown(_called(node))}' of '{name}' has {len(node.input)} inputs and "
             f"{len(node.output)} outputs, and the function {len(function.input)} and {len(function.output)}; "
             "export it again"
+        )
+    if function is not None:
+        _check_graphs(node.attribute, _called(node), name)
+
+
+def _check_graphs(attributes: Iterable[onnx.AttributeProto], function: _Identifier, name: str) -> None:
+    """Refuses attributes of a function that are graphs, which onnx-ir neither copies nor inlines."""
+    kinds = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
+    if any(one.type in kinds or one.HasField("g") or one.graphs for one in attributes):
+        raise ModelError(
+            f"the function '{_shown(function)}' of '{name}' has a graph as an attribute, which nothing here "
+            "takes; export it without functions"
         )

@@ -170,9 +170,18 @@ def test_calls_that_leave_out_an_attribute():
         load_model(given(kind=TensorProto.FLOAT))
 
 
-def test_a_function_with_a_graph_as_the_default_of_an_attribute():
+def test_functions_with_graphs_as_attributes():
     inner = helper.make_graph([helper.make_node("Relu", ["a"], ["t"])], "b", [], [])
-    called = function("F0", [helper.make_node("Relu", ["a"], ["c"])])
-    called.attribute_proto.append(helper.make_attribute("body", inner))
-    with pytest.raises(ModelError, match=r"the function 'own\.F0' of 'model' has a graph as an attribute"):
-        load_model(model([called]))
+    body = helper.make_attribute("body", inner)
+    default, referring = (function("F0", [helper.make_node("Relu", ["a"], ["c"])]) for _ in range(2))
+    default.attribute_proto.append(body)
+    referring.attribute.append("body")
+    reference = onnx.AttributeProto(name="x", ref_attr_name="body", type=onnx.AttributeProto.GRAPH)
+    referring.node[0].attribute.append(reference)
+    given = model([function("F0", [helper.make_node("Relu", ["a"], ["c"])])])
+    given.graph.node[0].attribute.append(body)
+    for refused in (model([default]), model([referring]), given):
+        with pytest.raises(
+            ModelError, match=r"the function 'own\.F0' of 'model' has a graph as an attribute"
+        ):
+            load_model(refused)
