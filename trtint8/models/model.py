@@ -24,10 +24,10 @@ from calibrators.user_warnings import warn_user
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import message_graphs
+from trtint8.models.loading.complete_nodes import check_complete
 from trtint8.models.loading.input_bounds import input_bound
 from trtint8.models.loading.ir_versions import settle_ir_version
 from trtint8.models.loading.names import check_names
-from trtint8.models.loading.node_inputs import check_node_inputs
 from trtint8.models.loading.node_names import name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
 from trtint8.models.loading.opset import with_opset
@@ -47,7 +47,7 @@ from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.identities import RemoveIdentitiesPass
 from trtint8.models.passes.infer_shapes import InferShapesPass
-from trtint8.models.passes.inline_functions import InlineFunctionsPass, check_functions, leaves_inputs_out
+from trtint8.models.passes.inline_functions import InlineFunctionsPass, check_functions, leaves_something_out
 from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
@@ -290,11 +290,11 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     write_zero_points(light.message)
     with as_model_errors(name, "cannot be read"):
         graph_model = _from_light(light, stored)
-    check_node_inputs(graph_model, name)
-    if leaves_inputs_out(graph_model):
+    check_complete(graph_model, name)
+    if leaves_something_out(graph_model):
         inlined = graph_model.clone()
         run_passes(inlined, name, InlineFunctionsPass())
-        check_node_inputs(inlined, name)
+        check_complete(inlined, name)
     model = Model(graph_model, name, light=None if stored.files else light, data_files=stored.files)
     if not model.is_quantized:
         _warn_of_random_nodes(model)

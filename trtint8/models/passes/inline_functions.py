@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx
 import onnx_ir as ir
@@ -39,8 +39,9 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
         name: What to call the model in messages.
 
     Raises:
-        ModelError: A function is there twice, has the name of an operator, calls itself, or is called with
-            more inputs than it has; or functions call each other too deep, or come to too many nodes.
+        ModelError: A function is there twice, has the name of an operator, calls itself, is called with more
+            inputs than it has, or has a graph as an attribute; or functions call each other too deep, or come
+            to too many nodes.
     """
     functions: dict[_Identifier, onnx.FunctionProto] = {}
     for function in message.functions:
@@ -65,6 +66,9 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
     main = list(_nodes(message.graph))
     for node in (*main, *(node for inside in nodes.values() for node in inside)):
         _check_call(node, functions, name)
+    for identifier, function in functions.items():
+        referring = (one for node in nodes[identifier] for one in node.attribute if one.ref_attr_name)
+        _check_graphs((*function.attribute_proto, *referring), identifier, name)
     # A function that nothing calls is gone through as well.
     times = Counter(called for node in main if (called := _called(node)) in functions)
     for identifier in reversed(order):
@@ -84,14 +88,19 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
         )
 
 
-def leaves_inputs_out(graph_model: ir.Model) -> bool:
-    """True if a function is called without all of its inputs, so that nodes inside it lack some.
+def leaves_something_out(graph_model: ir.Model) -> bool:
+    """True if a function is called without one of its inputs or attributes, which nodes inside may need.
 
     Args:
         graph_model: Any model.
     """
     return bool(graph_model.functions) and any(
-        len(node.inputs) < len(function.inputs) or None in node.inputs
+        len(node.inputs) < len(function.inputs)
+        or None in node.inputs
+        or any(
+            attribute.value is None and name not in node.attributes
+            for name, attribute in function.attributes.items()
+        )
         for node in all_nodes(graph_model)
         if (function := graph_model.functions.get(node.op_identifier())) is not None
     )
@@ -172,4 +181,16 @@ def _check_call(node: onnx.NodeProto, functions: Mapping[_Identifier, onnx.Funct
             f"a call of the function '{_shown(_called(node))}' of '{name}' has {len(node.input)} inputs and "
             f"{len(node.output)} outputs, and the function {len(function.input)} and {len(function.output)}; "
             "export it again"
+        )
+    if function is not None:
+        _check_graphs(node.attribute, _called(node), name)
+
+
+def _check_graphs(attributes: Iterable[onnx.AttributeProto], function: _Identifier, name: str) -> None:
+    """Refuses attributes of a function that are graphs, which onnx-ir neither copies nor inlines."""
+    kinds = onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS
+    if any(one.type in kinds or one.HasField("g") or one.graphs for one in attributes):
+        raise ModelError(
+            f"the function '{_shown(function)}' of '{name}' has a graph as an attribute, which nothing here "
+            "takes; export it without functions"
         )

@@ -1,5 +1,6 @@
 """The nodes of functions in the place of their calls."""
 
+import onnx
 import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
@@ -148,3 +149,39 @@ def test_calls_that_leave_out_what_no_node_needs():
     node = helper.make_node("F0", ["x", ""], ["y"], domain="own")
     prepared = prepare(load_model(model([function("F0", body, ["a", "low", "high"])], nodes=[node])))
     assert [node.op_type for node in prepared.graph_model.graph] == ["Clip"]
+
+
+def test_calls_that_leave_out_an_attribute():
+    body = [
+        helper.make_node("Cast", ["a"], ["c"], "cast"),
+        helper.make_node("Constant", [], ["k"], "constant"),
+    ]
+    body[0].attribute.add(name="to", ref_attr_name="kind", type=onnx.AttributeProto.INT)
+    body[1].attribute.add(name="value_float", ref_attr_name="number", type=onnx.AttributeProto.FLOAT)
+    called = helper.make_function("own", "F0", ["a"], ["c"], body, OPSETS, ["kind", "number"])
+
+    def given(**attributes):
+        return model([called], nodes=[helper.make_node("F0", ["x"], ["y"], domain="own", **attributes)])
+
+    assert load_model(given(kind=TensorProto.FLOAT, number=1.0))
+    with pytest.raises(ModelError, match=r"the node 'cast' \(Cast\) of 'model' has no attribute 'to'"):
+        load_model(given(number=1.0))
+    with pytest.raises(ModelError, match=r"the node 'constant' \(Constant\) of 'model' has no value"):
+        load_model(given(kind=TensorProto.FLOAT))
+
+
+def test_functions_with_graphs_as_attributes():
+    inner = helper.make_graph([helper.make_node("Relu", ["a"], ["t"])], "b", [], [])
+    body = helper.make_attribute("body", inner)
+    default, referring = (function("F0", [helper.make_node("Relu", ["a"], ["c"])]) for _ in range(2))
+    default.attribute_proto.append(body)
+    referring.attribute.append("body")
+    reference = onnx.AttributeProto(name="x", ref_attr_name="body", type=onnx.AttributeProto.GRAPH)
+    referring.node[0].attribute.append(reference)
+    given = model([function("F0", [helper.make_node("Relu", ["a"], ["c"])])])
+    given.graph.node[0].attribute.append(body)
+    for refused in (model([default]), model([referring]), given):
+        with pytest.raises(
+            ModelError, match=r"the function 'own\.F0' of 'model' has a graph as an attribute"
+        ):
+            load_model(refused)

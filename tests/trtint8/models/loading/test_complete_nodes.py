@@ -1,4 +1,4 @@
-"""Nodes that leave out an input which their operators need are refused by name."""
+"""Nodes that leave out what their operators need are refused by name."""
 
 import numpy as np
 import pytest

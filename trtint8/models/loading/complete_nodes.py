@@ -1,4 +1,4 @@
-"""Checks that nodes have the inputs that their operators need, which everything else takes for granted."""
+"""Checks that nodes have the inputs and attributes that their operators need."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SAME_INPUTS = frozenset({("com.microsoft", "QuantizeLinear"), ("com.microsoft",
 _Option = onnx.defs.OpSchema.FormalParameterOption
 
 
-def check_node_inputs(graph_model: ir.Model, name: str) -> None:
-    """Refuses nodes that leave out an input which their operators need.
+def check_complete(graph_model: ir.Model, name: str) -> None:
+    """Refuses nodes that leave out an input or an attribute which their operators need.
 
     ONNX's checker does not see what is left out where a function is called, nor in a list of inputs, with
     which ONNX Runtime crashes.
@@ -27,20 +27,20 @@ def check_node_inputs(graph_model: ir.Model, name: str) -> None:
         name: The model's name in messages.
 
     Raises:
-        ModelError: An input is left out; names the node.
+        ModelError: Something is left out; names the node.
     """
     for node in all_nodes(graph_model):
         missing = next(_missing(node, graph_model), None)
         if missing is not None:
             made = node.outputs[0].name if node.outputs else ""
             raise ModelError(
-                f"the node '{node.name or made}' ({node.op_type}) of '{name}' has no input '{missing}', "
+                f"the node '{node.name or made}' ({node.op_type}) of '{name}' has no {missing}, "
                 "which it needs; export the model again"
             )
 
 
 def _missing(node: ir.Node, graph_model: ir.Model) -> Iterator[str]:
-    """The inputs that a node needs and lacks."""
+    """The inputs and attributes that a node needs and lacks, in words."""
     domain = "" if (node.domain, node.op_type) in _SAME_INPUTS else node.domain
     try:
         schema = onnx.defs.get_schema(node.op_type, graph_model.opset_imports.get(domain, 1), domain)
@@ -52,4 +52,9 @@ def _missing(node: ir.Node, graph_model: ir.Model) -> Iterator[str]:
         else:
             lacks = formal.option == _Option.Single and node.inputs[index : index + 1] in ((), (None,))
         if lacks:
-            yield formal.name
+            yield f"input '{formal.name}'"
+    for attribute in schema.attributes.values():
+        if attribute.required and attribute.name not in node.attributes:
+            yield f"attribute '{attribute.name}'"
+    if (node.domain, node.op_type) == ("", "Constant") and not node.attributes:
+        yield "value"
