@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrators.data.batches import open_batches
-from calibrators.data.feeds import batch_rows
+from calibrators.data.feeds import OneSample, batch_rows
 from calibrators.data.inputs import InputSpec
 from tests.calibrators.data.sample_data import (
     FLOAT,
@@ -67,6 +67,12 @@ def test_a_reader_that_is_an_iterator_is_read_once():
             return self.items.pop(0) if self.items else next(iter(()))
 
     assert sizes(open_batches(Reader(NotImplementedError()), [VECTOR])) == [2, 2, 2]
+
+
+def test_a_feed_that_is_one_sample_stays_one_in_a_stream():
+    feeds = [OneSample({VECTOR.name: vectors(3)}), OneSample({VECTOR.name: vectors(2)})]
+    assert [batch_rows(feed) for feed in open_batches(feeds, [VECTOR])] == [None, None]
+    assert [len(feed[VECTOR.name]) for feed in open_batches(feeds, [VECTOR], limit=1)] == [3]
 
 
 def test_batches_as_samples():
