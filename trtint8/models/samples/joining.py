@@ -28,6 +28,10 @@ from trtint8.models.session import open_graph_model
 _ROUNDING = 0.01
 
 
+#: The same of sorted values, which come close to those of other samples.
+_SORTED = 1e-4
+
+
 class Joining(Enum):
     """What becomes of the outputs of two samples that are joined along axis 0.
 
@@ -86,7 +90,7 @@ def try_joining(graph_model: ir.Model, first: FeedDict, second: FeedDict) -> Tri
     found = [_joining_of(*arrays) for arrays in zip(together, *alone, strict=True)]
     if Joining.CHANGED in found:
         again = run(first)
-        if not all(map(is_same, again, alone[0])):
+        if not all(map(_is_same, again, alone[0])):
             return None
         return Tried(Joining.CHANGED, found.index(Joining.CHANGED))
     return Tried(Joining.APART if Joining.APART in found else Joining.ROWS)
@@ -153,14 +157,16 @@ def takes_joined_samples(
             return None
         for sample, generator in zip(samples, generators, strict=True):
             sample[spec.name] = drawn(spec, shape[1:], generator)[np.newaxis]
+    positive = [{name: np.abs(array) for name, array in sample.items()} for sample in samples]
     try:
-        found = try_joining(graph_model, *samples)
+        # Some networks begin with a logarithm or a root, which give NaN.
+        found = try_joining(graph_model, *samples) or try_joining(graph_model, *positive)
     except ModelError:  # ONNX Runtime has no such operator
         return None
     return None if found is None else found.joining is Joining.ROWS
 
 
-def is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Whether two outputs differ by no more than rounding."""
     return one.shape == other.shape and _error(one, other) <= _ROUNDING
 
@@ -184,13 +190,21 @@ def _joining_of(together: NDArray[Any], first: NDArray[Any], second: NDArray[Any
         others = [np.take(together, range(start, together.shape[axis], 2), axis) for start in (0, 1)]
         if _are_kept(others, (first, second)):
             return Joining.APART
-    return Joining.CHANGED
+    return Joining.APART if _hold_the_same(together, first, second) else Joining.CHANGED
+
+
+def _hold_the_same(together: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> bool:
+    """Whether an output holds the values of both samples in another order, as where it is sorted."""
+    alone = np.concatenate([first.ravel(), second.ravel()])
+    if together.size != alone.size:
+        return False
+    return _error(np.sort(together, None), np.sort(alone)) <= _SORTED
 
 
 def _are_kept(found: Sequence[NDArray[Any]], alone: Sequence[NDArray[Any]]) -> bool:
     """Whether each of two samples has the output that it has apart."""
     return all(
-        is_same(one, other) or _differs_in_columns(one, other)
+        _is_same(one, other) or _differs_in_columns(one, other)
         for one, other in zip(found, alone, strict=True)
     )
 

@@ -205,6 +205,7 @@ NETWORKS = {
         _plain("f = Flatten (x) t = Transpose (f) y = MatMul (f, t)", outputs="float[n,n] y"),
         Joining.APART,
     ),
+    "sorted values": (_plain("a = MatMul (x, w) y = Unique (a)", outputs="float[k] y"), Joining.APART),
     "a constant beside": (
         _plain("y = MatMul (x, w) anchors = Mul (w, w)", outputs="float[n,8,4] y, float[4,4] anchors"),
         Joining.APART,
@@ -244,6 +245,13 @@ def test_only_rows_of_samples_may_be_joined_for_several_users(name):
         for spec in loaded.inputs
     }
     assert takes_joined_samples(loaded.graph_model, loaded.inputs, shapes) is (wanted is Joining.ROWS)
+
+
+@pytest.mark.parametrize(("tail", "joins"), [("y = MatMul (g, w)", True), ("y = CumSum (g, zero)", False)])
+def test_networks_of_positive_values_are_tried_too(tail, joins):
+    model = _plain(f'f = Log (x) g = Einsum <equation = "abc->abc"> (f) {tail}', {"zero": np.array(0)})
+    loaded = load_model(model)
+    assert takes_joined_samples(loaded.graph_model, loaded.inputs, {"x": (4, 8, 4)}) is joins
 
 
 def test_the_first_output_that_changes_is_named():
