@@ -27,7 +27,7 @@ def check_choice(
     Raises:
         TrtInt8Error: The value is none of them.
     """
-    if value not in choices:
+    if not (isinstance(value, str) and value in choices):
         raise error(f"{option} is {value!r}; use one of {', '.join(choices)}")
 
 
@@ -48,7 +48,7 @@ def positive_integer(option: str, value: object) -> int:
 
 
 def refuse_empty_path(what: str, path: object, error: type[TrtInt8Error]) -> None:
-    """Refuses an empty text in the place of a path, which would be the current folder.
+    """Refuses a text that is no path: an empty one, which would be the current folder, and one with a NUL.
 
     Args:
         what: What the path leads to.
@@ -56,14 +56,16 @@ def refuse_empty_path(what: str, path: object, error: type[TrtInt8Error]) -> Non
         error: What is raised.
 
     Raises:
-        TrtInt8Error: It is an empty text.
+        TrtInt8Error: It is such a text, or a path with a NUL.
     """
     if isinstance(path, str) and not path:
         raise error(f"the path of {what} is empty; give the path")
+    if isinstance(path, (str, os.PathLike)) and "\0" in str(path):
+        raise error(f"the path of {what}, {str(path)!r:.200}, has a NUL character; give the path")
 
 
 def check_path(what: str, path: object, error: type[TrtInt8Error]) -> None:
-    """Refuses what is no path where one is expected, and an empty text.
+    """Refuses what is no path where one is expected: see :func:`refuse_empty_path` for texts.
 
     Args:
         what: What the path leads to.
@@ -71,7 +73,7 @@ def check_path(what: str, path: object, error: type[TrtInt8Error]) -> None:
         error: What is raised.
 
     Raises:
-        TrtInt8Error: It is neither a text nor a path, or an empty text.
+        TrtInt8Error: It is neither a text nor a path, or a text that is none.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise error(f"{what} is given as {type(path).__name__}; give the path")
@@ -117,11 +119,14 @@ def several(names: _Name | Iterable[_Name]) -> list[_Name]:
     if isinstance(names, (str, os.PathLike)):
         return [names]
     given: object = names
-    if isinstance(given, bytes) or not isinstance(given, Iterable):
-        raise UnsupportedError(
-            f"{names!r:.80} is given where names are expected; give a string, or a list of them"
-        )
-    return list(names)
+    try:
+        if not isinstance(given, bytes):
+            return list(names)
+    except TypeError:  # also arrays without axes are iterable, until somebody tries
+        pass
+    raise UnsupportedError(
+        f"{names!r:.80} is given where names are expected; give a string, or a list of them"
+    )
 
 
 def refuse_ending_alone(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class _Terminal:
@@ -40,6 +43,19 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return False
 
 
+def literal_console(file: TextIO | None = None, width: int | None = None) -> Console:
+    """Returns a console of rich that shows texts as they are: ``[b]`` is no markup and ``:bug:`` no picture.
+
+    Args:
+        file: Where it writes; standard output where None.
+        width: How many characters wide it is; as wide as the terminal where None.
+    """
+    # Imported late: `import trtint8` must stay cheap, and scripts without a terminal never need it.
+    from rich.console import Console
+
+    return Console(file=file, width=width, markup=False, emoji=False, highlight=False)
+
+
 @contextmanager
 def progress_bar(
     description: str, total: int | None, *, enabled: bool = True
@@ -57,16 +73,14 @@ def progress_bar(
     if not (enabled and _is_terminal(sys.stderr)):
         yield lambda _steps: None
         return
-    # Imported late: `import trtint8` must stay cheap, and scripts without a terminal never need it.
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=Console(file=cast(TextIO, _Terminal(sys.stderr)))) as bar:
+    with Progress(*columns, console=literal_console(cast(TextIO, _Terminal(sys.stderr)))) as bar:
         task = bar.add_task(description, total=total)
         yield lambda steps: bar.advance(task, steps)

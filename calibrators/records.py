@@ -1,4 +1,7 @@
-"""Files that the project writes and reads back: JSON documents, held by frozen data classes with limits.
+"""Files of a user: how they are opened, and JSON documents, held by frozen data classes with limits.
+
+Every file that a user names, or that lies beside one, is opened by :func:`open_file`: a file may have come
+from anyone, and a named pipe, a device or a file without end would hang a program or fill its memory.
 
 msgspec turns a document into a data class and refuses what has another type or exceeds a limit, naming the
 field. It was chosen because it has no dependencies, its wheel is 0.2 MB, it fills plain frozen data classes,
@@ -14,14 +17,17 @@ from __future__ import annotations
 import codecs
 import contextlib
 import dataclasses
+import errno
 import json
 import math
 import os
+import re
+import stat
 import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
 
@@ -32,9 +38,16 @@ if TYPE_CHECKING:
 
 RecordT = TypeVar("RecordT", bound="DataclassInstance")
 
-#: The largest file that is read, in bytes. By far the largest files are tables with histograms, of about 3 kB
-#: per tensor and 22 kB at most: this is room for 12,000 tensors. A larger file would only fill memory.
-MOST_BYTES = 256 << 20
+#: The largest file that is written, and read, in bytes. By far the largest files are tables: this is room for
+#: as many histograms as one holds (``MOST_BYTES_OF_COUNTS`` in ``calibrators/tables/formats/json.py``), in
+#: base64 and where zlib cannot pack them, and for the names of their tensors.
+MOST_BYTES = 320 << 20
+
+#: The most memory that a JSON document may take, in bytes, by the bound of :func:`_memory`.
+MOST_MEMORY = 768 << 20
+
+#: Bytes that are read at once of what has no size.
+_PIECE = 1 << 20
 
 #: A number of things that fits an int64.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -53,6 +66,16 @@ NonNegativeFloat32 = Annotated[float, msgspec.Meta(ge=0, le=3.4028234663852886e3
 
 #: A probability, from 0 to 1.
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+#: Any text, such as a name in a model, but no halves of characters. It may hold control characters, quotes
+#: and line breaks: whoever writes it into a file of another language escapes it there.
+Text = Annotated[str, msgspec.Meta(pattern=r"^[^\ud800-\udfff]*\Z")]
+
+#: A short text on one line, without control characters: a fingerprint, the name of a tool, a version. A
+#: regular expression ends in \Z, because a line break may stand behind ``$``.
+Line = Annotated[
+    str, msgspec.Meta(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]*\Z", max_length=200)
+]
 
 #: A SHA-256 in hexadecimal digits.
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
@@ -82,27 +105,86 @@ def reading(what: str, error_type: type[TrtInt8Error], advice: str = "") -> Iter
         raise error_type(f"cannot read {what}: {error}{advice}") from error
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """Reads a file of a limited size.
+def open_file(
+    path: str | os.PathLike[str], most_bytes: int | None = None, *, follow_link: bool = True
+) -> BinaryIO:
+    """Opens a regular file for reading; nothing else is opened, and nothing is waited for.
 
     Args:
-        path: The file. A named pipe into which nobody writes is empty.
+        path: The file.
+        most_bytes: The largest file that is opened; None for no limit.
+        follow_link: Whether the file may be a symbolic link to another one.
 
     Raises:
-        OSError: It cannot be read.
-        RecordError: It is larger than :data:`MOST_BYTES`, or there can be no file of its name.
+        OSError: It cannot be opened, is no regular file, or is a link that may not be followed.
+        RecordError: It is larger than ``most_bytes``, or there can be no file of its name.
     """
-    # A named pipe would block for ever where nobody writes into it.
+    return _opened(path, most_bytes, pipes=False, follow_link=follow_link)
+
+
+def read_bytes(
+    path: str | os.PathLike[str], most_bytes: int | None = None, *, follow_link: bool = True
+) -> bytes:
+    """Reads a file of a limited size.
+
+    A pipe is read as well where its name says that the user has connected it to this process:
+    ``/dev/stdin``, and ``/dev/fd/63``, which a shell makes of ``<(command)``. A named pipe is refused.
+
+    Args:
+        path: The file.
+        most_bytes: The largest file that is read; :data:`MOST_BYTES` where None.
+        follow_link: Whether the file may be a symbolic link to another one.
+
+    Raises:
+        OSError: It cannot be read, is no regular file, or is a link that may not be followed.
+        RecordError: It is larger than ``most_bytes``, or there can be no file of its name.
+    """
+    most_bytes = MOST_BYTES if most_bytes is None else most_bytes
+    with _opened(path, most_bytes, pipes=True, follow_link=follow_link) as stream:
+        # A pipe, and a file that the system makes up, have no size; in memory a file has its own and no more.
+        piece = _PIECE + os.fstat(stream.fileno()).st_size
+        pieces, left = [], most_bytes + 1
+        while left and (data := stream.read(min(left, piece))):
+            pieces.append(data)
+            left -= len(data)
+    if not left:
+        raise _too_large(most_bytes)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _opened(
+    path: str | os.PathLike[str], most_bytes: int | None, *, pipes: bool, follow_link: bool
+) -> BinaryIO:
+    # Without O_NONBLOCK, to open a named pipe takes for ever where nobody writes into it.
+    names = ("O_NONBLOCK", "O_NOCTTY", "O_BINARY", *(() if follow_link else ("O_NOFOLLOW",)))
+    flags = sum(getattr(os, name, 0) for name in names)
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, os.O_RDONLY | flags)
     except ValueError as error:
         raise RecordError("its name holds a character that no name can have") from error
-    os.set_blocking(descriptor, True)
-    with os.fdopen(descriptor, "rb") as stream:
-        data = stream.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
-        raise RecordError(f"it is larger than {MOST_BYTES:,} bytes")
-    return data
+    try:
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if pipes and stat.S_ISFIFO(found.st_mode) and _is_connected(os.fspath(path)):
+            os.set_blocking(descriptor, True)
+        elif not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, and no file", os.fspath(path))
+        if most_bytes is not None and found.st_size > most_bytes:
+            raise _too_large(most_bytes)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _is_connected(path: str) -> bool:
+    """True if a name is that of something that was opened for this process before it began."""
+    return path == "/dev/stdin" or path.startswith(("/dev/fd/", "/proc/self/fd/"))
+
+
+def _too_large(most_bytes: int) -> RecordError:
+    return RecordError(f"it is larger than {most_bytes:,} bytes")
 
 
 def decode_text(data: bytes, errors: str = "strict") -> str:
@@ -132,8 +214,10 @@ def parse(data: bytes) -> object:
         takes ``NaN`` and ``Infinity``: the limits of a field decide about them.
 
     Raises:
-        RecordError: It is not JSON.
+        RecordError: It is not JSON, or may take more memory than :data:`MOST_MEMORY`.
     """
+    if _memory(data) > MOST_MEMORY:
+        raise RecordError(f"it may take more than {MOST_MEMORY:,} bytes of memory")
     try:
         document: object = json.loads(data)
     except UnicodeDecodeError as error:
@@ -143,6 +227,32 @@ def parse(data: bytes) -> object:
     except RecursionError as error:
         raise RecordError("it is nested too deeply") from error
     return document
+
+
+def is_line(value: object) -> bool:
+    """True if a value has the form of :data:`Line`."""
+    try:
+        msgspec.convert(value, Line)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def is_readable(data: bytes) -> bool:
+    """True if :func:`read` takes a JSON file with this content, as far as its size decides."""
+    return len(data) <= MOST_BYTES and _memory(data) <= MOST_MEMORY
+
+
+def _memory(data: bytes) -> int:
+    """A bound of the memory that a JSON document takes, in bytes, with its text.
+
+    A list of empty lists is 27 times as large in memory as in its file. A text with one picture letter is
+    four times as large, as Python keeps all letters of a text in the size of the largest; and it is there
+    twice, in the text of the document and by itself.
+    """
+    text = 2 * len(data) * (1 if data.isascii() and b"\\u" not in data else 4)
+    containers = data.count(b"[") + data.count(b"{")
+    return text + 250 * containers + 60 * (data.count(b'"') // 2) + 40 * (data.count(b",") + containers)
 
 
 def read(path: str | os.PathLike[str]) -> object:
@@ -183,11 +293,48 @@ def to_record(
             document = _with_nan(document, record_type)
         return msgspec.convert(document, record_type, strict=not numbers_as_text)
     except msgspec.ValidationError as error:
-        raise RecordError(str(error)) from error
+        raise RecordError(_in_words(error, document)) from error
     except UnicodeEncodeError as error:
         raise RecordError(f"the name {error.object!r:.80} holds a lone surrogate") from error
     except RecursionError as error:
         raise RecordError("it is nested too deeply") from error
+
+
+def _in_words(error: msgspec.ValidationError, document: object) -> str:
+    """What is wrong with a document; a text of the wrong form is shown, in place of a regular expression."""
+    message = str(error)
+    if "matching regex" not in message:
+        return message
+    place = re.search(r" - at (`key` in )?`\$.*`$", message)
+    path, value = place[0] if place else "", document
+    with contextlib.suppress(LookupError, TypeError):  # of a mapping the path does not say which value
+        for key, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
+            value = value[key] if key else value[int(index) if index.isdecimal() else index]  # type: ignore[index]
+    shown = f"the text {value!r:.80}" if isinstance(value, str) else "a text"
+    return f"{shown} does not have the form of its field{path}"
+
+
+def read_parts(data: bytes, record_type: type[RecordT]) -> RecordT:
+    """Fills a data class from a JSON document of another program, of which it holds a small part.
+
+    What the data class does not have takes no memory, unless the document is no strict JSON: with NaN, or in
+    another encoding than UTF-8.
+
+    Args:
+        data: The document.
+        record_type: The data class, as for :func:`to_record`.
+
+    Raises:
+        RecordError: It is not JSON, or a field is missing, has another type, or exceeds its limits.
+    """
+    try:
+        return msgspec.json.decode(data, type=record_type)
+    except msgspec.ValidationError as error:
+        raise RecordError(str(error)) from error
+    except RecursionError as error:
+        raise RecordError("it is nested too deeply") from error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return to_record(parse(data), record_type)
 
 
 def render(record: DataclassInstance, format_name: str | None = None) -> bytes:

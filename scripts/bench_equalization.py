@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 from numpy.typing import NDArray
 
 import trtint8
@@ -80,6 +79,8 @@ class Setup:
         return accuracy.outputs[0].sqnr_db
 
     def _outputs(self, model: str | bytes) -> Iterator[NDArray[np.float32]]:
+        import onnxruntime  # late, so that trtint8 has turned its telemetry off
+
         session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
         inputs = trtint8.model_inputs(self.model)
         for feed in open_batches(self.held_out, inputs, limit=self.held_out_samples, **self.keywords):

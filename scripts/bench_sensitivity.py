@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime as ort
 
 import trtint8
 from calibrators.host.threads import available_threads
@@ -97,6 +96,8 @@ def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
 
 def run_bare(model: bytes, case: Case, threads: int | None) -> None:
     """Opens a model in ONNX Runtime with all optimizations that keep Q/DQ pairs, and runs all samples."""
+    import onnxruntime as ort  # late, so that trtint8 has turned its telemetry off
+
     options = ort.SessionOptions()
     options.log_severity_level = 3
     options.add_session_config_entry("session.disable_quant_qdq", "1")
@@ -112,6 +113,8 @@ def compare_with_exact(
     case: Case, table: CalibrationTable, found: trtint8.Sensitivity, threads: int | None
 ) -> None:
     """Prints how far figures are from those of every layer run by itself, on the same samples."""
+    import onnxruntime as ort  # late, so that trtint8 has turned its telemetry off
+
     prepared = prepare(load_model(case.model))
     quantizer = Quantizer.of(place(prepared.graph_model), table.amax)
     names = [layer.node for layer in found.layers]

@@ -24,6 +24,9 @@ else:
 # that parses at that moment: the two share one counter.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 
+# Nor to ONNX Runtime, which some tests import before trtint8.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
 #: Fixtures that start a Ray cluster; the first two share one for all tests of a process.
 RAY_FIXTURES = ("cluster", "ray_data", "head", "machines")
 

@@ -37,10 +37,9 @@ VARIABLES = {
     },
     "trtint8/builder/compute_capabilities.py": {"config": "IBuilderConfig"},
     "trtint8/builder/dynamic_ranges.py": {"network": "INetworkDefinition", "tensor": "ITensor"},
-    "trtint8/builder/dynamic_ranges.py:_activation_type": {"layer": "IActivationLayer"},
-    "trtint8/builder/dynamic_ranges.py:_constant_amax": {"layer": "IConstantLayer"},
-    "trtint8/builder/dynamic_ranges.py:read_layers": {"layer": "ILayer"},
-    "trtint8/builder/dynamic_ranges.py:set_ranges": {"layer": "ILayer"},
+    "trtint8/builder/dynamic_ranges.py:read_network": {"layer": "ILayer"},
+    "trtint8/builder/dynamic_ranges.py:_tensors": {"layer": "ILayer"},
+    "trtint8/builder/implicit.py": {"network": "INetworkDefinition", "config": "IBuilderConfig"},
     "trtint8/runtime/tensorrt_context.py": {"self._raw": "IExecutionContext"},
     "trtint8/runtime/tensorrt_context.py:__init__": {"raw": "IExecutionContext"},
     "trtint8/engine/inspection.py": {
@@ -53,11 +52,9 @@ VARIABLES = {
     "calibrators/tensorrt/messages.py": {"severity": "ILogger.Severity"},
     "trtint8/builder/precisions.py": {
         "network": "INetworkDefinition",
-        "config": "IBuilderConfig",
         "layer": "ILayer",
         "tensor": "ITensor",
         "tensors[name]": "ITensor",
-        "flags": "BuilderFlag",
     },
     "trtint8/runtime/refit.py": {"refitter": "Refitter", "engine.raw": "ICudaEngine"},
     "trtint8/runtime/bindings.py": {"engine": "ICudaEngine"},
@@ -91,6 +88,8 @@ GATED = {
     "IRuntimeCache": "runtime_cache",
     "IRuntimeConfig": "runtime_cache",
     "ILayer.precision": "implicit_int8",
+    "INetworkDefinition.get_flag": "tells_strong_types",
+    "NetworkDefinitionCreationFlag.STRONGLY_TYPED": "tells_strong_types",
     "ILayer.set_output_type": "implicit_int8",
     "IProgressMonitor": "has_progress_monitor",
     "ITensor.set_dynamic_range": "implicit_int8",
@@ -169,8 +168,10 @@ def _visit(tree: ast.AST, file: str, variables: dict[str, tuple[str, str]]) -> l
 
 def _flag(call: ast.Call, file: str) -> Use | None:
     """A builder flag that is given by its name."""
-    if isinstance(call.func, ast.Name) and call.func.id == "_set_flag":
-        return Use("BuilderFlag", ast.literal_eval(call.args[2]), None, f"{file}:{call.lineno}")
+    if isinstance(call.func, ast.Name) and call.func.id in ("set_flag", "_flag"):
+        name = call.args[2 if call.func.id == "set_flag" else 1]
+        if isinstance(name, ast.Constant):
+            return Use("BuilderFlag", name.value, None, f"{file}:{call.lineno}")
     return None
 
 

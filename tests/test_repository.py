@@ -32,6 +32,20 @@ def test_jobs_of_workflows_end_and_have_no_more_rights_than_they_need(name):
     assert all("timeout-minutes" in job for job in workflow["jobs"].values())
 
 
+@pytest.mark.parametrize("name", ["test", "docs", "publish"])
+def test_actions_are_named_by_their_commit(name):
+    text = (ROOT / f".github/workflows/{name}.yml").read_text()
+    uses = re.findall(r"uses: (.*)", text)
+    assert uses and all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[0-9.]+", one) for one in uses)
+    assert text.count("uses:") == len(uses)
+
+
+def test_the_image_does_not_run_as_root():
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    users = [line for line in lines if line.startswith("USER")]
+    assert users == ["USER app"] and lines.index("USER app") < lines.index('ENTRYPOINT ["trtint8"]')
+
+
 def test_a_release_is_published_without_a_token():
     publish = load(".github/workflows/publish.yml")["jobs"]["publish"]
     assert publish["permissions"] == {"id-token": "write"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+import calibrators  # noqa: F401  # before ONNX Runtime: it turns off what that would send
 from trtint8.version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from calibrators.ray.executor import RayExecutor as RayExecutor
     from calibrators.tables.table import CalibrationTable as CalibrationTable
     from trtint8.api.building import build_int8_engine as build_int8_engine
+    from trtint8.api.building import set_dynamic_ranges as set_dynamic_ranges
     from trtint8.api.calibration import calibrate as calibrate
     from trtint8.api.calibration import model_inputs as model_inputs
     from trtint8.api.cutting import cut_model as cut_model
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from trtint8.auditing.results import AuditedEngine as AuditedEngine
     from trtint8.auditing.results import AuditedKernel as AuditedKernel
     from trtint8.auditing.results import AuditedPart as AuditedPart
+    from trtint8.builder.dynamic_ranges import MissingRange as MissingRange
+    from trtint8.builder.dynamic_ranges import SetRanges as SetRanges
     from trtint8.builder.options import BuildOptions as BuildOptions
     from trtint8.builder.proof import count_int8_layers as count_int8_layers
     from trtint8.built_files import BuildResult as BuildResult
@@ -95,7 +99,10 @@ else:
         ),
         "calibrators.ray.executor": ("RayExecutor",),
         "calibrators.tables.table": ("CalibrationTable",),
-        "trtint8.api.building": ("build_int8_engine",),
+        "trtint8.api.building": (
+            "build_int8_engine",
+            "set_dynamic_ranges",
+        ),
         "trtint8.api.calibration": (
             "calibrate",
             "model_inputs",
@@ -122,6 +129,10 @@ else:
             "AuditedEngine",
             "AuditedKernel",
             "AuditedPart",
+        ),
+        "trtint8.builder.dynamic_ranges": (
+            "MissingRange",
+            "SetRanges",
         ),
         "trtint8.builder.options": ("BuildOptions",),
         "trtint8.builder.proof": ("count_int8_layers",),

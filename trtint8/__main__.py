@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
-
-from trtint8.cli.interruption import heeding_signals
 
 
 def main() -> int:
     """Runs the command line; see :func:`trtint8.cli.main.main`."""
+    from trtint8.cli.interruption import heeding_signals
+
     return heeding_signals(_run)
 
 
@@ -26,5 +27,22 @@ def _run() -> int:
         gc.freeze()
 
 
+def _forget_current_folder() -> None:
+    """Takes the current folder off the search path, where ``python -m`` has put it first.
+
+    Files of a stranger there would be imported in place of what is installed. A clone that is run from its
+    own folder keeps it.
+    """
+    # Nothing may be imported before, so there is no pathlib.
+    first, root = sys.path[0] or os.curdir, os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
+    if not getattr(sys.flags, "safe_path", False) and _is_current(first) and not _is_current(root):
+        del sys.path[0]
+
+
+def _is_current(folder: str) -> bool:
+    return os.path.exists(folder) and os.path.samefile(folder, os.curdir)  # noqa: PTH110, PTH121
+
+
 if __name__ == "__main__":
+    _forget_current_folder()
     sys.exit(main())

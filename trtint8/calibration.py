@@ -19,15 +19,16 @@ from calibrators.data.inputs import has_fixed_batch
 from calibrators.data.options import DataOptions
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import CalibrationDataError, ModelError, TableError
-from calibrators.files import check_writable
+from calibrators.histograms.histogram import BINS
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
-from calibrators.host.checkpoint import Checkpoint, check_resume
+from calibrators.host.checkpoint import Checkpoint, check_place, check_resume
 from calibrators.host.counted import Counted, CountedFormat
 from calibrators.host.devices import device_kind
 from calibrators.host.observer import MostRows, Observation, Observer
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.run_options import RunOptions
+from calibrators.tables.formats.json import fitting_histograms, stored_bins
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from calibrators.user_warnings import warn_user
@@ -70,7 +71,7 @@ class CalibrationOptions:
     tensors: Observed = "all"
 
     def __post_init__(self) -> None:
-        if self.method not in get_args(Method):
+        if not isinstance(self.method, str) or self.method not in get_args(Method):
             raise TableError(
                 f"unknown calibration method '{self.method}'; use one of {', '.join(get_args(Method))}"
             )
@@ -161,7 +162,7 @@ def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) ->
         "onnxruntime": _runtime_version(),
         "device": device_kind(device),
     }
-    path = check_writable(options.path)
+    path = check_place(options.path)
     return Checkpoint(path, identity, CountedFormat(), options.resume, options.seconds)
 
 
@@ -242,6 +243,8 @@ class Calibration:
                 progress=progress,
             )
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
+        # As a file holds it, so that the table is the same before and after it was written.
+        table = replace(table, histograms=fitting_histograms(table.histograms))
         # No range loses less than that of least squared error, so there is nothing to search for.
         if table.rule != "mse" and (lost := loss_warning(table.excessive_losses, table.method)):
             warn_user(lost)
@@ -282,6 +285,7 @@ def _open_calibration(
 ) -> Calibration:
     placed = options.tensors == "placed"
     names = placed_tensors(prepared.graph_model) if placed else float_tensors(prepared)
+    _warn_of_fewer_bins(len(names))
     fitting = FittingBatchSize(prepared.graph_model, names)
     # A GPU has memory for the batches that it is given, and is faster with large ones.
     on_cpu = device_kind(run.device) == "cpu"
@@ -365,6 +369,16 @@ def _tried(prepared: Model, batches: Batches, may_divide: bool) -> tuple[bool, B
         f"{listed(prepared.inputs)}, so {done}"
     )
     return True, batches if divided else batches.whole()
+
+
+def _warn_of_fewer_bins(tensors: int) -> None:
+    """Says, before the work begins, that there are too many tensors for a table with whole histograms."""
+    bins = stored_bins(tensors)
+    if bins < BINS:
+        warn_user(
+            f"{tensors:,} tensors are observed, so the table keeps histograms of {bins} bins instead of "
+            f"{BINS}: its ranges are exact, and those of another method that is applied later are coarser"
+        )
 
 
 def _rows_at_once(batches: Batches, fitting: int | FittingBatchSize) -> tuple[int, Batches]:

@@ -27,7 +27,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.options import Array, DataOptions, LabelSource
 from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
 from calibrators.data.recorded_steps import RecordedSteps, recorded_steps
-from calibrators.data.samples.names import in_data, numbered
+from calibrators.data.samples.names import NamesOfPart, in_data, numbered
 from calibrators.data.sequences import StateSequences
 from calibrators.data.shards import (
     FeedReader,
@@ -123,18 +123,24 @@ class Batches:
         while taken := [_copied(batch) for batch in islice(start, batches)]:
             samples = sum(map(self.reader.samples, taken))
             labels = None if self.labels is None else self.labels[first : first + samples]
-            yield Shard(first, samples, taken, labels)
+            yield Shard(first, samples, taken, labels, NamesOfPart.of(self.name_of, first, samples))
             first += samples
 
     @classmethod
     def of_shard(cls, shard: Shard, reader: Reader) -> Batches:
-        """A shard as data of its own.
+        """A shard as data of its own, whose samples keep their names and their numbers in messages.
 
         Args:
             shard: A run of batches.
             reader: The reader of the data that the shard was cut from.
         """
-        return cls(lambda: iter(shard.batches), num_samples=shard.samples, labels=shard.labels, reader=reader)
+        return cls(
+            lambda: iter(shard.batches),
+            num_samples=shard.samples,
+            labels=shard.labels,
+            reader=reader,
+            name_of=shard.name_of,
+        )
 
     def begun(self, samples: int = 1) -> tuple[Shard | None, Batches]:
         """Takes the first batches of a pass out, to look at them before the pass is continued.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import LABELS, Binding, FeedDict, OneSample, batch_rows
+from calibrators.data.samples.names import numbered
 from calibrators.errors import CalibrationDataError
 
 
@@ -110,12 +111,14 @@ class Shard:
         samples: How many samples it has.
         batches: The batches, not read yet.
         labels: One label per sample; None where there are none, or where they are read with the samples.
+        name_of: Gives what one of its samples is called in messages, by its number in the data.
     """
 
     first: int
     samples: int
     batches: Sequence[Any]
     labels: NDArray[Any] | None = None
+    name_of: Callable[[int], str] = numbered
 
 
 @dataclass(frozen=True)

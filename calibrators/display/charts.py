@@ -40,7 +40,10 @@ _COLOURS = {
 }
 _BAR, _ACCENT, _LINE, _GRID, _MUTED, _LOUD = _COLOURS
 
+#: Matplotlib's own settings and these. Otherwise it would take those of a file ``matplotlibrc`` in the
+#: current folder, which can be a stranger's and have it run LaTeX.
 _SETTINGS: dict[Any, Any] = {
+    **{key: value for key, value in matplotlib.rcParamsDefault.items() if not key.startswith("backend")},
     "svg.fonttype": "none",
     "svg.hashsalt": "trtint8",
     "font.size": 10,

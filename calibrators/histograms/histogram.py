@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +22,14 @@ BINS = 2048
 
 #: Takes values from the front of an array, and says how many.
 _Taker: TypeAlias = Callable[[NDArray[np.float32]], int]
+
+#: The most bins: sums over as many as that are exact in float64.
+_MOST_BINS = 1 << 20
+
+#: The most values of a histogram: counts fit an int64, with room to merge two.
+_MOST_VALUES = 1 << 61
+
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 #: Below this exponent 1/width would overflow float32.
 _SMALLEST_EXPONENT = -126
@@ -135,6 +143,52 @@ class Histogram:
         merged.infs += other.infs
         return merged
 
+    def coarsened(self, bins: int) -> Histogram:
+        """What observing the same values into fewer bins would have given, exactly.
+
+        Args:
+            bins: How many bins; a power of two, at most as many as there are.
+        """
+        if not self.amax:
+            return replace(self, counts=self.counts[:bins].copy())
+        width = bin_width_for(self.amax, bins)
+        return replace(self, counts=_widened(self.counts, self.bin_width, width)[:bins], bin_width=width)
+
+    def check(self) -> None:
+        """Refuses numbers that no observation leaves, such as those of a file that was changed.
+
+        Whoever decodes a histogram calls this: counts beyond what arithmetic holds would fail later, and
+        others would lead to another range without a word.
+
+        Raises:
+            ValueError: Says what is wrong.
+        """
+        counts, bins = self.counts, self.counts.size
+        if counts.dtype != np.int64 or counts.ndim != 1 or not bins:
+            raise ValueError(f"its counts are {counts.dtype} of shape {counts.shape}")
+        if not all(map(_is_count, (self.zeros, self.nans, self.infs))):
+            raise ValueError("its numbers of zeros, NaNs and infinities are none")
+        if counts.min() < 0 or min(self.zeros, self.nans, self.infs) < 0:
+            raise ValueError("a count is negative")
+        if float(counts.sum(dtype=np.float64)) + self.zeros + self.nans + self.infs > _MOST_VALUES:
+            raise ValueError("its counts are more than any calibration counts")
+        if bins > _MOST_BINS or bins & (bins - 1):
+            raise ValueError(f"it has {bins} bins, which is no power of two, or more than {_MOST_BINS}")
+        if not all(isinstance(number, (float, int)) for number in (self.bin_width, self.amax)):
+            raise ValueError(f"its width and its largest value are {self.bin_width!r} and {self.amax!r}")
+        if not 0 <= self.amax <= _FLOAT32_MAX or float(np.float32(self.amax)) != self.amax:
+            raise ValueError(f"its largest value, {self.amax}, is no float32")
+        if self.amax and not self.amax < self.bin_width * bins:
+            raise ValueError("its bins do not reach its largest value")
+        if self.bin_width != (bin_width_for(self.amax, bins) if self.amax else 0.0):
+            raise ValueError(
+                f"its bins have the width {self.bin_width}, which is not that of their largest value"
+            )
+        filled = np.flatnonzero(counts)
+        last = [int(self.amax / self.bin_width)] if self.amax else []
+        if filled[-1:].tolist() != last:
+            raise ValueError("its largest value is not in the last bin that has any")
+
     def copy(self) -> Histogram:
         """An independent copy."""
         return Histogram(self.counts.copy(), self.bin_width, self.amax, self.zeros, self.nans, self.infs)
@@ -181,6 +235,10 @@ def bin_width_for(amax: float, bins: int) -> float:
     """The narrowest power of two for which ``amax`` falls into one of ``bins`` bins (a power of two)."""
     _, exponent = math.frexp(amax)  # 2 ** (exponent - 1) <= amax < 2 ** exponent
     return math.ldexp(1.0, max(exponent - (bins.bit_length() - 1), _SMALLEST_EXPONENT))
+
+
+def _is_count(number: object) -> bool:
+    return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 
 
 def _widened(counts: NDArray[np.int64], width: float, new_width: float) -> NDArray[np.int64]:

@@ -154,4 +154,5 @@ def decibels(signal: float, noise: float) -> float:
     """
     if noise == 0:
         return math.inf
-    return 10 * math.log10(signal / noise) if signal else -math.inf
+    ratio = float(signal) / float(noise)  # which may be too small, or too large, for a number
+    return 10 * math.log10(ratio) if ratio else -math.inf

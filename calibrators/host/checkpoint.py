@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import time
 import tokenize
 import zipfile
@@ -13,8 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from calibrators import records
+from calibrators.checks import check_path
 from calibrators.errors import CalibrationDataError, OutputError, TableError
-from calibrators.files import write_atomically
+from calibrators.files import check_writable, exists, is_link, remove_litter, write_atomically
+from calibrators.user_warnings import warn_user
 
 #: Seconds between two writes.
 SECONDS = 30.0
@@ -36,6 +40,37 @@ class Format(Protocol[Progress]):
             ValueError: The content is something else; or another error that :data:`UNREADABLE` lists.
         """
         ...
+
+
+#: The largest checkpoint that is written, and read, in bytes: that of 65,000 tensors.
+_MOST_BYTES = 1 << 30
+
+
+def check_place(path: str | os.PathLike[str]) -> Path:
+    """Fails now, rather than after minutes of work, where a checkpoint cannot be written.
+
+    Commands choose its name themselves. So it is never a symbolic link, which anyone may have put there.
+
+    Args:
+        path: The file.
+
+    Returns:
+        ``path`` as a :class:`~pathlib.Path`.
+
+    Raises:
+        OutputError: The file cannot be written, or is a symbolic link.
+    """
+    check_path("a checkpoint", path, OutputError)
+    _refuse_link(Path(path))
+    return check_writable(path)
+
+
+def _refuse_link(path: Path) -> None:
+    if is_link(path):
+        raise OutputError(
+            f"cannot write the checkpoint '{path}': it is a symbolic link, which may lead to any file; "
+            "remove it, or name the file that it leads to"
+        )
 
 
 def check_resume(resume: bool, path: object) -> None:
@@ -75,13 +110,14 @@ class Checkpoint(Generic[Progress]):
             TableError: The file is damaged, or of another identity.
             OutputError: It is no checkpoint, and would be lost.
         """
-        if not self.path.exists():
+        if not exists(self.path) and not is_link(self.path):
             return None
         if not self.resume:
             self._refuse_losing()
             return None
         try:
-            identity, progress = self.format.decode(_verified(self.path.read_bytes()))
+            data = records.read_bytes(self.path, _MOST_BYTES, follow_link=False)
+            identity, progress = self.format.decode(_verified(data))
             if not isinstance(identity, dict):
                 raise ValueError("its identity is no object")
         except UNREADABLE as error:
@@ -101,7 +137,7 @@ class Checkpoint(Generic[Progress]):
 
     def _refuse_losing(self) -> None:
         """Refuses to overwrite, and to remove at the end, a file that is something else."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, records.RecordError):
             if _is_checkpoint(self.path):
                 return
         raise OutputError(
@@ -110,17 +146,44 @@ class Checkpoint(Generic[Progress]):
         )
 
     def save(self, progress: Progress) -> None:
-        """Replaces the file.
+        """Replaces the file, unless it would be too large to be read again.
 
         Raises:
-            OutputError: The file cannot be written.
+            OutputError: The file cannot be written, or is a symbolic link.
+
+        Warns:
+            UserWarning: It would be too large.
         """
         content = self.format.encode(self.identity, progress)
+        if len(content) > _MOST_BYTES - _DIGEST_LENGTH - len(_CHECKSUM):
+            warn_user(
+                f"the checkpoint '{self.path}' is not written, as it would have more than {_MOST_BYTES:,} "
+                "bytes; if this run is interrupted, it begins anew"
+            )
+            return
+        _refuse_link(self.path)
         write_atomically(self.path, content + _CHECKSUM + _digest(content))
 
     def remove(self) -> None:
-        """Deletes the file where there is one: what it held is in a safe place now."""
-        self.path.unlink(missing_ok=True)
+        """Deletes the file, and what killed runs have left of it: what it held is in a safe place now.
+
+        Raises:
+            OutputError: The file cannot be removed.
+        """
+        remove_checkpoint(self.path)
+
+
+def remove_checkpoint(path: Path) -> None:
+    """Deletes a checkpoint where there is one, and what killed runs have left of it.
+
+    Raises:
+        OutputError: The file cannot be removed.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        remove_litter(path)
+    except OSError as error:
+        raise OutputError(f"cannot remove the checkpoint '{path}': {error.strerror}; remove it") from error
 
 
 #: What stands between the content of a file and its checksum, which is the last of the file. Files of version
@@ -138,9 +201,9 @@ def _digest(content: bytes) -> bytes:
 def _is_checkpoint(path: Path) -> bool:
     """Whether a file ends as a checkpoint does, whatever it holds; only its end is read."""
     length = len(_CHECKSUM) + _DIGEST_LENGTH
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - length))
-        end = file.read()
+    with records.open_file(path, follow_link=False) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - length))
+        end = file.read(length)
     return len(end) == length and end.startswith(_CHECKSUM)
 
 

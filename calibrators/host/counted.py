@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from calibrators import records
+from calibrators.data.sources.archives import read_archive
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.histograms.histogram import BINS, Histogram
+from calibrators.records import Count
 
 _FORMAT = "trtint8-calibration-checkpoint"
 _VERSION = 1
+
+#: The most values that a tensor may have for one sample: far more than memory holds.
+_MOST_VALUES_PER_SAMPLE = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -88,34 +95,56 @@ class CountedFormat:
         return stream.getvalue()
 
     def decode(self, content: bytes) -> tuple[Mapping[str, object], Counted]:
-        """Identity and progress of a file."""
-        if not zipfile.is_zipfile(io.BytesIO(content)):
-            raise ValueError("it is no archive of arrays")  # NumPy would take it for a pickle
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            fields = json.loads(arrays["fields"].tobytes())
-            if (fields["format"], fields["version"]) != (_FORMAT, _VERSION):
-                raise ValueError(f"format {fields['format']} {fields['version']}")
-            if not isinstance(fields["samples"], int) or fields["samples"] < 0:
-                raise ValueError(f"its number of samples is {fields['samples']!r}")
-            histograms = {
-                name: _checked(name, Histogram(arrays[f"counts{i}"], *numbers))
-                for i, (name, *numbers) in enumerate(fields["histograms"])
-            }
-        return fields["identity"], Counted(fields["samples"], fields["data"], histograms)
+        """Identity and progress of a file; raises ValueError where no calibration has written it."""
+        arrays = _arrays(content)
+        fields = records.to_record(records.parse(arrays.pop("fields").tobytes()), _Fields, exact=True)
+        if (fields.format, fields.version) != (_FORMAT, _VERSION):
+            raise ValueError(f"format {fields.format} {fields.version}")
+        if list(arrays) != [f"counts{index}" for index in range(len(fields.histograms))]:
+            raise ValueError("its arrays are not those of its histograms")
+        histograms = {
+            name: _checked(name, fields.samples, Histogram(counts, *numbers))
+            for (name, *numbers), counts in zip(fields.histograms, arrays.values(), strict=True)
+        }
+        if len(histograms) < len(arrays):
+            raise ValueError("a tensor stands twice")
+        return fields.identity, Counted(fields.samples, fields.data, histograms)
 
 
-def _checked(name: str, histogram: Histogram) -> Histogram:
+@dataclass(frozen=True)
+class _Fields:
+    """What the archive holds beside arrays; of each histogram all but its counts, which it checks itself."""
+
+    format: str
+    version: int
+    identity: Mapping[str, Any]
+    samples: Count
+    data: str
+    histograms: tuple[tuple[str, Any, Any, Any, Any, Any], ...]
+
+
+def _arrays(content: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of an archive, in its order."""
+    stream = io.BytesIO(content)
+    if not zipfile.is_zipfile(stream):
+        raise ValueError("it is no archive of arrays")  # NumPy would take it for a pickle
+    with zipfile.ZipFile(stream) as archive:
+        # A calibration packs nothing. Where members are packed, or overlap, a small file may fill memory.
+        if sum(member.file_size for member in archive.infolist()) > len(content):
+            raise ValueError("its arrays are packed")
+    return dict(read_archive(stream).arrays)
+
+
+def _checked(name: str, samples: int, histogram: Histogram) -> Histogram:
     """Refuses what no calibration counts: other counts would continue to another table without a word."""
-    counts = histogram.counts
-    others = (histogram.zeros, histogram.nans, histogram.infs)
-    widths = (histogram.bin_width, histogram.amax)
-    if (
-        counts.dtype != np.int64
-        or counts.shape != (BINS,)
-        or counts.min() < 0
-        or any(type(number) is not int or number < 0 for number in others)
-        or any(not isinstance(width, float) or not 0 <= width < math.inf for width in widths)
-        or (histogram.amax > 0 and histogram.bin_width == 0)
-    ):
-        raise ValueError(f"the histogram of '{name}' holds numbers that no calibration counts")
+    try:
+        histogram.check()
+    except ValueError as error:
+        raise ValueError(
+            f"the histogram of '{name}' holds numbers that no calibration counts: {error}"
+        ) from error
+    if len(histogram.counts) != BINS:
+        raise ValueError(f"the histogram of '{name}' has {len(histogram.counts)} bins")
+    if histogram.total + histogram.nans + histogram.infs > samples * _MOST_VALUES_PER_SAMPLE:
+        raise ValueError(f"the histogram of '{name}' holds more values than {samples} samples can have")
     return histogram

@@ -217,6 +217,7 @@ class Observer:
         *,
         progress: bool = True,
         checkpoint: Checkpoint[Counted] | None = None,
+        first: int = 0,
         skip: int = 0,
         keep: int = 0,
         keep_outputs: bool = False,
@@ -234,6 +235,7 @@ class Observer:
             progress: Show a progress bar on a terminal.
             checkpoint: Where to keep progress. Data that was counted before an interruption is read again,
                 to check that it is the same, and not run again. The caller removes the file.
+            first: How many samples of the data come before this part, for messages.
             skip: How many of the first samples to check and not to run, where no checkpoint says that.
             keep: How many samples to keep; which ones depends on the data alone.
             keep_outputs: Whether to keep the model's outputs for these samples as well; for models that
@@ -268,7 +270,7 @@ class Observer:
                 runs,
                 plan,
                 counted,
-                Preflight(self._inputs, batches.name_of),
+                Preflight(self._inputs, lambda sample: batches.name_of(first + sample)),
                 SampleKeeper(keep, whole_batches=has_fixed_batch(self._inputs)),
                 advance,
                 checkpoint,

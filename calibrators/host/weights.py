@@ -8,6 +8,7 @@ memory that they were copied to.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
+
+from calibrators import records
 
 #: What the message says of a weight's values: they are external, in a file that does not exist.
 LOCATION = "in memory"
@@ -52,8 +55,8 @@ class LightModel:
             OSError: The file cannot be read.
             google.protobuf.message.DecodeError: It holds no model, or is truncated.
         """
-        with path.open("rb") as file:
-            if not path.stat().st_size:  # nothing cannot be mapped
+        with records.open_file(path) as file:
+            if not os.fstat(file.fileno()).st_size:  # nothing cannot be mapped
                 return cls.parse(b"")
             return cls.parse(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
@@ -152,9 +155,10 @@ def _declared(tensor: memoryview, weights: dict[str, NDArray[np.float32]]) -> by
 
     declared = onnx.TensorProto.FromString(b"".join(_rewritten(tensor, _RAW_DATA, take)))
     floats = declared.data_type == onnx.TensorProto.FLOAT and len(values) == 1 and len(values[0]) >= LARGE
+    elsewhere = declared.data_location == onnx.TensorProto.EXTERNAL or len(declared.external_data) > 0
     # What is invalid stays as it is: whoever reads it will say so.
     size = 4 * np.prod(declared.dims, dtype=np.int64)
-    if not floats or len(values[0]) != size or declared.name in weights:
+    if not floats or elsewhere or len(values[0]) != size or declared.name in weights:
         return tensor
     # Copied to where floats may lie: a message has no alignment.
     array = np.frombuffer(values[0], "<f4").reshape(tuple(declared.dims)).copy()

@@ -6,8 +6,9 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from calibrators.error_text import in_words
@@ -93,7 +94,14 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
     try:
         _check_answers(ray, named)
         with _same_reaction_to_termination():
-            ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            ray.init(
+                address=address,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level="ERROR",
+                # The server of a client has a working folder of its own.
+                job_config=None if named.startswith("ray://") else _job_config(ray),
+            )
     except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         reason = f"{in_words(error)}; start it or mend the address"
         if isinstance(error, _refusals(ray)):
@@ -106,6 +114,25 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _job_config(ray: Any) -> Any:
+    """The settings of the connection: workers search no folder that this program does not search itself.
+
+    By default they import from its working folder first, which may hold a stranger's files.
+    """
+    config = ray.job_config.JobConfig()
+    config._py_driver_sys_path = _SearchedHere()  # there is no public way
+    return config
+
+
+class _SearchedHere(list[str]):
+    """Folders for workers to import from, without those that this program imports nothing from."""
+
+    def extend(self, folders: Iterable[str]) -> None:
+        """Adds folders."""
+        here = set(map(os.path.abspath, sys.path))
+        super().extend(folder for folder in folders if folder in here)
 
 
 @contextlib.contextmanager

@@ -244,6 +244,7 @@ class _ObservationWork:
         return lambda batches, first: observer.observe(
             batches,
             progress=False,
+            first=first,
             skip=max(0, self.skip - first),
             keep=self.keep,
             keep_outputs=self.keep_outputs,

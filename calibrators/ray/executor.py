@@ -58,6 +58,6 @@ def ray_executor(executor: Executor) -> RayExecutor | None:
     """
     if isinstance(executor, RayExecutor):
         return executor
-    if executor not in ("local", "ray"):
+    if not isinstance(executor, str) or executor not in ("local", "ray"):
         raise UnsupportedError(f"the executor is {executor!r}; give 'local', 'ray' or a RayExecutor")
     return RayExecutor() if executor == "ray" else None

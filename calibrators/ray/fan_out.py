@@ -69,7 +69,7 @@ def fan_out(
         What came back, shard by shard in the order of the data. Leaving the block ends the workers.
 
     Raises:
-        TrtInt8Error: A worker raised it; the sentence says which samples the worker had.
+        TrtInt8Error: A worker raised it.
         UnsupportedError: Ray is not installed, the cluster cannot be reached, or no machine of it has room
             for a worker.
         WorkerError: A worker died again and again.

@@ -34,8 +34,9 @@ class HasSamples(Protocol):
 Result = TypeVar("Result", bound=HasSamples)
 Result_co = TypeVar("Result_co", bound=HasSamples, covariant=True)
 
-#: Takes a batch, labels from its first sample on, and how many samples of the data come before it.
-BatchFunction = Callable[[FeedDict, NDArray[Any] | None, int], Result_co]
+#: Takes a batch, labels from its first sample on, how many samples of the data come before it, and what gives
+#: the name of a sample for messages, by its number in the data.
+BatchFunction = Callable[[FeedDict, NDArray[Any] | None, int, Callable[[int], str]], Result_co]
 
 
 class BatchWork(Protocol[Result_co]):
@@ -123,7 +124,8 @@ class _EachBatch(Generic[Result]):
 
 def _of_each(function: BatchFunction[Result], batches: Batches, first: int = 0) -> Iterator[Result]:
     """What a function returns for one batch after another, before which there are ``first`` samples."""
-    return (function(batch.feed, batch.labels, batch.first) for batch in batches.labelled(first))
+    name_of = batches.name_of
+    return (function(batch.feed, batch.labels, batch.first, name_of) for batch in batches.labelled(first))
 
 
 def _pickled(results: Iterator[HasSamples]) -> bytes:

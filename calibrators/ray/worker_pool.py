@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,6 +13,7 @@ from calibrators.data.shards import Shard
 from calibrators.error_text import in_words
 from calibrators.errors import TrtInt8Error, WorkerError
 from calibrators.lazy_imports import import_lazily
+from calibrators.own_modules import find_own_module, own_modules
 from calibrators.ray.cluster import import_ray
 from calibrators.ray.work import Task
 
@@ -100,8 +102,7 @@ class WorkerPool:
             what a worker returned, with arrays that do not depend on Ray.
 
         Raises:
-            TrtInt8Error: A worker raised it; the sentence says which samples the worker had. It is raised
-                once all shards before have been given out.
+            TrtInt8Error: A worker raised it. It is raised once all shards before have been given out.
             WorkerError: Workers died too often.
         """
         for _ in range(workers):
@@ -126,7 +127,7 @@ class WorkerPool:
             self._ray.kill(worker)
 
     def _start_worker(self) -> None:
-        worker = self._actor.remote([self._task])
+        worker = self._actor.remote([self._task], own_modules())
         self._workers.add(worker)
         # Only workers that are ready get shards: others may wait for room in the cluster for ever.
         self._calls[worker.open.remote()] = _Call(worker, None)
@@ -167,15 +168,21 @@ class WorkerPool:
     def _take_answer(self, reference: Any, call: _Call) -> None:
         job = call.job
         try:
-            self._ray.get(reference)
+            failure: Exception | None = self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
-            if job is None:
-                raise _as_raised(error) from error.cause
-            # Raised when it is this shard's turn: which error it is must not depend on who is the quickest.
-            job.failure = _as_raised(error, f"in the shard that begins at sample {job.first}: ")
+            failure = error
+            if call.result is not None:
+                # Of an error that nobody has fetched, Ray prints the traceback.
+                with contextlib.suppress(self._ray.exceptions.RayError):
+                    self._ray.get(call.result)
         except self._ray.exceptions.RayError as error:
             self._replace_worker(call, error)
             return
+        if failure is not None:
+            if job is None:
+                raise failure
+            # Raised when it is this shard's turn: which error it is must not depend on who is the quickest.
+            job.failure = failure
         if job is None:
             self._deaths[None] = 0
         elif call.result is None:
@@ -235,41 +242,39 @@ class WorkerPool:
             raise WorkerError(f"{sentence}. Ray says: {in_words(error)}") from error
 
 
-def _as_raised(error: Any, where: str = "") -> Exception:
-    """What a worker raised, as this process is to raise it.
-
-    Args:
-        error: Ray's error, which has the worker's as its cause.
-        where: Says which shard the worker had: samples that the worker's sentence numbers are those of the
-            shard.
-    """
-    cause, raised = error.cause, error
-    if isinstance(cause, TrtInt8Error):
-        raised = type(cause)(f"{where}{cause}")
-        raised.__cause__ = cause
-    return cast(Exception, raised)
-
-
 class _Actor:
     """A worker in a process of its own.
+
+    Errors of this project are returned: of those that are raised Ray makes tracebacks, and prints some.
 
     Args:
         task: Ray's reference to the :class:`calibrators.ray.work.Task`, in a list, from which Ray does not
             take it.
+        own: The user's own modules: see :func:`calibrators.own_modules.own_modules`.
     """
 
-    def __init__(self, task: list[Any]) -> None:
-        self._task = task
+    def __init__(self, task: list[Any], own: Sequence[tuple[str, str]]) -> None:
+        self._task, self._own = task, own
         self._work_on: Callable[[Shard], Any] | None = None
 
-    def open(self) -> None:
-        """Makes the worker ready. An error in ``__init__`` would look like the worker's death."""
+    def open(self) -> TrtInt8Error | None:
+        """Makes the worker ready. An error in ``__init__`` would look like the worker's death.
+
+        Returns:
+            The error, if there is one.
+        """
         if self._work_on is None:
-            self._work_on = self._received().open()
+            try:
+                self._work_on = self._received().open()
+            except TrtInt8Error as error:
+                return error
+        return None
 
     def _received(self) -> Task[Any]:
         """The task. To unpickle it imports what it is made of."""
         import_lazily()
+        for name, folder in self._own:
+            find_own_module(name, folder)
         try:
             return cast(Task[Any], import_ray().get(self._task[0]))
         except Exception as error:
@@ -280,7 +285,14 @@ class _Actor:
                 "machine of the Ray cluster"
             ) from error
 
-    def work(self, shard: Shard) -> tuple[None, Any]:
-        """Does one shard; the first part of the answer tells that the second is there."""
+    def work(self, shard: Shard) -> tuple[TrtInt8Error | None, Any]:
+        """Does one shard.
+
+        Returns:
+            The error, if there is one; and the result, which is there when this first part is.
+        """
         assert self._work_on is not None
-        return None, self._work_on(shard)
+        try:
+            return None, self._work_on(shard)
+        except TrtInt8Error as error:
+            return error, None

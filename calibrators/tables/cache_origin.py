@@ -11,7 +11,7 @@ from pathlib import Path
 from calibrators import records
 from calibrators.errors import OutputError, TableError
 from calibrators.files import check_writable, exists, write_atomically, written_together
-from calibrators.records import Count, PositiveCount, Sha256
+from calibrators.records import Count, Line, PositiveCount, Sha256
 
 #: Algorithms that TensorRT runs on the network before it fuses layers, whatever the GPU.
 _BEFORE_FUSION = ("EntropyCalibration2", "MinMaxCalibration")
@@ -34,14 +34,14 @@ class CacheOrigin:
         sha256: SHA-256 of the cache's bytes; None where it was not known, as in sidecars of earlier versions.
     """
 
-    calibrator: str
-    tensorrt: str
-    model: str | None
-    data: str | None
+    calibrator: Line
+    tensorrt: Line
+    model: Line | None
+    data: Line | None
     samples: Count | None
     batch_size: PositiveCount | None
     before_fusion: bool | None
-    settings: str | None = None
+    settings: Line | None = None
     sha256: Sha256 | None = None
 
     def differences(self, wanted: CacheOrigin) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from calibrators import records
 from calibrators.checks import is_number
 from calibrators.display.counts import enumerated
 from calibrators.errors import TableError
@@ -28,6 +29,23 @@ def check_names(names: Iterable[object]) -> None:
             raise TableError(f"the name {name!r:.80} is no text; give names of tensors")
         if not _is_unicode(name):
             raise TableError(f"the name {name!r:.80} holds a lone surrogate, which is no text; correct it")
+
+
+def check_lines(texts: Iterable[object]) -> None:
+    """Refuses fingerprints, names of tools and versions that a table's file does not hold.
+
+    Args:
+        texts: All of them.
+
+    Raises:
+        TableError: One is no text of the form of :data:`calibrators.records.Line`.
+    """
+    for text in texts:
+        if not records.is_line(text):
+            raise TableError(
+                f"the provenance of a table holds {text!r:.80}, which is no text of one line and at most 200 "
+                "characters; give the fingerprint of the model or of the samples, or a tool and its version"
+            )
 
 
 def check_ranges(ranges: Mapping[str, object]) -> None:

@@ -29,7 +29,7 @@ from calibrators.tables.choice import RangeChoice
 from calibrators.tables.formats.json import TableRecord, decode_histograms
 from calibrators.tables.formats.tensorrt_cache import TensorrtCache
 from calibrators.tables.model_check import check_model
-from calibrators.tables.range_checks import check_names, check_ranges, check_ranges_by_hand
+from calibrators.tables.range_checks import check_lines, check_names, check_ranges, check_ranges_by_hand
 from calibrators.tables.scales import scale_of
 from calibrators.tables.table_display import ShownRange, ranges_frame, ranges_html
 
@@ -48,6 +48,9 @@ class Provenance:
         versions: Name of a tool to its version.
         input_sizes: Input name to the sizes of its samples, for inputs that leave some open besides the
             number of samples.
+
+    Raises:
+        TableError: A fingerprint, a tool or a version is no text of one line and at most 200 characters.
     """
 
     model: str | None = None
@@ -55,6 +58,10 @@ class Provenance:
     samples: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        fingerprints = (one for one in (self.model, self.data) if one is not None)
+        check_lines((*fingerprints, *self.versions, *self.versions.values()))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from calibrators.tables.formats import onnxruntime, registry, tensorrt_cache
 from calibrators.tables.formats.engine_file import refuse_engine
 from calibrators.tables.formats.json import TableRecord
 from calibrators.tables.formats.registry import FORMATS, SUFFIXES
+from calibrators.tables.formats.values import refuse_too_many
 from calibrators.tables.scales import QMAX, scale_of
 
 #: Method of a table to the algorithm that the header of a cache names for it; for every other method that is
@@ -106,8 +107,8 @@ def write_table(
 
     Raises:
         TableError: There is no such format, the ending names none or another, the format cannot hold the
-            name of a tensor, a cache would hold ranges of 0 alone, or there is no range, which only
-            trtint8's own format holds.
+            name of a tensor, a cache would hold ranges of 0 alone, there is no range, which only trtint8's
+            own format holds, or there are more tensors than would be read again.
         OutputError: The file cannot be written.
     """
     if format_name is not None:
@@ -115,19 +116,20 @@ def write_table(
     other = FORMATS[format_name] if format_name is not None else None
     suffix = Path(path).suffix.lower() if other else check_table_name(path).suffix.lower()
     other = other or SUFFIXES.get(suffix)
+    refuse_too_many(len(record.amax), os.fspath(path))
     if other is None and suffix == ".json":
-        whole = replace(record, histograms=json_format.encode_histograms(histograms))
-        return write_atomically(path, records.render(whole))
+        return write_atomically(path, json_format.render(record, histograms, os.fspath(path)))
     if not record.amax:
         raise TableError(
             f"cannot write '{path}': the table has no ranges, and only trtint8's own format (.json) holds "
             "such a table; calibrate a model, or set ranges by hand"
         )
     if other is not None:
-        return write_atomically(path, other.render(record.amax))
+        return write_atomically(path, _readable(other.render(record.amax), os.fspath(path)))
     algorithm = _algorithm_of(record.method)
     scales = {name: float(scale_of(amax)) for name, amax in record.amax.items()}
     data = tensorrt_cache.render(tensorrt_cache.TensorrtCache(tensorrt_version, algorithm, scales))
+    _readable(data, os.fspath(path))
     origin = CacheOrigin(
         calibrator=algorithm,
         tensorrt=tensorrt_version,
@@ -139,6 +141,16 @@ def write_table(
         before_fusion=True if histograms else None,
     )
     return write_with_origin(path, data, origin)
+
+
+def _readable(data: bytes, source: str) -> bytes:
+    """The content of a file, unless it is larger than what is read again."""
+    if not records.is_readable(data):
+        raise TableError(
+            f"cannot write '{source}': with its {len(data):,} bytes it would be larger than what is read "
+            "again; leave tensors out"
+        )
+    return data
 
 
 def _algorithm_of(method: str) -> str:

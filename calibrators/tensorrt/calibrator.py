@@ -26,7 +26,7 @@ from calibrators.data.order import fixed_batches
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
-from calibrators.files import check_writable
+from calibrators.files import check_writable, is_file
 from calibrators.progress import progress_bar
 from calibrators.tables.cache_origin import CacheOrigin, refuse_foreign_sidecar, runs_before_fusion
 from calibrators.tables.formats.tensorrt_cache import parse
@@ -101,7 +101,7 @@ class Calibrator:
         progress: bool = True,
     ) -> None:
         self._cache = None if cache is None else _found(cache)
-        has_cache = self._cache is not None and self._cache.is_file()
+        has_cache = self._cache is not None and is_file(self._cache)
         if data is None and not has_cache:
             raise CalibrationDataError("nothing to calibrate with: give data, or a cache that exists")
         if data is not None and not inputs:
@@ -365,7 +365,7 @@ class Calibrator:
     # The cache.
 
     def _read_cache(self) -> bytes | None:
-        if self._cache is None or not self._cache.is_file():
+        if self._cache is None or not is_file(self._cache):
             return None
         wanted = self._origin(self._whole_pass() if self._data is not None else None)
         try:

@@ -9,12 +9,13 @@ import ctypes
 import importlib
 import importlib.metadata
 import importlib.util
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from calibrators.checks import check_choice
 from calibrators.cuda import gpu_problem
-from calibrators.errors import UnsupportedError
+from calibrators.errors import BuildError, UnsupportedError
 
 FlavorName = Literal["tensorrt", "rtx"]
 #: Which TensorRT to take; "auto" lets the machine decide.
@@ -219,6 +220,11 @@ class Flavor:
         return self.name == "rtx" or self._version >= (10,)
 
     @property
+    def tells_strong_types(self) -> bool:
+        """True where a network says whether its precisions stand in the graph alone."""
+        return self.name == "rtx" or self._version >= (10,)
+
+    @property
     def explicit_by_default(self) -> bool:
         """True where Q/DQ in the graph is the way to INT8: from 10.1 on, calibrators are deprecated."""
         return self.name == "rtx" or self._version >= (10, 1)
@@ -271,6 +277,26 @@ def installed() -> list[Flavor]:
         if importlib.util.find_spec(module) is not None:
             found.append(Flavor(name, _installed_version(name)))
     return found
+
+
+def flavor_of(network: object) -> Flavor:
+    """The TensorRT that a network belongs to.
+
+    Args:
+        network: An ``INetworkDefinition``.
+
+    Raises:
+        BuildError: It is no network of a TensorRT.
+    """
+    for flavor in installed():
+        # A network's own TensorRT has been imported.
+        module = sys.modules.get(_MODULES[flavor.name])
+        if isinstance(network, getattr(module, "INetworkDefinition", ())):
+            return flavor
+    raise BuildError(
+        f"network is a {type(network).__name__}; give the INetworkDefinition that TensorRT's create_network "
+        "has returned"
+    )
 
 
 def load(target: Target = "auto") -> Flavor:

@@ -12,7 +12,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from calibrators import records
 from calibrators.errors import TrtInt8Error
+from calibrators.files import exists
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import shared_logger
 
@@ -41,6 +43,8 @@ def load_plugin_library(
     # Of a name without a folder, the system looks in its own folders only.
     path = str(Path(library).absolute())
     try:
+        if exists(path):
+            records.open_file(path).close()  # the system would wait for a named pipe
         functions = ctypes.CDLL(path)
     except OSError as reason:
         raise error(

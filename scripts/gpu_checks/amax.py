@@ -131,7 +131,12 @@ def write_csv(path: Path, device: Mapping[str, float], host: Mapping[str, Mappin
         writer = csv.writer(stream)
         writer.writerow(("tensor", "TensorRT", *host))
         for name in dict.fromkeys((*device, *(name for table in host.values() for name in table))):
-            writer.writerow((name, device.get(name), *(table.get(name) for table in host.values())))
+            writer.writerow((_cell(name), device.get(name), *(table.get(name) for table in host.values())))
+
+
+def _cell(name: str) -> str:
+    """A name as a spreadsheet shows it, which would compute what begins with one of these signs."""
+    return f"'{name}" if name.startswith(("=", "+", "-", "@", "\t", "\r")) else name
 
 
 def _distance(value: float) -> float:

@@ -1,5 +1,6 @@
 """Checks of options."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +52,10 @@ def test_one_name_is_not_its_letters():
     assert several(()) == []
 
 
-@pytest.mark.parametrize("value", [None, 5, b"name"])
+@pytest.mark.parametrize("value", [None, 5, b"name", np.array(1)])
 def test_what_is_no_name_and_holds_none(value):
     with pytest.raises(
-        UnsupportedError, match=f"^{value!r} is given where names are expected; give a string"
+        UnsupportedError, match=f"^{re.escape(repr(value))} is given where names are expected; give a string"
     ):
         several(value)
 
@@ -111,3 +112,16 @@ def test_a_single_ending():
     assert str(caught.value) == (
         "the name 's.html' does not end in .json, as that of a JSON file does; end it in .json"
     )
+
+
+@pytest.mark.parametrize("value", [None, [], {}, 0, np.zeros(0), np.zeros(2), object()])
+def test_a_choice_of_another_type_is_refused(value):
+    with pytest.raises(UnsupportedError, match=r"^colour is .*; use one of red, blue$"):
+        check_choice("colour", value, ("red", "blue"))
+
+
+@pytest.mark.parametrize("path", ["a\0b", Path("a\0b")])
+@pytest.mark.parametrize("check", [check_path, refuse_empty_path])
+def test_a_path_with_a_nul_is_refused(check, path):
+    with pytest.raises(TableError, match=r"the path of the table, 'a.*b'"):
+        check("the table", path, TableError)

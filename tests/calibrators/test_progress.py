@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from calibrators.progress import progress_bar
+from calibrators.progress import literal_console, progress_bar
 
 
 class Terminal(io.StringIO):
@@ -21,6 +21,12 @@ def shown(monkeypatch, stream, **options):
         advance(1)
         advance(2)
     return stream.getvalue()
+
+
+def test_a_console_obeys_nothing_in_a_text():
+    stream = io.StringIO()
+    literal_console(stream, width=80).print("[b]:bug: 'x' 1[/b]")
+    assert stream.getvalue() == "[b]:bug: 'x' 1[/b]\n"
 
 
 def test_it_counts_on_a_terminal(monkeypatch):

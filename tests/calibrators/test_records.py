@@ -3,15 +3,17 @@ from __future__ import annotations
 import json
 import math
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.records import Count, NonNegative, Positive, Probability, RecordError, Sha256
+from calibrators.records import Count, Line, NonNegative, Positive, Probability, RecordError, Sha256, Text
 
 
 @dataclass(frozen=True)
@@ -146,13 +148,47 @@ def test_wrong_documents(document, problem):
     ],
 )
 def test_limits(field, value):
-    with pytest.raises(RecordError, match=rf"Expected `(float|str)` .* - at `\$\.{field}`"):
+    with pytest.raises(
+        RecordError, match=rf"(Expected `(float|str)` .*|form of its field) - at `\$\.{field}`"
+    ):
         records.to_record({field: value}, Limited)
 
 
 def test_values_within_the_limits():
     document = {"amax": 0, "seconds": 1e-300, "digest": "0a" * 32}
     assert records.to_record(document, Limited) == Limited(0.0, 1e-300, "0a" * 32)
+
+
+@dataclass(frozen=True)
+class Texts:
+    text: Text = ""
+    line: Line = ""
+
+
+@pytest.mark.parametrize("text", ["", "a\nb\x00\x1b'\"", "é\U0001f433\u2028", "x" * 10_000])
+def test_a_text_is_any_but_half_a_character(text):
+    assert records.to_record({"text": text}, Texts).text == text
+    with pytest.raises(RecordError, match=r"at `\$\.text`"):
+        records.to_record({"text": f"{text}\udc80"}, Texts)
+
+
+@pytest.mark.parametrize("line", ["", "10.9.0.34+cu12", "0a" * 32, "other samples", "é", "x" * 200])
+def test_a_line_is_short_and_without_control_characters(line):
+    assert records.to_record({"line": line}, Texts).line == line
+    assert records.is_line(line)
+    for wrong in (
+        f"{line}\n",
+        f"\r{line}",
+        f"{line}\x1b[2J",
+        f"{line}\x9b",
+        f"{line}\u2028",
+        f"{line}\ud800",
+        "x" * 201,
+    ):
+        assert not records.is_line(wrong)
+        with pytest.raises(RecordError, match=r"at `\$\.line`"):
+            records.to_record({"line": wrong}, Texts)
+    assert not records.is_line(None)
 
 
 def test_fields_that_are_not_known():
@@ -206,10 +242,107 @@ def test_a_lone_surrogate_in_place_of_a_number_is_refused():
         records.to_record({"count": "\ud800"}, Part, numbers_as_text=True)
 
 
-def test_a_named_pipe_into_which_nobody_writes_is_empty(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    assert records.read_bytes(tmp_path / "pipe") == b""
-    with pytest.raises(IsADirectoryError):
-        records.read_bytes(tmp_path)
+def _socket(path):
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(str(path))
+
+
+@pytest.mark.parametrize("read", [records.read_bytes, records.open_file])
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        _socket,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.symlink_to("/dev/tty"),
+        lambda path: path.symlink_to("/dev/null"),
+        lambda path: path.mkdir(),
+        lambda path: path.symlink_to(path),
+        lambda path: None,
+    ],
+    ids=["pipe", "socket", "endless", "terminal", "null", "folder", "loop", "nothing"],
+)
+def test_what_is_no_regular_file_is_refused_and_not_waited_for(make, read, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a socket's path may have few letters
+    make(Path("there"))
+    with pytest.raises(OSError, match="there"):
+        read("there")
+
+
+def test_a_pipe_to_a_link_in_dev_fd_is_no_pipe_of_the_user(tmp_path):
+    reading, writing = os.pipe()
+    (tmp_path / "link").symlink_to(f"/dev/fd/{reading}")
+    with os.fdopen(reading, "rb"), os.fdopen(writing, "wb"), pytest.raises(OSError, match="it is a pipe"):
+        records.read_bytes(tmp_path / "link")
+
+
+def test_a_pipe_that_the_user_has_connected_is_read_to_its_end(monkeypatch):
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb"):
+        with os.fdopen(writing, "wb") as stream:
+            stream.write(b"[1, 2]")
+        assert records.read(f"/dev/fd/{reading}") == [1, 2]
+    reading, writing = os.pipe()
+    monkeypatch.setattr(records, "MOST_BYTES", 5)
+    with os.fdopen(reading, "rb"):
+        with os.fdopen(writing, "wb") as stream:
+            stream.write(b"[1, 2]")
+        with pytest.raises(RecordError, match="larger than 5 bytes"):
+            records.read_bytes(f"/dev/fd/{reading}")
+
+
+def test_names_that_no_file_can_have():
     with pytest.raises(RecordError, match="its name holds a character that no name can have"):
         records.read_bytes("a\0b")
+    with pytest.raises(OSError, match="too long"):
+        records.read_bytes("a" * 300)
+
+
+def test_a_link_is_not_followed_where_that_is_not_wanted(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("file")
+    assert records.read_bytes(tmp_path / "link") == b"x"
+    assert records.read_bytes(tmp_path / "file", follow_link=False) == b"x"
+    with pytest.raises(OSError, match="link"):
+        records.read_bytes(tmp_path / "link", follow_link=False)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" + b"[]," * 4_000 + b"[]]",
+        b"[" + b"{}," * 4_000 + b"{}]",
+        b"[" + b'{"":0},' * 4_000 + b"{}]",
+        b"[" + b"0," * 30_000 + b"0]",
+        b"[" + b'"",' * 12_000 + b'""]',
+        b'"' + b"a" * 300_000 + "😀".encode() + b'"',
+        b'"' + b"a" * 300_000 + b'\\ud83d\\ude00"',
+        ("[" + "[]," * 4_000 + "[]]").encode("utf-16"),
+    ],
+    ids=["lists", "dicts", "entries", "numbers", "texts", "wide text", "escaped letter", "utf-16"],
+)
+def test_a_document_that_would_fill_memory_is_refused_before_it_is_parsed(data, monkeypatch):
+    monkeypatch.setattr(records.json, "loads", None)
+    monkeypatch.setattr(records, "MOST_MEMORY", 1 << 20)
+    assert not records.is_readable(data)
+    with pytest.raises(RecordError, match=r"may take more than [\d,]+ bytes of memory"):
+        records.parse(data)
+
+
+def test_what_is_within_the_limit_is_parsed():
+    data = json.dumps({str(number): 1.5 for number in range(300_000)}).encode()
+    assert records.is_readable(data)
+    assert len(records.parse(data)) == 300_000
+
+
+def test_parts_of_a_document_of_another_program():
+    part = Part(3, 0.25)
+    for text in (
+        '{"x": [[1, {"y": 2}]], "count": 3, "share": 0.25}',
+        '{"count": 3, "x": NaN, "share": 0.25}',
+    ):
+        for encoding in ("utf-8", "utf-16"):
+            assert records.read_parts(text.encode(encoding), Part) == part
+    for wrong in (b"", b"[", b'{"count": -1}', b'{"count": "3"}', b"{}", b"[" * 100_000, b"\xff"):
+        with pytest.raises(RecordError):
+            records.read_parts(wrong, Part)

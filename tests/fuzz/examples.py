@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from calibrators.host.counted import Counted, CountedFormat
 from calibrators.tables.choice import RangeChoice
@@ -188,6 +189,67 @@ def _model_of_sizes() -> onnx.ModelProto:
     pads = g.constant(np.array([0, 1, 1, 1]))
     x = g.op("Add", [x, g.op("Pad", [g.constant(np.ones((1, 1), np.float32)), pads], "pad")], "add_pad")
     return g.model({"x": [2, 3]}, x)
+
+
+def models_with_functions() -> list[bytes]:
+    """Models whose nodes call functions: in each other, in branches, with attributes and without inputs."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+
+    def function(name: str, inputs: list[str], nodes: list[onnx.NodeProto], **options: Any) -> Any:
+        return helper.make_function("own", name, inputs, ["c"], nodes, opsets, **options)
+
+    def call(name: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
+        return helper.make_node(name, inputs, [output], domain="own", **attributes)
+
+    leaky = helper.make_node("LeakyRelu", ["a"], ["b"])
+    leaky.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    clip = helper.make_node("Clip", ["b", "low"], ["c"])
+    default = helper.make_attribute("slope", 0.1)
+    inner = function("Inner", ["a", "low"], [leaky, clip], attribute_protos=[default])
+    branch = helper.make_graph([call("Inner", ["a"], "t")], "branch", [], [_ends("t", [2, 4])])
+    values = numpy_helper.from_array(np.array(True))
+    condition = helper.make_node("Constant", [], ["k"], value=values)
+    chosen = helper.make_node("If", ["k"], ["c"], then_branch=branch, else_branch=branch)
+    twice = [call("Inner", ["a", ""], "h", slope=0.5), call("Inner", ["h"], "c")]
+    weights = numpy_helper.from_array(np.ones((4, 4), np.float32), "w")
+    product = helper.make_node("MatMul", ["h", "w"], ["y"], "product")
+    found = []
+    for outer in (function("Outer", ["a"], twice), function("Outer", ["a"], [condition, chosen])):
+        nodes = [call("Outer", ["x"], "h"), product]
+        graph = helper.make_graph(nodes, "g", [_ends("x", [2, 4])], [_ends("y", [2, 4])], [weights])
+        model = helper.make_model(graph, functions=[outer, inner], opset_imports=opsets, ir_version=8)
+        found.append(model.SerializeToString())
+    return found
+
+
+def _ends(name: str, shape: list[int]) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+
+
+@cache
+def external_function() -> Mapping[str, bytes]:
+    """A model with functions, one of which has a constant in another file, by the names of both files."""
+    with tempfile.TemporaryDirectory() as name:
+        model = onnx.ModelProto.FromString(models_with_functions()[0])
+        values = numpy_helper.from_array(np.zeros((2, 4), np.float32))
+        inner = next(function for function in model.functions if function.name == "Inner")
+        constant = helper.make_node("Constant", [], ["low"], value=values)
+        maximum = helper.make_node("Max", ["b", "low"], ["c"])
+        del inner.input[1:], inner.node[1:]
+        inner.node.extend([constant, maximum])
+        for function in model.functions:
+            for node in function.node:
+                del node.input[1 if node.op_type == "Inner" else len(node.input) :]
+        path = Path(name) / "model.onnx"
+        onnx.save(
+            model,
+            path,
+            save_as_external_data=True,
+            location="weights.bin",
+            size_threshold=0,
+            convert_attribute=True,
+        )
+        return {path.name: path.read_bytes() for path in Path(name).iterdir()}
 
 
 @cache

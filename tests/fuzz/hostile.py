@@ -117,6 +117,7 @@ def _changed_once(chance: random.Random, data: bytes, others: list[bytes]) -> by
 _TEXTS = (
     "", "images", "first_out", "x", "\x1b[2J", "a\nb", "Conv", "Gemm", "../x", "N", "0", "4", "-1",
     "com.microsoft", "1e3", "99999999999999999999", "weights.bin", "m.onnx", "/dev/zero", "offset",
+    "location", "length", "link.bin", "../secret.bin", "sub/link.bin", "own", "Inner", "Outer", "a", "b", "h",
 )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from calibrators.host.counted import CountedFormat
-from tests.fuzz import examples, uses
+from tests.fuzz import checkpoints, examples, uses
 from trtint8.sensitivity.checkpoint import MeasuredFormat
 
 
@@ -25,7 +25,8 @@ class Target:
         use: Reads a file, and does with it what the project does with such files.
         beside: Returns name to content of the files that lie beside it.
         kind: ``bytes``; ``json``, of which values can be exchanged; ``onnx``, of which fields can be
-            exchanged; or ``counted``, an archive with JSON in it.
+            exchanged; ``counted``, an archive with JSON in it; or ``checkpoint``, of which one field is
+            exchanged and the checksum stays right.
         cost: How many cases of other readers take as long as one of this.
     """
 
@@ -169,6 +170,14 @@ TARGETS = (
         kind="json",
     ),
     Target("checkpoint of a search", "c", examples.journals, uses.journal, kind="json"),
+    *(
+        Target(f"checkpoint of a {name}, by field", "c", real, use, kind="checkpoint", cost=2)
+        for name, real, use in (
+            ("calibration", checkpoints.calibrations, checkpoints.continue_calibration),
+            ("sensitivity", checkpoints.measurements, checkpoints.continue_measurement),
+            ("search", checkpoints.searches, checkpoints.continue_search),
+        )
+    ),
     Target("array", "a.npy", examples.arrays, uses.data),
     Target("arrays", "a.npz", examples.archives, uses.data),
     Target("folder of arrays", "a.npz", examples.archives, uses.folder_of_arrays, _arrays_beside),
@@ -190,8 +199,18 @@ TARGETS = (
         "model with external data",
         "m.onnx",
         lambda: [examples.external_model()["model.onnx"]],
-        uses.model,
+        uses.external_model,
         lambda: {"weights.bin": examples.external_model()["weights.bin"]},
+        kind="onnx",
+        cost=8,
+    ),
+    Target("model with functions", "m.onnx", examples.models_with_functions, uses.model, kind="onnx", cost=8),
+    Target(
+        "model with functions and external data",
+        "m.onnx",
+        lambda: [examples.external_function()["model.onnx"]],
+        uses.external_model,
+        lambda: {"weights.bin": examples.external_function()["weights.bin"]},
         kind="onnx",
         cost=8,
     ),

@@ -24,6 +24,7 @@ import pytest
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from tests.fuzz.checkpoints import change_field
 from tests.fuzz.hostile import DOCUMENTS, change_bytes, change_document, change_message
 from tests.fuzz.limits import Breach, run_case
 from tests.fuzz.targets import TARGETS, Target
@@ -65,6 +66,8 @@ def _contents(draw: st.DrawFn, target: Target) -> bytes:
         model = onnx.ModelProto.FromString(data)
         change_message(chance, model)
         return model.SerializeToString()
+    if target.kind == "checkpoint":
+        return change_field(chance, data)
     if target.kind == "counted" and draw(st.integers(0, 3)):
         return _changed_archive(chance, data, draw(DOCUMENTS))
     return change_bytes(chance, data, _all_examples())

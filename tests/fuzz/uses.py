@@ -45,6 +45,7 @@ from trtint8.interop.extract import extract_table
 from trtint8.interop.lint import lint, mend
 from trtint8.models.model import load_model, prepare
 from trtint8.models.outputs.cutting import cut_model
+from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 from trtint8.quantization.targets import TARGETS
@@ -63,6 +64,9 @@ _LONGEST, _STATUSES = 500, (0, 2)
 
 #: Sides of images: those up to the first fit a case, those beyond the second are refused.
 _LARGE, _TOO_LARGE = 1000, 10_000
+
+#: A byte of a file that no model may read.
+_SECRET = b"\xa7"
 
 _refused = contextlib.suppress(TrtInt8Error)
 
@@ -280,6 +284,18 @@ def model(path: Path) -> None:
         placement = place(prepared.graph_model, target=target)
     table = CalibrationTable(dict.fromkeys(placement.tensors, 1.0))
     quantize_graph(prepared, table, QuantizeOptions(target=target))
+
+
+def external_model(path: Path) -> None:
+    """Quantizes a model, none of whose weights may come from outside of its folder, also by way of links."""
+    secret = path.parent.with_name("secret.bin")
+    secret.write_bytes(_SECRET * 4096)
+    (path.parent / "link.bin").symlink_to(secret)
+    loaded = load_model(path)
+    assert all(file.parent == path.parent.resolve() for file in loaded.data_files)
+    written = to_proto(prepare(loaded).graph_model).SerializeToString()
+    assert _SECRET * 4 not in written
+    model(path)
 
 
 def quantized_model(path: Path) -> None:

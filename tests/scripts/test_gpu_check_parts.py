@@ -200,6 +200,14 @@ def test_a_table_is_like_itself_and_swapping_inverts(table):
     assert amax.compare_amax(table, twice).worst == 0.5
 
 
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_a_spreadsheet_computes_no_name(tmp_path, name):
+    amax.write_csv(tmp_path / "x.csv", {name: 1.0, "a=b": 2.0}, {"edge": {name: 3.0}})
+    with (tmp_path / "x.csv").open(newline="") as stream:
+        rows = list(csv.reader(stream))
+    assert rows == [["tensor", "TensorRT", "edge"], [f"'{name}", "1.0", "3.0"], ["a=b", "2.0", ""]]
+
+
 def test_the_conventions_of_a_bin():
     values = np.random.default_rng(0).standard_normal(200_000).astype(np.float32)
     values[0] = 9.0  # far beyond where entropy ends

@@ -61,3 +61,37 @@ def test_characters_that_standard_output_lacks_are_replaced(tmp_path, encoding):
         [*command, "--json"], capture_output=True, timeout=60, cwd=tmp_path, env=environment
     )
     assert json.loads(done.stdout.decode(name))["amax"] == {"größe/張": 1.0}
+
+
+def test_files_of_the_current_folder_are_not_imported(tmp_path):
+    for name in ("rich", "numpy", "json", "msgspec", "argparse", "pathlib", "logging"):
+        (tmp_path / f"{name}.py").write_text(f"open('trap', 'a').write('{name} ')\nraise ImportError\n")
+    CalibrationTable({"a": 1.0}).save(tmp_path / "t.json")
+    command = [sys.executable, "-m", "trtint8", "table", "show", "t.json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not (tmp_path / "trap").exists()
+
+
+@pytest.mark.parametrize("options", [["-m", "trtint8"], ["-P", "-m", "trtint8"]])
+def test_folders_of_pythonpath_stay(options, tmp_path):
+    if "-P" in options and sys.version_info < (3, 11):
+        pytest.skip("Python 3.10 has no -P")
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "sitecustomize.py").write_text(
+        "import atexit, sys\natexit.register(lambda: print(sys.path[:2], file=sys.stderr))\n"
+    )
+    # With -P, the current folder is there because the user wants it to be.
+    places = [str(tmp_path / "here"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
+    done = subprocess.run(
+        [sys.executable, *options, "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path / "here",
+        env=environment,
+    )
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"['{tmp_path / 'here'}', ")
+    assert done.stderr.count(str(tmp_path / "here")) == 1

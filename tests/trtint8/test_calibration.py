@@ -10,6 +10,8 @@ import trtint8
 from calibrators.data.axes import BatchAxes
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.host.observer import Observer
+from calibrators.tables.formats import json
+from calibrators.tables.table import CalibrationTable
 from tests.calibrators.tables.formats.golden_files import GOLDEN
 from tests.trtint8.interruptions import interrupted
 from tests.trtint8.onnx_models import Graph, conv_relu_conv
@@ -275,3 +277,16 @@ def test_a_model_that_was_traced_with_one_sample_gets_one_at_a_time(target, work
         assert len(caught) == said, [str(one.message) for one in caught]
         assert table.histograms["sums_out"].amax == pytest.approx(wanted, rel=1e-5)
         assert table.provenance.samples == 32
+
+
+@pytest.mark.parametrize("method", ["minmax", "auto"])
+def test_more_tensors_than_a_table_keeps_whole_are_said_before_the_run(images, tmp_path, method, monkeypatch):
+    whole = trtint8.calibrate(DEMO_MODEL, images, method=method, progress=False)
+    monkeypatch.setattr(json, "MOST_BYTES_OF_COUNTS", len(whole.histograms) * 2048 * 8 - 1)
+    with pytest.warns(UserWarning, match=f"{len(whole.histograms)} tensors are observed, .* of 1024 bins"):
+        table = trtint8.calibrate(DEMO_MODEL, images, method=method, progress=False)
+    assert (table.amax, table.peaks) == (whole.amax, whole.peaks)
+    assert CalibrationTable.load(table.save(tmp_path / "t.json")) == table
+    assert {len(found.counts) for found in table.histograms.values()} == {1024}
+    with pytest.warns(UserWarning, match="tensors are observed"), pytest.raises(CalibrationDataError):
+        trtint8.calibrate(DEMO_MODEL, images[:0], method=method, progress=False)

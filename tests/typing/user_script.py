@@ -37,6 +37,14 @@ def from_model_to_engine(folder: Path) -> trtint8.BuildResult:
     return result
 
 
+def own_network(network: object, config: object, table: trtint8.CalibrationTable) -> trtint8.SetRanges:
+    missing: tuple[trtint8.MissingRange, ...] = trtint8.set_dynamic_ranges(network, table).missing
+    reveal_type(missing[0].layer)
+    reveal_type(trtint8.set_dynamic_ranges(network, {"x": 2.0, "y": (-1.0, 1.0)}, config=config).given)
+    trtint8.set_dynamic_ranges(network, "m.cache", config=config, keep_float=["head*"])
+    return trtint8.set_dynamic_ranges(network, Path("m.cache"), config=config, keep_float={"head": "fp16"})
+
+
 class Module:
     """Has what a module of PyTorch has."""
 

@@ -1,17 +1,23 @@
-"""The public call that makes an INT8 engine."""
+"""The public calls that make an INT8 engine, and that set the ranges of a network of one's own."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from calibrators.checks import several
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions
 from calibrators.histograms.thresholds import Method
+from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.ranges import DynamicRanges, read_ranges
-from calibrators.tensorrt.flavor import Target
+from calibrators.tables.source import table_among
+from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt.flavor import Target, flavor_of
+from calibrators.user_warnings import warn_user
+from trtint8.builder.dynamic_ranges import SetRanges
+from trtint8.builder.implicit import set_network_ranges
 from trtint8.builder.options import BuildOptions, given_options
 from trtint8.builder.routes import Route
 from trtint8.built_files import BuildResult
@@ -107,3 +113,55 @@ def build_int8_engine(
         ),
         options if fp16 is None else replace(options, fp16=fp16),
     )
+
+
+def set_dynamic_ranges(
+    network: object,
+    ranges: CalibrationTable | DynamicRanges,
+    *,
+    config: object | None = None,
+    keep_float: Sequence[str] | Mapping[str, str] = (),
+) -> SetRanges:
+    """Sets the dynamic ranges of a network in a builder of your own, for TensorRT 8.5 to 10.x.
+
+    The network may be defined by TensorRT's API or parsed. Ranges that follow from the given ones are set as
+    well. An input or output of the network is INT8 if its ``dtype`` is set so; it needs a range as any other.
+    Nothing is set where the call fails before TensorRT refuses a range.
+
+    Args:
+        network: The ``INetworkDefinition``, with all its layers and outputs.
+        ranges: A :class:`CalibrationTable`, the path of a table or of a TensorRT calibration cache; or ranges
+            by hand: tensor name to amax or (min, max), or a file of these (see
+            :func:`calibrators.tables.ranges.read_ranges`). Names are those of the network's tensors. A name
+            that is in a table and not in the network is ignored, one given by hand is refused. By
+            :meth:`CalibrationTable.override` a range by hand takes precedence over a calibrated one.
+        config: The ``IBuilderConfig`` of the build, in which INT8 is allowed, and what ``keep_float`` needs.
+            Left out, these flags are yours to set.
+        keep_float: Names of layers, or patterns with ``*`` and ``?``, that must not run in INT8. They are in
+            FP32, or, in a dict from name to precision, in "fp32", "fp16" or "bf16". A later pattern takes
+            precedence over an earlier one. Outputs of the network keep their type.
+
+    Returns:
+        What was set, what followed from it, and which tensors have no range.
+
+    Raises:
+        UnsupportedError: The network has no dynamic ranges: it is strongly typed, as all are in TensorRT 11
+            and TensorRT for RTX, or holds Q/DQ layers.
+        BuildError: ``network`` is none, has no layers, or lacks a tensor or a layer that is named; none of
+            the ranges is of this network; or ``config`` is missing, or has a calibrator.
+        TableError: The ranges cannot be read, or one is not positive, or no float32.
+
+    Warns:
+        UserWarning: A (min, max) is not symmetric, so the range gets wider; or a table has ranges that lose
+            too much.
+    """
+    flavor = flavor_of(network)
+    table = table_among(ranges)
+    if table is None:
+        assert not isinstance(ranges, CalibrationTable)
+        by_hand = read_ranges(ranges)
+        return set_network_ranges(flavor, network, config, by_hand, by_hand.keys(), keep_float)
+    done = set_network_ranges(flavor, network, config, table.amax, (), keep_float)
+    if warning := loss_warning(table.excessive_losses, table.method):
+        warn_user(warning)
+    return done

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import onnx
 
+from calibrators.checks import several
+from calibrators.errors import ModelError
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.outputs import cutting
 from trtint8.models.serialization import to_proto
@@ -28,7 +30,12 @@ def cut_model(
         computes the other outputs from them, for ONNX Runtime.
 
     Raises:
-        ModelError: The model is unusable or quantized, or cannot be cut there.
+        ModelError: The model is unusable or quantized, or cannot be cut there, or a name is no string.
+        UnsupportedError: ``tensors`` is no name and holds none.
     """
-    cut = cutting.cut_model(prepare(load_float_model(open_module(model, example_inputs))), tensors)
+    names = several(tensors)
+    for name in names:
+        if not isinstance(name, str):
+            raise ModelError(f"tensors has {name!r:.80}; give names of tensors, as strings")
+    cut = cutting.cut_model(prepare(load_float_model(open_module(model, example_inputs))), names)
     return to_proto(cut.head.graph_model), to_proto(cut.tail)

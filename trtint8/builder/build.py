@@ -25,13 +25,13 @@ from calibrators.data.samples.sizes import SampleSizes
 from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
 from calibrators.files import is_file
 from calibrators.progress import progress_bar
-from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.flavor import Flavor, FlavorName
 from calibrators.tensorrt.foreign import AnyCalibrator
 from calibrators.tensorrt.messages import BuildLog, collected, plain_words, shared_logger
 from calibrators.tensorrt.network_inputs import network_dtypes
 from trtint8.builder.compute_capabilities import resolve_capabilities, set_capabilities
 from trtint8.builder.config import check_options, configure, load_plugins
-from trtint8.builder.dynamic_ranges import MissingRange, input_names, read_layers
+from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.builder.implicit import (
     ImplicitInt8,
     apply_ranges,
@@ -78,7 +78,7 @@ class BuiltEngine:
     report: LayerReport | None
     weights_bytes: int | None
     compute_capabilities: tuple[str, ...]
-    flavor: str
+    flavor: FlavorName
     version: str
     profiles: tuple[dict[str, ShapeRange], ...]
     warnings: tuple[str, ...]
@@ -261,12 +261,10 @@ class _Build:
         check_shape_values(network, options.shape_values)
         for shapes in self.profiles or ([{}] if options.shape_values else []):
             add_profile(builder, config, shapes, options.shape_values)
-        # Before inputs and outputs get other types: an INT8 input is a float of the model all the same.
-        floats = read_layers(trt, network), input_names(trt, network)
         set_io(trt, network, options)
         missing: tuple[MissingRange, ...] = ()
         if self.implicit is not None:
-            missing = apply_ranges(trt, network, config, self.implicit, options, *floats)
+            missing = apply_ranges(trt, network, config, self.implicit, options)
             self._attach_calibrator(builder, config, network)
         elif options.layer_precisions or options.output_types:
             set_precisions(trt, network, config, options)

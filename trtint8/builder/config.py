@@ -154,17 +154,17 @@ def configure(
         trt.ProfilingVerbosity, options.profiling_verbosity, "profiling verbosity"
     )
     if not flavor.strongly_typed_only:
-        _set_flag(trt, config, "INT8", int8)
-        _set_flag(trt, config, "FP16", options.fp16 is not False)
-        _set_flag(trt, config, "BF16", options.bf16)
+        set_flag(trt, config, "INT8", int8)
+        set_flag(trt, config, "FP16", options.fp16 is not False)
+        set_flag(trt, config, "BF16", options.bf16)
     if flavor.shares_profiles_on_request:
         config.set_preview_feature(trt.PreviewFeature.PROFILE_SHARING_0806, True)
     if not options.tf32:
-        config.clear_flag(trt.BuilderFlag.TF32)
-    _set_flag(trt, config, "VERSION_COMPATIBLE", options.version_compatible)
-    _set_flag(trt, config, "SPARSE_WEIGHTS", options.sparse_weights)
-    _set_flag(trt, config, "REFIT", options.refit)
-    _set_flag(trt, config, "STRIP_PLAN", options.strip_plan)
+        config.clear_flag(_flag(trt, "TF32"))
+    set_flag(trt, config, "VERSION_COMPATIBLE", options.version_compatible)
+    set_flag(trt, config, "SPARSE_WEIGHTS", options.sparse_weights)
+    set_flag(trt, config, "REFIT", options.refit)
+    set_flag(trt, config, "STRIP_PLAN", options.strip_plan)
     if options.calibrate_before_fusion:
         config.set_quantization_flag(trt.QuantizationFlag.CALIBRATE_BEFORE_FUSION)
     if options.optimization_level is not None:
@@ -207,12 +207,33 @@ def _check_dla_core(core: int, cores: int) -> None:
 def _use_dla(trt: Any, config: Any, core: int, *, gpu_fallback: bool) -> None:
     config.default_device_type = trt.DeviceType.DLA
     config.DLA_core = core
-    _set_flag(trt, config, "GPU_FALLBACK", gpu_fallback)
+    set_flag(trt, config, "GPU_FALLBACK", gpu_fallback)
 
 
-def _set_flag(trt: Any, config: Any, name: str, wanted: bool) -> None:
+def set_flag(trt: Any, config: Any, name: str, wanted: bool) -> None:
+    """Sets a flag of a build where it is wanted.
+
+    Args:
+        trt: The TensorRT module.
+        config: The ``IBuilderConfig``.
+        name: The name of the ``BuilderFlag``.
+        wanted: Whether to set it.
+
+    Raises:
+        UnsupportedError: This TensorRT has no such flag.
+    """
     if wanted:
-        config.set_flag(trt.BuilderFlag.__members__[name])
+        config.set_flag(_flag(trt, name))
+
+
+def _flag(trt: Any, name: str) -> Any:
+    flags: Mapping[str, Any] = trt.BuilderFlag.__members__
+    if name not in flags:
+        raise UnsupportedError(
+            f"this TensorRT has no builder flag {name}; leave out the option that sets it, or use another "
+            "version"
+        )
+    return flags[name]
 
 
 def member(enum: Any, name: str, kind: str) -> Any:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from calibrators.display.counts import counted
+from calibrators.checks import check_choice, several
 from calibrators.errors import BuildError, UnsupportedError
+from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.foreign import AnyCalibrator
 from calibrators.user_warnings import warn_user
+from trtint8.builder.config import set_flag
 from trtint8.builder.dynamic_ranges import (
     MissingRange,
-    NetworkLayer,
-    missing_ranges,
-    propagate,
+    SetRanges,
+    check_ranges,
+    layer_type,
+    read_network,
     set_ranges,
-    unknown_names,
 )
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.precisions import set_precisions
@@ -24,6 +26,12 @@ from trtint8.engine.profiles import Profile, ShapeRange
 
 #: The only calibrator that the DLA takes.
 _DLA_CALIBRATOR = "IInt8EntropyCalibrator2"
+
+#: The precision besides INT8 that every build allows.
+_EVERY_BUILDS_FLOAT = "fp32"
+
+#: Layers by which a network gives its precisions itself.
+_EXPLICIT = frozenset({"QUANTIZE", "DEQUANTIZE", "DYNAMIC_QUANTIZE"})
 
 
 @dataclass(frozen=True)
@@ -86,24 +94,16 @@ def check_device(calibrator: AnyCalibrator, device: int) -> None:
 
 
 def apply_ranges(
-    trt: Any,
-    network: Any,
-    config: Any,
-    implicit: ImplicitInt8,
-    options: BuildOptions,
-    layers: Sequence[NetworkLayer],
-    inputs: Sequence[str],
+    trt: Any, network: Any, config: Any, implicit: ImplicitInt8, options: BuildOptions
 ) -> tuple[MissingRange, ...]:
     """Sets the dynamic ranges and the layers that stay in float.
 
     Args:
         trt: The TensorRT module.
-        network: The parsed ``INetworkDefinition``.
+        network: The parsed ``INetworkDefinition``, with the types of its inputs and outputs set.
         config: The ``IBuilderConfig`` of the build.
         implicit: Where the ranges come from, and the layers that stay in float.
         options: The build options, with the precisions of single layers.
-        layers: The layers as they were parsed, before inputs and outputs got other types.
-        inputs: Names of the floating-point inputs, before they got other types.
 
     Returns:
         The tensors that have no range; empty where a calibrator finds the ranges.
@@ -112,23 +112,97 @@ def apply_ranges(
         BuildError: A range that was set by hand belongs to no tensor of the network, none of the ranges does,
             or a pattern matches no layer.
     """
-    set_precisions(trt, network, config, options, implicit.keep_float)
-    unknown = unknown_names(layers, inputs, sorted(implicit.manual))
-    if unknown:
-        raise BuildError(
-            f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the network; "
-            f"it has for example {', '.join(repr(name) for name in (*inputs[:1], *layers[-1].outputs[:1]))}"
-        )
+    tensors = read_network(trt, network)
+    check_ranges(tensors, implicit.ranges, implicit.manual)
+    kept = dict.fromkeys(implicit.keep_float, _EVERY_BUILDS_FLOAT)
+    in_float = set_precisions(trt, network, config, options, kept)
     if implicit.calibrator is not None:
         return ()
-    if implicit.ranges and len(unknown_names(layers, inputs, implicit.ranges)) == len(implicit.ranges):
+    return set_ranges(network, tensors, implicit.ranges, in_float).missing
+
+
+def set_network_ranges(
+    flavor: Flavor,
+    network: Any,
+    config: Any,
+    ranges: Mapping[str, float],
+    manual: Collection[str],
+    keep_float: Sequence[str] | Mapping[str, str],
+) -> SetRanges:
+    """Sets the dynamic ranges of a network that trtint8 does not build, and the layers that stay in float.
+
+    Args:
+        flavor: The TensorRT that the network belongs to.
+        network: An ``INetworkDefinition``.
+        config: The ``IBuilderConfig`` of the build; None where the caller sets the flags.
+        ranges: Tensor name to amax.
+        manual: Names of the tensors whose range was set by hand; each must be in the network.
+        keep_float: Layer names or patterns; or these to "fp32", "fp16" or "bf16".
+
+    Returns:
+        What was set, and what is missing.
+
+    Raises:
+        UnsupportedError: This TensorRT, or this network, has no dynamic ranges, or a precision is unknown.
+        BuildError: The ranges or patterns are not those of the network, or ``config`` is missing or has a
+            calibrator.
+        TableError: A range is no float32.
+    """
+    _check_implicit(flavor, network)
+    trt = flavor.module
+    if isinstance(keep_float, Mapping):
+        kept = dict(keep_float)
+        for precision in kept.values():
+            check_choice("a precision of keep_float", precision, ("fp32", "fp16", "bf16"))
+    else:
+        kept = dict.fromkeys(several(keep_float), _EVERY_BUILDS_FLOAT)
+    if config is None and kept:
         raise BuildError(
-            f"none of the {counted(len(implicit.ranges), 'tensor')} with a range is in the network, "
-            f"'{next(iter(implicit.ranges))}' for example; give ranges of this model"
+            "keep_float needs config: TensorRT obeys precisions only where it has the flag for that"
         )
-    known = propagate(layers, implicit.ranges)
-    set_ranges(network, known)
-    return missing_ranges(layers, inputs, known)
+    if config is not None:
+        _check_config(trt, config)
+    tensors = read_network(trt, network)
+    check_ranges(tensors, ranges, manual)
+    in_float = set_precisions(trt, network, config, BuildOptions(), kept)
+    if config is not None:
+        set_flag(trt, config, "INT8", True)
+        set_flag(trt, config, "FP16", "fp16" in kept.values())
+        set_flag(trt, config, "BF16", "bf16" in kept.values())
+    return set_ranges(network, tensors, ranges, in_float)
+
+
+def _check_implicit(flavor: Flavor, network: Any) -> None:
+    """Refuses a network that takes its INT8 from the graph."""
+    if not flavor.implicit_int8:
+        raise UnsupportedError(
+            f"{flavor} has no dynamic ranges, which TensorRT 8.5 to 10.x have; take the explicit route: put "
+            "Q/DQ pairs into the network, by trtint8.quantize, or by add_quantize and add_dequantize"
+        )
+    trt = flavor.module
+    if flavor.tells_strong_types and network.get_flag(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED):
+        raise UnsupportedError(
+            "the network is strongly typed, so it has no dynamic ranges; create it without STRONGLY_TYPED, "
+            "or put Q/DQ pairs into it"
+        )
+    if not network.num_layers:
+        raise BuildError("the network has no layers; define it, or parse a model, before its ranges are set")
+    for layer in map(network.get_layer, range(network.num_layers)):
+        if layer_type(trt, layer) in _EXPLICIT:
+            raise UnsupportedError(
+                f"the network holds Q/DQ layers, such as '{layer.name}', so its INT8 is explicit and dynamic "
+                "ranges have no effect; leave the ranges out, or the layers"
+            )
+
+
+def _check_config(trt: Any, config: Any) -> None:
+    if not isinstance(config, trt.IBuilderConfig):
+        raise BuildError(f"config is a {type(config).__name__}; give the IBuilderConfig of the build")
+    if config.int8_calibrator is not None:
+        raise BuildError(
+            "config has an int8_calibrator, and TensorRT does not say whether its ranges or these would "
+            "count; leave the calibrator out, and give the cache that it has written, or its table"
+        )
 
 
 def calibration_profile(calibrator: AnyCalibrator, profiles: Sequence[Profile]) -> Profile | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tensorrt.data_types import numpy_dtype
-from trtint8.builder.config import member
+from trtint8.builder.config import member, set_flag
+from trtint8.builder.dynamic_ranges import RANGED, layer_type
 from trtint8.builder.options import BuildOptions
 
 _TYPES = {"fp32": "FLOAT", "fp16": "HALF", "bf16": "BF16", "int8": "INT8"}
@@ -27,12 +28,18 @@ def match_layers(names: Iterable[str], patterns: Mapping[str, str]) -> dict[str,
         Layer name to value, for the layers that any pattern matches.
 
     Raises:
-        BuildError: A pattern matches no layer.
+        BuildError: A pattern matches no layer, or is no text.
     """
     names = list(names)
     matched: dict[str, str] = {}
     for pattern, value in patterns.items():
-        hits = [name for name in names if name == pattern or fnmatchcase(name, pattern)]
+        if not isinstance(pattern, str):
+            raise BuildError(
+                f"the pattern {pattern!r:.80} is no text; give the name of a layer, or a pattern"
+            )
+        # TensorRT names layers like "(Unnamed Layer* 0) [Convolution]", and brackets stand for themselves.
+        glob = pattern.replace("[", "[[]")
+        hits = [name for name in names if name == pattern or fnmatchcase(name, glob)]
         if not hits:
             raise BuildError(
                 f"the pattern '{pattern}' matches no layer of the network; it has for example "
@@ -43,8 +50,8 @@ def match_layers(names: Iterable[str], patterns: Mapping[str, str]) -> dict[str,
 
 
 def set_precisions(
-    trt: Any, network: Any, config: Any, options: BuildOptions, keep_float: Sequence[str] = ()
-) -> None:
+    trt: Any, network: Any, config: Any, options: BuildOptions, kept: Mapping[str, str] | None = None
+) -> frozenset[str]:
     """Sets the precisions and the output types of single layers.
 
     Args:
@@ -52,29 +59,36 @@ def set_precisions(
         network: An ``INetworkDefinition``.
         config: The ``IBuilderConfig`` of the build.
         options: The build options, with the patterns.
-        keep_float: Names of layers, or patterns, that must not run in INT8; TensorRT has to obey them.
+        kept: Layer name or pattern to the floating-point precision that the layer and its outputs must have,
+            except outputs of the network; TensorRT has to obey it.
+
+    Returns:
+        Names of the layers that have to stay in float.
 
     Raises:
-        BuildError: A pattern matches no layer.
-        UnsupportedError: This TensorRT lacks a type.
+        BuildError: A pattern matches no layer. Nothing is set then.
+        UnsupportedError: This TensorRT lacks a type or a flag. Nothing is set then.
     """
     # Layers that compute no floats have no precision to choose.
     layers = [layer for layer in _layers(network) if _computes_floats(trt, layer)]
     names = [layer.name for layer in layers]
-    # FP32 is the only precision that every build allows besides INT8.
-    kept = dict.fromkeys(keep_float, "fp32")
-    precisions = match_layers(names, {**options.layer_precisions, **kept})
-    outputs = match_layers(names, {**options.output_types, **kept})
+    stay = match_layers(names, kept or {})
+    precisions = {**match_layers(names, options.layer_precisions), **stay}
+    outputs = {**match_layers(names, options.output_types), **stay}
+    types = {kind: data_type(trt, kind) for kind in {*precisions.values(), *outputs.values()}}
+    obeyed = options.precision_constraints == "obey" or bool(stay)
+    if precisions or outputs:
+        set_flag(trt, config, "OBEY_PRECISION_CONSTRAINTS", obeyed)
+        set_flag(trt, config, "PREFER_PRECISION_CONSTRAINTS", not obeyed)
     for layer in layers:
         if layer.name in precisions:
-            layer.precision = data_type(trt, precisions[layer.name])
-        if layer.name in outputs:
-            for index in range(layer.num_outputs):
-                layer.set_output_type(index, data_type(trt, outputs[layer.name]))
-    if precisions or outputs:
-        obeyed = options.precision_constraints == "obey" or bool(keep_float)
-        flags = trt.BuilderFlag
-        config.set_flag(flags.OBEY_PRECISION_CONSTRAINTS if obeyed else flags.PREFER_PRECISION_CONSTRAINTS)
+            layer.precision = types[precisions[layer.name]]
+        for index in range(layer.num_outputs if layer.name in outputs else 0):
+            tensor = layer.get_output(index)
+            # The type of an output of the network is the caller's; TensorRT converts what the layer computes.
+            if layer.name not in stay or not tensor.is_network_output:
+                layer.set_output_type(index, types[outputs[layer.name]])
+    return frozenset(name for name, kind in precisions.items() if obeyed and kind != "int8")
 
 
 def check_io_names(names: Iterable[str], options: BuildOptions) -> None:
@@ -161,7 +175,6 @@ def _layers(network: Any) -> Iterable[Any]:
 
 
 def _computes_floats(trt: Any, layer: Any) -> bool:
-    if layer.type in (trt.LayerType.CONSTANT, trt.LayerType.SHAPE):
+    if layer_type(trt, layer) in ("CONSTANT", "SHAPE"):
         return False
-    floats = (trt.DataType.FLOAT, trt.DataType.HALF)
-    return all(layer.get_output(index).dtype in floats for index in range(layer.num_outputs))
+    return all(layer.get_output(index).dtype.name in RANGED for index in range(layer.num_outputs))

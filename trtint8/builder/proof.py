@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from calibrators.data.inputs import InputSpec
+from calibrators.errors import ModelError
 from calibrators.tensorrt import flavor
 from trtint8.builder.build import build_engine
 from trtint8.models.serialization import runnable
@@ -26,9 +27,15 @@ def count_int8_layers(
         The number of ``quantized_nodes`` that run in INT8; None where the builder does not list its layers.
 
     Raises:
+        ModelError: What is given is no model of onnx-ir.
         UnsupportedError: TensorRT for RTX is not installed.
         BuildError: TensorRT refuses the model.
     """
+    if not isinstance(graph_model, ir.Model):
+        raise ModelError(
+            f"the model is given as {type(graph_model).__name__}; give an onnx_ir.Model, such as "
+            "onnx_ir.load makes of a file"
+        )
     with runnable(graph_model) as serialized:
         built = build_engine(serialized, inputs, flavor=flavor.load("rtx"), int8=True)
     if built.report is None:

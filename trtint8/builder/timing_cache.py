@@ -10,9 +10,13 @@ from typing import Any
 
 from filelock import FileLock
 
+from calibrators import records
 from calibrators.errors import BuildError
 from calibrators.files import write_atomically
 from calibrators.tensorrt.messages import NO_REASON, BuildLog, plain_words
+
+#: The largest file that is read, in bytes.
+_MOST_BYTES = 1 << 30
 
 
 def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog) -> None:
@@ -79,6 +83,11 @@ def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
 @contextlib.contextmanager
 def _locked(path: str | os.PathLike[str]) -> Iterator[None]:
     lock = FileLock(f"{os.fspath(path)}.lock")
+    if Path(lock.lock_file).is_symlink():  # to lock it empties the file that it leads to
+        raise BuildError(
+            f"the timing cache '{os.fspath(path)}' cannot be locked with '{lock.lock_file}': it is a "
+            "symbolic link; remove it"
+        )
     try:
         lock.acquire()
     except OSError as error:
@@ -94,10 +103,9 @@ def _locked(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def _read(path: str | os.PathLike[str]) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return records.read_bytes(path, _MOST_BYTES)
     except FileNotFoundError:
         return b""
-    except OSError as error:
-        raise BuildError(
-            f"the timing cache '{os.fspath(path)}' cannot be read: {error.strerror or error}"
-        ) from error
+    except (OSError, records.RecordError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BuildError(f"the timing cache '{os.fspath(path)}' cannot be read: {reason}") from error

@@ -6,6 +6,7 @@ import argparse
 
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
+from calibrators.host.checkpoint import check_place
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.cache_origin import refuse_foreign_sidecar
 from calibrators.tables.file_names import check_table_name
@@ -78,7 +79,7 @@ def run(options: argparse.Namespace) -> None:
         refuse_foreign_sidecar(output)
     refuse_overwriting_arguments([output], options)
     run_options = RunOptions(options.threads, executor_from(options), options.device)
-    path = output.with_name(f"{output.name}.checkpoint")
+    path = check_place(output.with_name(f"{output.name}.checkpoint"))
     if path.exists() and not options.resume:
         say(f"'{path}' is left from an interrupted run: beginning anew, without --resume")
 

@@ -172,9 +172,9 @@ def preprocessing_from(options: argparse.Namespace) -> Preprocessing | None:
         sizes = tuple(_integer("letterbox", part) for part in options.letterbox.split(","))
         given["letterbox"] = sizes * 2 if len(sizes) == 1 else sizes
     given |= {name: value for name in ("layout", "channels") if (value := getattr(options, name)) is not None}
-    if options.preprocess and given:
+    if options.preprocess is not None and given:
         raise CalibrationDataError(f"give --preprocess or --{next(iter(given))}, not both")
-    if options.preprocess:
+    if options.preprocess is not None:
         return Preprocessing.load(options.preprocess)
     return Preprocessing(**given) if given else None
 

@@ -6,6 +6,7 @@ import argparse
 import time
 from pathlib import Path
 
+from calibrators.checks import check_path
 from calibrators.errors import OutputError
 from calibrators.files import check_writable
 from calibrators.tensorrt import flavor
@@ -30,6 +31,7 @@ def run(options: argparse.Namespace) -> None:
     """Calibrates, quantizes, builds and validates the digit classifier."""
     started = time.perf_counter()
     split = load_digits_split()
+    check_path("the folder to write", options.output, OutputError)
     folder = Path(options.output)
     try:
         folder.mkdir(parents=True, exist_ok=True)

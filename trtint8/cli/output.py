@@ -11,14 +11,18 @@ import math
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from calibrators.errors import OutputError
+from calibrators.progress import literal_console
 
 #: How wide a table in a pipe may be, which has no width of its own: long tensor names stand on one line.
 _PIPE_WIDTH = 160
+
+#: The most rows of a table that are drawn with lines and colours: a thousand take a second.
+_MOST_DRAWN = 1000
 
 #: The longest message on standard error, in characters.
 _LONGEST_MESSAGE = 499
@@ -35,6 +39,8 @@ _FAILING = ("strict", "surrogateescape")
 
 def shown(text: str) -> str:
     """A text as a terminal may show it, on one line: characters that it would obey become escapes."""
+    if text.isprintable():  # quick, and true of most texts
+        return text
     return "".join(
         letter.encode("unicode_escape").decode() if unicodedata.category(letter) in _NOT_SHOWN else letter
         for letter in text
@@ -63,8 +69,14 @@ def print_json(value: Any) -> None:
     """
     text = json.dumps(_plain(value), indent=2, ensure_ascii=not _prints_unicode())
     # JSON itself escapes only some of the characters that a terminal obeys.
-    escaped = (json.dumps(letter)[1:-1] if shown(letter) != letter != "\n" else letter for letter in text)
-    _write(sys.stdout, "".join(escaped) + "\n")
+    _write(sys.stdout, "\n".join(map(_escaped, text.split("\n"))) + "\n")
+
+
+def _escaped(line: str) -> str:
+    """A line of JSON without characters that a terminal would obey."""
+    if line.isprintable():
+        return line
+    return "".join(letter if shown(letter) == letter else json.dumps(letter)[1:-1] for letter in line)
 
 
 def print_table(
@@ -75,15 +87,20 @@ def print_table(
 ) -> None:
     """Writes a table to standard output, its first column aligned left and the others right.
 
+    A table of many rows has neither lines nor colours, which would take minutes.
+
     Args:
         title: The title above the table.
         columns: The headings of the columns.
         rows: The rows, each with one text per column.
         styles: One colour per row, which a terminal shows; None for a row without a colour.
     """
+    rows = list(rows)
+    if len(rows) > _MOST_DRAWN:
+        _write(sys.stdout, "".join(_plain_table(title, columns, rows)))
+        return
     # Imported late here and below, so that --help needs neither this nor NumPy.
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     lines = box.HEAVY_HEAD if _prints_unicode() else box.ASCII
@@ -93,11 +110,30 @@ def print_table(
     for row, style in zip(rows, itertools.repeat(None) if styles is None else styles, strict=False):
         table.add_row(*map(shown, row), style=style)
     if sys.stdout is not None and sys.stdout.isatty():
-        Console(markup=False, highlight=False).print(table)
+        literal_console().print(table)
         return
     text = io.StringIO()
-    Console(file=text, width=_PIPE_WIDTH, markup=False, highlight=False).print(table)
+    literal_console(text, width=_PIPE_WIDTH).print(table)
     _write(sys.stdout, text.getvalue())
+
+
+def _plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table, whose columns are as wide as their widest text."""
+    table = [[shown(text) for text in row] for row in (columns, *rows)]
+    widths = [max(map(_cells, texts)) for texts in zip(*table, strict=True)]
+    yield f"{shown(title)}\n"
+    for row in table:
+        first, *others = (" " * (width - _cells(text)) for text, width in zip(row, widths, strict=True))
+        yield "  ".join((row[0] + first, *map("".join, zip(others, row[1:], strict=True)))).rstrip() + "\n"
+
+
+def _cells(text: str) -> int:
+    """How wide a terminal shows a text."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def replace_unprintable() -> None:
@@ -109,9 +145,7 @@ def replace_unprintable() -> None:
 
 def table_width() -> int:
     """How many characters wide a table on standard output may be."""
-    from rich.console import Console
-
-    return Console().width if sys.stdout is not None and sys.stdout.isatty() else _PIPE_WIDTH
+    return literal_console().width if sys.stdout is not None and sys.stdout.isatty() else _PIPE_WIDTH
 
 
 def _prints_unicode() -> bool:

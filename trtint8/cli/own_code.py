@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError
+from calibrators.own_modules import find_own_module
 
 _OWN = re.compile(r"(?!random:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
 
@@ -17,7 +20,8 @@ _OWN = re.compile(r"(?!random:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
 def named_object(text: str, kind: str, otherwise: str, wanted: str) -> Any:
     """The object that MODULE:NAME names, where a text has that form.
 
-    The module is looked for in the current folder first, as ``python -m`` does.
+    The module is one that is installed, or a file of the current folder. Nothing else is ever imported from
+    that folder, except by the module itself: see :mod:`calibrators.own_modules`.
 
     Args:
         text: The text.
@@ -29,7 +33,8 @@ def named_object(text: str, kind: str, otherwise: str, wanted: str) -> Any:
         The object; None where the text has another form.
 
     Raises:
-        CalibrationDataError: The module cannot be imported, or has no such name.
+        CalibrationDataError: The module cannot be imported, is both installed and a file of the current
+            folder, or has no such name.
     """
     found = _OWN.fullmatch(text)
     if found is None:
@@ -43,10 +48,14 @@ def named_object(text: str, kind: str, otherwise: str, wanted: str) -> Any:
 
 
 def _imported(name: str, what: str, otherwise: str) -> Any:
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
     importlib.invalidate_caches()
+    folder, top = str(Path.cwd()), name.partition(".")[0]
+    if _is_twice(top, folder):
+        raise CalibrationDataError(
+            f"{what}: there is a module '{top}' in the current folder, and another one is installed; rename "
+            "that in the current folder"
+        )
+    find_own_module(top, folder)
     try:
         return importlib.import_module(name)
     except Exception as error:
@@ -58,3 +67,12 @@ def _imported(name: str, what: str, otherwise: str) -> Any:
         raise CalibrationDataError(
             f"{what}: the module '{name}' cannot be imported: {in_one_line(error)}; correct it"
         ) from error
+
+
+def _is_twice(name: str, folder: str) -> bool:
+    """Whether a folder has a module, not imported yet, of a name that an installed one has."""
+    here = PathFinder.find_spec(name, [folder])
+    if name in sys.modules or here is None or here.origin is None:  # a folder without __init__.py gives way
+        return False
+    there = find_spec(name)
+    return there is not None and there.origin != here.origin

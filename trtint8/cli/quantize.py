@@ -85,7 +85,9 @@ def run(options: argparse.Namespace) -> None:
     """Quantizes and writes the model."""
     refuse_without_float16(options.float16, options.float32_io, options.keep_int8)
     data_options = _data_options(options)
-    target = target_named(options.target or "tensorrt", options.compute_capability)
+    target = target_named(
+        "tensorrt" if options.target is None else options.target, options.compute_capability
+    )
     output = check_writable(check_model_name(options.output))
     refuse_overwriting_arguments([output], options)
     files = {} if options.equalize is None else _files_beside(output, options)

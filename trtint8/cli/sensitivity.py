@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
-from pathlib import Path
 
 from calibrators.display.counts import counted
 from calibrators.files import check_writable
+from calibrators.host.checkpoint import check_place
 from trtint8.api.sensitivity import SENSITIVITY_SAMPLES, measure_sensitivity
 from trtint8.cli.arguments import add_keep_float_option, data_keywords, refuse_overwriting_arguments
 from trtint8.cli.data_options import (
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
         output = check_writable(check_sensitivity_name(options.output))
     if output:
         refuse_overwriting_arguments([output], options)
-    partial = Path(f"{output}.partial") if output else None
+    partial = check_place(f"{output}.partial") if output else None
     with saying_what_is_kept(partial, "the same command"):
         sensitivity = measure_sensitivity(
             options.model,

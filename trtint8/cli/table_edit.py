@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.tables.formats.plain import TEXT
 from calibrators.tables.table import CalibrationTable
@@ -51,7 +52,8 @@ def edit(table: CalibrationTable) -> CalibrationTable | None:
     if status != 0:
         raise TableError(f"the editor '{command[0]}' failed with status {status}; your text is in '{name}'")
     try:
-        edited = _changed(table, TEXT.parse(Path(name).read_bytes(), name))
+        with records.reading("the edited text", TableError):
+            edited = _changed(table, TEXT.parse(records.read_bytes(name), name))
     except TableError as error:
         raise TableError(f"{error}; nothing was changed, and your text is in '{name}'") from error
     Path(name).unlink()

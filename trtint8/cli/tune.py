@@ -10,6 +10,7 @@ from typing import get_args
 from calibrators.display.counts import counted
 from calibrators.errors import BuildError
 from calibrators.files import check_writable
+from calibrators.host.checkpoint import check_place, remove_checkpoint
 from calibrators.tensorrt.flavor import Target
 from trtint8.api import tuning
 from trtint8.cli.arguments import add_budget_options, data_keywords, keywords, refuse_overwriting_arguments
@@ -158,7 +159,7 @@ def run(options: argparse.Namespace) -> None:
         )
     written = save_tuned(tuned, options.model, output)
     if tuned.complete:
-        checkpoint.unlink(missing_ok=True)
+        remove_checkpoint(checkpoint)
     if options.json:
         _print_json(tuned, written)
     else:
@@ -174,8 +175,9 @@ def _paths(options: argparse.Namespace) -> tuple[Path, Path]:
     output = check_writable(check_model_name(options.output))
     refuse_overwriting_arguments([output, *files_beside(output)], options)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
-    for path in (*files_beside(output), checkpoint):
+    for path in files_beside(output):
         check_writable(path, named=False)  # their names are longer
+    check_place(checkpoint)
     refuse_losing_files(output)
     return output, checkpoint
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -11,24 +10,34 @@ from typing import TypeAlias
 
 from calibrators.data.images.preprocessing import PADDING
 from calibrators.data.inputs import shape_text
-from trtint8.deployment.source import DeploySource
+from calibrators.errors import UnsupportedError
+from trtint8.deployment.escapes import Code, fits_command, markdown_code, shell_words
+from trtint8.deployment.source import QDQ_FILE, DeploySource
+from trtint8.models.model import Model
 
-#: A file's path in the folder to its content, or to the file that is copied there.
-Files: TypeAlias = Mapping[str, str | bytes | Path]
+#: A file's path in the folder, made of trtint8's own names, to its content, to the file that is copied there,
+#: or to the model that is written there, of which a large one gets a file with its weights beside it.
+Files: TypeAlias = Mapping[str, str | bytes | Path | Model]
 
 
-def template(file: str, /, **values: object) -> str:
+def template(file: str, /, **values: Code | int) -> Code:
     """A template with its names replaced; without any it is taken as it stands.
 
     Args:
         file: Its path in the folder of templates, such as ``cpp/main.cpp.in``.
-        values: The text for each ``$name`` of the template.
+        values: What stands in place of each ``$name`` of the template, in the language of the template.
     """
     text = (files("trtint8.deployment") / "templates" / file).read_text(encoding="utf-8")
-    return Template(text).substitute({key: str(value) for key, value in values.items()}) if values else text
+    filled = Template(text).substitute({key: str(value) for key, value in values.items()}) if values else text
+    return Code(filled)
 
 
-def readme(file: str, source: DeploySource, /, **values: object) -> str:
+def paragraphs(file: str, /, **values: Code | int) -> Code:
+    """A part of a README: a template, filled in, without the line breaks at its end."""
+    return Code(template(file, **values).strip())
+
+
+def readme(file: str, source: DeploySource, /, **values: Code | int) -> Code:
     """A README: what the templates say of one kind of deployment, and what is the same in all of them."""
     return template(
         file,
@@ -41,10 +50,13 @@ def readme(file: str, source: DeploySource, /, **values: object) -> str:
     )
 
 
-def build_command(source: DeploySource, plan: str) -> str:
-    """The command that builds a plan of the Q/DQ model with the full TensorRT, where a GPU is."""
-    model = source.qdq_model.name if source.qdq_model else "model.onnx"
-    words = ["trtexec", f"--onnx={model}", f"--saveEngine={plan}"]
+def build_command(source: DeploySource, plan: str) -> Code:
+    """The command that builds a plan of the Q/DQ model with the full TensorRT, where a GPU is.
+
+    Raises:
+        UnsupportedError: The name of an input cannot stand in a command.
+    """
+    words = ["trtexec", f"--onnx={QDQ_FILE}", f"--saveEngine={plan}"]
     words += ["--stronglyTyped"] if source.info.built_with.strongly_typed_only else ["--int8", "--fp16"]
     for index, profile in enumerate(source.info.profiles):
         words += [f"--profile={index}"] if len(source.info.profiles) > 1 else []
@@ -53,47 +65,53 @@ def build_command(source: DeploySource, plan: str) -> str:
                 f"{_in_spec(name)}:{shape_text(getattr(shape, option))}" for name, shape in profile.items()
             )
             words.append(f"--{option}Shapes={','.join(shapes)}")
-    return " ".join(map(shlex.quote, words))
+    return shell_words(words)
 
 
-def build_script(source: DeploySource, plan: str) -> str:
+def build_script(source: DeploySource, plan: str) -> Code:
     """A shell script with :func:`build_command`.
 
     Args:
         source: The engine.
         plan: Where the plan goes, from the folder of the script.
     """
-    return template("shared/build_plan.sh.in", command=build_command(source, plan), plan=shlex.quote(plan))
+    return template("shared/build_plan.sh.in", command=build_command(source, plan), plan=shell_words([plan]))
 
 
 def _in_spec(name: str) -> str:
     """A name as trtexec takes it before a shape: in quotes where it has what separates names and shapes."""
+    if not fits_command(name):
+        raise UnsupportedError(
+            f"trtexec cannot be told the name of the input {name!r:.80}; export the model with another name"
+        )
     return f"'{name}'" if set(name) & set(":,") else name
 
 
-def _capabilities(source: DeploySource) -> str:
+def _capabilities(source: DeploySource) -> Code:
     known = source.info.compute_capabilities
     if known == ("current",):
-        return "the GPU that it was built on"
-    return f"GPUs of compute capability {', '.join(known)}"
+        return Code("the GPU that it was built on")
+    return Code(f"GPUs of compute capability {', '.join(known)}")
 
 
-def _tensors(source: DeploySource) -> str:
+def _tensors(source: DeploySource) -> Code:
     rows = ["| | name | type | shape |", "|---|---|---|---|"]
     for kind, specs in (("input", source.info.inputs), ("output", source.info.outputs)):
         rows += [
-            f"| {kind} | `{spec.name}` | {spec.dtype} | {shape_text(spec.shape, ' x ')} |" for spec in specs
+            f"| {kind} | {markdown_code(spec.name)} | {spec.dtype} | "
+            f"{markdown_code(shape_text(spec.shape, ' x '))} |"
+            for spec in specs
         ]
     for index, profile in enumerate(source.info.profiles):
-        shapes = "; ".join(f"`{name}` {shape}" for name, shape in profile.items())
+        shapes = "; ".join(f"{markdown_code(name)} {shape}" for name, shape in profile.items())
         rows += ["", f"Profile {index} (smallest, optimal, largest shape): {shapes}."]
-    return "\n".join(rows)
+    return Code("\n".join(rows))
 
 
-def _preprocessing(source: DeploySource) -> str:
+def _preprocessing(source: DeploySource) -> Code:
     wanted = source.preprocessing
     if wanted is None:
-        return (
+        return Code(
             "None was declared when this folder was made, so inputs are fed as they are. Give `trtint8 "
             "deploy` the same `--preprocess FILE`, or `--mean`, `--std` and so on, as the calibration had."
         )
@@ -117,9 +135,9 @@ def _preprocessing(source: DeploySource) -> str:
     steps.append(f"brought to {wanted.layout}")
     image = source.image_input
     channels = image.shape[1 if wanted.layout == "NCHW" else 3] if image else None
-    return (
+    return Code(
         f"Raw images (uint8, {'grey' if channels == 1 else 'RGB'}, height x width x channels) become "
-        f"`{image.name if image else ''}` in this order: {'; '.join(steps)}."
+        f"{markdown_code(image.name if image else '')} in this order: {'; '.join(steps)}."
     )
 
 

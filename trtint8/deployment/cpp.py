@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
 from trtint8.deployment.content import Files, readme, template
+from trtint8.deployment.escapes import Code, c_literal
 from trtint8.deployment.packages import requirements_file, runtime_packages
 from trtint8.deployment.source import DeploySource
 from trtint8.engine.file import TensorSpec
@@ -35,42 +37,45 @@ def cpp_files(source: DeploySource) -> Files:
         "main.cpp": template("cpp/main.cpp.in"),
         "model.hpp": model_header(source),
         "CMakeLists.txt": template(
-            "cpp/CMakeLists.txt.in", library="tensorrt_rtx" if source.is_rtx else "nvinfer"
+            "cpp/CMakeLists.txt.in", library=Code("tensorrt_rtx" if source.is_rtx else "nvinfer")
         ),
         "model.engine": source.engine,
         "model.json": source.description(),
         "preprocess.py": template("shared/preprocess.py.in"),
         "run.py": template("shared/run.py.in"),
         "requirements.txt": requirements_file(source),
-        "README.md": readme("cpp/README.md.in", source, environment=runtime_packages(source).environment),
+        "README.md": readme(
+            "cpp/README.md.in", source, environment=Code(runtime_packages(source).environment)
+        ),
     }
 
 
-def model_header(source: DeploySource) -> str:
+def model_header(source: DeploySource) -> Code:
     """What the program knows of the engine: names, sizes, the shapes of an inference, preprocessing.
 
     Raises:
-        UnsupportedError: An element type has no size in whole bytes.
+        UnsupportedError: An element type has no size in whole bytes, or no profile says which sizes an input
+            has.
     """
     wanted = source.preprocessing
     profile = source.info.profiles[0] if source.info.profiles else {}
     inputs = []
     for spec in source.info.inputs:
         shape = profile[spec.name].opt if spec.name in profile else spec.shape
-        inputs.append(f"    {{{_string(spec.name)}, {_size(spec)}, {{{_listed(shape)}}}}},")
-    outputs = [f"    {{{_string(spec.name)}, {_size(spec)}, {{}}}}," for spec in source.info.outputs]
+        inputs.append(f"    {{{c_literal(spec.name)}, {_size(spec)}, {{{_sizes(spec, shape)}}}}},")
+    outputs = [f"    {{{c_literal(spec.name)}, {_size(spec)}, {{}}}}," for spec in source.info.outputs]
     image = source.image_input if wanted else None
     return template(
         "cpp/model.hpp.in",
-        inputs="\n".join(inputs),
-        outputs="\n".join(outputs),
-        image=_string(image.name if image else ""),
-        is_float32="true" if image is not None and image.dtype == "float32" else "false",
+        inputs=Code("\n".join(inputs)),
+        outputs=Code("\n".join(outputs)),
+        image=c_literal(image.name if image else ""),
+        is_float32=_bool(image is not None and image.dtype == "float32"),
         scale=_float(wanted.scale if wanted else 1.0),
-        mean=", ".join(_float(_channel(wanted.mean, i) if wanted else 0.0) for i in range(3)),
-        std=", ".join(_float(_channel(wanted.std, i) if wanted else 1.0) for i in range(3)),
-        nchw="true" if wanted is None or wanted.layout == "NCHW" else "false",
-        bgr="true" if wanted is not None and wanted.channels == "BGR" else "false",
+        mean=_floats(wanted.mean if wanted else (0.0,)),
+        std=_floats(wanted.std if wanted else (1.0,)),
+        nchw=_bool(wanted is None or wanted.layout == "NCHW"),
+        bgr=_bool(wanted is not None and wanted.channels == "BGR"),
     )
 
 
@@ -83,25 +88,26 @@ def _size(spec: TensorSpec) -> int:
     return _BYTES[spec.dtype]
 
 
-def _channel(values: Sequence[float], index: int) -> float:
-    return values[index] if len(values) > 1 else values[0]
+def _sizes(spec: TensorSpec, shape: Sequence[int | str | None]) -> str:
+    """The sizes that an input is fed with."""
+    if not all(isinstance(size, int) for size in shape):
+        raise UnsupportedError(
+            f"the C++ program feeds one shape, and no profile of the engine says which sizes '{spec.name}' "
+            f"({shape_text(spec.shape, ' x ')}) has; build the engine again"
+        )
+    return ", ".join(map(str, shape))
 
 
-def _float(value: float) -> str:
+def _bool(value: bool) -> Code:
+    return Code("true" if value else "false")
+
+
+def _floats(values: Sequence[float]) -> Code:
+    """The values of three channels, of which one may stand for all."""
+    return Code(", ".join(map(_float, values if len(values) > 1 else [*values] * 3)))
+
+
+def _float(value: float) -> Code:
     """A float literal of C++."""
     text = f"{value:.9g}"
-    return f"{text if math.isfinite(value) and any(c in text for c in '.e') else text + '.0'}f"
-
-
-def _listed(shape: Sequence[int | str | None]) -> str:
-    return ", ".join(str(dim) for dim in shape)
-
-
-def _string(text: str) -> str:
-    """A string literal of C++; what is not ASCII stands in octal, byte by byte."""
-    return '"' + "".join(_letter(byte) for byte in text.encode()) + '"'
-
-
-def _letter(byte: int) -> str:
-    letter = chr(byte)
-    return letter if 32 <= byte < 127 and letter not in '"\\' else f"\\{byte:03o}"
+    return Code(f"{text if math.isfinite(value) and any(c in text for c in '.e') else text + '.0'}f")

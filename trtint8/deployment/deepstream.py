@@ -10,9 +10,11 @@ from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
 from calibrators.tables.formats import tensorrt_cache
 from calibrators.tables.table import CalibrationTable
-from trtint8.deployment.content import Files, build_script, readme, template
+from trtint8.deployment.content import Files, build_script, paragraphs, readme
+from trtint8.deployment.escapes import Code, fits_key_file
 from trtint8.deployment.source import DeploySource
 from trtint8.engine.file import TensorSpec
+from trtint8.models.model import Model
 
 #: How far the factors of two channels may be apart before DeepStream's one factor counts as different.
 _TOLERANCE = 1e-6
@@ -58,18 +60,18 @@ def deepstream_files(source: DeploySource) -> Files:
     spec = _image(source)
     source.check_plan("DeepStream")
     qdq = source.qdq_files()
-    files: dict[str, str | Path] = dict(qdq)
+    files: dict[str, str | Path | Model] = dict(qdq)
     if qdq:
         files["build_plan.sh"] = build_script(source, "model.plan")
     if source.is_rtx:
-        plan = template("deepstream/plan_missing.md.in").strip()
+        plan = paragraphs("deepstream/plan_missing.md.in")
     else:
         files["model.plan"] = source.engine
-        plan = template(
+        plan = paragraphs(
             "deepstream/plan_there.md.in",
             tensorrt=source.tensorrt,
-            gpus=", ".join(source.info.compute_capabilities),
-        ).strip()
+            gpus=Code(", ".join(source.info.compute_capabilities)),
+        )
     if source.table is not None:
         files["calibration.cache"] = calibration_cache(source.table, _cache_version(source))
     return {
@@ -85,7 +87,7 @@ def deepstream_files(source: DeploySource) -> Files:
     }
 
 
-def nvinfer_config(source: DeploySource, spec: TensorSpec) -> str:
+def nvinfer_config(source: DeploySource, spec: TensorSpec) -> Code:
     """The configuration file of nvinfer.
 
     Args:
@@ -128,7 +130,7 @@ def nvinfer_config(source: DeploySource, spec: TensorSpec) -> str:
         "network-type=100",
         "output-tensor-meta=1",
     ]
-    return "\n".join(lines) + "\n"
+    return Code("\n".join(lines) + "\n")
 
 
 def calibration_cache(table: CalibrationTable, version: str) -> str:
@@ -169,7 +171,7 @@ def _image(source: DeploySource) -> TensorSpec:
             "to triton, or give the right --layout"
         )
     for output in source.info.outputs:
-        if not output.name.isprintable() or ";" in output.name:
+        if not fits_key_file(output.name):
             raise UnsupportedError(
                 f"the configuration of nvinfer cannot hold the name of the output {output.name!r}; export "
                 "the model with another name"
@@ -177,10 +179,10 @@ def _image(source: DeploySource) -> TensorSpec:
     return spec
 
 
-def _deviation_text(wanted: Preprocessing | None) -> str:
+def _deviation_text(wanted: Preprocessing | None) -> Code:
     """What of the preprocessing nvinfer does otherwise."""
     if wanted is None:
-        return ""
+        return Code("")
     parts = [
         f"nvinfer pads frames by itself, and no property says with what value: here it is {PADDING}."
         if wanted.letterbox
@@ -194,11 +196,13 @@ def _deviation_text(wanted: Preprocessing | None) -> str:
             f"up to {100 * deviation:.2g} %: **the images are not exactly those of the calibration**. Use "
             "Gst-nvdspreprocess with a function of your own where that matters."
         )
-    return " ".join(parts)
+    return Code(" ".join(parts))
 
 
-def _calibration_text(source: DeploySource) -> str:
+def _calibration_text(source: DeploySource) -> Code:
     if source.table is None:
-        return "There is no `calibration.cache`, because the engine was built without a calibration table."
-    version, tensors = _cache_version(source), len(source.table.amax)
-    return template("deepstream/calibration.md.in", tensors=tensors, version=version).strip()
+        return Code(
+            "There is no `calibration.cache`, because the engine was built without a calibration table."
+        )
+    version, tensors = Code(_cache_version(source)), len(source.table.amax)
+    return paragraphs("deepstream/calibration.md.in", tensors=tensors, version=version)

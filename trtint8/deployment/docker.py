@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from calibrators.errors import UnsupportedError
 from trtint8.deployment.content import Files, readme, template
+from trtint8.deployment.escapes import Code
 from trtint8.deployment.packages import requirements_file, runtime_packages
 from trtint8.deployment.source import DeploySource
 
@@ -22,12 +23,14 @@ def docker_files(source: DeploySource) -> Files:
         )
     return {
         "Dockerfile": template(
-            "docker/Dockerfile.in", python=packages.python, environment=packages.environment
+            "docker/Dockerfile.in", python=Code(packages.python), environment=Code(packages.environment)
         ),
         "requirements.txt": requirements_file(source),
         "model.engine": source.engine,
         "model.json": source.description(),
         "preprocess.py": template("shared/preprocess.py.in"),
         "run.py": template("shared/run.py.in"),
-        "README.md": readme("docker/README.md.in", source, requirements=", ".join(packages.requirements)),
+        "README.md": readme(
+            "docker/README.md.in", source, requirements=Code(", ".join(packages.requirements))
+        ),
     }

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from calibrators.errors import UnsupportedError
 from calibrators.tables.formats.registry import FORMATS
-from trtint8.deployment.content import Files, readme, template
-from trtint8.deployment.source import DeploySource
+from trtint8.deployment.content import Files, paragraphs, readme, template
+from trtint8.deployment.escapes import Code, json_document, markdown_code
+from trtint8.deployment.source import QDQ_FILE, DeploySource
 from trtint8.engine.file import TensorSpec
-from trtint8.models.model import load_model
+from trtint8.models.model import Model
 
 #: The folder in which ONNX Runtime keeps engines, and looks for the calibration table.
 CACHE = "trt_cache"
@@ -28,7 +27,6 @@ def ort_trt_files(source: DeploySource) -> Files:
 
     Raises:
         UnsupportedError: There is neither a Q/DQ model nor a table.
-        ModelError: The Q/DQ model is unusable.
     """
     source = _typed_as_model(source)
     qdq = source.qdq_files()
@@ -37,12 +35,12 @@ def ort_trt_files(source: DeploySource) -> Files:
             f"ONNX Runtime builds its own engines from an ONNX model, and '{source.engine}' has neither a "
             "Q/DQ model nor a calibration table beside it; build it from the float model with trtint8"
         )
-    files: dict[str, str | bytes | Path] = dict(qdq)
+    files: dict[str, str | bytes | Model] = dict(qdq)
     if source.table is not None:
         files[f"{CACHE}/{TABLE}"] = FORMATS["onnxruntime"].render(source.table.amax)
     return {
         **files,
-        "options.json": json.dumps(provider_options(source), indent=2) + "\n",
+        "options.json": json_document(provider_options(source)),
         "model.json": source.description(),
         "preprocess.py": template("shared/preprocess.py.in"),
         "session.py": template("ort_trt/session.py.in"),
@@ -59,7 +57,7 @@ def _typed_as_model(source: DeploySource) -> DeploySource:
     """The source with the element types of the Q/DQ model, which ONNX Runtime takes, and not the engine's."""
     if source.qdq_model is None:
         return source
-    graph = load_model(source.qdq_model).graph_model.graph
+    graph = source.qdq_model.graph_model.graph
     dtypes = {
         value.name: value.dtype.numpy().name
         for value in (*graph.inputs, *graph.outputs)
@@ -94,7 +92,7 @@ def provider_options(source: DeploySource) -> dict[str, object]:
         )
         options[f"trt_profile_{option}_shapes"] = shapes
     return {
-        "model": source.qdq_model.name if source.qdq_model else None,
+        "model": QDQ_FILE if source.qdq_model else None,
         "table": TABLE if source.table is not None else None,
         "provider_options": options,
     }
@@ -106,21 +104,22 @@ def _has_profiles(source: DeploySource) -> bool:
     return bool(names) and not any(set(name) & set(":,") for name in names)
 
 
-def _profiles_text(source: DeploySource) -> str:
+def _profiles_text(source: DeploySource) -> Code:
     if _has_profiles(source):
-        return "`options.json` has the options of the provider, the engine's profiles among them."
+        return Code("`options.json` has the options of the provider, the engine's profiles among them.")
     if not source.info.profiles:
-        return "`options.json` has the options of the provider."
-    return (
+        return Code("`options.json` has the options of the provider.")
+    return Code(
         "`options.json` has the options of the provider, but not the engine's profiles, because it takes "
         "none for names with a colon or a comma: it builds anew for shapes that it has not seen."
     )
 
 
-def _model_text(source: DeploySource) -> str:
+def _model_text(source: DeploySource) -> Code:
+    table = markdown_code(f"{CACHE}/{TABLE}")
     if source.qdq_model is None:
-        return template("ort_trt/table_only.md.in", table=f"{CACHE}/{TABLE}").strip()
-    text = template("ort_trt/qdq_model.md.in", model=source.qdq_model.name).strip()
+        return paragraphs("ort_trt/table_only.md.in", table=table)
+    text = paragraphs("ort_trt/qdq_model.md.in", model=markdown_code(QDQ_FILE))
     if source.table is not None:
-        text += "\n\n" + template("ort_trt/table_beside.md.in", table=f"{CACHE}/{TABLE}").strip()
+        text = Code(f"{text}\n\n{paragraphs('ort_trt/table_beside.md.in', table=table)}")
     return text

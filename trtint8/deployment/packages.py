@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from trtint8.deployment.source import DeploySource
@@ -33,8 +34,8 @@ _CUDA_12 = "cuda-bindings>=12.8,<13"
 
 def runtime_packages(source: DeploySource) -> Packages:
     """The packages that ``run.py`` needs: the TensorRT that built the engine, and bindings of CUDA."""
-    version = source.info.tensorrt_version
-    pinned = f"=={version}" if version.count(".") >= 3 else f"=={version}.*"
+    version = _published(source.info.tensorrt_version)
+    pinned = _pinned(version)
     if source.is_rtx:
         return Packages("3.12", (f"tensorrt-rtx-cu12{pinned}", _CUDA_12, *_OTHERS))
     parts = [int(part) for part in version.split(".") if part.isdigit()]
@@ -55,6 +56,20 @@ def runtime_packages(source: DeploySource) -> Packages:
     return Packages(
         "3.10", (f"tensorrt{pinned}", "nvidia-cudnn-cu11<9", "cuda-bindings>=11.8.6,<12", *_OTHERS)
     )
+
+
+def _published(version: str) -> str:
+    """The part of a TensorRT's version that its package on PyPI has; empty where the version is not known."""
+    found = re.match(r"[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?(\.post[0-9]+)?(\.dev[0-9]+)?", version)
+    return found[0] if found else ""
+
+
+def _pinned(version: str) -> str:
+    """What of a requirement stands behind the name of the package."""
+    if not version:
+        return ""
+    is_whole = version.count(".") >= 3 or not version.replace(".", "").isdigit()
+    return f"=={version}" if is_whole else f"=={version}.*"
 
 
 def requirements_file(source: DeploySource) -> str:

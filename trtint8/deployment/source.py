@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import asdict, dataclass
@@ -15,11 +14,16 @@ from calibrators.errors import EngineError, UnsupportedError
 from calibrators.files import is_file
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
+from trtint8.deployment.escapes import Code, json_document
 from trtint8.deployment.image_fit import check_images_fit
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import read_engine_table
+from trtint8.models.model import Model
 from trtint8.version import __version__
+
+#: The file of the Q/DQ model in a deployed folder, whatever it is called beside the engine.
+QDQ_FILE = "model.qdq.onnx"
 
 
 @dataclass(frozen=True)
@@ -51,14 +55,14 @@ class DeploySource:
 
     engine: Path
     info: EngineInfo
-    qdq_model: Path | None
+    qdq_model: Model | None
     table: CalibrationTable | None
     preprocessing: Preprocessing | None
 
     @property
-    def name(self) -> str:
-        """The model's name: the engine's, with letters that every tool takes."""
-        return re.sub(r"[^A-Za-z0-9_.-]", "_", self.engine.stem).lstrip(".-") or "model"
+    def name(self) -> Code:
+        """The model's name: the engine's, with letters that every tool and every language takes."""
+        return Code(re.sub(r"[^A-Za-z0-9_.-]", "_", self.engine.stem).lstrip(".-") or "model")
 
     @property
     def is_rtx(self) -> bool:
@@ -66,9 +70,9 @@ class DeploySource:
         return self.info.flavor == "rtx"
 
     @property
-    def tensorrt(self) -> str:
-        """The TensorRT that built the engine, in words."""
-        return f"{title_of(self.info.flavor)} {self.info.tensorrt_version}"
+    def tensorrt(self) -> Code:
+        """The TensorRT that built the engine, in words; a version holds nothing that has to be escaped."""
+        return Code(f"{title_of(self.info.flavor)} {self.info.tensorrt_version}")
 
     @property
     def batching(self) -> Batching | None:
@@ -128,14 +132,11 @@ class DeploySource:
                 "it to build another one from; build it from the float model with trtint8"
             )
 
-    def qdq_files(self) -> dict[str, Path]:
-        """The Q/DQ model and the file with its weights where there is one, by their file names."""
-        if self.qdq_model is None:
-            return {}
-        weights = self.qdq_model.with_name(f"{self.qdq_model.name}.data")
-        return {path.name: path for path in (self.qdq_model, weights) if is_file(path)}
+    def qdq_files(self) -> dict[str, Model]:
+        """The Q/DQ model by the name of its file; empty where there is none."""
+        return {QDQ_FILE: self.qdq_model} if self.qdq_model else {}
 
-    def description(self) -> str:
+    def description(self) -> Code:
         """What a program needs to know of the engine, as JSON: the file ``model.json``."""
         info = self.info
         document: dict[str, Any] = {
@@ -154,7 +155,7 @@ class DeploySource:
             "preprocessing": asdict(self.preprocessing) if self.preprocessing else None,
             "created_by": f"trtint8 {__version__}",
         }
-        return json.dumps(document, indent=2) + "\n"
+        return json_document(document)
 
 
 def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | None) -> DeploySource:
@@ -175,15 +176,32 @@ def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | N
     check_path("the engine", engine, EngineError)
     path = Path(engine)
     info = read_engine_info(path)
-    qdq_model = path.with_name(info.qdq_model) if info.qdq_model else None
-    if qdq_model is not None and not is_file(qdq_model):
-        raise EngineError(
-            f"the engine '{path}' has no '{qdq_model.name}' beside it, which it was built from; copy it "
-            "there, or build the engine again"
-        )
-    if qdq_model is not None:
-        load_engine_qdq(qdq_model, info)  # which refuses another model
-    source = DeploySource(path, info, qdq_model, read_engine_table(path, info), preprocessing)
+    source = DeploySource(path, info, _qdq_model_of(path, info), read_engine_table(path, info), preprocessing)
     if preprocessing is not None:
         check_images_fit(info, source.image_input, preprocessing)
     return source
+
+
+def _qdq_model_of(engine: Path, info: EngineInfo) -> Model | None:
+    """The Q/DQ model beside an engine; None where none was kept.
+
+    Raises:
+        EngineError: It is missing, that of another engine, or a link out of the folder.
+        ModelError: It is unusable.
+    """
+    if not info.qdq_model:
+        return None
+    path = engine.with_name(info.qdq_model)
+    if not is_file(path):
+        raise EngineError(
+            f"the engine '{engine}' has no '{path.name}' beside it, which it was built from; copy it "
+            "there, or build the engine again"
+        )
+    # Caches of downloads consist of links to a folder of their own, and there the engine is one as well.
+    folders = (Path(os.path.realpath(engine.parent)), Path(os.path.realpath(engine)).parent)
+    target = Path(os.path.realpath(path))
+    if not any(target.is_relative_to(folder) for folder in folders):
+        raise EngineError(
+            f"'{path}' is a link out of the engine's folder, to '{target}'; put a copy of the model there"
+        )
+    return load_engine_qdq(path, info)

@@ -8,9 +8,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from calibrators.errors import UnsupportedError
-from trtint8.deployment.content import Files, build_script, readme, template
+from trtint8.deployment.content import Files, build_script, paragraphs, readme, template
+from trtint8.deployment.escapes import Code, c_literal
 from trtint8.deployment.source import DeploySource
 from trtint8.engine.file import TensorSpec
+from trtint8.models.model import Model
 
 #: NumPy's names of the element types that Triton has, to Triton's.
 _TYPES = {
@@ -35,34 +37,39 @@ def triton_files(source: DeploySource) -> Files:
         source: The engine.
 
     Raises:
-        UnsupportedError: Triton has no such element type, or cannot load the engine and there is no Q/DQ
-            model to build another one from.
+        UnsupportedError: Triton has no such element type, cannot load the engine and there is no Q/DQ model
+            to build another one from, or the engine has the name of a file beside the model's folder.
     """
     source.check_plan("Triton")
     qdq = source.qdq_files()
-    files: dict[str, str | Path] = {f"{source.name}/config.pbtxt": model_config(source)}
+    files: dict[str, str | Path | Model] = {f"{source.name}/config.pbtxt": model_config(source)}
     if source.is_rtx:
-        plan = template("triton/plan_missing.md.in").strip()
+        plan = paragraphs("triton/plan_missing.md.in")
     else:
         files[f"{source.name}/1/model.plan"] = source.engine
-        plan = template(
+        plan = paragraphs(
             "triton/plan_there.md.in",
             tensorrt=source.tensorrt,
-            gpus=", ".join(source.info.compute_capabilities),
-        ).strip()
+            gpus=Code(", ".join(source.info.compute_capabilities)),
+        )
     if qdq:
         files[f"{source.name}/build_plan.sh"] = build_script(source, "1/model.plan")
-        files |= {f"{source.name}/{name}": path for name, path in qdq.items()}
-    return {
-        **files,
+        files |= {f"{source.name}/{name}": model for name, model in qdq.items()}
+    beside = {
         "model.json": source.description(),
         "preprocess.py": template("shared/preprocess.py.in"),
         "client.py": template("triton/client.py.in"),
         "README.md": readme("triton/README.md.in", source, plan=plan, batching=_batching_text(source)),
     }
+    if source.name.lower() in map(str.lower, beside):
+        raise UnsupportedError(
+            f"the folder of Triton's model has the engine's name, and '{source.name}' is a file beside it; "
+            "give the engine another name"
+        )
+    return {**files, **beside}
 
 
-def model_config(source: DeploySource) -> str:
+def model_config(source: DeploySource) -> Code:
     """Triton's configuration of the model, in protobuf's text format.
 
     Raises:
@@ -70,7 +77,7 @@ def model_config(source: DeploySource) -> str:
     """
     batching = source.batching
     lines = [
-        f"name: {_quoted(source.name)}",
+        f"name: {c_literal(source.name)}",
         'platform: "tensorrt_plan"',
         f"max_batch_size: {batching.largest if batching else 0}",
         'default_model_filename: "model.plan"',
@@ -85,13 +92,13 @@ def model_config(source: DeploySource) -> str:
             f"  max_queue_delay_microseconds: {_QUEUE_DELAY}",
             "}",
         ]
-    profiles = ", ".join(_quoted(str(index)) for index in range(len(source.info.profiles)))
+    profiles = ", ".join(c_literal(str(index)) for index in range(len(source.info.profiles)))
     chosen = f" profile: [ {profiles} ]" if profiles else ""
     lines.append(f"instance_group [ {{ count: 1 kind: KIND_GPU{chosen} }} ]")
     if source.preprocessing is not None:
-        text = _quoted(json.dumps(asdict(source.preprocessing)))
+        text = c_literal(json.dumps(asdict(source.preprocessing)))
         lines.append(f'parameters {{ key: "preprocessing" value {{ string_value: {text} }} }}')
-    return "\n".join(lines) + "\n"
+    return Code("\n".join(lines) + "\n")
 
 
 def _tensors(kind: str, specs: Sequence[TensorSpec], *, batched: bool) -> list[str]:
@@ -106,14 +113,14 @@ def _tensors(kind: str, specs: Sequence[TensorSpec], *, batched: bool) -> list[s
         dims = [dim if isinstance(dim, int) else -1 for dim in spec.shape[1 if batched else 0 :]]
         # Triton takes no empty shape: it sees one element, and the engine none.
         shape = f"dims: [ {', '.join(map(str, dims))} ]" if dims else "dims: [ 1 ] reshape { shape: [ ] }"
-        lines.append(f"{kind} {{ name: {_quoted(spec.name)} data_type: {_TYPES[spec.dtype]} {shape} }}")
+        lines.append(f"{kind} {{ name: {c_literal(spec.name)} data_type: {_TYPES[spec.dtype]} {shape} }}")
     return lines
 
 
-def _batching_text(source: DeploySource) -> str:
+def _batching_text(source: DeploySource) -> Code:
     batching = source.batching
     if batching is None:
-        return (
+        return Code(
             "The first dimension is no batch that all inputs and outputs share, or samples change each other "
             "along it, so `max_batch_size` is 0: requests have full shapes and are not joined."
         )
@@ -129,8 +136,4 @@ def _batching_text(source: DeploySource) -> str:
         )
     if batching.smallest > 1:
         text += f" The engine takes no batch of fewer than {batching.smallest} samples."
-    return text
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return Code(text)

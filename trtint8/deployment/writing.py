@@ -18,6 +18,8 @@ from trtint8.deployment.docker import docker_files
 from trtint8.deployment.ort_trt import ort_trt_files
 from trtint8.deployment.source import DeploySource, read_source
 from trtint8.deployment.triton import triton_files
+from trtint8.models.model import Model
+from trtint8.models.serialization import save_model
 
 #: What an engine can be deployed to.
 Destination: TypeAlias = Literal["triton", "deepstream", "ort-trt", "cpp", "docker"]
@@ -58,10 +60,13 @@ def deploy(
         for name, content in files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if isinstance(content, Path):
+            if isinstance(content, Model):
+                save_model(content.graph_model, path)
+            elif isinstance(content, Path):
                 shutil.copyfile(content, path)
             else:
                 path.write_bytes(content.encode() if isinstance(content, str) else content)
             if path.suffix == ".sh":
                 path.chmod(0o755)
-    return [Path(output) / name for name in sorted(files)]
+        names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return [Path(output) / name for name in names]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -17,8 +19,8 @@ from calibrators.data.inputs import shape_text
 from calibrators.display.html import html_table
 from calibrators.errors import EngineError
 from calibrators.files import write_atomically, written_together
-from calibrators.records import Count, PositiveCount, Sha256
-from calibrators.tensorrt.flavor import Flavor, title_of
+from calibrators.records import Count, Line, PositiveCount, Sha256, Text
+from calibrators.tensorrt.flavor import Flavor, FlavorName, title_of
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange, profile_rows
 from trtint8.engine.rows import float_rows, kernel_rows, layer_rows, range_rows
@@ -27,8 +29,33 @@ from trtint8.version import __version__
 
 FORMAT_VERSION = 1
 
+#: The largest plan that is read, in bytes: more than fits a GPU.
+_MOST_BYTES = 256 << 30
+
+# The forms of what a sidecar holds. A regular expression ends in \Z: a line break may stand behind ``$``.
+
 #: A GPU's compute capability, like "8.6"; or "current".
-Capability = Annotated[str, msgspec.Meta(pattern=r"^([0-9]{1,3}\.[0-9]{1,3}|current)$", max_length=7)]
+Capability = Annotated[str, msgspec.Meta(pattern=r"^([0-9]{1,3}\.[0-9]{1,3}|current)\Z")]
+
+#: A TensorRT's version, like "10.9.0.34" or "10.0.0b6"; or "unknown", of bindings without one.
+TensorrtVersion = Annotated[str, msgspec.Meta(pattern=r"^(unknown|[0-9][0-9A-Za-z.+-]{0,63})\Z")]
+
+#: NumPy's name of an element type, those of ml_dtypes among them, like "float32" or "float8_e4m3fn".
+DType = Annotated[
+    str, msgspec.Meta(pattern=r"^(bool|object|(u?int|b?float|complex)[0-9]{1,3}(_e[0-9]m[0-9][a-z]{0,4})?)\Z")
+]
+
+#: What identifies a model or a table: hexadecimal digits, 64 where trtint8 computed it.
+Fingerprint = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{0,64}\Z")]
+
+#: How the name of a file beside an engine ends, like "table.json".
+_FileEnd = Annotated[str, msgspec.Meta(pattern=r"^[a-z]{1,16}(\.[a-z]{1,16}){0,2}\Z")]
+
+#: The GPUs that an engine runs on besides that which built it.
+_Compatibility = Annotated[str, msgspec.Meta(pattern=r"^(ampere_plus|same_compute_capability)\Z")]
+
+#: The name of a Q/DQ model beside an engine: no path, and not hidden.
+_MODEL_NAME = re.compile(r"[^./\\:\x00-\x1f\x7f][^/\\:\x00-\x1f\x7f]{0,250}\.onnx")
 
 
 @dataclass(frozen=True)
@@ -41,9 +68,9 @@ class TensorSpec:
         shape: The dimensions; a dynamic one is a str, or None where it has no name.
     """
 
-    name: str
-    dtype: str
-    shape: tuple[int | str | None, ...]
+    name: Text
+    dtype: DType
+    shape: tuple[Count | Text | None, ...]
 
 
 @dataclass(frozen=True, repr=False)
@@ -87,31 +114,31 @@ class EngineInfo:
         format_version: Version of the sidecar's format.
     """
 
-    flavor: str
-    tensorrt_version: str
+    flavor: FlavorName
+    tensorrt_version: TensorrtVersion
     compute_capabilities: tuple[Capability, ...]
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    profiles: tuple[Mapping[str, ShapeRange], ...]
+    profiles: tuple[Mapping[Text, ShapeRange], ...]
     layers: LayerReport | None
-    quantized_nodes: tuple[str, ...]
+    quantized_nodes: tuple[Text, ...]
     weights_bytes: Count | None
-    model_fingerprint: str
-    route: str = "explicit"
-    missing_ranges: tuple[tuple[str, str], ...] = ()
-    float_nodes: tuple[tuple[str, str], ...] = ()
-    shared_scales: tuple[tuple[str, ...], ...] = ()
-    hardware_compatibility: str | None = None
+    model_fingerprint: Fingerprint
+    route: Literal["explicit", "implicit"] = "explicit"
+    missing_ranges: tuple[tuple[Text, Text], ...] = ()
+    float_nodes: tuple[tuple[Text, Text], ...] = ()
+    shared_scales: tuple[tuple[Text, ...], ...] = ()
+    hardware_compatibility: _Compatibility | None = None
     version_compatible: bool = False
-    table_fingerprint: str | None = None
-    method: str | None = None
+    table_fingerprint: Fingerprint | None = None
+    method: Text | None = None
     qdq_model: str | None = None
-    qdq_fingerprint: str | None = None
-    written: Mapping[str, Sha256] = field(default_factory=dict)
+    qdq_fingerprint: Fingerprint | None = None
+    written: Mapping[_FileEnd, Sha256] = field(default_factory=dict)
     kernels: tuple[PartTotal, ...] = ()
     joins_samples: bool | None = None
     plan_sha256: Sha256 = ""
-    created_by: str = f"trtint8 {__version__}"
+    created_by: Line = f"trtint8 {__version__}"
     format_version: PositiveCount = FORMAT_VERSION
 
     def __repr__(self) -> str:
@@ -123,7 +150,7 @@ class EngineInfo:
     @property
     def built_with(self) -> Flavor:
         """The TensorRT that built it; it need not be installed."""
-        return Flavor("rtx" if self.flavor == "rtx" else "tensorrt", self.tensorrt_version)
+        return Flavor(self.flavor, self.tensorrt_version)
 
     @property
     def parts(self) -> tuple[PartTotal, ...]:
@@ -218,7 +245,8 @@ def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
             format, the plan is not the one that it describes, or what is given is no path.
     """
     check_path("the engine", path, EngineError)
-    digest = _sha256(path)
+    with _reading_engine(path):
+        digest = sha256_of(path)
     info = read_sidecar(path)
     if info.plan_sha256 != digest:
         raise EngineError(
@@ -260,7 +288,8 @@ def read_sidecar(path: str | os.PathLike[str]) -> EngineInfo:
         )
     try:
         info = records.to_record(document, EngineInfo, exact=True)
-        _check_tensors(info)
+        _check_profiles(info)
+        _check_model_name(info.qdq_model, Path(path))
     except records.RecordError as error:
         raise EngineError(
             f"the sidecar '{sidecar}' is not one that trtint8 wrote ({error}); build the engine again"
@@ -268,17 +297,23 @@ def read_sidecar(path: str | os.PathLike[str]) -> EngineInfo:
     return info
 
 
-def _check_tensors(info: EngineInfo) -> None:
-    """Refuses what no build leaves: names that are no text, and profiles that do not fit the inputs.
+def _check_model_name(name: str | None, engine: Path) -> None:
+    """Refuses the name of a Q/DQ model that may be a path, or the name of something else.
 
     Raises:
         RecordError: Says what is wrong.
     """
-    for spec in (*info.inputs, *info.outputs):
-        try:
-            spec.name.encode()
-        except UnicodeEncodeError as error:
-            raise records.RecordError(f"the name {spec.name!r:.80} holds a lone surrogate") from error
+    # The engine's own name may be any that a file can have, and then so is that of the model beside it.
+    if not (name is None or name == f"{engine.stem}.qdq.onnx" or _MODEL_NAME.fullmatch(name)):
+        raise records.RecordError(f"the Q/DQ model {name!r:.80} is no plain name of an .onnx file")
+
+
+def _check_profiles(info: EngineInfo) -> None:
+    """Refuses profiles that do not fit the inputs, which no build leaves.
+
+    Raises:
+        RecordError: Says what is wrong.
+    """
     ranks = {spec.name: len(spec.shape) for spec in info.inputs}
     for name, shapes in (item for profile in info.profiles for item in profile.items()):
         rank = ranks.get(name) or len(shapes.opt)  # an input of unknown rank has an empty shape here
@@ -287,25 +322,36 @@ def _check_tensors(info: EngineInfo) -> None:
             raise records.RecordError(f"the profile of '{name:.80}' is {shapes!s:.80}, which fits no input")
 
 
+def read_plan(path: str | os.PathLike[str]) -> bytes:
+    """Reads the plan in an engine file.
+
+    Raises:
+        EngineError: The file cannot be read, is no regular file, or is larger than any plan.
+    """
+    with _reading_engine(path):
+        return records.read_bytes(path, _MOST_BYTES)
+
+
+@contextlib.contextmanager
+def _reading_engine(path: str | os.PathLike[str]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, records.RecordError, MemoryError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error) or "it does not fit into memory"
+        raise EngineError(
+            f"the engine '{os.fspath(path)}' cannot be read ({reason}); give the path of an engine file"
+        ) from error
+
+
 def sha256_of(*paths: str | os.PathLike[str]) -> str:
     """Computes the SHA-256 of what files hold, one behind another.
 
     Raises:
-        OSError: A file cannot be read.
+        OSError: A file cannot be read, or is no regular file.
     """
     digest = hashlib.sha256()
     for path in paths:
-        with Path(path).open("rb") as stream:
+        with records.open_file(path) as stream:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
-
-
-def _sha256(path: str | os.PathLike[str]) -> str:
-    try:
-        return sha256_of(path)
-    except OSError as error:
-        raise EngineError(
-            f"the engine '{os.fspath(path)}' cannot be read ({error.strerror}); give the path of an "
-            f"engine file"
-        ) from error

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from calibrators import records
 from calibrators.errors import EngineError
 from calibrators.tensorrt.flavor import Flavor, FlavorName
 from trtint8.engine.file import EngineInfo
@@ -67,8 +67,8 @@ def without_metadata(data: bytes) -> bytes:
     if data[1:4] == _MAGIC or start > _LONGEST_METADATA or data[start + 1 : start + 4] != _MAGIC:
         return data
     try:
-        metadata = json.loads(data[_LENGTH_BYTES:start])
-    except (ValueError, RecursionError):
+        metadata = records.parse(data[_LENGTH_BYTES:start])
+    except records.RecordError:
         return data
     return data[start:] if isinstance(metadata, dict) else data
 

@@ -6,7 +6,9 @@ import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Annotated, Protocol, TypeVar
+
+import msgspec
 
 from calibrators.checks import check_mapping
 from calibrators.data.inputs import InputSpec, OpenShape
@@ -14,7 +16,10 @@ from calibrators.data.samples.sizes import SampleSizes
 from calibrators.display.counts import counted
 from calibrators.errors import BuildError, ModelError
 
-Shape = tuple[int, ...]
+#: TensorRT's profiles have sizes of 32 bits, whatever its interface takes.
+_LARGEST_SIZE = 2**31 - 1
+
+Shape = tuple[Annotated[int, msgspec.Meta(ge=0, le=_LARGEST_SIZE)], ...]
 
 
 @dataclass(frozen=True)
@@ -68,9 +73,6 @@ _Spec = TypeVar("_Spec", bound=_Shaped)
 _DimRange = tuple[int, int, int]
 
 _DEFAULT_BATCH_SIZES: _DimRange = (1, 8, 32)
-
-#: TensorRT's profiles have sizes of 32 bits, whatever its interface takes.
-_LARGEST_SIZE = 2**31 - 1
 
 
 def parse_profile(text: str) -> tuple[str, ShapeRange]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from calibrators.records import Count
+from calibrators.records import Count, Line
 from trtint8.engine.layers import Dimensions, Layer, LayerReport
 from trtint8.engine.parts import PARTS, moves_only, operations, parts_of
 
@@ -59,7 +59,7 @@ class PartTotal:
         traffic: What they read and write per inference; None where shapes are dynamic or not listed.
     """
 
-    part: str
+    part: Line
     kernels: Count
     traffic: Traffic | None
 

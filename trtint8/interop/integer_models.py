@@ -15,6 +15,7 @@ from trtint8.interop.pairs import INTEGER_TYPES, agree, read_parameters
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.loading.opset import with_opset
 from trtint8.models.model import OLDEST_OPSET
+from trtint8.models.onnx_errors import run_passes
 from trtint8.models.passes.inline_functions import InlineFunctionsPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 
@@ -51,26 +52,32 @@ class Expanded:
     obstacles: dict[str, str]
 
 
-def expand(model: ir.Model) -> Expanded:
+def expand(model: ir.Model, name: str) -> Expanded:
     """Replaces integer operators by Q/DQ pairs around float operators, or by float operators alone.
 
     Args:
         model: Any model; not changed.
+        name: The model's name in messages.
 
     Returns:
         The new model, and the reasons why nodes could not be replaced. The nodes of the model's own functions
         take the place of those that call them.
+
+    Raises:
+        ModelError: A node is not as its operator demands.
     """
     original = model.clone()
-    ir.passes.Sequential(InlineFunctionsPass(), _lift_constants(), NameNodesPass())(original)
-    graph_model = original.clone()
-    ExpandQLinearPass()(graph_model)
-    movement = FloatMovementPass()
-    movement(graph_model)
+    run_passes(original, name, InlineFunctionsPass(), _lift_constants(), NameNodesPass())
+    graph_model, movement = original.clone(), FloatMovementPass()
+    run_passes(graph_model, name, ExpandQLinearPass(), movement)
     dynamic = tuple(node.name or "" for node in graph_model.graph if _is_dynamic(node))
-    ir.passes.Sequential(
-        ExpandDynamicPass(), common.RemoveUnusedNodesPass(), common.RemoveUnusedOpsetsPass()
-    )(graph_model)
+    run_passes(
+        graph_model,
+        name,
+        ExpandDynamicPass(),
+        common.RemoveUnusedNodesPass(),
+        common.RemoveUnusedOpsetsPass(),
+    )
     names = {node.name for node in original.graph}
     obstacles = {
         _original_name(node, names): obstacle
@@ -104,7 +111,7 @@ def expand_static(model: ir.Model, name: str) -> ir.Model:
     """
     expanded = model.clone()
     # What replaces a node is named after it.
-    ir.passes.Sequential(_lift_constants(), NameNodesPass(), ExpandQLinearPass())(expanded)
+    run_passes(expanded, name, _lift_constants(), NameNodesPass(), ExpandQLinearPass())
     return with_opset(expanded, OLDEST_OPSET, name)
 
 

@@ -22,6 +22,7 @@ from trtint8.models.file_names import check_model_name
 from trtint8.models.inner_graphs import nodes_inside
 from trtint8.models.loading.opset import with_opset
 from trtint8.models.model import Model, prepare
+from trtint8.models.onnx_errors import run_passes
 from trtint8.models.origin import FLOAT_MODEL, forget_origin
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
 from trtint8.models.passes.identities import RemoveIdentitiesPass
@@ -83,7 +84,7 @@ def lint(model: Model) -> list[Finding]:
     Raises:
         ModelError: The model is a float model.
     """
-    expanded = expand(model.graph_model)
+    expanded = expand(model.graph_model, model.name)
     _refuse_float(expanded.original, model.name)
     return list(_findings(expanded))
 
@@ -105,7 +106,7 @@ def mend(model: Model) -> Mended:
         ModelError: The model is a float model, a finding cannot be mended, or a tensor that needs a range had
             no pair.
     """
-    expanded = expand(with_opset(model.graph_model, _BOUNDS_AS_INPUTS, model.name))
+    expanded = expand(with_opset(model.graph_model, _BOUNDS_AS_INPUTS, model.name), model.name)
     _refuse_float(expanded.original, model.name)
     unmendable = next((finding for finding in _findings(expanded) if not finding.mendable), None)
     if unmendable:
@@ -113,9 +114,9 @@ def mend(model: Model) -> Mended:
     # Ranges are noted by the names of tensors. In FP32, inputs in FP16 are read behind a Cast, and Casts
     # between pairs and layers go where the types are known. Outputs behind an Identity pass their names on.
     passes = InferShapesPass(), ComputeInFloat32Pass(), RemoveIdentitiesPass()
-    ir.passes.Sequential(*passes)(expanded.graph_model)
+    run_passes(expanded.graph_model, model.name, *passes)
     unquantized = unquantize(expanded.graph_model)
-    _remove_guards(expanded.graph_model, unquantized.ranges)
+    _remove_guards(expanded.graph_model, unquantized.ranges, model.name)
     prepared = prepare(Model(expanded.graph_model, model.name, model.fingerprint))
     if FLOAT_MODEL not in model.graph_model.metadata_props:
         forget_origin(prepared.graph_model)  # the float model is not known
@@ -141,10 +142,10 @@ def mend(model: Model) -> Mended:
     return Mended(mended, placement.quantized_nodes, unquantized, plan.fills)
 
 
-def _remove_guards(graph_model: ir.Model, ranges: dict[str, float]) -> None:
+def _remove_guards(graph_model: ir.Model, ranges: dict[str, float], name: str) -> None:
     """Removes guards against NaN; what takes the place of a tensor gets its range."""
     guards = RemoveNanGuardsPass()
-    guards(graph_model)
+    run_passes(graph_model, name, guards)
     for tensor, source in guards.sources.items():
         if source in ranges:
             ranges[tensor] = max(ranges[source], ranges.get(tensor, 0.0))

@@ -18,6 +18,9 @@ from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.operators import WEIGHTED, weight_axis
 
+#: The largest table or network of ncnn that is read, in bytes; that of ResNet-152 has half a megabyte.
+_MOST_BYTES = 16 << 20
+
 
 def read_ncnn_table(
     path: str | os.PathLike[str], network: str | os.PathLike[str]
@@ -108,4 +111,4 @@ def _is_3x3_stride_1(node: ir.Node) -> bool:
 
 def _read(path: str | os.PathLike[str]) -> bytes:
     with records.reading(f"'{os.fspath(path)}'", TableError):
-        return records.read_bytes(path)
+        return records.read_bytes(path, _MOST_BYTES)

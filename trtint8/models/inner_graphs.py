@@ -48,7 +48,7 @@ def message_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         yield current
         for node in current.node:
             for attribute in node.attribute:
-                waiting.extend([attribute.g] if attribute.HasField("g") else attribute.graphs)
+                waiting.extend([*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])])
 
 
 def values_read(node: ir.Node) -> Iterator[ir.Value]:

@@ -17,7 +17,6 @@ from onnx_ir.passes import common
 
 from calibrators.checks import refuse_empty_path
 from calibrators.data.inputs import InputSpec, OpenShape
-from calibrators.error_text import cause_in_words, in_words
 from calibrators.errors import ModelError
 from calibrators.files import is_file, is_folder
 from calibrators.host.weights import LightModel
@@ -28,6 +27,7 @@ from trtint8.models.inner_graphs import message_graphs
 from trtint8.models.loading.input_bounds import input_bound
 from trtint8.models.loading.ir_versions import settle_ir_version
 from trtint8.models.loading.names import check_names
+from trtint8.models.loading.node_inputs import check_node_inputs
 from trtint8.models.loading.node_names import name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
 from trtint8.models.loading.opset import with_opset
@@ -35,10 +35,11 @@ from trtint8.models.loading.output_shapes import declare_output_shapes, list_out
 from trtint8.models.loading.plugins import declare_plugins
 from trtint8.models.loading.random_nodes import random_nodes
 from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
-from trtint8.models.loading.stored_tensors import check_stored_tensors, name_files, without_stored_tensors
+from trtint8.models.loading.stored_tensors import StoredTensors, check_stored_tensors, without_stored_tensors
 from trtint8.models.loading.training_mode import switch_to_inference
 from trtint8.models.loading.unknown_sizes import clear_unknown_sizes
 from trtint8.models.loading.weight_zero_points import write_zero_points
+from trtint8.models.onnx_errors import as_model_errors, run_passes
 from trtint8.models.origin import record_float_model
 from trtint8.models.passes.einsum_products import EinsumProductsPass
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
@@ -46,7 +47,7 @@ from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.identities import RemoveIdentitiesPass
 from trtint8.models.passes.infer_shapes import InferShapesPass
-from trtint8.models.passes.inline_functions import InlineFunctionsPass
+from trtint8.models.passes.inline_functions import InlineFunctionsPass, check_functions, leaves_inputs_out
 from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
@@ -70,12 +71,14 @@ class Model:
         name: The model's name in messages: its file name, or ``model``.
         known_fingerprint: The fingerprint, where it is that of another graph.
         light: What the graph was read from, where all its weights are in memory.
+        data_files: The files beside the model's own that its weights are in.
     """
 
     graph_model: ir.Model
     name: str
     known_fingerprint: str | None = None
     light: LightModel | None = field(default=None, repr=False, compare=False)
+    data_files: tuple[Path, ...] = field(default=(), repr=False, compare=False)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -115,8 +118,9 @@ class Model:
 
 
 def has_pairs(graph_model: ir.Model) -> bool:
-    """Whether a graph holds Q/DQ pairs."""
-    return any(node.op_type == "QuantizeLinear" for node in graph_model.graph)
+    """Whether a graph, or a function that its nodes may call, holds Q/DQ pairs."""
+    containers = (graph_model.graph, *graph_model.functions.values())
+    return any(node.op_type == "QuantizeLinear" for container in containers for node in container)
 
 
 #: The forms in which a model may be given: a path, the serialized model, the message, or what was checked.
@@ -207,7 +211,9 @@ def prepare(model: Model) -> Model:
         ModelError: The opset is older than 13 and cannot be converted, or constants do not fit their nodes.
     """
     copy = _with_recent_opset(model).clone()
-    passes = ir.passes.Sequential(
+    run_passes(
+        copy,
+        model.name,
         InlineFunctionsPass(),
         common.RemoveInitializersFromInputsPass(),
         ComputeInFloat32Pass(),
@@ -223,14 +229,6 @@ def prepare(model: Model) -> Model:
         NameNodesPass(),
         InferShapesPass(),
     )
-    try:
-        passes(copy)
-    except ir.passes.PassError as error:
-        if isinstance(error.__cause__, ModelError):
-            raise error.__cause__ from None
-        raise ModelError(
-            f"'{model.name}' cannot be prepared: {cause_in_words(error)}; export it again"
-        ) from error
     fingerprint = model.fingerprint
     record_float_model(copy, fingerprint)
     return Model(copy, model.name, fingerprint)
@@ -274,6 +272,8 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
     check_names(light.message, name)
+    stored = check_stored_tensors(light, name, path)
+    check_functions(light.message, name)
     _check_attributes(light.message.graph, name)
     list_outputs_once(light.message, name)
     check_outputs_are_tensors(light.message, name)
@@ -285,20 +285,18 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     declare_output_shapes(light.message)
     declare_sequences(light.message)
     _leave_devices_out(light.message)
-    external = check_stored_tensors(light, name, path)
-    try:
-        onnx.checker.check_model(with_some_shapes(without_stored_tensors(light.checkable())))
-    except Exception as error:
-        raise ModelError(f"'{name}' is not a valid ONNX model: {in_words(error)}") from error
+    with as_model_errors(name, "is not a valid ONNX model"):
+        onnx.checker.check_model(with_some_shapes(without_stored_tensors(light.checkable(), name)))
     _leave_training_mode(light, name)
     write_zero_points(light.message)
-    if path and external:
-        name_files(light, path.parent)
-    try:
-        graph_model = _from_light(light)
-    except ir.serde.SerdeError as error:
-        raise ModelError(f"'{name}' cannot be read: {cause_in_words(error)}; export it again") from error
-    model = Model(graph_model, name, light=None if external else light)
+    with as_model_errors(name, "cannot be read"):
+        graph_model = _from_light(light, stored)
+    check_node_inputs(graph_model, name)
+    if leaves_inputs_out(graph_model):
+        inlined = graph_model.clone()
+        run_passes(inlined, name, InlineFunctionsPass())
+        check_node_inputs(inlined, name)
+    model = Model(graph_model, name, light=None if stored.files else light, data_files=stored.files)
     if not model.is_quantized:
         _warn_of_random_nodes(model)
     return model
@@ -343,9 +341,10 @@ def _leave_devices_out(message: onnx.ModelProto) -> None:
         node.ClearField("device_configurations")
 
 
-def _from_light(light: LightModel) -> ir.Model:
+def _from_light(light: LightModel, stored: StoredTensors) -> ir.Model:
+    stored.fill()
     graph_model = ir.from_proto(light.message)
-    for name, values in light.weights.items():
+    for name, values in (*light.weights.items(), *stored.weights.items()):
         graph_model.graph.initializers[name].const_value = ir.Tensor(values, name=name)
     return graph_model
 

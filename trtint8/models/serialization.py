@@ -31,7 +31,7 @@ def to_proto(graph_model: ir.Model) -> onnx.ModelProto:
         raise ModelError(
             "the model is larger than 2 GiB and does not fit one message; save it to a file instead"
         )
-    return ir.to_proto(_with_weights_in_memory(graph_model))
+    return ir.to_proto(graph_model)
 
 
 @pause_garbage_collection()
@@ -43,7 +43,7 @@ def to_light(graph_model: ir.Model, *, used_up: bool = False) -> LightModel:
             they must not change.
         used_up: Whether the model is needed no longer: it has no large weights afterwards.
     """
-    graph_model, weights = _with_weights_in_memory(graph_model if used_up else graph_model.clone()), {}
+    graph_model, weights = graph_model if used_up else graph_model.clone(), {}
     for name, value in graph_model.graph.initializers.items():
         tensor = value.const_value
         if tensor is not None and tensor.dtype == ir.DataType.FLOAT and tensor.nbytes >= LARGE:
@@ -134,22 +134,3 @@ def weight_bytes(graph_model: ir.Model) -> int:
     """How many bytes the constants of a model's main graph have."""
     values = graph_model.graph.initializers.values()
     return sum(value.const_value.nbytes for value in values if value.const_value is not None)
-
-
-def _with_weights_in_memory(graph_model: ir.Model) -> ir.Model:
-    """The model; where weights lie in files, a copy of it that refers to them as arrays, which are mapped."""
-    if not any(True for _ in external_weights(graph_model)):
-        return graph_model
-    copy = graph_model.clone()
-    # Not by onnx-ir's own function: it closes the files, also where arrays of them are still in use.
-    for value, tensor in list(external_weights(copy)):
-        value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
-    return copy
-
-
-def external_weights(graph_model: ir.Model) -> Iterator[tuple[ir.Value, ir.ExternalTensor]]:
-    """The constants of a model, inner graphs included, that lie in files, and where."""
-    for graph in graph_model.graphs():
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                yield value, value.const_value

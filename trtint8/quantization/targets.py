@@ -195,7 +195,7 @@ def target_named(name: str, compute_capability: str | None = None) -> Target:
         UnsupportedError: There is no target of that name, it has no INT8 on that GPU, or it stands for
             several, of which each has other GPUs.
     """
-    if name not in TARGETS:
+    if not isinstance(name, str) or name not in TARGETS:
         raise UnsupportedError(f"there is no target '{name}'; use one of {', '.join(TARGETS)}")
     target = TARGETS[name]
     if compute_capability is not None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import onnx_ir as ir
-
 from calibrators.display.cards import Card
-from trtint8.models.serialization import external_weights
+from trtint8.models.model import Model
 from trtint8.report.bars import Bar, make_bars
 from trtint8.report.files import ReportFiles
 from trtint8.report.float_model import load_original
@@ -102,8 +100,8 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
         files,
         headline=Headline(
             files,
-            model_bytes=_bytes_of(model, original.graph_model) if model and original else None,
-            qdq_bytes=_bytes_of(files.paths["qdq"], qdq) if qdq else None,
+            model_bytes=_bytes_of(model, original) if model and original else None,
+            qdq_bytes=_bytes_of(files.paths["qdq"], loaded) if loaded else None,
         ),
         cells=make_cells(qdq, files.engine, files.sensitivity),
         graph=make_graph(qdq or listed, files.engine, files.sensitivity),
@@ -127,7 +125,6 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
     )
 
 
-def _bytes_of(path: Path, graph_model: ir.Model) -> int:
+def _bytes_of(path: Path, model: Model) -> int:
     """The size of a model's file and of the files with its weights, in bytes."""
-    files = {Path(tensor.path) for _, tensor in external_weights(graph_model)}
-    return sum(file.stat().st_size for file in (path, *files))
+    return sum(file.stat().st_size for file in (path, *model.data_files))

@@ -172,13 +172,17 @@ def _refuse_options_of_data(
             raise CalibrationDataError(f"{name} has no effect without data=...; leave it out")
 
 
+#: The largest file with class names that is read, in bytes.
+_MOST_BYTES_OF_NAMES = 1 << 20
+
+
 def _class_names(source: str | os.PathLike[str] | Sequence[str] | None) -> tuple[str, ...]:
     if source is None:
         return ()
     if not isinstance(source, (str, os.PathLike)):
         return tuple(source)
     with records.reading(f"the class names '{source}'", CalibrationDataError):
-        data = records.read_bytes(source)
+        data = records.read_bytes(source, _MOST_BYTES_OF_NAMES)
     try:
         lines = records.decode_text(data).splitlines()
     except UnicodeDecodeError as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from calibrators.checks import is_number
 from calibrators.cuda import gpu_names, require_gpu
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
@@ -54,8 +55,9 @@ class BenchOptions:
     loading: LoadingOptions = NO_CODE
 
     def __post_init__(self) -> None:
-        if not 0 < self.seconds < math.inf:  # false for NaN, too
-            raise CalibrationDataError(f"seconds is {self.seconds:g}; give a positive number")
+        if not (is_number(self.seconds) and 0 < self.seconds < math.inf):  # false for NaN, too
+            given = f"{self.seconds:g}" if is_number(self.seconds) else f"{self.seconds!r:.80}"
+            raise CalibrationDataError(f"seconds is {given}; give a positive number")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
 
@@ -15,13 +14,13 @@ from calibrators.checks import check_path, several
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
 from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import EngineError, UnsupportedError
-from calibrators.files import exists, is_file
+from calibrators.files import is_file
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
 from calibrators.tensorrt.own_plugins import register_own_plugins
 from calibrators.tensorrt.plugin_libraries import load_plugin_library
-from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
+from trtint8.engine.file import EngineInfo, read_engine_info, read_plan, sidecar_path
 from trtint8.engine.plan import (
     allow_code_of_plans,
     check_capability,
@@ -117,7 +116,7 @@ class Engine:
             check_path("the engine", source, EngineError)
             name = f"'{os.fspath(source)}'"
             info = read_engine_info(source) if is_file(sidecar_path(source)) else None
-        plan = without_metadata(source if isinstance(source, bytes) else _read(Path(source)))
+        plan = without_metadata(source if isinstance(source, bytes) else read_plan(source))
         flavor = flavors.load(plan_flavor(plan, name))
         if info is None:
             # A version-compatible plan says nothing of that where it has no sidecar.
@@ -372,17 +371,3 @@ def _use_dla(runtime: Any, core: int) -> None:
             f"there is no DLA core {core}; this machine has {cores}, numbered from 0; leave dla_core out"
         )
     runtime.DLA_core = core
-
-
-def _read(path: Path) -> bytes:
-    if exists(path) and not is_file(path):
-        raise EngineError(
-            f"the engine '{path}' cannot be read (it is no file); give the path of an engine file"
-        )
-    try:
-        return path.read_bytes()
-    except (OSError, ValueError) as error:  # a ValueError of a name that no file can have
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise EngineError(
-            f"the engine '{path}' cannot be read ({reason}); give the path of an engine file"
-        ) from error

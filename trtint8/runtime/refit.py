@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import check_mapping
 from calibrators.display.counts import enumerated
 from calibrators.errors import EngineError
 from calibrators.tensorrt.data_types import DTYPES, tensorrt_dtype
@@ -27,10 +28,14 @@ def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
         weights: Name of the initializer in the ONNX model to its new values, of the same shape and dtype.
 
     Raises:
-        EngineError: The engine is not refittable, lacks a weight, or TensorRT refuses the new weights; a
-            weight has a dtype that TensorRT lacks; or the new scales of a group differ. Where TensorRT fails
-            during the refit, some weights may have been replaced already.
+        EngineError: What is given is no engine or no dict of arrays; the engine is not refittable, lacks a
+            weight, or TensorRT refuses the new weights; a weight has a dtype that TensorRT lacks; or the new
+            scales of a group differ. Where TensorRT fails during the refit, some weights may have been
+            replaced already.
     """
+    if not isinstance(engine, Engine):
+        raise EngineError(f"the engine is given as {type(engine).__name__}; give what Engine.load returns")
+    check_mapping("weights", weights, "from the name of an initializer to its new values", EngineError)
     check_dtypes(weights)
     check_shared_scales(weights, engine.info.shared_scales if engine.info else ())
     if not engine.raw.refittable:
@@ -93,9 +98,11 @@ def check_dtypes(weights: Mapping[str, NDArray[Any]]) -> None:
         weights: Name of the weight to its new values.
 
     Raises:
-        EngineError: A weight has such a dtype; the message names the first one.
+        EngineError: A weight has such a dtype, or is no array; the message names the first one.
     """
     for name, values in weights.items():
+        if not isinstance(values, np.ndarray):
+            raise EngineError(f"the new weights '{name}' are given as {type(values).__name__}; give an array")
         if values.dtype.name not in DTYPES or not values.dtype.isnative:
             raise EngineError(
                 f"the new weights '{name}' are {values.dtype}, and TensorRT takes {', '.join(DTYPES)}; "

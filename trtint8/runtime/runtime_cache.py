@@ -6,10 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+from calibrators import records
 from calibrators.errors import EngineError
 from calibrators.files import check_writable, write_atomically
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.user_warnings import warn_user
+
+#: The largest file that is read, in bytes.
+_MOST_BYTES = 1 << 30
 
 
 class RuntimeCache:
@@ -57,13 +61,13 @@ class RuntimeCache:
     def load(self) -> None:
         """Fills the cache from the file, where there is one that fits; see :meth:`attach`."""
         try:
-            data = self._path.read_bytes()
+            data = records.read_bytes(self._path, _MOST_BYTES)
         except FileNotFoundError:
             return
-        except OSError as error:
+        except (OSError, records.RecordError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
             raise EngineError(
-                f"the runtime cache '{self._path}' cannot be read ({error.strerror or error}); give another "
-                "file"
+                f"the runtime cache '{self._path}' cannot be read ({reason}); give another file"
             ) from error
         if self._cache.deserialize(data):
             self._kept = data

@@ -14,14 +14,19 @@ from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.files import check_writable
-from calibrators.host.checkpoint import Checkpoint
-from calibrators.records import Count, NonNegative
+from calibrators.host.checkpoint import Checkpoint, check_place
+from calibrators.records import Count, Positive
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
-from trtint8.sensitivity.effects import EffectMeter, Variant
+from trtint8.sensitivity.effects import ALL, EffectMeter, Variant
 from trtint8.sensitivity.local import LocalMeter
-from trtint8.sensitivity.noise_sums import COLUMNS, COUNTED, SIGNED
+from trtint8.sensitivity.noise_sums import COLUMN, COLUMNS, COUNTED, HITS, SIGNED
+
+#: The most samples: numbers up to this are exact in float64.
+_MOST_SAMPLES = 1 << 53
+
+#: How far sums of products are off by rounding, relative to them.
+_ROUNDING = 1e-6
 
 #: Seconds between two writes.
 _SECONDS = 5.0
@@ -66,7 +71,7 @@ class _Effects:
     """What :meth:`EffectMeter.state` gives."""
 
     variants: tuple[tuple[str, str], ...]
-    scales: Annotated[Mapping[str, NonNegative], msgspec.Meta(min_length=1)]
+    scales: Annotated[Mapping[str, Positive], msgspec.Meta(min_length=1)]
     classes: bool
     labelled: bool
     predicted: bool
@@ -121,7 +126,9 @@ class MeasuredFormat:
         document = records.to_record(records.parse(content), _Document)
         state = document.state
         effects = EffectMeter.from_state(vars(state.meter))
-        _check_sums(effects.sums, len(effects.variants))
+        _check_sums(effects.sums, len(state.meter.variants))
+        _check_meanings(effects.sums, state.meter)
+        _check_local(state.local)
         local = LocalMeter.from_state(vars(state.local))
         return document.identity, Measured(state.samples, state.data, state.labels, effects, local)
 
@@ -131,10 +138,36 @@ def _check_sums(sums: NDArray[np.float64], variants: int) -> None:
     if sums.shape != (variants, COLUMNS):
         raise ValueError(f"its sums have the shape {sums.shape} instead of {(variants, COLUMNS)}")
     counts = sums[:, COUNTED]
-    if not np.isfinite(counts).all() or (counts < 0).any() or (counts != np.rint(counts)).any():
+    if not ((counts >= 0) & (counts <= _MOST_SAMPLES) & (counts == np.rint(counts))).all():
         raise ValueError("a number of samples in it is none")
-    if (np.delete(sums, SIGNED, axis=1) < 0).any():
-        raise ValueError("a sum of squares in it is negative")
+    if not np.isfinite(sums).all() or (np.delete(sums, SIGNED, axis=1) < 0).any():
+        raise ValueError("a sum of squares in it is negative, or not finite")
+
+
+def _check_meanings(sums: NDArray[np.float64], effects: _Effects) -> None:
+    """Refuses sums that contradict each other: shares of more than all samples, or a cosine above 1."""
+    column = {name: sums[:, index] for name, index in COLUMN.items()}
+    if len(set(effects.variants)) < len(effects.variants) or ALL not in effects.variants:
+        raise ValueError("a variant stands twice in it, or that of all layers is missing")
+    if effects.labelled and not effects.classes:
+        raise ValueError("it has labels without classes")
+    judged = sum(column[name] for name in HITS) if effects.labelled else column["agree"]
+    if (np.maximum(judged, column["agree"]) > column["judged"]).any():
+        raise ValueError("more samples in it have a class than were judged")
+    if (column["shown"] > column["samples"]).any():
+        raise ValueError("more samples in it show the noise than there are")
+    both = np.sqrt(column["signal"]) * np.sqrt(column["got2"])
+    if (np.abs(column["product"]) > (1 + _ROUNDING) * both).any():
+        raise ValueError("a product of outputs in it is larger than both")
+
+
+def _check_local(local: _Local) -> None:
+    """Refuses errors at layers that no measurement makes; they are not finite where a tensor is not."""
+    if not local.sums.keys() >= {*local.channels, *local.forms}:
+        raise ValueError("it has channels or forms of a layer without sums")
+    found = (*local.sums.values(), *local.channels.values())
+    if any(number < 0 for numbers in found for number in numbers):
+        raise ValueError("a sum of squares, or a magnitude of a channel, in it is negative")
 
 
 def measurement_checkpoint(
@@ -162,4 +195,4 @@ def measurement_checkpoint(
         "keep_float": list(keep_float),
         "batch_size": batch_size,
     }
-    return Checkpoint(check_writable(path), identity, MeasuredFormat(), resume=True, seconds=_SECONDS)
+    return Checkpoint(check_place(path), identity, MeasuredFormat(), resume=True, seconds=_SECONDS)

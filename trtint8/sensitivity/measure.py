@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from calibrators.data.batches import Batches
 from calibrators.data.sources.arrays import is_class_indices
@@ -135,8 +134,7 @@ def measure(
     seconds = probe.begin(first.feed, 0, labelled=labelled, name_of=batches.name_of)
     on_plan(Plan(len(layers), batches.num_samples, seconds, picked_from))
     if executor is None:
-        run = partial(probe.run, name_of=batches.name_of)
-        with results_here(run, batches, description="Measuring", progress=progress) as results:
+        with results_here(probe.run, batches, description="Measuring", progress=progress) as results:
             measurement.run(results)
         return measurement.result(table)
     assert probe.effects is not None and threads is not None

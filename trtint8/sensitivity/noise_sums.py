@@ -64,6 +64,7 @@ def limited(sums: NDArray[np.float64], predicted: NDArray[np.bool_]) -> NDArray[
     return sums
 
 
+@np.errstate(divide="ignore", over="ignore", invalid="ignore")  # of powers whose squares are no number
 def half_widths(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Half the widths of the 95 % intervals of the levels 10 log10(signal / noise).
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrators import records
-from calibrators.checks import check_ending
+from calibrators.checks import check_ending, check_path
 from calibrators.display.counts import counted
 from calibrators.display.frames import data_frame
 from calibrators.display.html import Cell, bar, html_table
@@ -165,8 +165,9 @@ class Sensitivity:
         """Reads what :meth:`save` wrote.
 
         Raises:
-            TableError: The file is missing, or is something else.
+            TableError: The file is missing, or is something else, or what is given is no path.
         """
+        check_path("the sensitivity", path, TableError)
         try:
             document = records.read(path)
             if not isinstance(document, dict) or document.pop("format", None) != FORMAT:

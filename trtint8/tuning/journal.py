@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from calibrators import records
 from calibrators.errors import TableError
-from calibrators.files import check_writable
-from calibrators.host.checkpoint import Checkpoint
+from calibrators.host.checkpoint import Checkpoint, check_place
+from calibrators.records import NonNegative, Probability
 from trtint8.tuning.trial import Trial
 
 
@@ -26,8 +26,8 @@ class SearchProgress:
     """
 
     trials: tuple[Trial, ...] = ()
-    shares: Mapping[str, float] = field(default_factory=dict)
-    estimates: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, Probability] = field(default_factory=dict)
+    estimates: Mapping[str, NonNegative] = field(default_factory=dict)
     keep_float: tuple[str, ...] = ()
 
 
@@ -47,6 +47,9 @@ class _Format:
     def decode(self, content: bytes) -> tuple[Mapping[str, object], SearchProgress]:
         """Identity and progress of a file."""
         file = records.to_record(records.parse(content), _File, numbers_as_text=True)
+        kept = file.progress.keep_float
+        if len(set(kept)) < len(kept):
+            raise ValueError("a layer stands twice among those in float")
         return file.identity, file.progress
 
 
@@ -166,5 +169,5 @@ class JournalFile:
             TableError: The file is damaged, or of another search.
             OutputError: The file cannot be written.
         """
-        checkpoint = Checkpoint(check_writable(self.path), dict(identity), _Format(), resume=self.resume)
+        checkpoint = Checkpoint(check_place(self.path), dict(identity), _Format(), resume=self.resume)
         return Journal(checkpoint)

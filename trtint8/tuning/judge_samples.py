@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import batch_rows
 from calibrators.data.preflight import check_feed
@@ -41,7 +39,7 @@ def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> 
     first, begun = judge.begun()
     if first is None:
         raise CalibrationDataError("there are no samples to judge by; pass at least one")
-    judged = first_form(model, replace(Batches.of_shard(first, judge.reader), name_of=judge.name_of))
+    judged = first_form(model, Batches.of_shard(first, judge.reader))
     choice = usual_metrics(judged) if goal.chosen else None
     try:
         found = measurands([goal.metric] if choice is None else choice.names, judged)

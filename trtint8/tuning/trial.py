@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
+import msgspec
+
+from calibrators.records import Count, NonNegative
 from trtint8.validation.scores import Score
 
 
@@ -25,7 +29,7 @@ class Trial:
     what: str
     score: Score
     taken: bool
-    keep_float: int
-    float_cost: float
-    seconds: float
-    seconds_left: float | None = None
+    keep_float: Count
+    float_cost: Annotated[float, msgspec.Meta(ge=0, le=1.001)]  # a sum of shares, which are rounded
+    seconds: NonNegative
+    seconds_left: NonNegative | None = None

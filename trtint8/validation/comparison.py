@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
@@ -91,8 +91,7 @@ def compare_models(
     models: OpenModels, batches: Batches, budget: Budget | None = None, *, progress: bool = True
 ) -> Accuracy:
     """Compares models that are open already; see :func:`compare` and :func:`merge_results`."""
-    run = partial(models.run, name_of=batches.name_of)
-    with results_here(run, batches, description="Validating", progress=progress) as results:
+    with results_here(models.run, batches, description="Validating", progress=progress) as results:
         return merge_results(results, models.metrics, batches.class_names, budget)
 
 

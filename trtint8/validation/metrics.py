@@ -96,7 +96,11 @@ def check_metrics(metrics: Sequence[Metric]) -> None:
     Raises:
         CalibrationDataError: A name is unknown, an object is no metric, or two have the same name.
     """
-    names = [metric_name(metric) for metric in metrics if metric not in OUTPUT_METRICS]
+    names = [
+        metric_name(metric)
+        for metric in metrics
+        if not (isinstance(metric, str) and metric in OUTPUT_METRICS)
+    ]
     if double := [name for name in names if names.count(name) > 1]:
         raise CalibrationDataError(f"two metrics are named '{double[0]}'; give them different names")
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators import records
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.images.true_boxes import placed_boxes, sizes_of
 from calibrators.display.counts import counted
-from calibrators.error_text import in_words
 from calibrators.errors import CalibrationDataError
 
 
@@ -42,19 +42,10 @@ def read_coco_boxes(
             category twice; or has an annotation of an image or a category that it does not list, or whose
             box is not finite or has a negative size.
     """
-    try:
-        entries = _entries(json.loads(path.read_bytes()), path)
-    except OSError as error:
-        raise CalibrationDataError(
-            f"cannot read the labels file '{path}': {error.strerror or error}; check the path"
-        ) from error
-    except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        raise CalibrationDataError(
-            f"labels file '{path}' does not hold COCO's instances, with images, annotations and categories: "
-            f"{type(error).__name__} {in_words(error)}; correct it, or give a .npy or .npz file"
-        ) from error
+    instances = _read(path)
+    entries = _entries(instances, {image.name for image in images}, path)
     if missing := [image.name for image in images if image.name not in entries]:
-        number = counted(sum(map(len, entries.values())), "image")
+        number = counted(len(instances.images), "image")
         raise CalibrationDataError(
             f"labels file '{path}' has {number}, and '{missing[0]}' is not "
             "among them; give the file of this folder of images"
@@ -67,6 +58,81 @@ def read_coco_boxes(
             _check_not_turned(image, size, entry, path)
             _check_proportions(image, size, entry, path)
     return placed_boxes(boxes, sizes, preprocessing, len(images))
+
+
+#: The largest file, in bytes, and the most images and annotations: COCO's training set has 470 MB, and one
+#: million of these.
+_MOST_BYTES, _MOST_OBJECTS = 512 << 20, 2_000_000
+
+#: The largest side of an image and the farthest coordinate of a box, in pixels: beyond, numbers overflow.
+_FARTHEST = 1e9
+
+#: What images and categories are known by.
+_Id = int | float | str
+
+_Side = Annotated[float, msgspec.Meta(ge=1, le=_FARTHEST)]
+_Box = tuple[int | float, int | float, int | float, int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class _Image:
+    """An image as the file has it."""
+
+    id: _Id
+    file_name: str
+    width: _Side
+    height: _Side
+
+
+@dataclass(frozen=True, slots=True)
+class _Category:
+    """A category as the file has it."""
+
+    id: _Id
+
+
+@dataclass(frozen=True, slots=True)
+class _Annotation:
+    """An annotation as the file has it; those of crowds may lack what they are not asked for."""
+
+    image_id: _Id | None = None
+    category_id: _Id | None = None
+    bbox: _Box | None = None
+    id: _Id | None = None
+    iscrowd: bool | int | float | None = 0
+
+
+@dataclass(frozen=True)
+class _Instances:
+    """The parts of the file that are used. Polygons take no memory."""
+
+    images: tuple[_Image, ...]
+    annotations: tuple[_Annotation, ...]
+    categories: tuple[_Category, ...]
+
+
+def _read(path: Path) -> _Instances:
+    try:
+        data = records.read_bytes(path, _MOST_BYTES)
+    except OSError as error:
+        raise CalibrationDataError(
+            f"cannot read the labels file '{path}': {error.strerror or error}; check the path"
+        ) from error
+    except records.RecordError as error:
+        raise CalibrationDataError(
+            f"cannot read the labels file '{path}': {error}; check the path"
+        ) from error
+    if data.count(b"{") > _MOST_OBJECTS:
+        raise CalibrationDataError(
+            f"labels file '{path}' has more than {_MOST_OBJECTS:,} images and annotations; give a part of it"
+        )
+    try:
+        return records.read_parts(data, _Instances)
+    except records.RecordError as error:
+        raise CalibrationDataError(
+            f"labels file '{path}' does not hold COCO's instances, with images, annotations and categories: "
+            f"{error}; correct it, or give a .npy or .npz file"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -117,34 +183,35 @@ def _check_proportions(image: Path, size: tuple[int, int], entry: _Entry, path: 
     # Resizing rounds each side to whole pixels.
     if abs(height * columns - width * rows) > max(rows, columns):
         raise CalibrationDataError(
-            f"the image '{image}' has {height} x {width} pixels, and labels file '{path}' is for {rows} x "
-            f"{columns}; give the image that was labelled, or correct the file's height and width"
+            f"the image '{image}' has {height} x {width} pixels, and labels file '{path}' is for {rows:g} "
+            f"x {columns:g}; give the image that was labelled, or correct the file's height and width"
         )
 
 
-def _entries(document: Any, path: Path) -> dict[str, list[_Entry]]:
-    """File name without folders to the images that have it."""
-    categories = sorted(_ids(document, "categories", path))
+def _entries(instances: _Instances, wanted: Set[str], path: Path) -> dict[str, list[_Entry]]:
+    """File name without folders to the images that have it, for the names that are wanted."""
+    categories = sorted(_ids("categories", instances.categories, path), key=_in_order)
     classes = {category: index for index, category in enumerate(categories)}
-    found: dict[Any, list[list[float]]] = {image: [] for image in _ids(document, "images", path)}
-    for place, entry in enumerate(document["annotations"], 1):
-        if not entry.get("iscrowd"):
-            where = f"labels file '{path}': annotation {entry.get('id', f'number {place}')}"
-            _check_known(where, "image_id", entry, found)
-            _check_known(where, "category_id", entry, classes)
-            found[entry["image_id"]].append([*_corners(where, entry), classes[entry["category_id"]]])
+    found: dict[_Id, list[list[float]]] = {image: [] for image in _ids("images", instances.images, path)}
+    for place, annotation in enumerate(instances.annotations, 1):
+        if not annotation.iscrowd:
+            known = f"number {place}" if annotation.id is None else annotation.id
+            where = f"labels file '{path}': annotation {known}"
+            image = _known(where, "image_id", annotation.image_id, found)
+            category = _known(where, "category_id", annotation.category_id, classes)
+            found[image].append([*_corners(where, annotation.bbox), classes[category]])
     entries: defaultdict[str, list[_Entry]] = defaultdict(list)
-    for image in document["images"]:
-        name = PurePosixPath(image["file_name"])
-        width, height = image["width"], image["height"]
-        boxes = _as_shares(found[image["id"]], width, height)
-        entries[name.name].append(_Entry(name, (height, width), boxes))
+    for listed in instances.images:
+        name = PurePosixPath(listed.file_name)
+        if name.name in wanted:
+            boxes = _as_shares(found[listed.id], listed.width, listed.height)
+            entries[name.name].append(_Entry(name, (listed.height, listed.width), boxes))
     return entries
 
 
-def _ids(document: Any, kind: str, path: Path) -> list[Any]:
+def _ids(kind: str, entries: Sequence[_Image | _Category], path: Path) -> list[_Id]:
     """The ids of images or categories, each of which has one of its own."""
-    ids = [entry["id"] for entry in document[kind]]
+    ids = [entry.id for entry in entries]
     if repeated := [one for one, count in Counter(ids).items() if count > 1]:
         raise CalibrationDataError(
             f"labels file '{path}' has several {kind} with the id {repeated[0]!r}; list each once"
@@ -152,27 +219,32 @@ def _ids(document: Any, kind: str, path: Path) -> list[Any]:
     return ids
 
 
-def _check_known(where: str, key: str, entry: Any, known: Collection[Any]) -> None:
-    """Refuses an annotation of an image, or of a category, that is not listed."""
-    if entry[key] not in known:
+def _in_order(category: _Id) -> tuple[bool, _Id]:
+    """Numbers come in their order, and texts behind them in theirs."""
+    return isinstance(category, str), category
+
+
+def _known(where: str, key: str, value: _Id | None, known: Collection[_Id]) -> _Id:
+    """The id of an image, or of a category, which has to be listed."""
+    if value is None or value not in known:
         owner = key.removesuffix("_id")
         raise CalibrationDataError(
-            f"{where} has the {key} {entry[key]!r}, which is the id of no {owner}; correct it, or list the "
-            f"{owner}"
+            f"{where} has the {key} {value!r}, which is the id of no {owner}; correct it, or list the {owner}"
         )
+    return value
 
 
-def _corners(where: str, entry: Any) -> list[float]:
+def _corners(where: str, bbox: _Box | None) -> list[float]:
     """The corners of an annotation's box, which may be without width or height, as some of COCO's are."""
-    left, top, width, height = map(float, entry["bbox"])
+    left, top, width, height = bbox or (math.nan,) * 4
     corners = [left, top, left + width, top + height]
-    if not (all(map(math.isfinite, corners)) and width >= 0 and height >= 0):
+    if not (all(abs(corner) <= _FARTHEST for corner in corners) and width >= 0 and height >= 0):
         raise CalibrationDataError(
-            f"{where} has the bbox {entry['bbox']!r}; give finite x, y, width and height, of which the last "
-            "two are not negative"
+            f"{where} has the bbox {bbox and [*bbox]!r}; give finite x, y, width and height in pixels, of "
+            "which the last two are not negative"
         )
     return corners
 
 
-def _as_shares(boxes: list[list[float]], width: int, height: int) -> NDArray[np.float64]:
+def _as_shares(boxes: list[list[float]], width: float, height: float) -> NDArray[np.float64]:
     return np.array(boxes, np.float64).reshape(-1, 5) * (1 / width, 1 / height, 1 / width, 1 / height, 1)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators import records
 from calibrators.error_text import in_words
 from calibrators.errors import CalibrationDataError, UnsupportedError
 
@@ -29,6 +31,10 @@ _FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "PPM", "TIFF")
 #: The most pixels of an image, as a photo of 8000 x 6250. A file of 21 kB can hold more than fit into memory.
 MOST_PIXELS = 50_000_000
 
+
+#: The largest image file, in bytes: as many pixels as that, of four bytes each and not packed, and what a
+#: camera writes beside them.
+_MOST_BYTES = 256 << 20
 
 #: Number of the orientation tag in Exif.
 _ORIENTATION = 0x0112
@@ -64,11 +70,7 @@ def read_image(
     """
     pillow = _pillow()
     try:
-        with warnings.catch_warnings():
-            # Of a number of pixels that is refused below.
-            warnings.simplefilter("ignore", pillow.DecompressionBombWarning)
-            image = pillow.open(path, formats=_FORMATS)
-        with image:
+        with _opened(path, pillow) as image:
             # Phones write MPO, a JPEG with further pictures behind the photo.
             frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
             _check_size(path, image.width, image.height, frames)
@@ -99,12 +101,24 @@ def image_size(path: str | os.PathLike[str], *, upright: bool = False) -> tuple[
         UnsupportedError: Pillow is not installed.
     """
     try:
-        with _pillow().open(path, formats=_FORMATS) as image:
+        with _opened(path, _pillow()) as image:
             return _size(image, upright)
     except UnsupportedError:
         raise
     except Exception as error:  # decoders have errors of their own on damaged files
         raise _no_image(path) from error
+
+
+@contextlib.contextmanager
+def _opened(path: str | os.PathLike[str], pillow: ModuleType) -> Iterator[Any]:
+    """An image file, opened by Pillow, which has not decoded it yet."""
+    with records.open_file(path, _MOST_BYTES) as stream:
+        with warnings.catch_warnings():
+            # Of a number of pixels that is refused below.
+            warnings.simplefilter("ignore", pillow.DecompressionBombWarning)
+            image = pillow.open(stream, formats=_FORMATS)
+        with image:
+            yield image
 
 
 def _size(image: Any, upright: bool) -> tuple[int, int]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
+from calibrators.checks import check_path
 from calibrators.data.images.files import MOST_PIXELS, resize_images
 from calibrators.data.images.placing import Placing, letterbox
 from calibrators.errors import CalibrationDataError
@@ -24,6 +25,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]  # only Python 3.10 needs it
 
+
+#: The largest file, in bytes: it holds a few numbers, and the parser of TOML takes a second for this much.
+_MOST_BYTES = 1 << 20
 
 #: The value of the pixels around a letterboxed image, as ultralytics has it.
 PADDING = 114
@@ -85,9 +89,9 @@ class Preprocessing:
             raise _refused("mean", self.mean, "a list of one number or of three")
         if not (_is_per_channel(self.std) and all(value > 0 for value in self.std)):
             raise _refused("std", self.std, "a list of one number or of three, all greater than 0")
-        if self.layout not in ("NCHW", "NHWC"):
+        if not isinstance(self.layout, str) or self.layout not in ("NCHW", "NHWC"):
             raise _refused("layout", self.layout, "'NCHW' or 'NHWC'")
-        if self.channels not in ("RGB", "BGR"):
+        if not isinstance(self.channels, str) or self.channels not in ("RGB", "BGR"):
             raise _refused("channels", self.channels, "'RGB' or 'BGR'")
         self._warn_of_other_units()
 
@@ -193,9 +197,10 @@ class Preprocessing:
             The preprocessing.
 
         Raises:
-            CalibrationDataError: The file cannot be read or parsed, has an unknown key, or a value that
-                cannot be used; names the key.
+            CalibrationDataError: What is given is no path, the file cannot be read or parsed, has an unknown
+                key, or a value that cannot be used; names the key.
         """
+        check_path("the preprocessing file", path, CalibrationDataError)
         path = Path(path)
         values = _read_table(path)
         known = [field.name for field in fields(cls)]
@@ -270,7 +275,7 @@ def _read_table(path: Path) -> dict[str, Any]:
     if suffix not in (".toml", ".json"):
         raise CalibrationDataError(f"preprocessing file '{path}' must end in .toml or .json; rename it")
     try:
-        text = records.decode_text(records.read_bytes(path))
+        text = records.decode_text(records.read_bytes(path, _MOST_BYTES))
         values = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
     except RecursionError as error:
         raise CalibrationDataError(

@@ -23,6 +23,12 @@ IMAGES, LABELS = "images", "labels"
 #: The class of a row that holds no box: images have different numbers of them.
 NO_BOX = -1.0
 
+#: The largest file of one image's boxes, in bytes: room for 50,000 boxes, or a thousand polygons.
+_MOST_BYTES = 4 << 20
+
+#: The most bytes of the boxes of all images, which take as much for each as for the one with the most.
+_MOST_BYTES_TOGETHER = 1 << 30
+
 #: How far beyond its image a box may go by rounding, as a share of the image.
 _ROUNDING = 0.01
 
@@ -139,10 +145,17 @@ def placed_boxes(
         filled up with rows of :data:`NO_BOX`. Boxes that are cropped away are left out.
 
     Raises:
-        CalibrationDataError: An image is too small for the preprocessing.
+        CalibrationDataError: An image is too small for the preprocessing, or one has so many boxes that those
+            of all images would fill memory.
     """
     placed = [_placed(own, size, preprocessing) for own, size in zip(boxes, sizes, strict=True)]
-    table = np.full((count, max(map(len, placed)), 5), NO_BOX, np.float32)
+    most = max(map(len, placed))
+    if most * count * 5 * np.dtype(np.float32).itemsize > _MOST_BYTES_TOGETHER:
+        raise CalibrationDataError(
+            f"image number {[*map(len, placed)].index(most)} has {most:,} boxes, and as much room for each "
+            f"of {count:,} images takes more than {_MOST_BYTES_TOGETHER:,} bytes; leave boxes or images out"
+        )
+    table = np.full((count, most, 5), NO_BOX, np.float32)
     for row, own in zip(table, placed, strict=False):
         row[: len(own)] = own
     return table
@@ -173,8 +186,8 @@ def _names(folder: Path) -> set[str]:
 def _read(path: Path) -> NDArray[np.float64]:
     """Corners as shares of the image, and the class of each box; shape (n, 5)."""
     try:
-        lines = records.decode_text(path.read_bytes()).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        lines = records.decode_text(records.read_bytes(path, _MOST_BYTES)).splitlines()
+    except (OSError, UnicodeDecodeError, records.RecordError) as error:
         raise CalibrationDataError(f"cannot read the boxes '{path}': {error}; replace the file") from error
     boxes = [_box(line, f"'{path}', line {number}") for number, line in enumerate(lines, 1) if line.strip()]
     return np.array(boxes, np.float64).reshape(-1, 5)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,3 +25,31 @@ def in_data(files: Sequence[Path], order: NDArray[np.intp], sample: int) -> str:
     """
     found = int(order[sample])
     return f"'{files[found]}'" if files else numbered(found)
+
+
+@dataclass(frozen=True)
+class NamesOfPart:
+    """What the samples of a part of the data are called, for a process that has this part alone.
+
+    Attributes:
+        first: How many samples of the data come before it.
+        names: What its samples are called.
+    """
+
+    first: int
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name_of: Callable[[int], str], first: int, samples: int) -> NamesOfPart:
+        """The names of so many samples.
+
+        Args:
+            name_of: Gives what a sample of the data is called.
+            first: How many samples of the data come before the part.
+            samples: How many samples it has.
+        """
+        return cls(first, tuple(map(name_of, range(first, first + samples))))
+
+    def __call__(self, sample: int) -> str:
+        """What a sample is called, by its number in the data."""
+        return self.names[sample - self.first]

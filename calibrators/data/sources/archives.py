@@ -6,7 +6,6 @@ import math
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -49,11 +48,11 @@ class _Header:
     size: int
 
 
-def read_archive(path: Path, first: int | None = None) -> Archive:
+def read_archive(stream: IO[bytes], first: int | None = None) -> Archive:
     """Reads the arrays of an archive.
 
     Args:
-        path: The file.
+        stream: The file, open for reading.
         first: How many rows along axis 0 are needed; None for all. Where the arrays do not share axis 0 they
             are read whole.
 
@@ -61,7 +60,7 @@ def read_archive(path: Path, first: int | None = None) -> Archive:
         Exception: The file is no archive of arrays, is damaged, or an array has more or fewer bytes than its
             shape needs. Each part of such a file has errors of its own.
     """
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(stream) as archive:
         headers = {info: _header(archive, info) for info in archive.infolist()}
         lengths = {header.shape[0] if header and header.shape else None for header in headers.values()}
         rows = lengths.pop() if len(lengths) == 1 else None
@@ -74,8 +73,9 @@ def read_archive(path: Path, first: int | None = None) -> Archive:
                 },
                 rows,
             )
-    # Not numpy.load: it leaves a damaged archive open, and takes any kind of file.
-    with path.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as whole:
+    # Not numpy.load: it takes any kind of file.
+    stream.seek(0)
+    with np.lib.npyio.NpzFile(stream, allow_pickle=False) as whole:
         return Archive(dict(whole))
 
 

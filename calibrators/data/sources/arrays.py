@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar
+from typing import IO, Any, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators import records
 from calibrators.data.axes import count_samples, needs_single_feeds, one_sample
 from calibrators.data.feeds import LABELS, Binding, FeedDict, OneSample, batch_rows
 from calibrators.data.inputs import shape_text
@@ -114,7 +115,7 @@ def from_array_file(path: Path, binding: Binding, first: int | None = None) -> S
     """
     if path.suffix.lower() == ".npy" or first is None or binding.batch_axes:
         return from_arrays(read_arrays(path, binding), binding)
-    archive = _read(path, lambda: read_archive(path, first))
+    archive = _read(path, lambda stream: read_archive(stream, first))
     source = from_arrays(archive.arrays, binding)
     return source if archive.rows is None else replace(source, count=archive.rows)
 
@@ -246,17 +247,23 @@ _open_memmap: Callable[..., NDArray[Any]] = np.lib.format.open_memmap
 def _load(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
     """All arrays of a .npz, or the array of a .npy, mapped."""
     if path.suffix.lower() == ".npy":
-        return _read(path, lambda: _open_memmap(path, mode="r"))
-    return _read(path, lambda: read_archive(path).arrays)
+        # NumPy maps a file by its name, which was opened as a file before.
+        return _read(path, lambda _stream: _open_memmap(path, mode="r"))
+    return _read(path, lambda stream: read_archive(stream).arrays)
 
 
-def _read(path: Path, read: Callable[[], _Result]) -> _Result:
+def _read(path: Path, read: Callable[[IO[bytes]], _Result]) -> _Result:
     """Reads a file, with one error for all that may be wrong with it."""
-    if not is_file(path):
-        reason = "it is no file" if exists(path) else "there is no such file"
-        raise CalibrationDataError(f"cannot read '{path}': {reason}; give a .npz or .npy file")
     try:
-        return read()
+        stream = records.open_file(path)
+    except (OSError, records.RecordError) as error:
+        reason = "it is no file" if exists(path) else "there is no such file"
+        if is_file(path):
+            reason = in_words(error)
+        raise CalibrationDataError(f"cannot read '{path}': {reason}; give a .npz or .npy file") from error
+    try:
+        with stream:
+            return read(stream)
     except Exception as error:  # each part of a damaged file has errors of its own, tokenizers' included
         raise CalibrationDataError(
             f"cannot read '{path}': {in_words(error)}; save it again with numpy.save or numpy.savez"

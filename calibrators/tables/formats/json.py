@@ -5,17 +5,18 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from calibrators import records
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.errors import TableError
-from calibrators.histograms.histogram import Histogram
-from calibrators.records import Count, NonNegativeFloat32
+from calibrators.histograms.histogram import BINS, Histogram
+from calibrators.records import Count, Line, NonNegativeFloat32
 from calibrators.tables.choice import RangeChoice
-from calibrators.tables.formats.values import refuse_repeated_names
+from calibrators.tables.formats.values import refuse_large_parts, refuse_repeated_names
+from calibrators.user_warnings import warn_user
 
 FORMAT = "trtint8-calibration-table"
 VERSION = 1
@@ -26,15 +27,15 @@ _LEVEL = 4
 #: Histograms that are packed at once: zlib takes most of the time that writing a table takes.
 _THREADS = 4
 
+#: The bytes of the count of a bin.
+_COUNT_BYTES = 8
+
 #: The most bytes that the counts of a histogram unpack to: a million bins, where ours have 2048.
 _MOST_BYTES = 8 << 20
 
-
-#: The most bytes that the counts of all histograms unpack to: 12,800 histograms of ours.
-_MOST_BYTES_TOGETHER = 200 << 20
-
-#: The most values that a histogram counts: sums of counts fit an int64, with room to merge two.
-_MOST_VALUES = 1 << 61
+#: The most bytes of all counts that a table holds, unpacked: those of 12,800 histograms of 2048 bins, or of
+#: more that have fewer bins.
+MOST_BYTES_OF_COUNTS = 200 << 20
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,13 @@ class HistogramRecord:
         return cls(histogram.bin_width, histogram.amax, histogram.zeros, histogram.infs, counts)
 
     def histogram(self, most_bytes: int = _MOST_BYTES) -> Histogram:
-        """The histogram of a record.
+        """The histogram of a record; :meth:`Histogram.check` says whether it may be one.
 
         Args:
             most_bytes: The most bytes that the counts may unpack to.
 
         Raises:
-            ValueError: The counts are too many, too large, cut off or negative, or its bins are too narrow.
+            ValueError: The counts are too many or cut off.
             zlib.error: The counts cannot be unpacked.
         """
         unpacker = zlib.decompressobj()
@@ -76,13 +77,7 @@ class HistogramRecord:
         if not unpacker.eof:
             raise ValueError(f"its counts are cut off, or more than {most_bytes:,} bytes")
         counts = np.frombuffer(unpacked, "<i8").astype(np.int64)
-        if counts.min(initial=0) < 0:
-            raise ValueError("a count is negative")
-        if counts.sum(dtype=np.float64) + self.zeros + self.infs > _MOST_VALUES:
-            raise ValueError("its counts are more than any calibration counts")
-        if self.amax and not self.amax < self.bin_width * len(counts):
-            raise ValueError("its bins do not reach its largest value")
-        return Histogram(counts, bin_width=self.bin_width, amax=self.amax, zeros=self.zeros, infs=self.infs)
+        return Histogram(counts, self.bin_width, self.amax, zeros=self.zeros, infs=self.infs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,10 +104,10 @@ class TableRecord:
     format: str = FORMAT
     version: int = VERSION
     method: str = "manual"
-    model: str | None = None
-    data: str | None = None
+    model: Line | None = None
+    data: Line | None = None
     samples: Count | None = None
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[Line, Line] = field(default_factory=dict)
     input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
     amax: Mapping[str, float]
@@ -128,8 +123,8 @@ def parse(data: bytes, source: str) -> TableRecord:
         source: What to call it in messages.
 
     Raises:
-        TableError: It is not JSON, not a table, of a newer version, or a field is missing, stands twice, has
-            the wrong type or exceeds its limits.
+        TableError: It is not JSON, not a table, of a newer version, has too many tensors, or a field is
+            missing, stands twice, has the wrong type or exceeds its limits.
     """
     try:
         document = records.parse(data)
@@ -149,6 +144,7 @@ def parse(data: bytes, source: str) -> TableRecord:
             f"'{source}' is a table of version {document.get('version')!r:.40}, and this trtint8 reads "
             f"version {VERSION}; use the trtint8 that wrote it or calibrate again"
         )
+    refuse_large_parts(document, source)
     try:
         refuse_repeated_names(data, source)
         return records.to_record(document, TableRecord)
@@ -158,12 +154,85 @@ def parse(data: bytes, source: str) -> TableRecord:
         ) from error
 
 
-def encode_histograms(histograms: Mapping[str, Histogram]) -> dict[str, HistogramRecord]:
-    """The records of a table's histograms.
+def stored_bins(tensors: int) -> int:
+    """How many bins the histograms of a table have.
+
+    Args:
+        tensors: How many tensors have a histogram.
+
+    Returns:
+        As many as a calibration counts into; a smaller power of two where the table would become too large.
+    """
+    bins = BINS
+    while bins > 1 and tensors * bins * _COUNT_BYTES > MOST_BYTES_OF_COUNTS:
+        bins //= 2
+    return bins
+
+
+def fitting_histograms(histograms: Mapping[str, Histogram]) -> Mapping[str, Histogram]:
+    """The histograms as a table holds them: with fewer bins where the table would become too large.
 
     Args:
         histograms: Tensor name to histogram.
     """
+    if sum(found.counts.nbytes for found in histograms.values()) <= MOST_BYTES_OF_COUNTS:
+        return histograms
+    return _with_bins(histograms, stored_bins(len(histograms)))
+
+
+def render(record: TableRecord, histograms: Mapping[str, Histogram], source: str) -> bytes:
+    """Writes a table that :func:`parse` reads: its histograms get fewer bins, or are left out, where need be.
+
+    Args:
+        record: The table without its histograms.
+        histograms: Tensor name to histogram.
+        source: What to call the file in messages.
+
+    Raises:
+        TableError: There are too many tensors even without histograms, or a histogram is none.
+
+    Warns:
+        UserWarning: Histograms were left out, or have fewer bins than they had.
+    """
+    kept = fitting_histograms(histograms)
+    data = _rendered(record, kept, source)
+    bins = max((len(found.counts) for found in kept.values()), default=0)
+    while kept and not records.is_readable(data):
+        bins //= 2
+        kept = _with_bins(kept, bins) if bins else {}
+        data = _rendered(record, kept, source)
+    if not records.is_readable(data):
+        raise TableError(
+            f"cannot write '{source}': a table of {len(record.amax):,} tensors would be larger than what is "
+            "read again; leave tensors out"
+        )
+    if kept is not histograms:
+        what = f"keeps histograms of {bins} bins" if kept else "keeps no histograms"
+        warn_user(f"'{source}' has so many tensors that it {what}; other methods applied to it may differ")
+    return data
+
+
+def _with_bins(histograms: Mapping[str, Histogram], bins: int) -> dict[str, Histogram]:
+    """Histograms of which none has more bins."""
+    return {
+        name: found.coarsened(bins) if len(found.counts) > bins else found
+        for name, found in histograms.items()
+    }
+
+
+def _rendered(record: TableRecord, histograms: Mapping[str, Histogram], source: str) -> bytes:
+    return records.render(replace(record, histograms=_encoded(histograms, source)))
+
+
+def _encoded(histograms: Mapping[str, Histogram], source: str) -> dict[str, HistogramRecord]:
+    for name, histogram in histograms.items():
+        try:
+            histogram.check()
+        except ValueError as error:
+            raise TableError(
+                f"cannot write '{source}': the histogram of '{name}' is none that a calibration counts, as "
+                f"{error}"
+            ) from error
     with ThreadPoolExecutor(_THREADS, "trtint8-pack") as pool:
         return dict(zip(histograms, pool.map(HistogramRecord.of, histograms.values()), strict=True))
 
@@ -178,15 +247,18 @@ def decode_histograms(record: TableRecord, source: str) -> dict[str, Histogram]:
     Raises:
         TableError: A histogram cannot be decoded.
     """
-    histograms, left = {}, _MOST_BYTES_TOGETHER
-    for name, encoded in record.histograms.items():
-        try:
+    histograms, left = {}, MOST_BYTES_OF_COUNTS
+    name = ""
+    try:
+        for name, encoded in record.histograms.items():
             if left <= 0:
-                raise ValueError(f"all counts together are more than {_MOST_BYTES_TOGETHER:,} bytes")
+                raise ValueError(f"all counts together are more than {MOST_BYTES_OF_COUNTS:,} bytes")
             histograms[name] = encoded.histogram(min(left, _MOST_BYTES))
             left -= histograms[name].counts.nbytes
-        except (ValueError, zlib.error) as error:
-            raise TableError(
-                f"'{source}': the histogram of '{name}' cannot be decoded ({error}); calibrate again"
-            ) from error
+        for name in histograms:
+            histograms[name].check()
+    except (ValueError, zlib.error) as error:
+        raise TableError(
+            f"'{source}': the histogram of '{name}' cannot be decoded ({error}); calibrate again"
+        ) from error
     return histograms

@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import TableError
-from calibrators.tables.formats.values import add_range, check_line_names, decoded, filled_lines, number
+from calibrators.tables.formats.values import (
+    add_range,
+    check_line_names,
+    decoded,
+    filled_lines,
+    number,
+    split_lines,
+)
 
 _QMAX, _WINOGRAD_QMAX = 127.0, 31.0
 _PARAM = "_param_"
@@ -141,7 +148,7 @@ def layer_inputs(data: bytes, source: str) -> dict[str, str]:
     Raises:
         TableError: The file is malformed.
     """
-    lines = decoded(data, source).splitlines()
+    lines = split_lines(decoded(data, source), source)
     if not lines or lines[0].strip() != _PARAM_MAGIC:
         raise TableError(f"'{source}' is not a ncnn .param file: its first line must be {_PARAM_MAGIC}")
     inputs = {}

@@ -21,7 +21,13 @@ from flatbuffers.table import Table
 
 from calibrators.errors import TableError
 from calibrators.tables.formats.ranges_format import RangeEntry, RangesFormat, collect_ranges
-from calibrators.tables.formats.values import filled_lines, largest_magnitude, number, read_json
+from calibrators.tables.formats.values import (
+    MOST_TENSORS,
+    filled_lines,
+    largest_magnitude,
+    number,
+    read_json,
+)
 from calibrators.user_warnings import warn_user
 
 # Fields of a FlatBuffers table are found by their place in its vtable, two bytes each from 4 on.
@@ -106,11 +112,16 @@ def _pairs(data: bytes) -> list[tuple[str, str]]:
     field = root.Offset(_FIRST_FIELD)
     if not field:
         return []
-    first = root.Vector(field)
-    pairs = []
-    for index in range(root.VectorLen(field)):
+    first, count = root.Vector(field), root.VectorLen(field)
+    pairs, letters = [], 0
+    if count > MOST_TENSORS:
+        raise ValueError(f"it has {count:,} entries")
+    for index in range(count):
         entry = Table(data, root.Indirect(first + number_types.UOffsetTFlags.py_type(index) * _OFFSET_SIZE))
         pairs.append((_string(entry, _FIRST_FIELD), _string(entry, _SECOND_FIELD)))
+        letters += sum(map(len, pairs[-1]))
+        if letters > len(data):  # a small file could fill memory with one text
+            raise ValueError("its texts overlap")
     return pairs
 
 

@@ -14,6 +14,7 @@ from calibrators.tables.formats.values import (
     filled_lines,
     largest_magnitude,
     number,
+    split_lines,
     warn_widened,
 )
 
@@ -58,7 +59,9 @@ def _render_text(ranges: Mapping[str, float]) -> bytes:
 def _read_csv(data: bytes, source: str) -> Iterator[RangeEntry]:
     """Reads CSV with the columns ``tensor`` and ``amax``; other columns are ignored."""
     try:
-        yield from _csv_entries(decoded(data, source), source)
+        text = decoded(data, source)
+        split_lines(text, source)
+        yield from _csv_entries(text, source)
     except csv.Error as error:
         raise TableError(f"'{source}' is not CSV: {error}; write lines tensor,amax") from error
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from calibrators.errors import TableError
-from calibrators.tables.formats.values import add_range
+from calibrators.tables.formats.values import add_range, refuse_too_many
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,13 @@ def collect_ranges(entries: Iterable[RangeEntry], source: str) -> dict[str, floa
         Tensor name to amax, in the order of the entries.
 
     Raises:
-        TableError: There is no range, a tensor stands twice, or a range is not a finite number of 0 or
-            more.
+        TableError: There is no range, there are too many, a tensor stands twice, or a range is not a finite
+            number of 0 or more.
     """
     ranges: dict[str, float] = {}
     for entry in entries:
         add_range(ranges, entry.tensor, entry.amax, source, entry.line)
+        refuse_too_many(len(ranges), source)
     if not ranges:
         raise TableError(f"'{source}' holds no ranges; calibrate again")
     return ranges

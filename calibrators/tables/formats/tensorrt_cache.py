@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from calibrators import records
 from calibrators.display.counts import enumerated
 from calibrators.errors import TableError
-from calibrators.tables.formats.values import check_line_names
+from calibrators.tables.formats.values import check_line_names, split_lines
 from calibrators.user_warnings import warn_user
 
 _LEGACY = "LegacyCalibration"
@@ -81,7 +81,7 @@ def parse(data: bytes, source: str) -> TensorrtCache:
         text = records.decode_text(data)
     except UnicodeDecodeError as error:
         raise TableError(f"'{source}' is not a calibration cache: byte {error.start} is not text") from error
-    lines = text.splitlines()
+    lines = split_lines(text, source)
     version, algorithm = _header(lines[0].strip() if lines else "", source)
     # TensorRT ends every line.
     ends_in_line = len(lines) if not text.endswith(("\n", "\r")) else None

@@ -18,6 +18,12 @@ from calibrators.user_warnings import warn_user
 
 _Value = TypeVar("_Value")
 
+#: The most tensors of a table that is written, and read, and so the most lines of its file.
+MOST_TENSORS = 1 << 20
+
+#: Where ``str.splitlines`` divides lines.
+_LINE_ENDS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+
 #: Unicode's categories of control characters, line and paragraph separators, and halves of a character.
 _NOT_ON_A_LINE = ("Cc", "Zl", "Zp", "Cs")
 
@@ -26,8 +32,10 @@ def decoded(data: bytes, source: str) -> str:
     """The content of a file as text.
 
     Raises:
-        TableError: It is neither UTF-8 nor, behind a byte-order mark, UTF-16.
+        TableError: It is neither UTF-8 nor, behind a byte-order mark, UTF-16; or it is too large.
     """
+    if not records.is_readable(data):
+        raise TableError(f"'{source}' holds more values than any table; check the file")
     try:
         return records.decode_text(data)
     except UnicodeDecodeError as error:
@@ -35,15 +43,45 @@ def decoded(data: bytes, source: str) -> str:
         raise TableError(f"'{source}' is not text: byte {error.start} is no {kind}") from error
 
 
+def split_lines(text: str, source: str) -> list[str]:
+    """The lines of a text.
+
+    Raises:
+        TableError: There are more than a table has tensors.
+    """
+    if sum(map(text.count, _LINE_ENDS)) > 2 * MOST_TENSORS:  # a line may end in two characters
+        raise TableError(
+            f"'{source}' has more than {MOST_TENSORS:,} lines, which no table has; check the file"
+        )
+    return text.splitlines()
+
+
 def filled_lines(data: bytes, source: str) -> Iterator[tuple[int, str]]:
     """The lines of a file that hold more than white space, with their numbers, counted from 1.
 
     Raises:
-        TableError: The content is neither UTF-8 nor, behind a byte-order mark, UTF-16.
+        TableError: The content is neither UTF-8 nor, behind a byte-order mark, UTF-16; or has too many lines.
     """
-    for line, text in enumerate(decoded(data, source).splitlines(), start=1):
+    for line, text in enumerate(split_lines(decoded(data, source), source), start=1):
         if text.strip():
             yield line, text
+
+
+def refuse_too_many(tensors: int, source: str) -> None:
+    """Refuses a table that is larger than those that are written, and read.
+
+    Args:
+        tensors: How many tensors it has.
+        source: What to call its file in messages.
+
+    Raises:
+        TableError: They are more than :data:`MOST_TENSORS`.
+    """
+    if tensors > MOST_TENSORS:
+        raise TableError(
+            f"the table '{source}' has {tensors:,} tensors or more, and {MOST_TENSORS:,} are the most; leave "
+            "tensors out"
+        )
 
 
 def read_json(data: bytes, source: str, kind: str, read: Callable[[Any], _Value]) -> _Value:
@@ -60,10 +98,12 @@ def read_json(data: bytes, source: str, kind: str, read: Callable[[Any], _Value]
         What ``read`` returns.
 
     Raises:
-        TableError: The content is not JSON, a name stands twice, or the document has another structure.
+        TableError: The content is not JSON, has too many tensors, a name stands twice, or the document has
+            another structure.
     """
     try:
         document = records.parse(data)
+        refuse_large_parts(document, source)
         refuse_repeated_names(data, source)
         return read(document)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -93,6 +133,20 @@ def refuse_repeated_names(data: bytes, source: str) -> None:
         json.loads(data, object_pairs_hook=check)
     except RecursionError as error:  # the check needs more of the stack than parsing alone
         raise records.RecordError("it is nested too deeply") from error
+
+
+def refuse_large_parts(document: object, source: str) -> None:
+    """Refuses a JSON table with too many tensors, before they are looked at one by one.
+
+    Args:
+        document: The table: an object, in which tensors are the names of another object.
+        source: What to call the file in messages.
+
+    Raises:
+        TableError: There are too many.
+    """
+    parts = document.values() if isinstance(document, dict) else ()
+    refuse_too_many(max((len(part) for part in parts if isinstance(part, dict)), default=0), source)
 
 
 def check_line_names(names: Iterable[str], kind: str, carries: Callable[[str], bool] = bool) -> None:

@@ -5,7 +5,9 @@ import re
 import numpy as np
 import pytest
 
-pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
+matplotlib = pytest.importorskip(
+    "matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')"
+)
 
 from calibrators.display.cards import card_of
 from calibrators.display.charts import count_label, histogram_chart, level_chart, point_chart
@@ -60,3 +62,11 @@ class TestCharts:
         # An ellipse begins at its lower end.
         assert ring[1] == pytest.approx(10 + (200 - 32) * (1 - 0.08 / 1.16) + 7, abs=0.1)
         assert "var(--loud)" not in point_chart(points, "dB")
+
+
+def test_settings_of_the_program_change_nothing():
+    """Matplotlib takes them from a file in the current folder, and `text.usetex` has it run LaTeX."""
+    expected = level_chart([3.0, 20.0], 300)
+    foreign = {"text.usetex": True, "font.size": 40, "lines.linestyle": ":", "axes.linewidth": 9}
+    with matplotlib.rc_context(foreign):
+        assert level_chart([3.0, 20.0], 300) == expected

@@ -85,3 +85,82 @@ def test_a_range_that_reaches_the_largest_value_cuts_nothing_off():
     assert histogram.bin_width * 1024 == 1.0  # 1.0 begins a bin
     assert (histogram.above(1.0), histogram.above(0.9)) == (0, 2)
     assert Histogram().above(0.0) == 0
+
+
+@pytest.mark.parametrize("bins", [1024, 128, 2, 1])
+@pytest.mark.parametrize("scale", [1e-44, 1e-38, 1.0, 3e37])
+def test_fewer_bins_are_those_of_observing_into_fewer(bins, scale):
+    values = np.random.default_rng(7).standard_normal(5000).astype(np.float32) * np.float32(scale)
+    whole, fewer = Histogram(), Histogram(np.zeros(bins, np.int64))
+    for histogram in (whole, fewer):
+        histogram.observe(np.concatenate([values, np.float32([0, np.inf, np.nan])]))
+    assert whole.coarsened(bins) == fewer
+    assert Histogram(zeros=3).coarsened(bins) == Histogram(np.zeros(bins, np.int64), zeros=3)
+
+
+def _observed():
+    histogram = Histogram()
+    histogram.observe(np.float32([0, 0.25, -1.5, 3, np.inf, np.nan]))
+    return histogram
+
+
+def test_what_was_observed_is_what_an_observation_leaves():
+    generator = np.random.default_rng(8)
+    for _ in range(50):
+        histogram = Histogram()
+        for scale in 10.0 ** generator.integers(-45, 38, generator.integers(0, 5)):
+            values = (generator.standard_normal(100) * scale).astype(np.float32)
+            values[generator.random(100) < 0.3] = 0
+            histogram.observe(values)
+        histogram.check()
+        histogram.merge(_observed()).check()
+        histogram.coarsened(64).check()
+
+
+def _moved(histogram, source, target):
+    histogram.counts[target] += histogram.counts[source]
+    histogram.counts[source] = 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: setattr(h, "bin_width", 1e-300),
+        lambda h: setattr(h, "bin_width", 1.0),
+        lambda h: setattr(h, "bin_width", 1e300),
+        lambda h: setattr(h, "bin_width", h.bin_width / 2),
+        lambda h: setattr(h, "bin_width", h.bin_width * 1.5),
+        lambda h: setattr(h, "bin_width", 0.0),
+        lambda h: setattr(h, "bin_width", -h.bin_width),
+        lambda h: setattr(h, "bin_width", np.nan),
+        lambda h: setattr(h, "amax", 1e30),
+        lambda h: setattr(h, "amax", np.inf),
+        lambda h: setattr(h, "amax", np.nan),
+        lambda h: setattr(h, "amax", -3.0),
+        lambda h: setattr(h, "amax", 0.0),
+        lambda h: setattr(h, "amax", 2.999),
+        lambda h: setattr(h, "amax", 3.0000000001),
+        lambda h: setattr(h, "zeros", 10**30),
+        lambda h: setattr(h, "zeros", 2**62),
+        lambda h: setattr(h, "zeros", -1),
+        lambda h: setattr(h, "zeros", 1.0),
+        lambda h: setattr(h, "zeros", True),
+        lambda h: setattr(h, "nans", 2**63),
+        lambda h: setattr(h, "infs", -1),
+        lambda h: setattr(h, "counts", h.counts[:1000]),
+        lambda h: setattr(h, "counts", h.counts[:0]),
+        lambda h: setattr(h, "counts", h.counts.astype(np.float64)),
+        lambda h: setattr(h, "counts", h.counts.reshape(2, -1)),
+        lambda h: setattr(h, "counts", h.counts * 0),
+        lambda h: h.counts.__setitem__(5, -1),
+        lambda h: h.counts.__setitem__([5, 6, 7], 1 << 62),
+        lambda h: h.counts.__setitem__(2047, 1),
+        lambda h: _moved(h, int(np.flatnonzero(h.counts)[-1]), 3),
+    ],
+)
+def test_numbers_that_no_observation_leaves_are_refused(change):
+    histogram = _observed()
+    histogram.check()
+    change(histogram)
+    with pytest.raises(ValueError, match=r"^(it|a count is negative)"):
+        histogram.check()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrators.histograms.histogram import BINS, Histogram
-from calibrators.histograms.losses import RangeLoss, excessive_losses, range_loss, range_sqnr
+from calibrators.histograms.losses import RangeLoss, decibels, excessive_losses, range_loss, range_sqnr
 from calibrators.histograms.thresholds import mse
 
 UNIFORM = Histogram(np.full(BINS, 10, np.int64), 2.0**-11, 1.0)
@@ -133,3 +133,9 @@ def test_the_range_of_least_squared_error_never_loses_too_much(seed, power, step
     histogram = Histogram()
     histogram.observe(values.astype(np.float32))
     assert not range_loss(histogram, mse(histogram)).excessive
+
+
+def test_powers_whose_ratio_is_no_number_have_a_level():
+    assert decibels(1e-300, 1e300) == -math.inf
+    assert decibels(1e300, 1e-300) == math.inf
+    assert math.isnan(decibels(math.nan, 1.0))

@@ -1,6 +1,11 @@
 import io
 import json
+import os
+import re
+import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -12,6 +17,7 @@ from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.histograms.histogram import Histogram
+from calibrators.host import checkpoint as checkpoint_module
 from calibrators.host import devices, observer
 from calibrators.host.checkpoint import Checkpoint
 from calibrators.host.counted import Counted, CountedFormat
@@ -167,9 +173,9 @@ def _histogram(place, value):
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda fields, _: fields.update(identity=[]), "its identity is no object"),
-        (lambda fields, _: fields.update(samples=-4), "its number of samples is -4"),
-        (lambda fields, _: fields.update(samples=4.0), "its number of samples is 4.0"),
+        (lambda fields, _: fields.update(identity=[]), "Expected `object`, got `array` - at `$.identity`"),
+        (lambda fields, _: fields.update(samples=-4), "Expected `int` >= 0 - at `$.samples`"),
+        (lambda fields, _: fields.update(samples=4.0), "Expected `int`, got `float` - at `$.samples`"),
         (_histogram(1, float("nan")), "the histogram of 'x' holds numbers that no calibration counts"),
         (_histogram(2, float("inf")), "the histogram of 'x' holds numbers that no calibration counts"),
         (_histogram(3, -1), "the histogram of 'x' holds numbers that no calibration counts"),
@@ -192,7 +198,7 @@ def test_numbers_that_no_calibration_counts_are_refused(change, problem, tmp_pat
     path = tmp_path / "c"
     _interrupted(path, 24)
     _changed(path, change)
-    with pytest.raises(TableError, match=f"cannot read the checkpoint .*{problem}.*; remove it"):
+    with pytest.raises(TableError, match=f"cannot read the checkpoint .*{re.escape(problem)}.*; remove it"):
         Checkpoint(path, IDENTITY, CountedFormat(), resume=True).load()
 
 
@@ -282,3 +288,95 @@ def test_what_is_no_checkpoint_is_not_said_to_be_a_pickle(tmp_path):
     with pytest.raises(TableError, match=words):
         checkpoint.load()
     assert path.read_bytes() == b"some notes"
+
+
+def _progress():
+    histogram = Histogram()
+    histogram.observe(np.array([0.5, 3.0], np.float32))
+    return Counted(2, "data", {"x": histogram})
+
+
+def _checkpoint(path, resume=True):
+    return Checkpoint(path, IDENTITY, CountedFormat(), resume)
+
+
+@pytest.mark.parametrize("target", ["a checkpoint", "a file", "nothing"])
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_link_is_neither_read_nor_written_through(target, resume, tmp_path):
+    """Verbs choose the name of the checkpoint: anyone may have put a link there."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    if target == "a checkpoint":
+        _checkpoint(folder / "file").save(_progress())
+    elif target == "a file":
+        (folder / "file").write_bytes(b"secret")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    (tmp_path / "c").symlink_to(folder / "file")
+    checkpoint = _checkpoint(tmp_path / "c", resume)
+    with pytest.raises(OutputError, match="is a symbolic link"):
+        checkpoint_module.check_place(tmp_path / "c")
+    with pytest.raises((OutputError, TableError), match="c'"):
+        checkpoint.load()
+    with pytest.raises(OutputError, match="is a symbolic link"):
+        checkpoint.save(_progress())
+    checkpoint.remove()
+    assert not (tmp_path / "c").is_symlink()
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("verb", ["calibrate", "sensitivity", "tune"])
+def test_verbs_refuse_a_link_in_the_place_of_their_checkpoint(verb, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("d.npy", np.zeros((4, 1, 8, 8), np.float32))
+    model, output = str(DEMO_MODEL), "o.onnx" if verb == "tune" else "o.json"
+    trtint8.CalibrationTable({"x": 1.0}).save("t.json")
+    arguments = {"sensitivity": ["t.json", "d.npy"], "tune": ["d.npy", "d.npy"]}.get(verb, ["d.npy"])
+    kept = "o.json.partial" if verb == "sensitivity" else f"{output}.checkpoint"
+    (tmp_path / kept).symlink_to("elsewhere")
+    before = sorted(tmp_path.iterdir())
+    assert main([verb, model, *arguments, "-o", output]) == 2
+    assert "is a symbolic link" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.mkdir(), lambda path: path.symlink_to("/dev/zero")]
+)
+def test_what_is_no_file_is_refused_and_not_waited_for(make, tmp_path):
+    make(tmp_path / "c")
+    with pytest.raises(TableError, match="cannot read the checkpoint"):
+        _checkpoint(tmp_path / "c").load()
+    with pytest.raises(OutputError, match="cannot write the checkpoint"):
+        _checkpoint(tmp_path / "c", resume=False).load()
+
+
+def test_what_would_be_too_large_to_be_read_again_is_not_written(tmp_path, monkeypatch):
+    checkpoint = _checkpoint(tmp_path / "c")
+    checkpoint.save(_progress())
+    size = (tmp_path / "c").stat().st_size
+    monkeypatch.setattr(checkpoint_module, "_MOST_BYTES", size)
+    checkpoint.save(_progress())
+    assert checkpoint.load() == _progress()
+    monkeypatch.setattr(checkpoint_module, "_MOST_BYTES", size - 1)
+    with pytest.raises(TableError, match=f"larger than {size - 1:,} bytes"):
+        checkpoint.load()
+    checkpoint.remove()
+    with pytest.warns(UserWarning, match="is not written"):
+        checkpoint.save(_progress())
+    assert checkpoint.load() is None
+
+
+def test_with_the_checkpoint_goes_what_killed_runs_have_left_of_it(tmp_path, monkeypatch):
+    """A run that is killed while it writes leaves a temporary; the one that goes on may write no more."""
+    checkpoint = _checkpoint(tmp_path / "c")
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: ended.pid)
+        patch.setattr(Path, "replace", lambda *_: (tmp_path / "nothing").rmdir())
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        with pytest.raises(OutputError):
+            checkpoint.save(_progress())
+    assert len(list(tmp_path.iterdir())) == 1
+    checkpoint.remove()
+    assert not list(tmp_path.iterdir())

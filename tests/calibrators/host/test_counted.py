@@ -1,8 +1,12 @@
+import io
+import json
+
 import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.histograms.histogram import Histogram
+from calibrators.host.checkpoint import Checkpoint
 from calibrators.host.counted import Counted, CountedFormat
 
 
@@ -42,3 +46,65 @@ def test_numbers_that_no_calibration_counts_are_refused(change):
     content = CountedFormat().encode({}, Counted(3, "fingerprint", {"x": Histogram(**change)}))
     with pytest.raises(ValueError, match="the histogram of 'x' holds numbers that no calibration counts"):
         CountedFormat().decode(content)
+
+
+def _file(change=lambda fields, arrays: None, *, save=np.savez):
+    """A file of two histograms, whose fields and arrays ``change`` may exchange."""
+    histogram = Histogram()
+    histogram.observe(np.array([0, 0.25, 3.0], np.float32))
+    counted = Counted(3, "fingerprint", {"x": histogram, "y": Histogram(zeros=3)})
+    with np.load(io.BytesIO(CountedFormat().encode({"model": "abc"}, counted))) as loaded:
+        arrays = dict(loaded)
+    fields = json.loads(arrays["fields"].tobytes())
+    change(fields, arrays)
+    stream = io.BytesIO()
+    arrays["fields"] = np.frombuffer(json.dumps(fields).encode(), np.uint8)
+    save(stream, **arrays)
+    return stream.getvalue()
+
+
+def _number(place, value):
+    return lambda fields, arrays: fields["histograms"][0].__setitem__(place, value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(_number(1, width) for width in (1e-300, 1.0, 1e300, -1.0, 0, None, "1")),
+        *(_number(2, amax) for amax in (1e30, 1e-30, 0.0, 3.0000001, 10**400, float("nan"))),
+        *(
+            _number(place, count)
+            for place in (3, 4, 5)
+            for count in (10**30, 1 << 62, 1 << 50, -1, 0.5, True)
+        ),
+        _number(0, "y"),
+        _number(0, None),
+        lambda fields, arrays: fields["histograms"].pop(),
+        lambda fields, arrays: fields["histograms"].append(fields["histograms"][0]),
+        lambda fields, arrays: fields["histograms"][0].pop(),
+        lambda fields, arrays: fields["histograms"][0].append(0),
+        lambda fields, arrays: fields.update(samples=1 << 70),
+        lambda fields, arrays: fields.update(samples=True),
+        lambda fields, arrays: fields.update(samples=0),
+        lambda fields, arrays: fields.update(version=True),
+        lambda fields, arrays: fields.update(data=5),
+        lambda fields, arrays: fields.pop("data"),
+        lambda fields, arrays: fields.update(more=1),
+        lambda fields, arrays: arrays.pop("counts1"),
+        lambda fields, arrays: arrays.update(counts2=arrays["counts1"]),
+        lambda fields, arrays: arrays.update(counts0=arrays["counts1"]),
+        lambda fields, arrays: arrays.update(counts0=arrays["counts0"][:1024]),
+        lambda fields, arrays: arrays.update(counts0=arrays["counts0"].astype(object)),
+        lambda fields, arrays: arrays.update(counts0=arrays["counts0"].astype(">i8")),
+    ],
+)
+def test_a_file_that_no_calibration_has_written_is_refused(change, tmp_path):
+    assert CountedFormat().decode(_file())[1].samples == 3
+    (tmp_path / "c").write_bytes(_file(change))
+    with pytest.raises(TableError, match=r"cannot read the checkpoint '.*c' \(.*\); remove it"):
+        Checkpoint(tmp_path / "c", {"model": "abc"}, CountedFormat(), resume=True).load()
+
+
+def test_an_archive_that_may_fill_memory_is_refused():
+    with pytest.raises(ValueError, match="its arrays are packed"):
+        CountedFormat().decode(_file(save=np.savez_compressed))

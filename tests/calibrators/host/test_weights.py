@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import onnx
 import pytest
@@ -162,7 +164,20 @@ def test_what_is_wrong_stays_wrong():
     filled = [bool(tensor.raw_data) for tensor in light.message.graph.initializer]
     assert filled == [False, True, True, True, True]
     assert onnx.ModelProto.FromString(b"".join(light.pieces())) == twice
+    elsewhere = _message()
+    elsewhere.graph.initializer[0].external_data.add(key="location", value="w.bin")
+    light = LightModel.parse(elsewhere.SerializeToString())
+    assert not light.weights and light.message == elsewhere
     broken = _message()
     broken.graph.node[0].input[0] = "nowhere"
     with pytest.raises(onnx.checker.ValidationError, match="nowhere"):
         onnx.checker.check_model(LightModel.parse(broken.SerializeToString()).checkable())
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()]
+)
+def test_what_is_no_file_is_refused_and_not_waited_for(make, tmp_path):
+    make(tmp_path / "m.onnx")
+    with pytest.raises(OSError, match=r"m\.onnx"):
+        LightModel.read(tmp_path / "m.onnx")

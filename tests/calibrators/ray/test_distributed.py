@@ -186,7 +186,7 @@ def test_a_ray_dataset_is_limited_and_checked(ray_data, images, tmp_path):
     assert _over_ray(dataset, tmp_path, limit=50) == alone
     with pytest.raises(CalibrationDataError, match="cannot shuffle"):
         trtint8.calibrate(DEMO_MODEL, dataset, shuffle=True, executor="ray")
-    with pytest.raises(CalibrationDataError, match=r"begins at sample \d+: input 'images' takes float32"):
+    with pytest.raises(CalibrationDataError, match=r"^input 'images' takes float32"):
         _over_ray(ray_data.from_numpy(images.astype(np.float64)), tmp_path)
 
 
@@ -282,15 +282,76 @@ def test_an_error_of_a_worker_is_one_sentence_and_ends_the_others(cluster):
     bad[33, 1] = np.nan
     with pytest.raises(
         CalibrationDataError,
-        match=r"^in the shard that begins at sample 30: the data for input 'x' has 1 value that is NaN or "
-        "infinite, the first in sample 3; ",
+        match=r"^the data for input 'x' has 1 value that is NaN or infinite, the first in sample 33; ",
     ):
         _observe(open_batches(bad, INPUTS, batch_size=5), shard_batches=2)
-    with pytest.raises(CalibrationDataError, match=r"^in the shard .* tensor 'y' held NaN"):
+    with pytest.raises(CalibrationDataError, match=r"^tensor 'y' held NaN"):
         _observe(open_batches(DATA, INPUTS), _model("Sqrt"))
     with pytest.raises(ModelError, match=r"^ONNX Runtime cannot run the model"):
         _observe(open_batches(DATA, INPUTS), _model("NoSuchOperator"))
     _wait_until(lambda: not _workers_of(os.getpid()))
+
+
+@pytest.mark.slow
+def test_one_broken_image_is_one_line_and_workers_import_nothing_of_the_current_folder(tmp_path):
+    """Both are about processes of Ray that the program starts itself."""
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    for name in ("numpy", "onnx", "pandas", "cupy"):
+        (tmp_path / f"{name}.py").write_text(f"open(r'{tmp_path}/trap', 'a').write('{name} ')\n")
+    (tmp_path / "images").mkdir()
+    for number in range(24):
+        image.new("L", (8, 8), number).save(tmp_path / "images" / f"{number:02}.png")
+    (tmp_path / "images" / "17.png").write_bytes(b"broken")
+    command = [Path(sys.executable).with_name("trtint8"), "calibrate", DEMO_MODEL, "images", "-o", "t.json"]
+    command += ["--mean", "0.5", "--std", "0.25"]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(
+        [*command, "--ray"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert f"'{tmp_path / 'images' / '17.png'}'" in done.stderr
+    assert not (tmp_path / "trap").exists()
+
+
+#: A data set that only its module has, and what that imports when it is asked for a sample.
+LIKE_HUGGING_FACE = """
+import numpy as np
+
+class Data:
+    column_names = ["images"]
+
+    def with_format(self, *_, **__):
+        return self
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        if not isinstance(index, (int, np.integer)):
+            return {"images": [self[int(each)]["images"] for each in index]}
+        import own_lazy_over_ray
+        return {"images": np.full((1, 8, 8), own_lazy_over_ray.value(index), "f4")}
+
+data = Data()
+"""
+
+
+@pytest.mark.slow
+def test_workers_find_the_users_own_modules(tmp_path):
+    (tmp_path / "own_over_ray.py").write_text(LIKE_HUGGING_FACE)
+    (tmp_path / "own_lazy_over_ray.py").write_text("def value(index):\n    return index / 24\n")
+    program = Path(sys.executable).with_name("trtint8")
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    tables = []
+    for name, options in (("here", []), ("there", ["--ray"])):
+        command = [program, "calibrate", DEMO_MODEL, "own_over_ray:data", "-o", f"{name}.json", *options]
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        tables.append((tmp_path / f"{name}.json").read_bytes())
+    assert tables[0] == tables[1]
 
 
 def _wait_until(reached):

@@ -21,7 +21,7 @@ class Found:
     labels: list
 
 
-def look(feed, labels, first):
+def look(feed, labels, first, _name_of):
     return Found(first, len(feed["x"]), labels[: len(feed["x"])].tolist())
 
 
@@ -40,10 +40,10 @@ def test_batches_come_with_their_place_and_their_labels():
 
 
 def test_an_error_comes_after_the_results_before_it():
-    def refusing(feed, labels, first):
+    def refusing(feed, labels, first, name_of):
         if first == 4:
             raise CalibrationDataError("too late; come earlier")
-        return look(feed, labels, first)
+        return look(feed, labels, first, name_of)
 
     results = found(refusing)
     assert next(results).first == 0

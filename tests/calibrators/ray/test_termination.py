@@ -26,6 +26,7 @@ def _ray(init):
         init=init,
         shutdown=lambda: None,
         exceptions=types.SimpleNamespace(RayError=OSError),
+        job_config=types.SimpleNamespace(JobConfig=types.SimpleNamespace),
     )
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 
 import pytest
 
@@ -102,3 +103,12 @@ def test_a_file_that_is_no_sidecar_is_not_replaced(tmp_path, content):
     for amax in (2.5, 3.5):  # its own sidecar is replaced
         CalibrationTable({"images": amax}, "entropy").save(cache)
     assert CalibrationTable.load(cache).amax["images"] == pytest.approx(3.5)
+
+
+@pytest.mark.parametrize("field", ["calibrator", "tensorrt", "model", "data", "settings"])
+def test_a_text_with_a_line_break_is_refused(tmp_path, field):
+    cache = write_with_origin(tmp_path / "model.cache", DATA, ORIGIN)
+    document = json.loads(origin_path(cache).read_text())
+    origin_path(cache).write_text(json.dumps({**document, field: "a\nb"}))
+    with pytest.raises(TableError, match=rf"is malformed .*\$\.{field}"):
+        read_origin(cache, DATA)

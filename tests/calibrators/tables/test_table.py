@@ -1,3 +1,4 @@
+import json
 import struct
 
 import numpy as np
@@ -183,3 +184,23 @@ def test_a_table_does_not_lose_all_of_its_tensors(patterns, shown):
         table.without(patterns)
     assert str(caught.value) == f"without {shown} no tensor is left in the table; keep at least one"
     assert table.without([]) == table
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"model": "a\nb"}, {"data": "x" * 201}, {"versions": {"numpy": "2\x1b[2J"}}, {"versions": {"\r": "2"}}],
+)
+def test_what_no_file_of_a_table_holds_is_no_provenance(wrong):
+    with pytest.raises(TableError, match="the provenance of a table holds"):
+        Provenance(**wrong)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"model": "a\nb"}, {"data": "a\r"}, {"versions": {"numpy": "\x00"}}, {"versions": {"\u2028": "2"}}],
+)
+def test_a_file_with_such_a_provenance_is_refused(tmp_path, changes):
+    file = CalibrationTable({"a": 1.0}).save(tmp_path / "t.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    with pytest.raises(TableError, match="is damaged"):
+        CalibrationTable.load(file)

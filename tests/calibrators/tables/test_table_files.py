@@ -3,8 +3,10 @@ import warnings
 import numpy as np
 import pytest
 
+from calibrators import records
 from calibrators.errors import TableError
 from calibrators.tables.cache_origin import read_origin
+from calibrators.tables.formats import values
 from calibrators.tables.table import CalibrationTable, Provenance
 from calibrators.tables.table_files import read_table
 from calibrators.tensorrt.calibration_cache import portability
@@ -267,3 +269,44 @@ def test_what_is_no_path_is_refused(path, message):
     with pytest.raises(TableError) as caught:
         CalibrationTable.load(path)
     assert str(caught.value) == message
+
+
+@pytest.mark.filterwarnings("ignore:.*has one number per tensor")
+@pytest.mark.parametrize("name", ["t.txt", "t.csv", "t.cache", "t.flatbuffers", "t.json"])
+def test_more_tensors_than_are_read_again_are_not_written(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(values, "MOST_TENSORS", 3)
+    table = CalibrationTable(dict.fromkeys("abc", 1.0))
+    assert CalibrationTable.load(table.save(tmp_path / name)).amax.keys() == {*"abc"}
+    larger = CalibrationTable(dict.fromkeys("abcd", 1.0))
+    with pytest.raises(TableError, match=r"has 4 tensors or more, and 3 are the most"):
+        larger.save(tmp_path / f"other-{name}")
+    monkeypatch.undo()
+    larger.save(tmp_path / name)
+    monkeypatch.setattr(values, "MOST_TENSORS", 3 if name in ("t.json", "t.flatbuffers") else 1)
+    with pytest.raises(TableError, match=r"has (4 tensors or more|2 tensors or more|more than 1 lines)"):
+        CalibrationTable.load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("t.txt", b"\r" * 50),
+        ("t.txt", "\u2028".encode() * 50),
+        ("t.csv", b"tensor,amax\n" * 50),
+        ("t.cache", b"TRT-8601-EntropyCalibration2\n" + b"\x0b" * 50),
+        ("t.cache", b"\n" * 50),
+    ],
+)
+def test_files_of_more_lines_than_a_table_has_are_refused(name, content, tmp_path, monkeypatch):
+    monkeypatch.setattr(values, "MOST_TENSORS", 10)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TableError, match=r"has more than 10 lines"):
+        CalibrationTable.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["t.txt", "t.csv"])
+def test_lines_of_more_values_than_any_table_has_are_refused(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "MOST_MEMORY", 10_000)
+    (tmp_path / name).write_bytes(b"tensor,amax" + b"," * 1000)
+    with pytest.raises(TableError, match=r"holds more values than any table"):
+        CalibrationTable.load(tmp_path / name)

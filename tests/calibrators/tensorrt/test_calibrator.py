@@ -232,6 +232,11 @@ def test_what_is_no_path_of_a_cache():
         make(None, (), cache=5)
 
 
+def test_a_name_that_no_cache_can_have():
+    with pytest.raises(CalibrationDataError, match="nothing to calibrate with"):
+        make(None, (), cache="c" * 300)
+
+
 @pytest.mark.parametrize("as_batches", [False, True])
 def test_a_last_batch_that_does_not_fill_the_models_fixed_one(as_batches):
     """Data for a fixed batch is read in whole batches otherwise, and the choice would have no effect."""

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from calibrators.errors import UnsupportedError
+from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.flavor import Flavor
 
 OLD = {"explicit_batch_flag", "implicit_int8", "supported"}
-NEW = {"has_progress_monitor", "names_failing_nodes", "supported"}
+NEW = {"has_progress_monitor", "names_failing_nodes", "supported", "tells_strong_types"}
 RTX = {"builds_without_gpu", "has_compute_capabilities", "strongly_typed_only"}
 
 
@@ -172,3 +172,13 @@ def test_how_versions_are_numbered(rtx, monkeypatch, number, version):
     monkeypatch.setattr(flavor.ctypes, "CDLL", lambda path: functions)
     assert rtx.library_version == version
     assert Flavor("tensorrt", ".".join(map(str, version))).version_number == number
+
+
+def test_a_network_says_which_tensorrt_it_belongs_to(rtx):
+    trt = rtx.module
+    builder = trt.Builder(trt.Logger())
+    network = builder.create_network(0)
+    assert flavor.flavor_of(network) == rtx
+    for other in (builder, None, "m.onnx"):
+        with pytest.raises(BuildError, match=f"network is a {type(other).__name__}; give the INetworkDef"):
+            flavor.flavor_of(other)

@@ -1,6 +1,7 @@
 """Libraries of plugins: on TensorRT for RTX, and on a registry that takes every library."""
 
 import ctypes
+import os
 import sys
 from types import SimpleNamespace
 
@@ -80,3 +81,10 @@ def test_a_tensorrt_that_takes_no_creators(monkeypatch, exporting):
         load_plugin_library("mine.so", object(), Flavor("tensorrt", "8.5.3"), BuildError)
     exporting("nothing")
     assert load_plugin_library("mine.so", object(), Flavor("tensorrt", "8.5.3"), BuildError) is False
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_library_that_is_no_file_is_refused_and_not_waited_for(rtx, builder, tmp_path, make):
+    make(tmp_path / "a.so")
+    with pytest.raises(BuildError, match=r"the plugin library '.*a\.so' cannot be loaded"):
+        load_plugin_library(tmp_path / "a.so", builder, rtx, BuildError)

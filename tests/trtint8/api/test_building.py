@@ -1,4 +1,6 @@
-"""An engine by the public call."""
+"""An engine, and the ranges of a network of one's own, by the public calls."""
+
+import sys
 
 import numpy as np
 import onnx
@@ -13,7 +15,10 @@ from calibrators.errors import (
     TableError,
     UnsupportedError,
 )
+from calibrators.histograms.histogram import Histogram
 from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.tensorrt.flavor import Flavor
+from tests.trtint8.builder.networks import Noting, NotingConfig, add_residual, implicit_module, new_network
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.qdq import load_engine_qdq
 
@@ -183,3 +188,111 @@ def test_a_model_with_pairs_may_stand_where_it_would_be_written(rtx, table, tmp_
     result = trtint8.build_int8_engine(given, None, tmp_path / "m.engine", target="rtx", progress=False)
     assert given.read_bytes() == before and result.qdq_model == given
     assert load_engine_qdq(given, result.info).is_quantized
+
+
+@pytest.fixture
+def residual(rtx):
+    with new_network(rtx.module) as network:
+        add_residual(rtx.module, network)
+        yield network
+
+
+@pytest.fixture
+def network(rtx, residual, monkeypatch):
+    """A real network of TensorRT for RTX that notes the ranges which TensorRT 8.6 would get."""
+    flavor = Flavor("tensorrt", "8.6.1")
+    monkeypatch.setitem(sys.modules, "tensorrt", implicit_module(rtx))
+    monkeypatch.setattr("trtint8.api.building.flavor_of", lambda _: flavor)
+    return Noting(residual)
+
+
+#: Ranges of the tensors from which no others follow.
+RANGES = {"x": 2.0, "r": 4.0, "c2": 3.0, "y": 5.0, "z": 8.0}
+
+
+def test_ranges_of_a_network_of_ones_own(network):
+    config = NotingConfig()
+    done = trtint8.set_dynamic_ranges(network, RANGES, config=config, keep_float=["relu1"])
+    assert done.given == RANGES
+    assert done.followed.keys() >= {"s", "pooled", "flat", "w", "b", "p"}
+    assert (done.missing, done.unused) == ((), ())
+    assert network.noted["ranges"] == {**done.given, **done.followed}
+    assert network.noted["precisions"] == {"relu1": "FLOAT"}
+    assert set(config.flags) == {"INT8", "OBEY_PRECISION_CONSTRAINTS"}
+
+
+def test_every_tensor_without_a_range_is_named(network):
+    done = trtint8.set_dynamic_ranges(network, {})
+    assert done.given == {}
+    assert done.missing == tuple(
+        trtint8.MissingRange(tensor, layer)
+        for tensor, layer in (
+            ("x", "input"),
+            ("(Unnamed Layer* 0) [Convolution]_output", "(Unnamed Layer* 0) [Convolution]"),
+            *(("r", "relu1"), ("c2", "conv2"), ("s", "add"), ("y", "relu2"), ("pooled", "pool")),
+            *(("flat", "flatten"), ("xw", "product"), ("z", "fc")),
+        )
+    )
+
+
+def test_a_cache_without_data(network, tmp_path):
+    table = trtint8.CalibrationTable({**RANGES, "removed": 1.0}, "entropy")
+    for given in (table, table.save(tmp_path / "m.cache"), table.save(tmp_path / "m.table.json")):
+        done = trtint8.set_dynamic_ranges(network, given)
+        assert done.given == pytest.approx(RANGES)
+        assert (done.missing, done.unused) == ((), ("removed",))
+
+
+def test_a_range_by_hand_takes_precedence(network):
+    table = trtint8.CalibrationTable(RANGES, "entropy")
+    assert trtint8.set_dynamic_ranges(network, table.override({"x": 0.5})).given == {**RANGES, "x": 0.5}
+
+
+def test_ranges_by_hand_in_a_file(network, tmp_path):
+    file = tmp_path / "ranges"
+    file.write_text("x: -2, 2\nr: 4\n")
+    assert trtint8.set_dynamic_ranges(network, file).given == {"x": 2.0, "r": 4.0}
+
+
+def test_a_range_that_gets_wider_is_told(network):
+    with pytest.warns(UserWarning, match=r"ranges got wider, .*: 'x' \(-1, 3\)$"):
+        done = trtint8.set_dynamic_ranges(network, {"x": (-1.0, 3.0), "r": (-4.0, 4.0)})
+    assert done.given == {"x": 3.0, "r": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("ranges", "error", "words"),
+    [
+        ({"x": 1.0, "other": 1.0}, BuildError, "given for 'other'"),
+        ({"x": -1.0}, TableError, "the dynamic range of 'x' is -1"),
+        ({"x": float("nan")}, TableError, "the dynamic range of 'x' is nan"),
+        ({"x": 1e39}, TableError, r"'x' is 1e\+39, which is too large for a float32"),
+        (trtint8.CalibrationTable({"other": 1.0}), BuildError, "none of the 1 tensor with a range"),
+        ("nowhere.cache", TableError, "nowhere.cache"),
+        (5, TableError, "is 5; give a dict from tensor name to range, or a file"),
+    ],
+)
+def test_ranges_that_are_refused(network, ranges, error, words):
+    with pytest.raises(error, match=words):
+        trtint8.set_dynamic_ranges(network, ranges)
+    assert not network.noted["ranges"]
+
+
+def test_a_table_whose_ranges_lose_too_much(network):
+    histogram = Histogram()
+    histogram.observe(np.random.default_rng(0).standard_normal(5000).astype(np.float32))
+    table = trtint8.CalibrationTable({"x": 0.01}, "entropy", histograms={"x": histogram})
+    with pytest.warns(UserWarning, match="1 range loses much of the tensor's values: 'x'"):
+        assert trtint8.set_dynamic_ranges(network, table).given == {"x": 0.01}
+
+
+def test_a_network_without_dynamic_ranges(residual):
+    with pytest.raises(UnsupportedError, match=r"^TensorRT for RTX .* has no dynamic ranges.*explicit route"):
+        trtint8.set_dynamic_ranges(residual, RANGES)
+
+
+@pytest.mark.parametrize("given", [None, "model.onnx", Noting])
+def test_what_is_no_network(given):
+    name = type(given).__name__
+    with pytest.raises(BuildError, match=f"network is a {name}; give the INetworkDefinition"):
+        trtint8.set_dynamic_ranges(given, RANGES)

@@ -12,7 +12,7 @@ from calibrators.errors import BuildError, GpuUnavailableError, OutputError, Uns
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import shared_logger
 from trtint8.builder.build import _check_dla, build_engine
-from trtint8.builder.config import _check_dla_core, check_options, load_plugins
+from trtint8.builder.config import _check_dla_core, check_options, configure, load_plugins
 from trtint8.builder.options import BuildOptions
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
@@ -100,6 +100,27 @@ def test_a_timing_cache_that_cannot_be_written(monkeypatch, tmp_path):
 def test_refitting_needs_a_gpu(rtx):
     with pytest.raises(GpuUnavailableError, match="building a refittable engine with TensorRT for RTX"):
         check_options(rtx, BuildOptions(refit=True))
+
+
+@pytest.mark.parametrize(
+    ("flag", "options"),
+    [
+        ("SPARSE_WEIGHTS", {"sparse_weights": True}),
+        ("REFIT", {"refit": True}),
+        ("STRIP_PLAN", {"strip_plan": True}),
+        ("VERSION_COMPATIBLE", {"version_compatible": True}),
+        ("TF32", {"tf32": False}),
+    ],
+)
+def test_flags_that_this_tensorrt_lacks(rtx, flag, options):
+    module = types.SimpleNamespace(**vars(rtx.module))
+    members = {name: kind for name, kind in rtx.module.BuilderFlag.__members__.items() if name != flag}
+    module.BuilderFlag = types.SimpleNamespace(__members__=members)
+    builder = module.Builder(shared_logger(rtx.module))
+    config = builder.create_builder_config()
+    with pytest.raises(UnsupportedError, match=f"no builder flag {flag}; leave out the option"):
+        configure(module, rtx, builder, config, BuildOptions(**options), int8=True)
+    configure(module, rtx, builder, config, BuildOptions(), int8=True)
 
 
 def build(rtx, profiles=(), **options):

@@ -1,5 +1,7 @@
 """The implicit route's preparation: on networks that TensorRT for RTX parsed, and on plain values."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -10,15 +12,23 @@ from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.foreign import ForeignCalibrator
 from calibrators.tensorrt.messages import shared_logger
 from tests.host_device import HostDevice
+from tests.trtint8.builder.networks import (
+    Noting,
+    NotingConfig,
+    add_residual,
+    implicit_module,
+    named,
+    new_network,
+)
 from trtint8.api.calibration import model_inputs
 from trtint8.builder.build import build_engine
-from trtint8.builder.dynamic_ranges import input_names, read_layers
 from trtint8.builder.implicit import (
     ImplicitInt8,
     apply_ranges,
     calibration_profile,
     check_device,
     finish_calibration,
+    set_network_ranges,
 )
 from trtint8.builder.options import BuildOptions
 from trtint8.data import DEMO_MODEL
@@ -49,13 +59,8 @@ def parsed(rtx):
     del parser, network, builder
 
 
-def floats_of(parsed):
-    trt, network, _ = parsed
-    return read_layers(trt, network), input_names(trt, network)
-
-
-def apply(parsed, implicit, floats=None):
-    return apply_ranges(*parsed, implicit, BuildOptions(), *(floats or floats_of(parsed)))
+def apply(parsed, implicit):
+    return apply_ranges(*parsed, implicit, BuildOptions())
 
 
 def test_ranges_of_another_model(parsed):
@@ -74,12 +79,12 @@ def test_a_range_by_hand_for_no_tensor(parsed):
 
 
 def test_a_range_by_hand_for_an_input_that_is_int8(parsed):
-    """The names are those from before inputs got other types, whatever the network's types are now."""
-    layers, _ = floats_of(parsed)
+    _, network, _ = parsed
     by_hand = ImplicitInt8(object(), {"int8": 1.0}, frozenset({"int8"}))
-    assert apply(parsed, by_hand, (layers, ("images", "int8"))) == ()
     with pytest.raises(BuildError, match="given for 'int8', which is no floating-point tensor"):
         apply(parsed, by_hand)
+    network.add_input("int8", parsed[0].int8, (1, 4))
+    assert apply(parsed, by_hand) == ()
 
 
 def test_a_layer_to_keep_that_is_not_there(parsed):
@@ -142,3 +147,164 @@ def test_a_calibrator_must_upload_to_the_gpu_that_builds(calibrator, monkeypatch
         check_device(ForeignCalibrator(object()), 1)
     with pytest.raises(BuildError, match="batches are on GPU 1, and the build is to run on GPU 0"):
         check_device(ForeignCalibrator(object()), 0)
+
+
+@pytest.fixture
+def flavor(rtx, monkeypatch):
+    """TensorRT 8.6, as far as networks of TensorRT for RTX can stand for it."""
+    monkeypatch.setitem(sys.modules, "tensorrt", implicit_module(rtx))
+    return Flavor("tensorrt", "8.6.1")
+
+
+@pytest.fixture
+def network(rtx):
+    with new_network(rtx.module) as real:
+        add_residual(rtx.module, real)
+        yield Noting(real)
+
+
+def set_own(flavor, network, ranges, config=None, keep_float=(), manual=()):
+    return set_network_ranges(flavor, network, config, ranges, manual, keep_float)
+
+
+RANGES = {"x": 2.0, "r": 4.0, "c2": 3.0, "y": 5.0, "z": 8.0}
+
+
+def test_a_network_of_ones_own(flavor, network):
+    config = NotingConfig()
+    done = set_own(flavor, network, RANGES, config)
+    assert done.missing == ()
+    assert network.noted["ranges"] == {**done.given, **done.followed}
+    assert (config.flags, network.noted["precisions"], network.noted["types"]) == (["INT8"], {}, {})
+
+
+def test_flags_may_be_the_callers(flavor, network):
+    assert set_own(flavor, network, RANGES).missing == ()
+    with pytest.raises(BuildError, match="keep_float needs config"):
+        set_own(flavor, network, RANGES, keep_float=["conv2"])
+
+
+@pytest.mark.parametrize("pattern", ["conv2", ["c?nv2"], (name for name in ["conv2"])])
+def test_layers_that_stay_in_float(flavor, network, pattern):
+    config = NotingConfig()
+    set_own(flavor, network, RANGES, config, pattern)
+    assert set(config.flags) == {"INT8", "OBEY_PRECISION_CONSTRAINTS"}
+    assert network.noted["precisions"] == {"conv2": "FLOAT"}
+    assert network.noted["types"] == {("conv2", 0): "FLOAT"}
+
+
+def test_layers_in_half_precision(flavor, network):
+    config = NotingConfig()
+    set_own(flavor, network, RANGES, config, {"relu*": "fp16", "relu2": "fp32"})
+    assert set(config.flags) == {"INT8", "FP16", "OBEY_PRECISION_CONSTRAINTS"}
+    assert network.noted["precisions"] == {"relu1": "HALF", "relu2": "FLOAT"}
+
+
+def test_layers_by_the_names_that_tensorrt_gives(flavor, network):
+    set_own(flavor, network, RANGES, NotingConfig(), ["(Unnamed Layer* 0) [Convolution]", "* [Conv*]"])
+    assert list(network.noted["precisions"]) == ["(Unnamed Layer* 0) [Convolution]"]
+
+
+def test_tensors_between_layers_in_float_are_not_missing(flavor, network):
+    ranges = {"x": 2.0, "r": 4.0}
+    assert [one.tensor for one in set_own(flavor, network, ranges).missing] == [
+        "c2",
+        "s",
+        "y",
+        "pooled",
+        *REST,
+    ]
+    kept = ["conv2", "add", "relu?", "pool", "flatten"]
+    missing = set_own(flavor, network, ranges, NotingConfig(), kept).missing
+    assert [one.tensor for one in missing] == REST
+
+
+#: What is missing from the flattened tensor on, which the matrix product reads.
+REST = ["flat", "xw", "z"]
+
+
+def test_the_outputs_of_a_network_keep_their_types(flavor, network):
+    set_own(flavor, network, RANGES, NotingConfig(), {"fc": "fp16", "softmax": "fp16"})
+    assert network.noted["precisions"] == {"fc": "HALF", "softmax": "HALF"}
+    assert network.noted["types"] == {("fc", 0): "HALF"}
+
+
+def test_an_output_that_is_int8_stays_so(flavor, rtx):
+    """The layer that makes it may compute in float all the same."""
+    trt = rtx.module
+    with new_network(trt) as real:
+        x = real.add_input("x", trt.int8, (1, 4))
+        relu = named(real.add_activation(x, trt.ActivationType.RELU), "relu", "y")
+        real.mark_output(relu.get_output(0))
+        noting = Noting(real)
+        done = set_own(flavor, noting, {"x": 2.0}, NotingConfig(), "relu")
+        assert noting.noted == {"ranges": {"x": 2.0, "y": 2.0}, "precisions": {"relu": "FLOAT"}, "types": {}}
+        assert done.missing == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"ranges": {"x": 1.0, "other": 1.0}, "manual": ["other"]}, BuildError, "given for 'other'"),
+        ({"ranges": {"other": 1.0}}, BuildError, "'other' for example"),
+        ({"keep_float": "nothing"}, BuildError, "'nothing' matches no layer"),
+        ({"keep_float": {"conv2": "int8"}}, UnsupportedError, "'int8'; use one of fp32, fp16, bf16"),
+        ({"keep_float": 5}, UnsupportedError, "5 is given where names are expected"),
+        ({"keep_float": [5]}, BuildError, "the pattern 5 is no text"),
+        ({"ranges": {5: 1.0, "x": 1.0}, "manual": [5, "x", "other"]}, BuildError, "given for '5'"),
+        ({"config": object()}, BuildError, "config is a object; give the IBuilderConfig"),
+    ],
+)
+def test_nothing_is_set_where_something_is_wrong(flavor, network, given, error, words):
+    config = NotingConfig()
+    with pytest.raises(error, match=words):
+        set_own(flavor, network, **{"ranges": RANGES, "config": config, **given})
+    assert network.noted == {"ranges": {}, "precisions": {}, "types": {}}
+    assert not config.flags
+
+
+def test_a_precision_that_this_tensorrt_lacks(flavor, network, monkeypatch):
+    types = {name: kind for name, kind in flavor.module.DataType.__members__.items() if name != "BF16"}
+    monkeypatch.setattr(flavor.module, "DataType", type("DataType", (), {**types, "__members__": types}))
+    config = NotingConfig()
+    with pytest.raises(UnsupportedError, match="there is no precision 'bf16' here"):
+        set_own(flavor, network, RANGES, config, {"conv2": "fp32", "relu1": "bf16"})
+    assert not network.noted["precisions"] and not config.flags
+
+
+def test_ranges_beside_a_calibrator(flavor, network):
+    config = NotingConfig()
+    config.int8_calibrator = object()
+    with pytest.raises(BuildError, match="config has an int8_calibrator"):
+        set_own(flavor, network, RANGES, config)
+
+
+@pytest.mark.parametrize("version", ["rtx", "11.4.0"])
+def test_networks_without_dynamic_ranges(network, version):
+    flavor = Flavor("rtx", "1.7.1") if version == "rtx" else Flavor("tensorrt", version)
+    with pytest.raises(UnsupportedError, match=r"has no dynamic ranges, which TensorRT 8\.5 to 10\.x .*Q/DQ"):
+        set_own(flavor, network, RANGES)
+
+
+def test_a_network_that_is_strongly_typed(flavor, network):
+    """As all are in TensorRT for RTX, whatever they are created with."""
+    with pytest.raises(UnsupportedError, match="the network is strongly typed"):
+        set_own(Flavor("tensorrt", "10.16.1"), network, RANGES)
+    assert set_own(flavor, network, RANGES).missing == ()
+
+
+def test_a_network_without_layers(flavor, rtx):
+    with new_network(rtx.module) as network, pytest.raises(BuildError, match="the network has no layers"):
+        set_own(flavor, network, RANGES)
+
+
+def test_a_network_with_pairs(flavor, rtx):
+    trt = rtx.module
+    with new_network(trt) as network:
+        x = network.add_input("x", trt.float32, (1, 4))
+        scale = network.add_constant((), np.array(0.5, np.float32)).get_output(0)
+        named(network.add_quantize(x, scale, trt.int8), "first pair")
+        with pytest.raises(
+            UnsupportedError, match="Q/DQ layers, such as 'first pair', so its INT8 is explicit"
+        ):
+            set_own(flavor, network, {"x": 1.0})

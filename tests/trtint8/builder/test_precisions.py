@@ -23,6 +23,15 @@ def test_patterns_of_layers():
         match_layers(names, {"/c/*": "fp16"})
 
 
+def test_brackets_stand_for_themselves():
+    """TensorRT gives them to layers that a network's author has given no name."""
+    names = [f"(Unnamed Layer* {index}) [{kind}]" for index, kind in enumerate(["Pooling", "Convolution"])]
+    assert match_layers(names, {"*[Conv*]": "fp32"}) == {names[1]: "fp32"}
+    assert match_layers(names, {names[0]: "fp16"}) == {names[0]: "fp16"}
+    with pytest.raises(BuildError, match="matches no layer"):
+        match_layers(names, {"*[PC]*": "fp32"})
+
+
 def test_precision_names(rtx):
     assert data_type(rtx.module, "fp16") == rtx.module.DataType.HALF
     with pytest.raises(

@@ -67,3 +67,12 @@ def test_a_foreign_file_in_the_place_of_a_cache_s_sidecar_is_refused_before_cali
     )
     assert "t.cache.json', the sidecar of the cache" in capsys.readouterr().err
     assert (tmp_path / "t.cache.json").read_text() == "mine"
+
+
+def test_a_name_beside_which_no_checkpoint_has_room(tmp_path, monkeypatch, capsys):
+    """The table's own name is short enough for every file system, and that of its checkpoint is not."""
+    monkeypatch.chdir(tmp_path)
+    output = "o" * 241 + ".json"
+    assert main(["calibrate", str(DEMO_MODEL), "random:2", "-o", output]) == 2
+    assert f"cannot write '{output}.checkpoint'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -84,3 +84,10 @@ def test_workers():
     assert (found.address, found.num_gpus) == ("somewhere:1", 0.5)
     with pytest.raises(CalibrationDataError, match="--num-gpus is for workers of Ray; add --ray"):
         executor_from(parsed("--num-gpus", "1"))
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "missing.toml"])
+def test_a_file_of_preprocessing_that_is_none_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CalibrationDataError):
+        preprocessing_from(parsed("--preprocess", name))

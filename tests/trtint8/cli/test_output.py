@@ -4,7 +4,10 @@ import dataclasses
 import io
 import json
 import math
+import sys
 from pathlib import Path
+
+import pytest
 
 from trtint8.cli.output import print_json, print_line, print_table, replace_unprintable, say
 from trtint8.validation.significance import Share
@@ -50,6 +53,17 @@ def test_a_table_has_its_title_and_every_cell(capsys):
     assert cells == [[long, "1"], ["[b]", "22"]]
 
 
+@pytest.mark.parametrize("name", [":bug:", ":+1: [b]x[/b]", "[link=http://x]y[/link]", "a:0", "[/]"])
+@pytest.mark.parametrize("terminal", [True, False])
+def test_names_are_shown_as_they_are(monkeypatch, name, terminal):
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal)
+    monkeypatch.setattr("sys.stdout", stream)
+    print_table(f"T {name}", (f"C {name}", "size"), [(name, name)])
+    print_line(f"L {name}")
+    assert stream.getvalue().count(name) == 5
+
+
 def test_control_characters_never_reach_the_terminal(capsys):
     name = "a\x1b]0;title\x07\x9b31m\u202eb\u2028c\ud800\r"
     say(name)
@@ -83,3 +97,20 @@ def test_how_standard_output_was_told_to_encode_is_left(monkeypatch):
         assert stream.buffer.getvalue() == expected + b"\n"
     monkeypatch.setattr("sys.stdout", None)
     replace_unprintable()
+
+
+def test_a_table_of_many_rows_has_all_of_them_and_is_written_without_lines(capsys, monkeypatch):
+    rows = [(f"t{index}", "1") for index in range(5000)] + [("層\x1b[2J:cat:", "22")]
+    monkeypatch.setitem(sys.modules, "rich.table", None)  # whose layout of many rows takes minutes
+    print_table("Title", ("name", "size"), rows, ["red"] * len(rows))
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + len(rows)
+    assert lines[:3] == ["Title", f"{'name':14}  size", f"{'t0':14}     1"]
+    assert lines[-2:] == [f"{'t4999':14}     1", "層\\x1b[2J:cat:    22"]
+
+
+def test_json_of_many_lines_escapes_what_a_terminal_obeys(capsys):
+    print_json({"a": ["\x9b2J", "\u202e", "plain"] * 2})
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {"a": ["\x9b2J", "\u202e", "plain"] * 2}
+    assert printed.replace("\n", "").isprintable()

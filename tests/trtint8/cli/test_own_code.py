@@ -1,6 +1,10 @@
 """Code of the user's by name."""
 
+import importlib.util
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -60,3 +64,31 @@ def test_a_module_that_ends_the_program_is_named(status, tmp_path, monkeypatch, 
         f"trtint8 validate: '{module}' ends the program in line 3 (SystemExit: {status}); remove that from "
         "what is imported and called here"
     )
+
+
+def test_files_beside_a_named_module_are_imported_by_nothing_else(tmp_path):
+    """They would come in place of what is installed, and of what is not."""
+    traps = ("rich", "numpy", "json", "onnx", "onnxruntime", "cupy", "torch", "sympy", "pandas", "psutil")
+    for name in traps:
+        (tmp_path / f"{name}.py").write_text(f"open('trap', 'a').write('{name} ')\nraise ImportError\n")
+    (tmp_path / "own_beside.py").write_text("COUNT = 4\n")
+    (tmp_path / "own_named.py").write_text(
+        "import numpy\nimport own_beside\n"
+        "def images():\n    return [numpy.ones((1, 1, 8, 8), 'f4') * k for k in range(own_beside.COUNT)]\n"
+    )
+    for program in ([Path(sys.executable).with_name("trtint8")], [sys.executable, "-m", "trtint8"]):
+        command = [*program, "calibrate", DEMO_MODEL, "own_named:images", "-o", "t.json"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert not (tmp_path / "trap").exists()
+
+
+@pytest.mark.parametrize("name", ["rich", "sqlite3", "lib2to3"])
+def test_a_file_with_the_name_of_an_installed_module_is_not_run(name, tmp_path, monkeypatch):
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(tmp_path)])
+    if importlib.util.find_spec(name) is None:
+        pytest.skip(f"there is no {name}")
+    (tmp_path / f"{name}.py").write_text("raise SystemExit\n")
+    with pytest.raises(CalibrationDataError, match=f"'{name}'.* rename"):
+        named_object(f"{name}:f", "data", "a file", "a function")

@@ -219,3 +219,9 @@ def test_help_names_every_target(capsys):
         main(["quantize", "--help"])
     printed = "".join(capsys.readouterr().out.split())
     assert all(name in printed for name in TARGETS)
+
+
+def test_an_empty_target_is_no_target(tmp_path, table, capsys):
+    assert main(["quantize", MODEL, table, "-o", str(tmp_path / "q.onnx"), "--target="]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not (tmp_path / "q.onnx").exists()

@@ -137,11 +137,13 @@ def test_class_names_that_cannot_be_read(folder, tmp_path, capsys):
     assert "cannot read the class names 'nowhere.txt'" in capsys.readouterr().err
 
 
-def test_class_names_from_a_pipe_into_which_nobody_writes(folder, tmp_path):
-    os.mkfifo(tmp_path / "names")
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_class_names_that_are_no_file_are_refused_and_not_waited_for(make, folder, tmp_path, capsys):
+    make(tmp_path / "names")
     arguments = ["--model", MODEL, "--data", str(folder / "heldout.npz"), "--limit", "20"]
     arguments += ["--classes", str(tmp_path / "names")]
-    assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html"), *arguments]) == 0
+    assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html"), *arguments]) == 2
+    assert "cannot read the class names" in capsys.readouterr().err
 
 
 def test_the_table_alone_has_no_worst_samples(folder, tmp_path, capsys):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, UnsupportedError
 from tests.trtint8.deployment.conftest import shapes
 from trtint8.deployment.content import build_command, build_script, readme, template
 from trtint8.engine.file import TensorSpec
@@ -32,24 +32,24 @@ def test_a_template_without_values_is_taken_as_it_stands():
     [
         (
             {"flavor": "rtx", "tensorrt_version": "1.7.1.116"},
-            "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --stronglyTyped "
+            "trtexec --onnx=model.qdq.onnx --saveEngine=1/model.plan --stronglyTyped "
             "--minShapes=images:1x3x8x6 --optShapes=images:8x3x8x6 --maxShapes=images:32x3x8x6",
         ),
         (
             {"profiles": ({"x:0": shapes(1, 2, 3, ())},)},
-            "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --int8 --fp16 "
+            "trtexec --onnx=model.qdq.onnx --saveEngine=1/model.plan --int8 --fp16 "
             + " ".join(
                 f"'--{option}Shapes='\"'\"'x:0'\"'\"':{size}'"
                 for option, size in (("min", 1), ("opt", 2), ("max", 3))
             ),
         ),
-        ({"profiles": ()}, "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --int8 --fp16"),
+        ({"profiles": ()}, "trtexec --onnx=model.qdq.onnx --saveEngine=1/model.plan --int8 --fp16"),
         (
             {
                 "tensorrt_version": "11.0.0.1",
                 "profiles": ({"a b": shapes(1, 2, 3, ())}, {"a b": shapes(4, 5, 6, ())}),
             },
-            "trtexec --onnx=net.qdq.onnx --saveEngine=1/model.plan --stronglyTyped "
+            "trtexec --onnx=model.qdq.onnx --saveEngine=1/model.plan --stronglyTyped "
             "--profile=0 '--minShapes=a b:1' '--optShapes=a b:2' '--maxShapes=a b:3' "
             "--profile=1 '--minShapes=a b:4' '--optShapes=a b:5' '--maxShapes=a b:6'",
         ),
@@ -57,6 +57,13 @@ def test_a_template_without_values_is_taken_as_it_stands():
 )
 def test_the_command_that_builds_a_plan(make_source, changes, expected):
     assert build_command(make_source(**changes), "1/model.plan") == expected
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\x00b", "\x1b[2J"])
+def test_a_name_that_a_command_cannot_hold_is_refused(make_source, name):
+    source = make_source(profiles=({name: shapes(1, 2, 3, ())},))
+    with pytest.raises(UnsupportedError, match="trtexec cannot be told the name of the input"):
+        build_command(source, "model.plan")
 
 
 def test_the_script_runs_the_command_in_its_own_folder(make_source, tmp_path):
@@ -67,7 +74,9 @@ def test_the_script_runs_the_command_in_its_own_folder(make_source, tmp_path):
     (tmp_path / "trtexec").chmod(0o755)
     subprocess.run(["bash", folder / "build_plan.sh"], check=True, env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert (
-        (folder / "called").read_text().startswith(f"{folder} --onnx=net.qdq.onnx --saveEngine=1/model.plan")
+        (folder / "called")
+        .read_text()
+        .startswith(f"{folder} --onnx=model.qdq.onnx --saveEngine=1/model.plan")
     )
     assert (folder / "1").is_dir()
 
@@ -77,8 +86,8 @@ def test_a_readme_names_tensors_and_preprocessing(make_source):
         resize=9, crop=(8, 6), mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225), channels="BGR"
     )
     text = readme("docker/README.md.in", make_source(preprocessing=wanted), requirements="numpy")
-    assert "| input | `images` | float32 | batch x 3 x 8 x 6 |" in text
-    assert "| output | `logits` | float32 | batch x 10 |" in text
+    assert "| input | `images` | float32 | `batch x 3 x 8 x 6` |" in text
+    assert "| output | `logits` | float32 | `batch x 10` |" in text
     assert "Profile 0 (smallest, optimal, largest shape): `images` 1x3x8x6,8x3x8x6,32x3x8x6." in text
     assert (
         "become `images` in this order: the shorter side is resized to 9 (bilinear, with antialiasing); "

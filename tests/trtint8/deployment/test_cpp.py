@@ -153,6 +153,16 @@ def test_an_output_that_is_a_shape_is_refused(make_engine, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_name_decides_no_folder_and_nothing_on_the_terminal(make_engine, tmp_path):
+    folder, name = tmp_path / "program", "../\\..\\a\x1b[2J"
+    inputs = (TensorSpec(name, "float32", ("batch", 3, 8, 6)),)
+    compiled(make_engine(inputs=inputs, profiles=({name: shapes(1, 2, 4)},)), folder, None)
+    command = [folder / "run", "model.engine", ".", "."]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.stderr == "error: cannot read ./..__.._a?[2J.bin\n"
+
+
+@pytest.mark.slow
 def test_the_program_runs_an_engine(make_engine, tmp_path):
     wanted = Preprocessing(scale=0.5, mean=(1, 2, 3), std=(4.0,), channels="BGR")
     folder = tmp_path / "program"
@@ -221,6 +231,14 @@ def test_the_header_compiles_and_says_what_is_known(make_source, tmp_path):
 
 def test_without_preprocessing(make_source, tmp_path):
     assert printed(make_source(), tmp_path)[2:] == [" 0 1 0 1", "0 1", "0 1", "0 1"]
+
+
+def test_an_input_whose_sizes_no_profile_names_is_refused(make_source):
+    inputs = (IMAGES, TensorSpec("mask", "bool", ("batch", None)))
+    with pytest.raises(
+        UnsupportedError, match=r"which sizes 'mask' \(batch x \?\) has; build the engine again"
+    ):
+        cpp_files(make_source(inputs=inputs))
 
 
 def test_a_type_without_a_size_is_refused(make_source):

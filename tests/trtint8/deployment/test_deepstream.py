@@ -1,6 +1,7 @@
 """DeepStream's nvinfer."""
 
 import configparser
+import re
 
 import numpy as np
 import pytest
@@ -119,7 +120,7 @@ def test_the_files(make_source):
         "calibration.cache",
         "config_infer.txt",
         "model.plan",
-        "net.qdq.onnx",
+        "model.qdq.onnx",
     ]
     assert files["model.plan"] == source.engine
     assert "has the ranges of 2 tensors" in files["README.md"]
@@ -147,7 +148,10 @@ def test_what_nvinfer_cannot_feed_is_refused(make_source, inputs, message):
         deepstream_files(make_source(inputs=inputs, profiles=()))
 
 
-def test_a_name_that_the_configuration_cannot_hold_is_refused(make_source):
-    source = make_source(outputs=(TensorSpec("a;b", "float32", ("batch", 10)),))
-    with pytest.raises(UnsupportedError, match="cannot hold the name of the output 'a;b'; export the"):
+@pytest.mark.parametrize("name", ["a;b", "a%b", "a b\n", ""])
+def test_a_name_that_the_configuration_cannot_hold_is_refused(make_source, name):
+    source = make_source(outputs=(TensorSpec(name, "float32", ("batch", 10)),))
+    with pytest.raises(
+        UnsupportedError, match=re.escape(f"cannot hold the name of the output {name!r}; export the")
+    ):
         deepstream_files(source)

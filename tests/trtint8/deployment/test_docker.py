@@ -24,6 +24,17 @@ def test_the_image_has_a_python_that_the_packages_are_for(make_source):
     assert "The image has tensorrt==8.6.1.post1, nvidia-cudnn-cu12<9, cuda" in files["README.md"]
 
 
+@pytest.mark.parametrize("version", ["10.9.0.34", "8.6.1"])
+def test_nothing_but_the_making_of_a_user_is_done_as_root(make_source, version):
+    lines = docker_files(make_source(tensorrt_version=version))["Dockerfile"].splitlines()
+    as_root = lines[: lines.index("USER app")]
+    assert [line for line in as_root if line.startswith(("RUN", "COPY"))] == [
+        "RUN useradd --create-home app && mkdir /app && chown app:app /app"
+    ]
+    assert [line for line in lines if line.startswith("USER")] == ["USER app"]
+    assert "ENV PATH=/app/venv/bin:$PATH" in lines
+
+
 def test_a_tensorrt_without_packages_is_refused(make_source):
     with pytest.raises(UnsupportedError, match=r"which has no TensorRT 9\.2\.0; deploy the engine to triton"):
         docker_files(make_source(tensorrt_version="9.2.0"))
@@ -36,7 +47,7 @@ def test_the_files(make_source):
     assert files["requirements.txt"].startswith("# For Python 3.12.\ntensorrt-cu12==10.9.0.34\n")
     # Whatever the image copies is there.
     copied = [line.split()[1:-1] for line in files["Dockerfile"].splitlines() if line.startswith("COPY")]
-    assert {name for names in copied for name in names} <= set(files)
+    assert {name for names in copied for name in names if not name.startswith("--")} <= set(files)
     assert "docker build -t net ." in files["README.md"]
 
 
@@ -208,6 +219,14 @@ def test_values_that_decide_shapes_stay_on_the_host(run):
     outputs = run(images=images, size=np.array(7))
     assert outputs["logits"].shape == (3, 7) and outputs["found"] == 7
     np.testing.assert_allclose(outputs["logits"][:, 4], images.sum((1, 2, 3)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("ends", [{"inputs": (IMAGES, TensorSpec("a\x1b[2J", "int64", ()))}])
+def test_names_reach_the_terminal_without_control_characters(run):
+    images = np.zeros((3, 3, 8, 6), np.float32)
+    assert run(**{"images": images, "a\x1b[2J": np.float32(1)}) == (
+        r"ValueError: the engine takes 'a\x1b[2J' as int64, not float32; convert it"
+    )
 
 
 def test_the_program_says_what_is_wrong(run, tmp_path):

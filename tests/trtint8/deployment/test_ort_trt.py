@@ -1,8 +1,11 @@
 """ONNX Runtime's TensorRT execution provider."""
 
 import json
+import os
+import subprocess
 import sys
 
+import numpy as np
 import pytest
 from onnx import TensorProto
 
@@ -15,7 +18,7 @@ from trtint8.deployment.writing import deploy
 
 def test_the_options_are_the_engines_profiles(make_source):
     options = provider_options(make_source())
-    assert (options["model"], options["table"]) == ("net.qdq.onnx", "calibration.flatbuffers")
+    assert (options["model"], options["table"]) == ("model.qdq.onnx", "calibration.flatbuffers")
     assert options["provider_options"] == {
         "trt_int8_enable": True,
         "trt_fp16_enable": True,
@@ -52,7 +55,7 @@ def test_the_files(make_source):
     assert sorted(files) == [
         "README.md",
         "model.json",
-        "net.qdq.onnx",
+        "model.qdq.onnx",
         "options.json",
         "preprocess.py",
         "session.py",
@@ -60,7 +63,7 @@ def test_the_files(make_source):
     ]
     assert "It needs no calibration table" in files["README.md"]
     implicit = ort_trt_files(make_source(qdq=False, route="implicit"))
-    assert "net.qdq.onnx" not in implicit
+    assert "model.qdq.onnx" not in implicit
     assert "so there is no Q/DQ model" in implicit["README.md"]
     assert "trt_cache/calibration.flatbuffers" not in ort_trt_files(make_source(table=False))
     with pytest.raises(
@@ -75,7 +78,7 @@ def test_types_are_those_of_the_model_that_onnx_runtime_runs(make_engine):
     files = ort_trt_files(read_source(engine, None))
     document = json.loads(files["model.json"])
     assert [spec["dtype"] for spec in document["inputs"] + document["outputs"]] == ["float64", "float64"]
-    assert "| input | `images` | float64 | batch x 3 x 8 x 6 |" in files["README.md"]
+    assert "| input | `images` | float64 | `batch x 3 x 8 x 6` |" in files["README.md"]
     # Where there is none, the engine's are all that is known.
     document = json.loads(ort_trt_files(read_source(make_engine(qdq=False), None))["model.json"])
     assert document["inputs"][0]["dtype"] == IMAGES.dtype
@@ -99,3 +102,20 @@ def test_the_program_gives_the_provider_its_options(make_engine, tmp_path, monke
     }
     for name in ("preprocess", "session"):
         monkeypatch.delitem(sys.modules, name)
+
+
+@pytest.mark.parametrize(("own", "then"), [(None, "1"), ("0", "0")])
+def test_the_program_has_onnx_runtime_send_nothing(make_engine, tmp_path, monkeypatch, own, then):
+    folder = tmp_path / "there"
+    deploy(make_engine(), "ort-trt", folder, None)
+    # As much of ONNX Runtime as tells what the variable was when it was imported.
+    (folder / "onnxruntime.py").write_text(
+        "import os\nraise RuntimeError(os.environ.get('ORT_DISABLE_TELEMETRY'))\n"
+    )
+    np.savez(folder / "inputs.npz", images=np.zeros((1, 3, 8, 6), np.float32))
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    if own is not None:
+        environment["ORT_DISABLE_TELEMETRY"] = own
+    command = [sys.executable, "session.py", "inputs.npz", "outputs.npz"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stderr.splitlines()[-1] == f"RuntimeError: {then}"

@@ -9,16 +9,85 @@ from calibrators.errors import CalibrationDataError, EngineError, UnsupportedErr
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.deployment.conftest import AMAX, IMAGES, LOGITS, shapes
 from trtint8.deployment.source import Batching, read_source
-from trtint8.engine.file import TensorSpec
+from trtint8.engine.file import TensorSpec, sidecar_path
+from trtint8.models.model import load_model
 
 
 def test_the_files_beside_an_engine_are_found(make_source, tmp_path):
     source = make_source("my net")
     assert source.name == "my_net"
-    assert source.qdq_files() == {"my net.qdq.onnx": tmp_path / "my net.qdq.onnx"}
+    assert list(source.qdq_files()) == ["model.qdq.onnx"]
+    assert source.qdq_model.fingerprint == load_model(tmp_path / "my net.qdq.onnx").fingerprint
     assert source.table.amax == AMAX
-    (tmp_path / "my net.qdq.onnx.data").write_bytes(b"weights")
-    assert list(source.qdq_files()) == ["my net.qdq.onnx", "my net.qdq.onnx.data"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "build_plan.sh",
+        "README.md",
+        "run.py",
+        "config.pbtxt",
+        "a/net.qdq.onnx",
+        "../net.qdq.onnx",
+        "/etc/net.onnx",
+        "..",
+        ".net.onnx",
+        "a\\b.onnx",
+        "C:net.onnx",
+        "net.onnx\n",
+        "net.onnx\x00",
+        "a\nb.onnx",
+        "",
+    ],
+)
+def test_a_model_of_another_kind_of_name_is_refused(make_engine, tmp_path, name):
+    engine = make_engine()
+    document = json.loads(sidecar_path(engine).read_text())
+    sidecar_path(engine).write_text(json.dumps({**document, "qdq_model": name}))
+    with pytest.raises(EngineError, match=r"is no plain name of an \.onnx file"):
+        read_source(engine, None)
+
+
+def test_a_model_that_was_renamed_is_found(make_engine, tmp_path):
+    engine = make_engine(qdq_model="other name.onnx")
+    (tmp_path / "net.qdq.onnx").rename(tmp_path / "other name.onnx")
+    assert list(read_source(engine, None).qdq_files()) == ["model.qdq.onnx"]
+
+
+@pytest.mark.parametrize("stem", [".hidden", "a\nb", "a\\b", "a:b", "-x", "é", "a\udcffb"])
+def test_an_engine_of_any_name_finds_its_model(make_engine, stem):
+    try:
+        engine = make_engine(stem)
+    except OSError:
+        pytest.skip("no file can have that name here")
+    assert list(read_source(engine, None).qdq_files()) == ["model.qdq.onnx"]
+
+
+def test_a_link_out_of_the_folder_is_not_followed(make_engine, tmp_path):
+    folder = tmp_path / "cloned"
+    folder.mkdir()
+    engine = make_engine()
+    for file in tmp_path.glob("net.*"):
+        file.rename(folder / file.name)
+    engine, model = folder / engine.name, folder / "net.qdq.onnx"
+    model.rename(tmp_path / "private.onnx")
+    model.symlink_to("../private.onnx")
+    with pytest.raises(EngineError, match=r"net\.qdq\.onnx' is a link out of the engine's folder"):
+        read_source(engine, None)
+    model.unlink()
+    (folder / "inside").mkdir()
+    (tmp_path / "private.onnx").rename(folder / "inside" / "m.onnx")
+    model.symlink_to("inside/m.onnx")
+    assert read_source(engine, None).qdq_model is not None
+    # A cache of downloads: links to files without names of their own, in one folder.
+    cache = tmp_path / "cache" / "snapshots"
+    cache.mkdir(parents=True)
+    (tmp_path / "cache" / "blobs").mkdir()
+    for number, file in enumerate(path for path in folder.iterdir() if path.name.startswith("net.")):
+        (tmp_path / "cache" / "blobs" / str(number)).write_bytes(file.read_bytes())
+        (cache / file.name).symlink_to(f"../blobs/{number}")
+    assert read_source(cache / "net.engine", None).qdq_model is not None
 
 
 def test_what_is_not_there(make_source, tmp_path):

@@ -87,6 +87,14 @@ def test_names_and_dimensions_of_all_kinds(make_source, parsed, protobuf):
     assert "takes no batch of fewer than 2 samples" in triton_files(source)["README.md"]
 
 
+@pytest.mark.parametrize(
+    "name", ["a\nb", '"} input { name: "x', "\x00\x1b\x7f", "a\\", "\u2028\U0001f433", "é?", "'", "{#"]
+)
+def test_any_name_stays_one(make_source, parsed, name):
+    config = parsed(make_source(outputs=(TensorSpec(name, "float32", ("batch", name)),)))
+    assert [output.name for output in config.output] == [name]
+
+
 def test_an_engine_without_a_batch(make_source, parsed):
     source = make_source(inputs=(TensorSpec("images", "float32", (4, 3, 8, 6)),), profiles=())
     config = parsed(source)
@@ -128,7 +136,7 @@ def test_the_files(make_source):
         "net/1/model.plan",
         "net/build_plan.sh",
         "net/config.pbtxt",
-        "net/net.qdq.onnx",
+        "net/model.qdq.onnx",
         "preprocess.py",
     ]
     assert files["net/1/model.plan"] == source.engine

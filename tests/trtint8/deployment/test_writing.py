@@ -2,6 +2,7 @@
 
 import os
 
+import onnx
 import pytest
 
 import trtint8
@@ -9,6 +10,10 @@ from calibrators.errors import EngineError, OutputError, UnsupportedError
 from tests.trtint8.deployment.conftest import PLAN, QDQ
 from trtint8.deployment import writing
 from trtint8.deployment.writing import deploy
+from trtint8.models import serialization
+from trtint8.models.model import load_model
+
+USER = '--user "$(id -u):$(id -g)"'
 
 
 @pytest.mark.parametrize("to", ["triton", "deepstream", "ort-trt", "cpp", "docker"])
@@ -16,13 +21,50 @@ def test_everything_is_written(make_engine, tmp_path, to):
     folder = tmp_path / "there"
     files = trtint8.deploy(make_engine(), to, folder)
     assert sorted(path for path in folder.rglob("*") if path.is_file()) == sorted(files)
-    assert (folder / "README.md").read_text().startswith("# net ")
+    assert (folder / "README.md").read_text().startswith("# `net` ")
     plans = [path for path in files if path.name in ("model.plan", "model.engine")]
     assert [path.read_bytes() for path in plans] == ([] if to == "ort-trt" else [PLAN])
     models = [path for path in files if path.suffix == ".onnx"]
-    assert [path.read_bytes() for path in models] == ([] if to in ("cpp", "docker") else [QDQ])
+    assert [path.name for path in models] == ([] if to in ("cpp", "docker") else ["model.qdq.onnx"])
+    assert all(load_model(path).fingerprint == load_model(QDQ).fingerprint for path in models)
     assert all(os.access(path, os.X_OK) for path in files if path.suffix == ".sh")
-    assert "$" not in (folder / "README.md").read_text().replace('"$PWD"', "")
+    assert "$" not in (folder / "README.md").read_text().replace('"$PWD"', "").replace(USER, "")
+
+
+@pytest.mark.parametrize("to", ["triton", "deepstream", "ort-trt"])
+def test_a_file_that_the_model_does_not_name_stays_where_it_is(make_engine, tmp_path, to):
+    engine = make_engine()
+    (tmp_path / "secret").write_text("SECRET")
+    (tmp_path / "net.qdq.onnx.data").symlink_to("secret")
+    files = deploy(engine, to, tmp_path / "there", None)
+    assert all(b"SECRET" not in path.read_bytes() for path in files)
+    assert not list((tmp_path / "there").rglob("*.data"))
+
+
+@pytest.mark.parametrize("to", ["triton", "deepstream", "ort-trt"])
+def test_weights_beside_a_model_go_along(make_engine, tmp_path, monkeypatch, to):
+    engine = make_engine()
+    model = onnx.load_from_string(QDQ)
+    onnx.save(
+        model, tmp_path / "net.qdq.onnx", save_as_external_data=True, location="model.json", size_threshold=0
+    )
+    before = load_model(tmp_path / "net.qdq.onnx").fingerprint
+    for largest in (serialization._LARGEST_INLINE, 0):  # in the model, and beside it
+        monkeypatch.setattr(serialization, "_LARGEST_INLINE", largest)
+        folder = tmp_path / f"there{largest}"
+        files = deploy(engine, to, folder, None)
+        assert sorted(path for path in folder.rglob("*") if path.is_file()) == sorted(files)
+        (found,) = (path for path in files if path.suffix == ".onnx")
+        assert load_model(found).fingerprint == before
+        assert (folder / "README.md").read_text().startswith("# `net` ")
+        assert found.with_name("model.qdq.onnx.data").exists() == (largest == 0)
+
+
+@pytest.mark.parametrize("name", ["README.md", "client.py", "readme.MD", "model.json"])
+def test_an_engine_with_the_name_of_a_file_beside_it(make_engine, tmp_path, name):
+    with pytest.raises(UnsupportedError, match=f"'{name}' is a file beside it; give the engine another name"):
+        deploy(make_engine(name), "triton", tmp_path / "there", None)
+    assert deploy(make_engine(name), "cpp", tmp_path / "there", None)
 
 
 def test_a_folder_that_is_not_empty_is_refused(make_engine, tmp_path):

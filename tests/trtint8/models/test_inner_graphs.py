@@ -1,8 +1,9 @@
 """The graphs inside nodes."""
 
 import onnx_ir as ir
+from onnx import helper
 
-from trtint8.models.inner_graphs import holds_graphs, inner_graphs
+from trtint8.models.inner_graphs import holds_graphs, inner_graphs, message_graphs
 
 
 def test_graphs_and_lists_of_graphs():
@@ -14,3 +15,11 @@ def test_graphs_and_lists_of_graphs():
     relu = ir.Node("", "Relu", [])
     assert not list(inner_graphs(relu)) and not holds_graphs(relu)
     assert holds_graphs(ir.Node("own", "Switch", [], [ir.AttrGraphs("branches", [one])]))
+
+
+def test_a_message_with_a_graph_and_a_list_of_graphs_in_one_attribute():
+    inner = [helper.make_graph([], name, [], []) for name in ("one", "two")]
+    node = helper.make_node("Loop", [], [], body=inner[0])
+    node.attribute[0].graphs.append(inner[1])
+    outer = helper.make_graph([node], "outer", [], [])
+    assert sorted(graph.name for graph in message_graphs(outer)) == ["one", "outer", "two"]

@@ -4,7 +4,6 @@ import os
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 
@@ -13,7 +12,7 @@ from calibrators.host.onnx_session import open_session
 from tests.trtint8.models.float_models import images, run, small
 from tests.trtint8.onnx_models import Shaped, save_external
 from trtint8.data import DEMO_MODEL
-from trtint8.models.model import load_model, prepare
+from trtint8.models.model import load_float_model, load_model, prepare
 from trtint8.models.serialization import to_light, to_proto
 
 
@@ -79,7 +78,7 @@ def test_external_data_while_an_array_of_it_is_in_use(tmp_path):
     for one in proto.graph.initializer:
         np.testing.assert_array_equal(onnx.numpy_helper.to_array(one), wanted[one.name])
     np.testing.assert_array_equal(held, wanted[name])
-    assert isinstance(graph_model.graph.initializers[name].const_value, ir.ExternalTensor)
+    assert graph_model.graph.initializers[name].const_value.numpy() is held
 
 
 def test_external_data_missing_too_short_or_out_of_reach(tmp_path):
@@ -214,3 +213,20 @@ def test_the_nodes_of_functions_take_the_place_of_those_that_call_them():
     wanted = np.maximum(np.maximum(x @ weights["v"], 0) @ weights["w"], 0)
     session = open_session(to_proto(prepared.graph_model).SerializeToString(), optimize=True)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-5)
+
+
+def test_pairs_inside_a_function_make_a_quantized_model():
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for name in "xy"]
+    scale = helper.make_tensor("s", TensorProto.FLOAT, [], [0.1])
+    body = [
+        helper.make_node("QuantizeLinear", ["a", "s"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["b"]),
+    ]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "Pair", ["a", "s"], ["b"], body, opsets)
+    node = helper.make_node("Pair", ["x", "s"], ["y"], domain="own")
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:], [scale])
+    model = helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=8)
+    assert load_model(model).is_quantized
+    with pytest.raises(ModelError, match="holds Q/DQ pairs already"):
+        load_float_model(model)

@@ -92,7 +92,7 @@ SENSITIVITY = Sensitivity(
         ),
         LayerSensitivity("add", "Add", effect(float("inf"), 0.0), effect(26.0), None, 50.0, None, 0.05, ()),
     ),
-    model_fingerprint="model1",
+    model_fingerprint="1a",
     table_fingerprint="",
     data_fingerprint="data2",
     shown=96,
@@ -140,7 +140,7 @@ def table():
     histograms["silent"] = Histogram()
     histograms["silent"].observe(np.zeros(100, np.float32))
     return CalibrationTable.from_histograms(
-        histograms, "entropy", Provenance("model1", "data1", 500, {"trtint8": "0.1.0"})
+        histograms, "entropy", Provenance("1a", "data1", 500, {"trtint8": "0.1.0"})
     )
 
 
@@ -157,7 +157,7 @@ def engine_info(ranges):
         layers=LayerReport((layer, floating)),
         quantized_nodes=(HOSTILE, "second"),
         weights_bytes=5248,
-        model_fingerprint="model1",
+        model_fingerprint="1a",
         table_fingerprint=ranges.fingerprint,
         method="entropy",
         qdq_model="net.qdq.onnx",
@@ -190,7 +190,7 @@ def audit(ranges):
         verdict.sentence,
         verdict.reasons,
         (),
-        "model1",
+        "1a",
         ranges.fingerprint,
     )
 

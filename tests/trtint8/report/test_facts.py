@@ -18,7 +18,7 @@ def test_gather(found):
     assert report.without_histogram == 0 and report.worst is None and report.mismatches == ()
     values = dict(report.provenance)
     assert values["TensorRT for RTX"] == "1.7.1.116" and values["Route"] == "explicit"
-    assert values["Fingerprint of the model"] == "model1"
+    assert values["Fingerprint of the model"] == "1a"
     assert values["Fingerprint of the calibration table"] == found.table.fingerprint
     assert values["Fingerprint of the calibration data"] == "data1"
     assert values["Fingerprint of the sensitivity's data"] == "data2"

@@ -205,7 +205,7 @@ def test_the_table_that_a_model_was_quantized_with_stays(folder):
     model = load_model(folder / "net.qdq.onnx")
     record_calibration(model.graph_model, "samples", 100)
     save_model(model.graph_model, folder / "net.qdq.onnx")
-    provenance = Provenance(model="model1", data="samples", samples=100)
+    provenance = Provenance(model="1a", data="samples", samples=100)
     CalibrationTable({"images": 2.54, "relu_out": 2.54}, provenance=provenance).save(
         folder / "net.table.json"
     )

@@ -46,10 +46,10 @@ class TestProvenance:
 
     def test_what_does_not_belong_together(self, found):
         assert find_mismatches(found) == ()
-        assert find_mismatches(found, model_fingerprint="model2") == (
+        assert find_mismatches(found, model_fingerprint="2b") == (
             "The FP32 model given is of another model than the engine: their numbers do not belong together.",
         )
-        assert find_mismatches(found, qdq_fingerprint="model2") == (
+        assert find_mismatches(found, qdq_fingerprint="2b") == (
             "The Q/DQ model is of another model than the engine: their numbers do not belong together.",
         )
         stale = dataclasses.replace(found.sensitivity, table_fingerprint="older")
@@ -68,7 +68,7 @@ class TestProvenance:
             engine = engine and dataclasses.replace(found.engine, **engine)
             accuracy = dataclasses.replace(found.accuracy, **accuracy)
             only = ReportFiles(found.paths, engine=engine, accuracy=accuracy)
-            return find_mismatches(only, qdq_fingerprint=qdq_fingerprint, origins={"qdq": "model1"})
+            return find_mismatches(only, qdq_fingerprint=qdq_fingerprint, origins={"qdq": "1a"})
 
         other = "The accuracy is of another build than the {}: their numbers do not belong together."
         assert said({"qdq_fingerprint": "qdq"}, {"judged_fingerprint": "older"}) == (other.format("engine"),)
@@ -76,18 +76,18 @@ class TestProvenance:
         assert said(None, {"judged_fingerprint": "older"}, "qdq") == (other.format("Q/DQ model"),)
         assert said({"qdq_fingerprint": "qdq"}, {"judged_fingerprint": "qdq"}, "qdq") == ()
         assert said({"plan_sha256": "plan"}, {"judged_fingerprint": "plan"}) == ()
-        assert said({"qdq_fingerprint": "qdq"}, {"reference_fingerprint": "model1"}) == ()
-        assert said({"qdq_fingerprint": "qdq"}, {"reference_fingerprint": "model2"}) == (
+        assert said({"qdq_fingerprint": "qdq"}, {"reference_fingerprint": "1a"}) == ()
+        assert said({"qdq_fingerprint": "qdq"}, {"reference_fingerprint": "2b"}) == (
             "The FP32 model of the accuracy is of another model than the engine: "
             "their numbers do not belong together.",
         )
 
     def test_a_qdq_model_beside_files_of_another(self, found):
         without = dataclasses.replace(found, engine=None)
-        assert find_mismatches(without, qdq_fingerprint="qdq", origins={"qdq": "model1"}) == ()
+        assert find_mismatches(without, qdq_fingerprint="qdq", origins={"qdq": "1a"}) == ()
         assert find_mismatches(without, qdq_fingerprint="qdq", origins={"qdq": None}) == ()
         assert find_mismatches(
-            without, model_fingerprint="model2", qdq_fingerprint="qdq", origins={"qdq": "model2"}
+            without, model_fingerprint="2b", qdq_fingerprint="qdq", origins={"qdq": "2b"}
         ) == tuple(
             f"The {name} is of another model than the Q/DQ model: their numbers do not belong together."
             for name in ("calibration table", "sensitivity", "audit")

@@ -1,5 +1,6 @@
 """The trials of an interrupted search."""
 
+import json
 import math
 
 import pytest
@@ -94,3 +95,44 @@ def test_trials_that_started_from_other_layers_are_forgotten(tmp_path):
     last = file.open({})
     last.start_from(("a", "b"))
     assert last.next == SECOND
+
+
+def _trial(**values):
+    return lambda progress: progress["trials"][0].update(values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(_trial(keep_float=value) for value in (-1, 0.5, 10**30, None, "x")),
+        *(_trial(float_cost=value) for value in (-0.5, 7.0, "nan", "inf", None)),
+        *(_trial(seconds=value) for value in (-1.0, "nan", "inf", None)),
+        *(_trial(seconds_left=value) for value in (-1.0, "nan")),
+        *(_trial(taken=value) for value in (2, None, "x")),
+        *(_trial(what=value) for value in (5, None)),
+        *(_trial(score=value) for value in (None, 5.0, {}, {"drop": "x", "sqnr_db": 1.0})),
+        lambda progress: progress["trials"][0].pop("score"),
+        lambda progress: progress.update(trials={}),
+        *(lambda progress, value=value: progress.update(shares={"a": value}) for value in (-1.0, "nan", 1e9)),
+        *(
+            lambda progress, value=value: progress.update(estimates={"a": value})
+            for value in (-1.0, "nan", "inf")
+        ),
+        lambda progress: progress.update(keep_float=["a", "a"]),
+        lambda progress: progress.update(keep_float=[1]),
+    ],
+)
+def test_numbers_that_no_search_writes_are_refused(tmp_path, change):
+    file = JournalFile(tmp_path / "c", resume=True)
+    file.open({}).add(FIRST)
+    document = json.loads((tmp_path / "c").read_bytes().rpartition(b"\nsha256:")[0])
+    change(document["progress"])
+    (tmp_path / "c").write_text(json.dumps(document))
+    with pytest.raises(TableError, match=r"cannot read the checkpoint .*; remove it to begin anew"):
+        file.open({})
+
+
+def test_scores_that_were_not_measured_come_back(tmp_path):
+    file = JournalFile(tmp_path / "c", resume=True)
+    file.open({}).add(Trial("as calibrated", Score(math.nan, math.nan, math.inf), True, 0, 1.0000000002, 0.5))
+    assert math.isnan(file.open({}).next.score.sqnr_db)

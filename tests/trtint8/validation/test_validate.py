@@ -120,7 +120,7 @@ def test_names_that_are_taken(name):
         trtint8.validate(scaled(1.0), DATA, reference=scaled(1.0), also={name: scaled(1.0)})
 
 
-@pytest.mark.parametrize("table", ["t", None])
+@pytest.mark.parametrize("table", ["0a", None])
 def test_an_engine_of_another_model_than_the_reference_is_named(tmp_path, monkeypatch, table):
     monkeypatch.setattr(opening, "gpu_problem", lambda: "there is none")
     files = {name: str(tmp_path / f"{name}.onnx") for name in ("mine", "other", "e.qdq")}
@@ -174,7 +174,7 @@ def test_results_say_which_engine_was_judged(tmp_path, monkeypatch, kept):
         (),
         None,
         fingerprint,
-        table_fingerprint="table",
+        table_fingerprint="0a",
         qdq_model="e.qdq.onnx",
         qdq_fingerprint=fingerprint if kept else None,
     )

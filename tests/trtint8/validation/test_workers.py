@@ -11,6 +11,7 @@ import pytest
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError
 from tests.trtint8.detectors import PICKED_FROM, images, plugin_detector, ranking_detector
+from tests.trtint8.onnx_models import save_external
 from tests.trtint8.validation.metrics_for_workers import (
     Alone,
     DiesOnce,
@@ -120,6 +121,18 @@ def test_usual_metrics_and_other_batches(batch_size, workers_here, quantized):
     assert found == _validated(quantized, **options)
     assert found.top5 is not None and found.samples == 70
     assert found.judgement.step == 100 / 70
+
+
+def test_onnxruntime_does_not_read_the_external_data_of_a_model_that_workers_open_by_its_path(
+    workers_here, quantized, tmp_path, monkeypatch
+):
+    """What its message says of files may have been exchanged since it was checked."""
+    path, opened = save_external(onnx.load(DEMO_MODEL), tmp_path), []
+    monkeypatch.setattr(validation_workers, "fits_message", lambda graph_model: False)
+    monkeypatch.setattr(validation_workers, "open_session", lambda model, **options: opened.append(model))
+    options = {"reference": path, "executor": RayExecutor(workers=2, shard_batches=2)}
+    assert _validated(quantized, IMAGES[:12], labels=LABELS[:12], **options).samples == 12
+    assert not opened
 
 
 def test_metrics_of_other_tasks(workers_here):
@@ -319,9 +332,9 @@ def test_the_first_error_in_the_data_is_raised_not_the_first_in_time(
         def open(self):
             function = super().open()
 
-            def run(feed, labels, first):
+            def run(feed, labels, first, name_of):
                 try:
-                    return function(feed, labels, first)
+                    return function(feed, labels, first, name_of)
                 except CalibrationDataError:
                     if first == 90:
                         refused.touch()
@@ -375,8 +388,8 @@ def test_different_stand_ins_are_not_mixed(workers_here, quantized, monkeypatch)
         def open(self):
             function = super().open()
 
-            def run(feed, labels, first):
-                result = function(feed, labels, first)
+            def run(feed, labels, first, name_of):
+                result = function(feed, labels, first, name_of)
                 return dataclasses.replace(result, descriptions={"INT8": f"number {first}"})
 
             return run

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import onnx
+
+from calibrators.errors import ModelError
+from trtint8.models.onnx_errors import as_model_errors
 
 
 def infer_types(message: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -11,7 +16,6 @@ def infer_types(message: onnx.ModelProto) -> onnx.ModelProto | None:
     Args:
         message: The model without its large weights.
     """
-    try:
+    with contextlib.suppress(ModelError), as_model_errors("the model", "is refused"):
         return onnx.shape_inference.infer_shapes(message)
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        return None
+    return None

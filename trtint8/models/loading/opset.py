@@ -5,11 +5,10 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from calibrators.error_text import in_words
-from calibrators.errors import ModelError
 from trtint8.models.loading.old_operators import mend_old_operators, refuse_old_operators
 from trtint8.models.loading.sequence_types import declare_sequences
 from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
+from trtint8.models.onnx_errors import as_model_errors
 from trtint8.models.passes.inline_functions import InlineFunctionsPass
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
@@ -47,27 +46,20 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         for value in copy.graph.initializers.values()
         if value.const_value is not None and value.const_value.nbytes > _LARGEST_CONVERTED
     }
-    for value in copy.graph.initializers.values():
-        # The converter does not read files with weights. Not by onnx-ir's own function: it closes them, also
-        # where arrays of them are still in use.
-        tensor = value.const_value
-        if isinstance(tensor, ir.ExternalTensor) and value.name not in weights:
-            value.const_value = ir.Tensor(tensor.numpy(), tensor.dtype, name=tensor.name)
     listed = {value.name for value in copy.graph.inputs}
     for weight in weights:
         value = copy.graph.initializers.pop(weight)
         if weight not in listed:
             copy.graph.inputs.append(value)
-    try:
+    with as_model_errors(
+        name,
+        f"has opset {old}, {opset} is needed, and it cannot be converted",
+        "export it with a newer opset",
+    ):
         InlineFunctionsPass()(copy)
         message = onnx.version_converter.convert_version(ir.to_proto(copy), opset)
-    except Exception as error:
-        raise ModelError(
-            f"'{name}' has opset {old}, {opset} is needed, and it cannot be converted "
-            f"({in_words(error)}); export it with a newer opset"
-        ) from error
-    declare_sequences(message)  # the converter leaves their types out
-    converted = ir.from_proto(message)
+        declare_sequences(message)  # the converter leaves their types out
+        converted = ir.from_proto(message)
     inputs = {value.name or "": value for value in converted.graph.inputs}
     for weight, tensor in weights.items():
         value = inputs[weight]

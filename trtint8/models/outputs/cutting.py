@@ -48,7 +48,7 @@ def cut_model(prepared: Model, tensors: Iterable[str]) -> CutModel:
     graph = prepared.graph_model.graph
     computed = {value.name: value for node in graph for value in node.outputs if value.name}
     for name in tensors:
-        if name not in computed:
+        if not isinstance(name, str) or name not in computed:
             example = ", ".join(f"'{known}'" for known in list(computed)[-2:])
             raise ModelError(
                 f"'{prepared.name}' cannot be cut at '{name}': no node computes a tensor of that name; there "

@@ -24,6 +24,7 @@ from trtint8.models.graph_constants import (
     value_names,
 )
 from trtint8.models.loading.opset import with_opset
+from trtint8.models.onnx_errors import run_passes
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.quantization.float16.rounding import LARGEST, SMALLEST_NORMAL, round_scale, scale_fits
@@ -59,12 +60,14 @@ def to_float16(
         UserWarning: An input or output becomes FP16 whose values FP16 does not hold.
     """
     converted = with_opset(model, _OPSET, name).clone()
-    ir.passes.Sequential(
+    run_passes(
+        converted,
+        name,
         common.RemoveInitializersFromInputsPass(),
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         NameNodesPass(),
         InferShapesPass(),
-    )(converted)
+    )
     kept = float32_nodes(converted, peaks)
     if not float32_io:
         _warn_of_inputs_and_outputs(converted.graph, peaks)

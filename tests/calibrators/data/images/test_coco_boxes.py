@@ -1,11 +1,14 @@
 """True boxes from COCO's file of instances."""
 
 import json
+import os
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from calibrators.data.batches import open_batches
+from calibrators.data.images import coco_boxes
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError
@@ -108,14 +111,20 @@ def test_an_image_that_was_labelled_upright_and_is_stored_on_its_side_is_refused
     [
         (
             "no JSON",
-            "does not hold COCO's instances, with images, .* and categories: JSONDecodeError",
+            "does not hold COCO's instances, with images, .* and categories: Expecting value: line 1",
         ),
         ([], "does not hold COCO's instances"),
-        ({**INSTANCES, "categories": [{}]}, "categories: KeyError 'id'; correct it"),
-        ({**INSTANCES, "images": [{"id": 5, "file_name": "a.png"}], "annotations": []}, "KeyError 'width'"),
+        (
+            {**INSTANCES, "categories": [{}]},
+            "categories: Object missing required field `id` - at `.*categories.*`; correct it",
+        ),
+        (
+            {**INSTANCES, "images": [{"id": 5, "file_name": "a.png"}], "annotations": []},
+            "missing required field `width`",
+        ),
         (
             {**INSTANCES, "images": [{**INSTANCES["images"][0], "width": 0}], "annotations": []},
-            "ZeroDivision",
+            "Expected .* >= 1.*width`",
         ),
         (
             {**INSTANCES, "images": INSTANCES["images"][1:], "annotations": []},
@@ -148,6 +157,9 @@ def with_annotation(**values):
             r"annotation 41 has the bbox \[1, 1, inf, 2\]; give finite",
         ),
         (with_annotation(bbox=[1e308, 1, 1e308, 2]), "annotation 41 has the bbox .*; give finite"),
+        (with_annotation(bbox=[1e300, 1, 2, 2]), "annotation 41 has the bbox .*; give finite"),
+        (with_annotation(bbox=[-1e10, 1, 2, 2]), "annotation 41 has the bbox .*; give finite"),
+        (with_annotation(bbox=None), "annotation 41 has the bbox None; give finite"),
         (with_annotation(bbox=[4, 1, -2, 2]), r"annotation 41 has the bbox \[4, 1, -2, 2\]; .* not negative"),
         (with_annotation(bbox=[4, 3, 2, -2]), r"annotation 41 has the bbox \[4, 3, 2, -2\]; .* not negative"),
         (
@@ -215,3 +227,54 @@ def test_a_missing_file_and_other_data_are_refused(folder):
         labels_of(folder)
     with pytest.raises(CalibrationDataError, match="of images, and the data is no folder of images; give"):
         open_batches(np.zeros((2, 3, 8, 8), np.float32), INPUTS, labels="instances.json")
+
+
+@pytest.mark.parametrize("width", [1e-320, 5e-324, 1e308, 1e10, 0.5, -8, None, "8"])
+def test_an_image_of_a_size_that_none_has_is_refused(folder, width):
+    images = [{**INSTANCES["images"][1], "width": width}, *INSTANCES["images"][::2]]
+    (folder / "instances.json").write_text(json.dumps({**INSTANCES, "images": images}))
+    with pytest.raises(CalibrationDataError, match=r"images.*width"):
+        labels_of(folder)
+
+
+@pytest.mark.filterwarnings("error")
+def test_boxes_that_are_too_small_for_a_number_have_no_size(folder):
+    expected = labels_of(folder)
+    (folder / "instances.json").write_text(json.dumps(with_annotation(bbox=[5e-324, 0, 5e-324, 4])))
+    assert labels_of(folder) == expected
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()]
+)
+def test_what_is_no_file_is_refused_and_not_waited_for(folder, make):
+    (folder / "instances.json").unlink()
+    make(folder / "instances.json")
+    with pytest.raises(CalibrationDataError, match="cannot read the labels file"):
+        labels_of(folder)
+
+
+def test_files_with_more_than_memory_holds_are_refused(folder, monkeypatch):
+    size = (folder / "instances.json").stat().st_size
+    expected = labels_of(folder)
+    monkeypatch.setattr(coco_boxes, "_MOST_BYTES", size)
+    monkeypatch.setattr(coco_boxes, "_MOST_OBJECTS", 11)
+    assert labels_of(folder) == expected
+    monkeypatch.setattr(coco_boxes, "_MOST_OBJECTS", 10)
+    with pytest.raises(CalibrationDataError, match="more than 10 images and annotations"):
+        labels_of(folder)
+    monkeypatch.setattr(coco_boxes, "_MOST_BYTES", size - 1)
+    with pytest.raises(CalibrationDataError, match=f"larger than {size - 1} bytes"):
+        labels_of(folder)
+
+
+def test_polygons_take_no_memory(folder):
+    (folder / "instances.json").write_text(
+        json.dumps(with_annotation(segmentation=[[]] * 500_000, iscrowd=1))
+    )
+    tracemalloc.start()
+    try:
+        labels_of(folder)
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 import sys
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators.data.batches import open_batches
+from calibrators.data.images import files
 from calibrators.data.images.files import image_size, read_image, resize_images
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
@@ -391,3 +393,27 @@ def test_a_wrong_layout_is_named_as_such(tmp_path):
     (feed,) = open_batches(tmp_path, inputs, preprocessing=RAW)
     with pytest.raises(CalibrationDataError, match="the other layout"):
         check_feed(feed, inputs)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir(), lambda path: None],
+    ids=["pipe", "endless", "folder", "nothing"],
+)
+@pytest.mark.parametrize("read", [image_size, lambda path: read_image(path, grey=False)])
+def test_what_is_no_file_is_refused_and_not_waited_for(make, read, tmp_path):
+    pytest.importorskip("PIL")
+    make(tmp_path / "a.png")
+    with pytest.raises(CalibrationDataError, match=r"cannot read the image '.*a\.png'"):
+        read(tmp_path / "a.png")
+
+
+def test_an_image_file_larger_than_any_image_is_refused(tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (8, 4)).save(tmp_path / "a.webp")
+    size = (tmp_path / "a.webp").stat().st_size
+    monkeypatch.setattr(files, "_MOST_BYTES", size)
+    assert image_size(tmp_path / "a.webp") == (4, 8)
+    monkeypatch.setattr(files, "_MOST_BYTES", size - 1)
+    with pytest.raises(CalibrationDataError, match=f"it is larger than {size - 1} bytes"):
+        read_image(tmp_path / "a.webp", grey=False)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 
 import numpy as np
@@ -344,3 +345,19 @@ def test_a_mean_in_other_units_than_the_values_is_warned_of(given, words):
 )
 def test_usual_means_are_not_warned_of(given):
     Preprocessing(**given)  # warnings are errors in tests
+
+
+@pytest.mark.parametrize("name", ["p.toml", "p.json"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.write_bytes(b"#" * (2 << 20)),
+    ],
+    ids=["pipe", "endless", "large"],
+)
+def test_what_is_no_such_file_is_refused_and_not_waited_for(make, name, tmp_path):
+    make(tmp_path / name)
+    with pytest.raises(CalibrationDataError, match=f"preprocessing file '.*{name}'"):
+        Preprocessing.load(tmp_path / name)

@@ -1,13 +1,17 @@
 """Folders of images with true boxes, as ultralytics has them."""
 
+import functools
+import os
+
 import numpy as np
 import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
 from calibrators.data.batches import open_batches
+from calibrators.data.images import true_boxes
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.images.true_boxes import label_folder
+from calibrators.data.images.true_boxes import label_folder, read_true_boxes
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import hide
@@ -176,3 +180,28 @@ def test_a_folder_of_boxes_that_may_not_be_read(folder, monkeypatch):
     words = f"cannot read the folder '{boxes}' with the boxes: Permission denied; make it readable"
     with pytest.raises(CalibrationDataError, match=words):
         labels_of(folder)
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.mkdir()]
+)
+def test_labels_that_are_no_file_are_refused_and_not_waited_for(tmp_path, make):
+    make(tmp_path / "a.txt")
+    with pytest.raises(CalibrationDataError, match=r"cannot read the boxes '.*a\.txt'"):
+        read_true_boxes([tmp_path / "a.png"], tmp_path, None, 1)
+
+
+def test_labels_that_would_fill_memory_are_refused(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("0 0.5 0.5 1 1\n" * 100)
+    image = pytest.importorskip("PIL.Image")
+    image.new("RGB", (8, 4)).save(tmp_path / "a.png")
+    read = functools.partial(read_true_boxes, [tmp_path / "a.png"], tmp_path, None)
+    monkeypatch.setattr(true_boxes, "_MOST_BYTES_TOGETHER", 100 * 5 * 4 * 3)
+    assert read(3).shape == (3, 100, 5)
+    with pytest.raises(
+        CalibrationDataError, match=r"number 0 has 100 boxes.* 4 images takes more than 6,000"
+    ):
+        read(4)
+    monkeypatch.setattr(true_boxes, "_MOST_BYTES", 1000)
+    with pytest.raises(CalibrationDataError, match=r"a\.txt.* larger than 1,000 bytes"):
+        read(1)

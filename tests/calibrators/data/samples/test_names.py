@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 
-from calibrators.data.batches import open_batches
+from calibrators.data.batches import Batches, open_batches
 from calibrators.data.inputs import InputSpec
 from tests.calibrators.data.sample_data import RAW, save_images
 
@@ -33,3 +35,22 @@ def test_a_sample_in_a_folder_of_arrays_is_named_by_its_file(tmp_path):
 
 def test_a_sample_of_a_stream_is_named_by_its_turn():
     assert open_batches([{"x": np.zeros((1, 1), np.float32)}], [NUMBERS]).name_of(7) == "sample 7"
+
+
+def test_a_sample_of_a_shard_is_called_what_it_is_called_in_the_data(tmp_path):
+    """Wherever the shard begins: a worker of Ray has no more of the data."""
+    save_images(tmp_path, [f"{number}.png" for number in range(7)])
+    stream = [{"x": np.zeros((2, 1), np.float32)}] * 4
+    rows = {"x": np.arange(20, dtype=np.float32)[:, None]}
+    for batches in (
+        open_batches(tmp_path, [IMAGES], batch_size=2, preprocessing=RAW),
+        open_batches(stream, [NUMBERS]),
+        open_batches(rows, [NUMBERS], batch_size=3, shuffle=True),
+    ):
+        seen = 0
+        for shard in batches.cut(2):
+            part = Batches.of_shard(pickle.loads(pickle.dumps(shard)), batches.reader)
+            numbers = range(shard.first, shard.first + shard.samples)
+            assert [part.name_of(number) for number in numbers] == [*map(batches.name_of, numbers)]
+            seen += shard.samples
+        assert seen == sum(len(next(iter(feed.values()))) for feed in batches)

@@ -15,10 +15,14 @@ LABELS = np.arange(10)
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("N", 2, 3)),)
 
 
+def _opened(folder):
+    return io.BytesIO((folder / "d.npz").read_bytes())
+
+
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_the_first_rows(save, tmp_path):
     save(tmp_path / "d.npz", x=VALUES, labels=LABELS)
-    archive = read_archive(tmp_path / "d.npz", 4)
+    archive = read_archive(_opened(tmp_path), 4)
     assert archive.rows == 10
     np.testing.assert_array_equal(archive.arrays["x"], VALUES[:4])
     np.testing.assert_array_equal(archive.arrays["labels"], LABELS[:4])
@@ -27,7 +31,7 @@ def test_the_first_rows(save, tmp_path):
 @pytest.mark.parametrize("first", [None, 10, 11])
 def test_all_rows(first, tmp_path):
     np.savez(tmp_path / "d.npz", x=VALUES, labels=LABELS)
-    archive = read_archive(tmp_path / "d.npz", first)
+    archive = read_archive(_opened(tmp_path), first)
     assert archive.rows is None
     np.testing.assert_array_equal(archive.arrays["x"], VALUES)
 
@@ -38,7 +42,7 @@ def test_all_rows(first, tmp_path):
 )
 def test_arrays_that_are_read_whole(arrays, tmp_path):
     np.savez(tmp_path / "d.npz", **arrays)
-    archive = read_archive(tmp_path / "d.npz", 2)
+    archive = read_archive(_opened(tmp_path), 2)
     assert archive.rows is None
     assert {name: array.shape for name, array in archive.arrays.items()} == {
         name: array.shape for name, array in arrays.items()

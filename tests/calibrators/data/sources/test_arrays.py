@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 import zipfile
 from pathlib import Path
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.sources.arrays import load_labels
+from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import (
     FLOAT,
     IMAGE,
@@ -258,3 +261,15 @@ def test_refuses_numbers_of_random_samples_that_make_no_sense(count):
 def test_random_samples_of_inputs_that_no_memory_holds_are_refused():
     spec = InputSpec("x", FLOAT, ("N", 100_000, 100_000))
     refused("random:4", "a sample has 10,000,000,000 values, and 268,435,456 are the most; pass data", [spec])
+
+
+@pytest.mark.parametrize("name", ["d.npy", "d.npz"])
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero"), lambda path: path.symlink_to(path)]
+)
+def test_what_is_no_file_is_refused_and_not_waited_for(name, make, tmp_path):
+    make(tmp_path / name)
+    with pytest.raises(CalibrationDataError, match=name):
+        open_batches(tmp_path / name, (IMAGE,))
+    with pytest.raises(CalibrationDataError, match=f"cannot read '.*{name}'"):
+        load_labels(tmp_path / name, None)

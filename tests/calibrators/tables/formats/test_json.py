@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+import warnings
 import zlib
 
 import numpy as np
@@ -206,3 +207,83 @@ def test_nesting_that_the_parser_just_takes():
             assert "nested too deeply" in str(error)
         else:
             assert record.amax == {"a": 1.0}
+
+
+def many(tensors, values=(0.5, 1.0, 3.0)):
+    histogram = Histogram()
+    histogram.observe(np.array(values, np.float32))
+    return CalibrationTable.from_histograms(
+        {f"t{index}": histogram for index in range(tensors)}, "entropy", Provenance()
+    )
+
+
+def test_more_histograms_than_are_read_again_have_fewer_bins(tmp_path, monkeypatch):
+    monkeypatch.setattr(json_format, "MOST_BYTES_OF_COUNTS", 10 * 2048 * 8)
+    assert [json_format.stored_bins(count) for count in (0, 10, 11, 21, 20480, 10**9)] == [
+        2048,
+        2048,
+        1024,
+        512,
+        1,
+        1,
+    ]
+    whole = many(10)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert CalibrationTable.load(whole.save(tmp_path / "t.json")) == whole
+    table = many(11)
+    with pytest.warns(UserWarning, match="keeps histograms of 1024 bins"):
+        table.save(tmp_path / "t.json")
+    found = CalibrationTable.load(tmp_path / "t.json")
+    assert (found.amax, found.peaks) == (table.amax, table.peaks)
+    assert found.histograms["t0"] == table.histograms["t0"].coarsened(1024)
+    with pytest.warns(UserWarning, match="keeps histograms of 512 bins"):
+        table.merged(
+            CalibrationTable(
+                {**many(30).amax}, histograms=dict.fromkeys(many(30).amax, found.histograms["t0"])
+            )
+        ).save(tmp_path / "m.json")
+    assert len(CalibrationTable.load(tmp_path / "m.json").histograms["t29"].counts) == 512
+
+
+def test_a_file_that_would_be_too_large_has_fewer_bins_or_none(tmp_path, monkeypatch):
+    table = many(8, np.random.default_rng(3).standard_normal(100_000))
+    size = len(table.save(tmp_path / "t.json").read_bytes())
+    for limit, bins in ((size, 2048), (size - 1, 1024), (1000, 0)):
+        monkeypatch.setattr(records, "MOST_BYTES", limit)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = CalibrationTable.load(table.save(tmp_path / "t.json"))
+        assert found.amax == table.amax
+        assert max((len(one.counts) for one in found.histograms.values()), default=0) == bins
+    monkeypatch.setattr(records, "MOST_BYTES", 100)
+    with pytest.raises(TableError, match="a table of 8 tensors would be larger than what is read again"):
+        table.save(tmp_path / "u.json")
+    assert not (tmp_path / "u.json").exists()
+
+
+def test_a_histogram_that_is_none_is_not_written(tmp_path):
+    broken = Histogram(np.ones(2048, np.int64), 1.0, 5.0)
+    with pytest.raises(TableError, match="the histogram of 'x' is none that a calibration counts"):
+        CalibrationTable({"x": 5.0}, histograms={"x": broken}).save(tmp_path / "t.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bin_width": 1e-300},
+        {"bin_width": 2.0},
+        {"bin_width": 1e300},
+        {"amax": 1e30},
+        {"amax": 0.0},
+        {"zeros": 1 << 62},
+        {"zeros": 10**30},
+        {"infs": (1 << 63) - 1},
+        {"counts": packed(np.ones(2048, "<i8").tobytes())},
+        {"counts": packed(np.zeros(2048, "<i8").tobytes())},
+        {"counts": packed(b"")},
+    ],
+)
+def test_numbers_that_no_calibration_counts_are_refused(path, change):
+    words = refusal(path, lambda document: document["histograms"]["a"].update(change))
+    assert "'a'" in words or "histograms[...]" in words

@@ -3,6 +3,7 @@
 import json
 import warnings
 
+import flatbuffers
 import numpy as np
 import pytest
 from hypothesis import given
@@ -95,3 +96,30 @@ def test_an_empty_file_is_refused(tmp_path, recwarn, content):
     with pytest.raises(TableError, match="holds no ranges"):
         onnxruntime.JSON.parse(onnxruntime.JSON.render({}), "f")
     assert not recwarn.list
+
+
+def _flatbuffers(entries, keys):
+    """A file of so many entries, all with the same key; ``keys`` are its bytes."""
+    builder = flatbuffers.Builder(1024)
+    key, value = builder.CreateString(keys), builder.CreateString("1.0")
+    builder.StartObject(2)
+    builder.PrependUOffsetTRelativeSlot(0, key, 0)
+    builder.PrependUOffsetTRelativeSlot(1, value, 0)
+    entry = builder.EndObject()
+    builder.StartVector(4, entries, 4)
+    for _ in range(entries):
+        builder.PrependUOffsetTRelative(entry)
+    vector = builder.EndVector()
+    builder.StartObject(1)
+    builder.PrependUOffsetTRelativeSlot(0, vector, 0)
+    builder.Finish(builder.EndObject())
+    return bytes(builder.Output())
+
+
+def test_a_small_file_of_large_texts_is_refused(monkeypatch):
+    """Thousands of entries may point to one text, which would be copied for each."""
+    with pytest.raises(TableError, match="its texts overlap"):
+        onnxruntime.FLATBUFFERS.parse(_flatbuffers(1000, "k" * 100_000), "f")
+    monkeypatch.setattr(onnxruntime, "MOST_TENSORS", 10)
+    with pytest.raises(TableError, match="it has 11 entries"):
+        onnxruntime.FLATBUFFERS.parse(_flatbuffers(11, ""), "f")

@@ -16,6 +16,12 @@ def test_csv():
     assert plain.CSV.parse(golden("ranges.csv"), "golden") == {"images": 2.64, "scope, relu": 6.5}
 
 
+@pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@x", "'x", " x ", '"x', "a,b", ":bug:", "é"])
+def test_csv_gives_every_name_back(name):
+    # Also one that a spreadsheet would compute: the file is read again, and the tensor has to be found.
+    assert plain.CSV.parse(plain.CSV.render({name: 1.5}), "it") == {name: 1.5}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -1,5 +1,6 @@
 """Tensors whose bytes are not what their type and shape say are refused by name."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.trtint8.models.float_models import images, run, small
 from tests.trtint8.onnx_models import save_external
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
+from trtint8.models.session import open_graph_model
 
 
 def inline_text(graph):
@@ -222,3 +224,299 @@ def test_external_data_of_a_shape_that_no_tensor_has(dims, tmp_path):
         ModelError, match=r"the tensor 'constant0' of 'model.onnx' has the shape \[.*\], which"
     ):
         load_model(path)
+
+
+SECRET = np.full((16, 3, 3, 3), 7.0, np.float32)
+
+
+def twice(tensor, location):
+    tensor.external_data.add(key="location", value=str(location))
+
+
+def test_a_key_that_is_there_twice(tmp_path):
+    """Some readers take the first and others the last, so that what is checked is not what is read."""
+    secret, folder = tmp_path / "secret", tmp_path / "model"
+    folder.mkdir()
+    secret.write_bytes(SECRET.tobytes())
+    path = external(folder)
+    model = onnx.load(path, load_external_data=False)
+    for locations in (["weights.bin", secret], [secret, "weights.bin"], ["weights.bin"] * 2):
+        tensor = model.graph.initializer[0]
+        del tensor.external_data[:]
+        for location in locations:
+            twice(tensor, location)
+        path.write_bytes(model.SerializeToString())
+        with pytest.raises(ModelError, match=r"'constant0' of 'model\.onnx' has the key 'location' twice"):
+            load_model(path)
+
+
+def stored(folder, name="k", values=SECRET[0, 0], **entries):
+    """A tensor whose values lie in a file of the folder."""
+    (folder / f"{name}.bin").write_bytes(bytes(4) + values.tobytes())
+    tensor = numpy_helper.from_array(values, name)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    entries = {"location": f"{name}.bin", "offset": "4"} | entries
+    for key, value in entries.items():
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def opsets():
+    return [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+
+
+def everywhere(tensor):
+    """Models that hold a tensor in every place where one can stand, by the name of the place."""
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 3]) for name in "xy"]
+    add, constant = helper.make_node("Add", ["x", "k"], ["y"]), helper.make_node("Constant", [], ["k"])
+    constant.attribute.append(helper.make_attribute("value", tensor))
+    out = helper.make_tensor_value_info("t", TensorProto.FLOAT, [3, 3])
+    condition = numpy_helper.from_array(np.array(True), "c")
+
+    def model(nodes, weights=(), functions=()):
+        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+        return helper.make_model(graph, opset_imports=opsets(), ir_version=8, functions=functions)
+
+    def branch(nodes, weights=()):
+        taken = helper.make_graph(
+            [*nodes, helper.make_node("Add", ["x", "k"], ["t"])], "b", [], [out], weights
+        )
+        return [helper.make_node("If", ["c"], ["y"], then_branch=taken, else_branch=taken)]
+
+    def function(*nodes, **options):
+        return helper.make_function("own", "F", ["x"], ["y"], [*nodes, add], opsets(), **options)
+
+    call = [helper.make_node("F", ["x"], ["y"], domain="own")]
+    reference = helper.make_node("Constant", [], ["k"])
+    reference.attribute.add(name="value", ref_attr_name="v", type=onnx.AttributeProto.TENSOR)
+    default = helper.make_attribute("v", tensor)
+    given = [helper.make_node("F", ["x"], ["y"], domain="own", v=tensor)]
+    return {
+        "weight": model([add], [tensor]),
+        "constant": model([constant, add]),
+        "constant of a branch": model(branch([constant]), [condition]),
+        "weight of a branch": model(branch([], [tensor]), [condition]),
+        "constant of a function": model(call, functions=[function(constant)]),
+        "attribute of a call": model(given, functions=[function(reference, attributes=["v"])]),
+        "default of a function": model(call, functions=[function(reference, attribute_protos=[default])]),
+    }
+
+
+PLACES = sorted(everywhere(numpy_helper.from_array(SECRET[0, 0], "k")))
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_values_in_files_are_read_wherever_the_tensor_stands(place, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(everywhere(stored(tmp_path))[place].SerializeToString())
+    loaded = load_model(path)
+    assert loaded.data_files == (tmp_path.resolve() / "k.bin",)
+    x = np.arange(9, dtype=np.float32).reshape(3, 3)
+    inside = load_model(everywhere(numpy_helper.from_array(SECRET[0, 0], "k"))[place])
+    assert loaded.fingerprint == inside.fingerprint
+    for given in (loaded, prepare(loaded)):
+        session = open_graph_model(given.graph_model)
+        np.testing.assert_array_equal(session.run({"x": x})[0], x + 7)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"location": "/etc/passwd"},
+        {"location": "../k.bin"},
+        {"offset": "-4"},
+        {"offset": "8"},
+        {"length": "9"},
+    ],
+    ids=lambda entries: "".join(f"{key}={value}" for key, value in entries.items()),
+)
+@pytest.mark.parametrize("place", PLACES)
+def test_records_are_checked_wherever_the_tensor_stands(place, entries, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(everywhere(stored(tmp_path, **entries))[place].SerializeToString())
+    with pytest.raises(ModelError):
+        load_model(path)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_keys_twice_are_refused_wherever_the_tensor_stands(place, tmp_path):
+    tensor = stored(tmp_path)
+    twice(tensor, "/etc/passwd")
+    path = tmp_path / "model.onnx"
+    path.write_bytes(everywhere(tensor)[place].SerializeToString())
+    with pytest.raises(ModelError, match=r"'k' of 'model\.onnx' has the key 'location' twice"):
+        load_model(path)
+    tensor.data_location, tensor.raw_data = TensorProto.DEFAULT, SECRET[0, 0].tobytes()
+    path.write_bytes(everywhere(tensor)[place].SerializeToString())
+    with pytest.raises(ModelError, match=r"'k' of 'model\.onnx' has the key 'location' twice"):
+        load_model(path)
+
+
+def test_graphs_for_training_are_checked_too(tmp_path):
+    model = everywhere(numpy_helper.from_array(SECRET[0, 0], "k"))["weight"]
+    model.training_info.add().algorithm.initializer.append(stored(tmp_path, "t", location="/etc/passwd"))
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(ModelError, match="/etc/passwd"):
+        load_model(tmp_path / "model.onnx")
+
+
+def test_a_sparse_constant_of_a_node():
+    values = helper.make_tensor("sparse", TensorProto.FLOAT, [1], [1.0])
+    indices = helper.make_tensor("indices", TensorProto.INT64, [1], [3])
+    model = everywhere(numpy_helper.from_array(SECRET[0, 0], "k"))["constant"]
+    del model.graph.node[0].attribute[:]
+    sparse = helper.make_sparse_tensor(values, indices, [3, 3])
+    model.graph.node[0].attribute.append(helper.make_attribute("sparse_value", sparse))
+    with pytest.raises(ModelError, match="'sparse' of 'model' is sparse"):
+        load_model(model)
+
+
+def test_values_here_and_in_a_file(tmp_path):
+    tensor = stored(tmp_path)
+    tensor.raw_data = SECRET[0, 0].tobytes()
+    for place, model in everywhere(tensor).items():
+        (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+        with pytest.raises(
+            ModelError, match=r"'k' of 'model\.onnx' holds values, and says that they lie in a"
+        ):
+            load_model(tmp_path / "model.onnx")
+        assert place
+
+
+def test_a_large_weight_that_names_a_file_as_well(tmp_path):
+    """The values of large weights are taken out of the message before anything is checked."""
+    weight = np.ones((64, 64), np.float32)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 64]) for name in "xy"]
+    tensor = numpy_helper.from_array(weight, "w")
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [tensor]
+    )
+    model = helper.make_model(graph, opset_imports=opsets(), ir_version=8)
+    loaded = load_model(model)
+    np.testing.assert_array_equal(loaded.graph_model.graph.initializers["w"].const_value.numpy(), weight)
+    model.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(
+        ModelError, match=r"'w' of 'model\.onnx' holds values, and says that they lie in a file"
+    ):
+        load_model(tmp_path / "model.onnx")
+    del model.graph.initializer[0].external_data[:]
+    model.graph.initializer[0].data_location = TensorProto.DEFAULT
+    model.graph.initializer.append(model.graph.initializer[0])
+    with pytest.raises(ModelError, match="'model' holds the constant 'w' twice"):
+        load_model(model)
+
+
+@pytest.mark.parametrize("location", ["a\\weights.bin", "..\\weights.bin", "\\\\host\\share\\weights.bin"])
+def test_external_data_with_backslashes(location, tmp_path):
+    with pytest.raises(ModelError, match="which is not inside the model's folder"):
+        load_model(external(tmp_path, location=location))
+
+
+def linked(folder, target):
+    """A model whose file of weights is a link."""
+    folder.mkdir(exist_ok=True)
+    path = external(folder)
+    (folder / "weights.bin").replace(target)
+    (folder / "weights.bin").symlink_to(target)
+    return path
+
+
+def test_a_link_that_stays_in_the_model_s_folder(tmp_path):
+    (tmp_path / "model" / "blobs").mkdir(parents=True)
+    path = linked(tmp_path / "model", tmp_path / "model" / "blobs" / "b")
+    assert to_proto(load_model(path).graph_model) == to_proto(load_model(small()).graph_model)
+
+
+def test_a_link_that_leads_out_of_the_model_s_folder(tmp_path):
+    secret = tmp_path / "secret"
+    path = linked(tmp_path / "model", secret)
+    with pytest.raises(ModelError, match=rf"'weights.bin', a link to '.*{secret.name}' outside of the model"):
+        load_model(path)
+    (tmp_path / "here").symlink_to(tmp_path / "model")  # the user's own link changes nothing
+    with pytest.raises(ModelError, match="outside of the model's folder"):
+        load_model(tmp_path / "here" / path.name)
+    (tmp_path / "model" / "weights.bin").unlink()
+    (tmp_path / "model" / "weights").symlink_to(tmp_path)
+    with pytest.raises(ModelError, match="outside of the model's folder"):
+        load_model(external_again(path, f"weights/{secret.name}"))
+
+
+def external_again(path, location):
+    model = onnx.load(path, load_external_data=False)
+    for tensor in model.graph.initializer:
+        tensor.external_data[0].value = location
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_model_that_is_a_link_beside_its_weights_in_a_cache(nested, tmp_path):
+    """As in Hugging Face's caches: snapshots/REVISION/model.onnx leads to blobs/HASH, and weights too."""
+    blobs, folder = tmp_path / "blobs", tmp_path / "snapshots" / "revision" / ("onnx" if nested else "")
+    blobs.mkdir()
+    folder.mkdir(parents=True)
+    path = external(blobs)
+    path.rename(blobs / "a")
+    (blobs / "weights.bin").rename(blobs / "b")
+    up = Path("../../../blobs" if nested else "../../blobs")
+    (folder / "model.onnx").symlink_to(up / "a")
+    (folder / "weights.bin").symlink_to(up / "b")
+    loaded = load_model(folder / "model.onnx")
+    assert loaded.data_files == (blobs.resolve() / "b",)
+    assert to_proto(loaded.graph_model) == to_proto(load_model(small()).graph_model)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_named_pipe_in_the_place_of_the_weights(tmp_path):
+    path = external(tmp_path)
+    (tmp_path / "weights.bin").unlink()
+    os.mkfifo(tmp_path / "weights.bin")
+    with pytest.raises(ModelError, match="there is no such file"):
+        load_model(path)
+
+
+def test_a_file_that_is_exchanged_after_it_was_checked(tmp_path):
+    path = external(tmp_path)
+    loaded = load_model(path)
+    (tmp_path / "other").write_bytes(bytes((tmp_path / "weights.bin").stat().st_size))
+    (tmp_path / "other").replace(tmp_path / "weights.bin")
+    assert to_proto(loaded.graph_model) == to_proto(load_model(small()).graph_model)
+
+
+@pytest.mark.parametrize(
+    ("data_type", "size"),
+    [(TensorProto.INT4, 5), (TensorProto.FLOAT16, 18), (TensorProto.BFLOAT16, 18), (TensorProto.INT8, 9)],
+)
+def test_weights_of_any_type_in_files(data_type, size, tmp_path):
+    content = bytes(range(1, size + 1))
+    (tmp_path / "k.bin").write_bytes(content)
+    tensor = TensorProto(name="k", data_type=data_type, dims=[3, 3], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="k.bin")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [3, 3]) for name in "xy"]
+    nodes = [
+        helper.make_node("Cast", ["k"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "f"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [tensor])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    loaded = load_model(tmp_path / "model.onnx").graph_model.graph.initializers["k"].const_value
+    assert (int(loaded.dtype), loaded.tobytes()) == (data_type, content)
+
+
+def test_a_weight_without_elements_in_an_empty_file(tmp_path):
+    (tmp_path / "k.bin").touch()
+    tensor = TensorProto(
+        name="k", data_type=TensorProto.FLOAT, dims=[0, 3], data_location=TensorProto.EXTERNAL
+    )
+    tensor.external_data.add(key="location", value="k.bin")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]) for name in "xy"]
+    node = helper.make_node("Concat", ["x", "k"], ["y"], axis=0)
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:], [tensor])
+    model = helper.make_model(graph, opset_imports=opsets(), ir_version=8)
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    loaded = load_model(tmp_path / "model.onnx").graph_model.graph.initializers["k"].const_value
+    assert loaded.numpy().shape == (0, 3)

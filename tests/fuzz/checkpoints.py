@@ -1,0 +1,227 @@
+"""Checkpoints of which one field was changed, with a checksum that is right; and what runs do with them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import random
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibrators.histograms.losses import range_loss
+from calibrators.histograms.thresholds import METHODS
+from calibrators.host.checkpoint import Checkpoint
+from calibrators.host.counted import Counted, CountedFormat
+from calibrators.tables.table import CalibrationTable, Provenance
+from tests.fuzz.hostile import VALUES
+from tests.trtint8.report import samples
+from trtint8.sensitivity.checkpoint import Measured, MeasuredFormat
+from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
+from trtint8.sensitivity.local import LocalMeter
+from trtint8.sensitivity.local_network import LayerErrors
+from trtint8.sensitivity.suspects import channel_suspects
+from trtint8.tuning.journal import JournalFile
+from trtint8.tuning.trial import Trial
+from trtint8.validation.scores import Score
+
+IDENTITY = {"model": "abc", "batch_size": None}
+
+#: What takes the place of a number, beside what is near it.
+_NUMBERS = (
+    0, 1, -1, 2**31, 2**53, 2**62, 2**63, 10**30, 10**400, 0.5, 1e-320, 1e-300, 1e300, math.nan, math.inf,
+    -math.inf, True, None, "1", "nan", [],
+)  # fmt: skip
+
+_CHECKSUM = b"\nsha256:"
+
+
+@dataclass(frozen=True)
+class _Raw:
+    """Writes content as it is."""
+
+    content: bytes
+
+    def encode(self, _identity: Mapping[str, object], _progress: None) -> bytes:
+        return self.content
+
+    def decode(self, content: bytes) -> tuple[Mapping[str, object], None]:
+        raise NotImplementedError
+
+
+def _sealed(content: bytes) -> bytes:
+    """Content with its checksum."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "c"
+        Checkpoint(path, {}, _Raw(content)).save(None)
+        return path.read_bytes()
+
+
+def calibrations() -> list[bytes]:
+    """A checkpoint of a calibration."""
+    progress = Counted(500, "1b" * 32, samples.table().histograms)
+    return [_sealed(CountedFormat().encode(IDENTITY, progress))]
+
+
+def measurements() -> list[bytes]:
+    """Checkpoints of measurements of sensitivity: with labels, and with predicted noise of some samples."""
+    random_numbers = np.random.default_rng(4)
+    scores = random_numbers.standard_normal((16, 5))
+    labels = scores.argmax(axis=1)
+    found = []
+    for predicted in (False, True):
+        layers = () if predicted else (("without", "conv"),)
+        meter = EffectMeter(
+            [ALL, (ONLY, "conv"), *layers], {"y": 0.5}, classes=True, labelled=True, predicted=predicted
+        )
+        for variant in meter.variants:
+            noisy = scores + 0.3 * random_numbers.standard_normal(scores.shape)
+            meter.add(variant, {"y": noisy}, {"y": scores}, labels)
+        local = LocalMeter(("conv",))
+        local.add(16, {"conv": LayerErrors(9.0, 0.5, 0.25, 8.0, 1.0, np.array([0.5, 2.0, 0.0]))})
+        measured = Measured(16, "fingerprint", "another fingerprint", meter, local)
+        found.append(_sealed(MeasuredFormat().encode(IDENTITY, measured)))
+    return found
+
+
+def searches() -> list[bytes]:
+    """A checkpoint of a search."""
+    trials = (
+        Trial("as calibrated", Score(None, math.inf, math.inf), True, 0, 0.0, 0.5, 3.0),
+        Trial("bias correction", Score(0.25, 20.0, 79.75), False, 2, 0.25, 0.5),
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "c"
+        journal = JournalFile(path).open(IDENTITY)
+        for trial in trials:
+            journal.add(trial)
+        journal.start_from(("fc",))
+        journal.add_shares({"fc": 0.75, "conv": 0.25})
+        journal.add_estimate("key", 0.001)
+        return [path.read_bytes()]
+
+
+def change_field(chance: random.Random, data: bytes) -> bytes:
+    """A checkpoint with one field changed, and its checksum made right again."""
+    content = data.rpartition(_CHECKSUM)[0]
+    if content.startswith(b"PK"):
+        return _sealed(_changed_archive(chance, content))
+    document = json.loads(content)
+    _change(chance, document)
+    return _sealed(json.dumps(document).encode())
+
+
+def _changed_archive(chance: random.Random, content: bytes) -> bytes:
+    with np.load(io.BytesIO(content)) as loaded:
+        members = dict(loaded)
+    name = chance.choice(list(members))
+    if name == "fields":
+        document = json.loads(members[name].tobytes())
+        _change(chance, document)
+        members[name] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+    else:
+        members |= {name: _changed_counts(chance, members[name])}
+    if chance.randrange(20) == 0:
+        members.pop(chance.choice(list(members)))
+    stream = io.BytesIO()
+    chance.choice((np.savez, np.savez, np.savez, np.savez_compressed))(stream, **members)
+    return stream.getvalue()
+
+
+def _changed_counts(chance: random.Random, counts: Any) -> Any:
+    kind = chance.randrange(6)
+    if kind == 0:
+        return chance.choice(
+            (-counts, counts[:100], counts[:1024], counts * 0.5, counts[None], counts.astype("U"), counts * 0)
+        )
+    if kind == 1:
+        return np.roll(counts, chance.choice((1, -1, 1000)))
+    counts = counts.copy()
+    places = np.flatnonzero(counts) if kind < 4 and counts.any() else np.arange(len(counts))
+    place = chance.choice(places.tolist())
+    counts[place] = chance.choice((0, 1, -1, 2**31, 2**62, -(2**63), counts[place] + 1))
+    return counts
+
+
+def _change(chance: random.Random, document: Any) -> None:
+    """Exchanges one value of a document, at any depth."""
+    holder, key = chance.choice(list(_places(document)))
+    value = holder[key]
+    if isinstance(value, (int, float)) and chance.randrange(3):
+        holder[key] = chance.choice(
+            (-value, value / 2, value * 2, value + 1, math.nextafter(value, math.inf))
+        )
+    elif isinstance(value, list) and value and chance.randrange(2):
+        holder[key] = chance.choice((value[:-1], value + value[:1], value * 2, value[::-1]))
+    elif isinstance(holder, dict) and chance.randrange(8) == 0:
+        del holder[key]
+    else:
+        holder[key] = chance.choice((*_NUMBERS, *VALUES))
+
+
+def _places(document: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place of a value: what holds it, and its key or index."""
+    entries = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in entries:
+        yield document, key
+        if isinstance(value, (dict, list)):
+            yield from _places(value)
+
+
+def continue_calibration(path: Path) -> None:
+    """Counts on from a checkpoint, and makes a table of it that is read back."""
+    found = Checkpoint(path, IDENTITY, CountedFormat(), resume=True).load()
+    assert found is not None
+    values = np.array([0, 1e-30, 0.5, 1e30, np.inf], np.float32)
+    for histogram in found.histograms.values():
+        more = histogram.copy()
+        more.observe(values)
+        assert more == histogram.merge(_observed(values))
+        assert more.total == histogram.total + 4
+        for method in METHODS.values():
+            assert 0 <= method(histogram) <= histogram.amax
+            assert 0 <= method(more) <= 1e31 or histogram.amax > 1e30
+        range_loss(histogram, histogram.amax)
+    for method in METHODS:
+        table = CalibrationTable.from_histograms(found.histograms, method, Provenance())
+        assert CalibrationTable.load(table.save(path.with_name("t.json"))).amax == table.amax
+
+
+def _observed(values: Any) -> Any:
+    histogram = type(next(iter(samples.table().histograms.values())))()
+    histogram.observe(values)
+    return histogram
+
+
+def continue_measurement(path: Path) -> None:
+    """Makes figures of the sums in a checkpoint."""
+    found = Checkpoint(path, IDENTITY, MeasuredFormat(), resume=True).load()
+    assert found is not None
+    meter, local = found.effects, found.local
+    found.check_layers(["conv"], [ALL, (ONLY, "conv"), *([] if meter.predicted else [("without", "conv")])])
+    meter.merge(meter.fresh())
+    for effect in meter.effects(meter.variants):
+        assert abs(effect.cosine) < 1.001
+        assert effect.agreement is None or effect.agreement.value <= 1
+    if meter.predicted:
+        meter.remaining_effects(["conv"])
+    meter.reference_top1()
+    meter.shown([(ONLY, "conv")])
+    local.levels("conv")
+    if (channels := local.channels("conv")) is not None:
+        channel_suspects("x", channels)
+
+
+def continue_search(path: Path) -> None:
+    """Goes through the trials of a checkpoint again."""
+    journal = JournalFile(path, resume=True).open(IDENTITY)
+    while (trial := journal.next) is not None:
+        assert trial.seconds >= 0 and 0 <= trial.float_cost <= 1.001 and trial.keep_float >= 0
+        journal.add(trial)
+    assert all(0 <= share <= 1 for share in journal.shares.values())
+    assert all(seconds >= 0 for seconds in journal.estimates.values())
