@@ -45,6 +45,7 @@ from trtint8.engine.table import table_file_of
 from trtint8.engine.traffic import part_totals
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.model import Model, ModelSource, load_model
+from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import save_model
 from trtint8.models.static_shapes import open_shape
 
@@ -160,6 +161,7 @@ class BuiltFiles:
             qdq_model=qdq_file.name if qdq_file else None,
             qdq_fingerprint=fingerprint(self.graph_model) if qdq_file else None,
             kernels=part_totals(built.report) if built.report else (),
+            joins_samples=takes_joined_samples(self.graph_model, loaded.inputs, _tried_shapes(built, loaded)),
         )
 
         def write(staged: Callable[[Path], Path]) -> EngineInfo:
@@ -462,6 +464,24 @@ def _end_of(file: Path, output: Path) -> str:
 
 def _described(missing: MissingRange) -> tuple[str, str]:
     return missing.tensor, missing.layer
+
+
+def _tried_shapes(built: BuiltEngine, loaded: Model) -> dict[str, tuple[int, ...]]:
+    """Shapes to try the network with: those that the first profile is tuned for.
+
+    Open sizes of 1 become 2 where the engine takes that, because an axis of 1 shows nothing.
+    """
+    profile = built.profiles[0] if built.profiles else {}
+    return {
+        spec.name: tuple(
+            2 if optimal == 1 < largest and not isinstance(size, int) else optimal
+            for size, optimal, largest in zip(
+                spec.shape or (), profile[spec.name].opt, profile[spec.name].max, strict=False
+            )
+        )
+        for spec in loaded.inputs
+        if spec.name in profile
+    }
 
 
 def _specs(values: Sequence[ir.Value], dtypes: Mapping[str, np.dtype[Any]]) -> tuple[TensorSpec, ...]:

@@ -14,7 +14,8 @@ import onnx_ir as ir
 
 from calibrators.checks import check_choice, is_number
 from calibrators.data.batches import Batches, DataSource, open_data
-from calibrators.data.feeds import batch_rows
+from calibrators.data.feeds import batch_rows, listed
+from calibrators.data.inputs import has_fixed_batch
 from calibrators.data.options import DataOptions
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import CalibrationDataError, ModelError, TableError
@@ -38,8 +39,10 @@ from trtint8.models.outputs.cutting import cut_model
 from trtint8.models.outputs.runnable_part import runnable_part
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.samples.activation_memory import FittingBatchSize
+from trtint8.models.samples.joining import Joining, try_joining, two_samples
 from trtint8.models.samples.separate import computes_samples_separately
 from trtint8.models.serialization import light_or_file, runnable
+from trtint8.models.session import TAKES_ONE
 from trtint8.quantization.placement import placed_tensors
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.range_choice.choose import MOST_SAMPLES
@@ -194,6 +197,7 @@ class Calibration:
         device: The device that the model runs on, like ``cpu`` or ``cuda:1``.
         auto: Chooses ranges by what they cost the network; None where the method is another. Only this holds
             the prepared model.
+        alone: Whether samples are not to be joined when ranges are chosen.
         reference: Gives what runs the float model on a feed. All observed tensors are among the outputs of
             its session, so that the last bits of what it computes are the same here and over Ray. Gives None
             where the model is run part by part.
@@ -206,6 +210,7 @@ class Calibration:
     model: str
     device: str
     auto: AutoRanges | None = None
+    alone: bool = False
     reference: Callable[[], Reference | None] = lambda: None
     close: Callable[[], None] = lambda: None
 
@@ -232,6 +237,7 @@ class Calibration:
                 seen.histograms,
                 seen.kept.samples,
                 seen.samples,
+                alone=self.alone,
                 outputs=seen.kept.outputs if keep_outputs else (),
                 reference=self.reference,
                 progress=progress,
@@ -283,11 +289,22 @@ def _open_calibration(
     fitting = FittingBatchSize(prepared.graph_model, names)
     # A GPU has memory for the batches that it is given, and is faster with large ones.
     on_cpu = device_kind(run.device) == "cpu"
-    in_pieces = on_cpu and computes_samples_separately(prepared.graph_model)
+    separate = computes_samples_separately(prepared.graph_model)
+    in_pieces = on_cpu and separate
     data_options = replace(data_options, default_batch_size=fitting.rule)
-    observer = partial(_open_observer, prepared, names, run, fitting.rule if in_pieces else None)
+    batches = open_data(data, prepared.inputs, data_options)
+    alone = False
+    if not separate:
+        alone, batches = _tried(prepared, batches, data_options.batch_size is None)
+    most_rows = 1 if alone else fitting.rule if in_pieces else None
+    observer = partial(_open_observer, prepared, names, run, most_rows)
     calibration = partial(
-        Calibration, method=options.method, model=prepared.fingerprint, device=run.device, auto=auto
+        Calibration,
+        method=options.method,
+        model=prepared.fingerprint,
+        device=run.device,
+        auto=auto,
+        alone=alone,
     )
     if run.ray:
         shared = RayObserver(
@@ -297,13 +314,11 @@ def _open_calibration(
             run.threads,
             run.ray,
             run.device,
-            fitting.for_all if in_pieces else None,
+            1 if alone else fitting.for_all if in_pieces else None,
         )
-        batches = open_data(data, prepared.inputs, data_options)
         return calibration(
             partial(shared.observe, batches), batches.name_of, reference=lambda: observer().reference
         )
-    batches = open_data(data, prepared.inputs, data_options)
     rows, batches = _rows_at_once(batches, fitting.rule) if in_pieces else (1, batches)
     opened = observer(rows)
     return calibration(
@@ -312,6 +327,48 @@ def _open_calibration(
         reference=lambda: opened.reference,
         close=opened.close,
     )
+
+
+def _tried(prepared: Model, batches: Batches, may_divide: bool) -> tuple[bool, Batches]:
+    """Tries whether samples may be run together, where the graph does not show it, and says where not.
+
+    Args:
+        prepared: The model.
+        batches: The data.
+        may_divide: Whether the user has not said how many samples are run together.
+
+    Returns:
+        Whether samples are not to be joined; and the data for one pass, in which each batch is one sample
+        where its samples change each other and have to stay together.
+    """
+    if has_fixed_batch(prepared.inputs) or not all(spec.shape for spec in prepared.inputs):
+        return False, batches
+    head, batches = batches.begun(2)
+    feeds = [batches.reader.read(batch)[0] for batch in head.batches] if head else []
+    samples = two_samples(feeds)
+    found = try_joining(prepared.graph_model, *samples) if samples else None
+    if found is None or found.joining not in (Joining.CHANGED, Joining.REFUSED):
+        return False, batches
+    are_single = all(batch_rows(feed) == 1 for feed in feeds)
+    if found.joining is Joining.REFUSED:
+        if not are_single:
+            warn_user(TAKES_ONE)
+        return True, batches
+    if are_single and batches.batch_size is None:  # as the user has put them together
+        return True, batches
+    divided = batches.batch_size == 1 or (may_divide and batches.batch_size is not None)
+    done = (
+        "each was run by itself: if axis 0 is not the batch but, for example, time, these ranges are wrong, "
+        "so say which axis holds the samples with --batch-axis NAME=K, or BatchAxes"
+        if divided
+        else "each batch of the data counts as one sample: if axis 0 is the batch, give batch_size 1"
+    )
+    output = prepared.graph_model.graph.outputs[found.changed or 0].name
+    warn_user(
+        f"output '{output}' of one sample changes with the samples beside it along axis 0 of "
+        f"{listed(prepared.inputs)}, so {done}"
+    )
+    return True, batches if divided else batches.whole()
 
 
 def _warn_of_fewer_bins(tensors: int) -> None:

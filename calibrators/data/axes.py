@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import as_integer
-from calibrators.data.feeds import Binding, FeedDict, batch_rows, listed
+from calibrators.data.feeds import Binding, FeedDict, listed
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 
@@ -73,7 +73,7 @@ def count_samples(arrays: FeedDict, axes: Mapping[str, int]) -> int:
 
     Raises:
         CalibrationDataError: The arrays hold different numbers of samples, lack an axis, or are one number
-            each; or a sample would look like several.
+            each.
     """
     counts: dict[str, int] = {}
     for name, array in arrays.items():
@@ -93,14 +93,7 @@ def count_samples(arrays: FeedDict, axes: Mapping[str, int]) -> int:
             "give all of them the same, and say with --batch-axis NAME=K, or BatchAxes, where it is another "
             "axis than 0"
         )
-    count = next(iter(counts.values()))
-    rows = batch_rows(one_sample(arrays, axes, 0)) if count else None
-    if rows not in (None, 1):
-        raise CalibrationDataError(
-            f"the samples cannot be told apart: each has {rows} rows along axis 0 of every input; export the "
-            "model with the batch as the first dimension of one of them"
-        )
-    return count
+    return next(iter(counts.values()))
 
 
 def one_sample(arrays: FeedDict, axes: Mapping[str, int], index: int) -> FeedDict:

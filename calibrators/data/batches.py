@@ -7,7 +7,7 @@ it is asked for: by iterating in this process, or by a worker that was sent a sh
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from calibrators.checks import refuse_empty_path
 from calibrators.data.axes import BatchAxes, check_axes
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, copied_feed, listed
 from calibrators.data.file_reader import FileReader, open_source
 from calibrators.data.images.coco_boxes import read_coco_boxes
 from calibrators.data.images.preprocessing import Preprocessing
@@ -29,11 +29,19 @@ from calibrators.data.order import check_fixed, fixed_batches, runs, sample_orde
 from calibrators.data.recorded_steps import RecordedSteps, recorded_steps
 from calibrators.data.samples.names import NamesOfPart, in_data, numbered
 from calibrators.data.sequences import StateSequences
-from calibrators.data.shards import FeedReader, LabelledFeed, ReadAlready, Reader, Shard, labelled_alike
+from calibrators.data.shards import (
+    FeedReader,
+    LabelledFeed,
+    ReadAlready,
+    Reader,
+    Shard,
+    WholeReader,
+    labelled_alike,
+)
 from calibrators.data.sources.arrays import Source, load_labels
 from calibrators.data.sources.datasets import BlockReader, block_batches, is_dataset
 from calibrators.data.sources.indexed import SampleReader, has_columns, is_indexed, row_batches
-from calibrators.data.sources.items import as_array, is_tensor
+from calibrators.data.sources.items import as_array, is_tensor, known_length
 from calibrators.data.sources.random_samples import RANDOM
 from calibrators.data.sources.streams import Stream, restartable
 from calibrators.errors import CalibrationDataError
@@ -152,6 +160,17 @@ class Batches:
         head, rest = _begun(self.start(), enough, _copied)
         only_head = replace(self, start=lambda: iter(head))
         return next(only_head.cut(len(head)), None), replace(self, start=lambda: chain(head, rest))
+
+    def whole(self) -> Batches:
+        """The same data with each batch as one sample, whatever lies along axis 0 of its arrays."""
+        return replace(
+            self,
+            batch_size=1,
+            num_samples=self.num_batches,
+            labels=None,
+            reader=WholeReader(self.reader),
+            name_of=numbered,
+        )
 
     def read_ahead(self, nbytes: int) -> tuple[list[LabelledFeed], Batches]:
         """Reads the first batches of a pass before the pass is continued.
@@ -384,7 +403,7 @@ def _fixed_batch(binding: Binding) -> int | None:
 def _open_stream(data: Any, binding: Binding, options: DataOptions) -> Batches:
     """Feed dicts that arrive one after another. They are prepared, and checked, as they arrive."""
     start = restartable(data)
-    if isinstance(data, Sized) and not len(data):
+    if known_length(data) == 0:
         raise CalibrationDataError(f"the data is an empty {type(data).__name__}; pass at least one feed dict")
     fixed = fixed_batches(binding.inputs)
     check_fixed(options.batch_size, fixed)
@@ -476,7 +495,7 @@ def _begun(
 
 
 def _copied(batch: Any) -> Any:
-    return {name: array.copy() for name, array in batch.items()} if isinstance(batch, dict) else batch
+    return copied_feed(batch) if isinstance(batch, dict) else batch
 
 
 def _check_untouched(options: DataOptions) -> None:

@@ -18,6 +18,11 @@ from calibrators.errors import CalibrationDataError
 #: Input name to array: what one run of a model is given.
 FeedDict = dict[str, NDArray[Any]]
 
+
+class OneSample(FeedDict):
+    """A feed that is one sample as a whole, whatever lies along axis 0 of its arrays."""
+
+
 #: The key that holds labels, which are never fed (unless the model has an input of this name).
 LABELS = "labels"
 
@@ -126,9 +131,17 @@ class Binding:
 
 
 def batch_rows(feed: Mapping[str, NDArray[Any]]) -> int | None:
-    """How many samples a feed holds: the length of axis 0, or None where its arrays do not share one."""
+    """How many samples a feed holds along axis 0; None where it is one sample as a whole.
+
+    It is where its arrays do not share the length of axis 0, and where it is an :class:`OneSample`.
+    """
     lengths = {array.shape[0] if array.ndim else None for array in feed.values()}
-    return lengths.pop() if len(lengths) == 1 else None
+    return lengths.pop() if len(lengths) == 1 and not isinstance(feed, OneSample) else None
+
+
+def copied_feed(feed: FeedDict) -> FeedDict:
+    """Returns a feed of the same kind with arrays of its own: a loader may overwrite its buffers."""
+    return type(feed)((name, array.copy()) for name, array in feed.items())
 
 
 def pieces(feed: FeedDict, rows: int | None, at_once: int = 1) -> Iterator[FeedDict]:

@@ -241,7 +241,8 @@ def _check_not_empty(feed: FeedDict, inputs: Sequence[InputSpec]) -> None:
 def _check_rows(feed: FeedDict, inputs: Sequence[InputSpec]) -> None:
     """Inputs with the same first dimension in the model share it; differently named ones may differ."""
     firsts = {spec.shape[:1] if spec.shape else None for spec in inputs}
-    if len(firsts) == 1 and None not in firsts and batch_rows(feed) is None:
+    lengths = {feed[spec.name].shape[:1] for spec in inputs}
+    if len(firsts) == 1 and None not in firsts and len(lengths) > 1:
         sizes = ", ".join(f"'{spec.name}' {feed[spec.name].shape[0]}" for spec in inputs)
         raise CalibrationDataError(
             f"the inputs of a feed have different numbers of samples: {sizes}; give all of them the same"

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
+from calibrators.data.feeds import LABELS, Binding, FeedDict, OneSample, batch_rows
 from calibrators.data.samples.names import numbered
 from calibrators.errors import CalibrationDataError
 
@@ -51,6 +51,26 @@ class FeedReader:
         if labels is not None:
             batch = {name: array for name, array in batch.items() if name != LABELS}
         return (batch if self.binding is None else self.binding.prepare(batch)), labels
+
+
+@dataclass(frozen=True)
+class WholeReader:
+    """Takes each batch as one sample, whatever lies along axis 0 of its arrays.
+
+    Attributes:
+        reader: Reads the batches.
+    """
+
+    reader: Reader
+
+    def samples(self, batch: Any) -> int:  # noqa: ARG002  # as every reader
+        """One."""
+        return 1
+
+    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where they are stored with the samples."""
+        feed, labels = self.reader.read(batch)
+        return OneSample(feed), labels
 
 
 def labelled_alike(batches: Iterator[Any], reader: Reader, first: int = 0) -> Iterator[Any]:

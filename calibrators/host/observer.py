@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, FeedDict
-from calibrators.data.feeds import batch_rows, pieces
+from calibrators.data.feeds import batch_rows, copied_feed, pieces
 from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.preflight import Preflight
 from calibrators.data.samples.fingerprint import DataFingerprint
@@ -356,8 +356,7 @@ class _Pass:
         for feed in self._feeds:
             rows, kept = self._check_and_count(feed)
             done = _UpTo(rows, self.fingerprint.samples, self._data())
-            # Copied, because a loader may overwrite its buffers once it is asked for the next feed.
-            copy = {name: array.copy() for name, array in feed.items()}
+            copy = copied_feed(feed)
             if running and self._is_due():
                 self._finish(*running)
                 self._save(running[1])  # while nothing is counted

@@ -142,12 +142,17 @@ def run_silently(
     Returns:
         Their values, in memory of their own.
     """
+    outputs: list[NDArray[Any]] = session.run(names, dict(feed), silent_options())
+    return outputs
+
+
+def silent_options() -> Any:
+    """Returns ``onnxruntime.RunOptions`` with which nothing is printed of a run that fails."""
     import onnxruntime as ort
 
     options = ort.RunOptions()
     options.log_severity_level = 4
-    outputs: list[NDArray[Any]] = session.run(names, dict(feed), options)
-    return outputs
+    return options
 
 
 class _Memory:

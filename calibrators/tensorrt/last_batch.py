@@ -37,7 +37,7 @@ def uniform(feeds: Iterable[FeedDict], last_batch: LastBatch = "drop") -> Iterat
     wanted: FeedDict | None = None
     short: FeedDict | None = None
     for index, feed in enumerate(feeds):
-        feed = {name: np.require(array, requirements="C") for name, array in feed.items()}
+        feed = type(feed)((name, np.require(array, requirements="C")) for name, array in feed.items())
         wanted = wanted or feed
         if short is not None:
             raise _other_shapes(index - 1, short, wanted)

@@ -30,7 +30,7 @@ from trtint8.built_files import (
     tail_file_of,
 )
 from trtint8.data import DEMO_MODEL
-from trtint8.engine.file import EngineInfo, save_engine
+from trtint8.engine.file import EngineInfo, read_engine_info, save_engine
 from trtint8.engine.table import table_file_of
 from trtint8.models.model import load_model
 
@@ -63,6 +63,32 @@ def test_types_are_those_of_the_engine_and_not_those_of_the_model(rtx, tmp_path)
     trtint8.deploy(result.engine, "docker", tmp_path / "image")
     document = json.loads((tmp_path / "image" / "model.json").read_text())
     assert [spec["dtype"] for spec in document["inputs"] + document["outputs"]] == ["float32", "float32"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("over_time", "quantized", "joins"),
+    [(True, False, False), (True, True, False), (False, False, True), (False, True, True)],
+)
+def test_whether_samples_may_be_joined_is_found_by_running_the_network(
+    rtx, tmp_path, over_time, quantized, joins
+):
+    """Both leave two sizes open and call them alike; along axis 0 one has time, and the other its samples."""
+    g = Graph()
+    first = "x" if over_time else g.op("Transpose", ["x"], "first", perm=[1, 0, 2])
+    hidden = g.op("GRU", [first, g.weights(1, 18, 8), g.weights(1, 18, 6)], "gru", hidden_size=6)
+    last = g.op("Squeeze", [hidden, g.constant(np.array([1]))], "last")
+    back = last if over_time else g.op("Transpose", [last], "back", perm=[1, 0, 2])
+    model = g.model({"x": ["one", "other", 8]}, g.op("MatMul", [back, g.weights(6, 5)], "y"))
+    x = np.random.default_rng(0).standard_normal((9, 4, 8)).astype(np.float32)
+    table = trtint8.calibrate(model, trtint8.BatchAxes({"x": x}, {"x": int(over_time)}), progress=False)
+    built, calibration = (trtint8.quantize(model, table), None) if quantized else (model, table)
+    profile = {"x": trtint8.ShapeRange((1, 1, 8), (8, 4, 8), (16, 16, 8))}
+    result = trtint8.build_int8_engine(
+        built, calibration, tmp_path / "e.engine", target="rtx", profiles=[profile], progress=False
+    )
+    assert result.info.joins_samples is joins
+    assert read_engine_info(result.engine).joins_samples is joins
 
 
 @pytest.mark.slow

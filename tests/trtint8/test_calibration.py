@@ -1,17 +1,20 @@
 """Calibration through the API, on the demo model."""
 
+import warnings
+
 import numpy as np
 import onnx
 import pytest
 
 import trtint8
+from calibrators.data.axes import BatchAxes
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.host.observer import Observer
 from calibrators.tables.formats import json
 from calibrators.tables.table import CalibrationTable
 from tests.calibrators.tables.formats.golden_files import GOLDEN
 from tests.trtint8.interruptions import interrupted
-from tests.trtint8.onnx_models import conv_relu_conv
+from tests.trtint8.onnx_models import Graph, conv_relu_conv
 from tests.trtint8.tuning.networks import uneven
 from trtint8 import calibration
 from trtint8.cli.main import main
@@ -193,6 +196,87 @@ def test_tensors_whose_type_onnx_does_not_infer_are_observed_where_they_get_a_pa
     assert table.amax["r"] == pytest.approx(2, rel=0.01)
     assert "product" not in table.amax
     assert trtint8.quantize(model, table).graph.node
+
+
+#: 100 steps of 4 sequences: what is summed over time reaches 27 times as far as its steps.
+STEPS = np.abs(np.random.default_rng(0).normal(size=(100, 4, 8))).astype(np.float32)
+SUMS = float(STEPS.cumsum(0).max())
+
+
+def summed_over_time():
+    """A network over [time, batch, 8], as PyTorch has its sequences."""
+    graph = Graph()
+    sums = graph.op("CumSum", ["x", graph.constant(np.array(0))], "sums")
+    return graph.model({"x": ["t", "n", 8]}, graph.op("MatMul", [sums, graph.weights(8, 4)], "y"))
+
+
+def calibrated(model, data, *, workers=None, method="minmax", **options):
+    executor = trtint8.RayExecutor(workers) if workers else "local"
+    return trtint8.calibrate(model, data, method=method, executor=executor, progress=False, **options)
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+class TestSequencesWithTheTimeFirst:
+    @pytest.fixture(autouse=True)
+    def opened(self, workers, request):
+        if workers:
+            request.getfixturevalue("workers_here")
+        self.workers = workers
+
+    def test_samples_along_another_axis_of_the_only_input(self, tmp_path):
+        np.savez(tmp_path / "d.npz", x=STEPS)
+        for data in ({"x": STEPS}, tmp_path / "d.npz"):
+            table = calibrated(summed_over_time(), BatchAxes(data, {"x": 1}), workers=self.workers)
+            assert table.amax["sums_out"] == pytest.approx(SUMS, rel=1e-3)
+            assert table.provenance.samples == 4
+
+    @pytest.mark.parametrize("batch_size", [None, 1])
+    def test_arrays_that_are_cut_along_time_are_said(self, batch_size):
+        with pytest.warns(UserWarning, match=r"'y_out' of one sample changes .* run by itself: if"):
+            table = calibrated(summed_over_time(), STEPS, workers=self.workers, batch_size=batch_size)
+        assert table.provenance.samples == 100
+        assert table.amax["sums_out"] == pytest.approx(float(STEPS.max()), rel=1e-3)
+
+    def test_batches_that_are_asked_for_stay_together(self):
+        with pytest.warns(UserWarning, match="each batch of the data counts as one sample"):
+            table = calibrated(summed_over_time(), STEPS, workers=self.workers, batch_size=100)
+        assert table.amax["sums_out"] == pytest.approx(SUMS, rel=1e-3)
+        assert table.provenance.samples == 1
+
+    def test_each_feed_is_one_sample(self):
+        feeds = [{"x": STEPS[:, [number]]} for number in range(4)]
+        with pytest.warns(UserWarning, match="each batch of the data counts as one sample"):
+            table = calibrated(summed_over_time(), feeds, workers=self.workers, method="auto")
+        assert table.provenance.samples == max(table.choice.samples.values()) == 4
+        assert table.choice.sqnr_db[table.choice.rule] > 35  # that of whole sequences
+        assert table == calibrated(
+            summed_over_time(), BatchAxes({"x": STEPS}, {"x": 1}), workers=self.workers, method="auto"
+        )
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+@pytest.mark.parametrize("target", [[1, 16, 4], [1, -1, 4]])
+def test_a_model_that_was_traced_with_one_sample_gets_one_at_a_time(target, workers, request):
+    """More of them fail, or are merged into one."""
+    if workers:
+        request.getfixturevalue("workers_here")
+    graph = Graph()
+    merged = graph.op("Reshape", ["x", graph.constant(np.array(target))], "merged")
+    sums = graph.op("CumSum", [merged, graph.constant(np.array(1))], "sums")
+    model = graph.model({"x": ["n", 8, 8]}, graph.op("MatMul", [sums, graph.weights(4, 4)], "y"))
+    x = np.abs(np.random.default_rng(0).normal(size=(32, 8, 8))).astype(np.float32)
+    wanted = float(x.reshape(32, 16, 4).cumsum(1).max())
+    for given, options, said in [
+        (x, {}, True),
+        (x, {"batch_size": 1}, target[1] < 0),  # nothing is joined, but what was given may be no batch
+        ([{"x": row[np.newaxis]} for row in x], {}, False),
+    ]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            table = calibrated(model, given, workers=workers, method="auto", **options)
+        assert len(caught) == said, [str(one.message) for one in caught]
+        assert table.histograms["sums_out"].amax == pytest.approx(wanted, rel=1e-5)
+        assert table.provenance.samples == 32
 
 
 @pytest.mark.parametrize("method", ["minmax", "auto"])

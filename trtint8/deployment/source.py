@@ -78,7 +78,8 @@ class DeploySource:
     def batching(self) -> Batching | None:
         """The batch sizes; None where the first dimension is not a batch that all tensors share.
 
-        Nor is it where an output has the samples along a later axis, as a network with the time first.
+        Nor is it where an output has the samples along a later axis, as a network with the time first, or
+        where joining samples has changed what the network makes of them.
         """
         tensors, profiles = (*self.info.inputs, *self.info.outputs), self.info.profiles
         firsts = {spec.shape[0] if spec.shape else 0 for spec in tensors}
@@ -89,6 +90,7 @@ class DeploySource:
             or any(isinstance(dim, int) for dim in firsts)
             or len(names) != 1
             or self._has_samples_later(names)
+            or self.info.joins_samples is False
         ):
             return None
         ranges = [list(profile.values()) for profile in profiles]

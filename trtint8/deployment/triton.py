@@ -121,14 +121,19 @@ def _batching_text(source: DeploySource) -> Code:
     batching = source.batching
     if batching is None:
         return Code(
-            "The first dimension is no batch that all inputs and outputs share, so `max_batch_size` is 0: "
-            "requests have full shapes and are not joined."
+            "The first dimension is no batch that all inputs and outputs share, or samples change each other "
+            "along it, so `max_batch_size` is 0: requests have full shapes and are not joined."
         )
     text = (
         f"Triton joins requests to batches of up to {batching.largest}, preferably "
         f"{', '.join(map(str, batching.preferred))}, which the profiles are tuned for, and lets a request "
         f"wait {_QUEUE_DELAY} microseconds for others."
     )
+    if source.info.joins_samples is None:
+        text += (
+            " Whether each request then has the answer that it has by itself was not tried: set "
+            "`max_batch_size` to 0 unless the first dimension is the batch."
+        )
     if batching.smallest > 1:
         text += f" The engine takes no batch of fewer than {batching.smallest} samples."
     return Code(text)

@@ -106,6 +106,9 @@ class EngineInfo:
             their names, like "table.json"; of a large model with its weights. Empty in files of trtint8 0.1.
         kernels: The engine's kernels by part, with the bytes that they read and write per inference; empty
             where the builder did not list them, and in files written by trtint8 0.1.
+        joins_samples: Whether samples may be joined along axis 0 of the inputs, because every output has a
+            row for each of them that does not depend on the others; None where that could not be tried, and
+            in files of earlier versions.
         plan_sha256: SHA-256 of the plan; :func:`save_engine` fills it in.
         created_by: The trtint8 that wrote it.
         format_version: Version of the sidecar's format.
@@ -133,6 +136,7 @@ class EngineInfo:
     qdq_fingerprint: Fingerprint | None = None
     written: Mapping[_FileEnd, Sha256] = field(default_factory=dict)
     kernels: tuple[PartTotal, ...] = ()
+    joins_samples: bool | None = None
     plan_sha256: Sha256 = ""
     created_by: Line = f"trtint8 {__version__}"
     format_version: PositiveCount = FORMAT_VERSION

@@ -31,7 +31,7 @@ from trtint8.models.loading.names import check_names
 from trtint8.models.loading.node_names import name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
 from trtint8.models.loading.opset import with_opset
-from trtint8.models.loading.output_shapes import declare_output_shapes, with_some_shapes
+from trtint8.models.loading.output_shapes import declare_output_shapes, list_outputs_once, with_some_shapes
 from trtint8.models.loading.plugins import declare_plugins
 from trtint8.models.loading.random_nodes import random_nodes
 from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
@@ -275,6 +275,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     stored = check_stored_tensors(light, name, path)
     check_functions(light.message, name)
     _check_attributes(light.message.graph, name)
+    list_outputs_once(light.message, name)
     check_outputs_are_tensors(light.message, name)
     settle_ir_version(light.message)
     clear_unknown_sizes(light.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, pieces
 from calibrators.errors import CalibrationDataError, ModelError
-from calibrators.host.onnx_session import first_line, open_session
+from calibrators.host.onnx_session import first_line, open_session, silent_options
 from calibrators.host.threads import available_threads, runs_at_once, threads_of_session
 from calibrators.host.weights import LightModel
+from calibrators.user_warnings import warn_user
 from trtint8.models.loading.inner_shapes import declare_inner_shapes
 from trtint8.models.model import Model
 from trtint8.models.outputs.picked import with_outputs
@@ -25,23 +27,25 @@ from trtint8.models.passes.quantize_in_float32 import QuantizeInFloat32Pass, qua
 from trtint8.models.samples.separate import gives_outputs_of_samples
 from trtint8.models.serialization import light_or_file
 
+#: What to say of a model that is run on one sample after another.
+TAKES_ONE = (
+    "the model takes one sample at a time, although it leaves open how many: each sample was run by itself"
+)
+
 
 class StoppableRuns:
     """Runs of sessions in another thread, which can be told to end early."""
 
     def __init__(self) -> None:
-        import onnxruntime as ort
-
-        #: The ``onnxruntime.RunOptions`` of the runs.
-        self.options: Any = ort.RunOptions()
-        self.options.log_severity_level = 4  # it would write of every run that ends early
+        #: The ``onnxruntime.RunOptions`` of the runs. It would write of every run that ends early.
+        self.options = silent_options()
 
     def stop(self) -> None:
         """Lets the run that is under way fail behind its present operator, and every later one at once."""
         self.options.terminate = True
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class ModelSession:
     """A model that is open in ONNX Runtime.
 
@@ -49,10 +53,13 @@ class ModelSession:
         session: The ``onnxruntime.InferenceSession``.
         runs_at_once: How many parts of a batch are run at once. More than one is for models that compute
             every sample by itself.
+        takes_one: Whether it was found to take one sample at a time: some models that were exported with a
+            batch of 1 do, although they leave its size open.
     """
 
     session: Any
     runs_at_once: int = 1
+    takes_one: bool = False
 
     @property
     def output_names(self) -> list[str]:
@@ -62,7 +69,7 @@ class ModelSession:
     def run(
         self, feed: FeedDict, names: Sequence[str] | None = None, stoppable: StoppableRuns | None = None
     ) -> list[NDArray[Any]]:
-        """Runs the model on a batch.
+        """Runs the model on a batch, or on one sample after another where it takes no more.
 
         Args:
             feed: Input name to array.
@@ -74,21 +81,38 @@ class ModelSession:
 
         Raises:
             CalibrationDataError: ONNX Runtime fails on the batch, or the run was stopped.
+
+        Warns:
+            UserWarning: The model was found to take one sample at a time.
         """
-        options = stoppable and stoppable.options
+        options = stoppable.options if stoppable else silent_options()
 
         def run(part: FeedDict) -> list[NDArray[Any]]:
             outputs: list[NDArray[Any]] = self.session.run(names, part, options)
             return outputs
 
+        rows = batch_rows(feed) or 1
         try:
-            parts = list(pieces(dict(feed), batch_rows(feed), self.runs_at_once))
+            if self.takes_one:
+                return _joined([run(part) for part in pieces(feed, 1)])
+            parts = list(pieces(feed, rows, self.runs_at_once))
             if len(parts) == 1:
                 return run(parts[0])
             with ThreadPoolExecutor(len(parts), "trtint8-run") as pool:
-                return [np.concatenate(arrays) for arrays in zip(*pool.map(run, parts), strict=True)]
+                return _joined(list(pool.map(run, parts)))
         except Exception as error:
+            if rows > 1 and not (self.takes_one or options.terminate):
+                with contextlib.suppress(Exception):
+                    outputs = _joined([run(part) for part in pieces(feed, 1)])
+                    self.takes_one = True
+                    warn_user(TAKES_ONE)
+                    return outputs
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
+
+
+def _joined(parts: Sequence[Sequence[NDArray[Any]]]) -> list[NDArray[Any]]:
+    """The outputs for a batch that was run in parts."""
+    return [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
 
 
 def open_model(

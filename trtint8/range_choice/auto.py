@@ -81,6 +81,7 @@ class AutoRanges:
         samples: Sequence[FeedDict],
         calibrated: int,
         *,
+        alone: bool = False,
         outputs: Sequence[Outputs | None] = (),
         reference: Callable[[], Reference | None] = lambda: None,
         progress: bool,
@@ -91,6 +92,7 @@ class AutoRanges:
             histograms: Tensor name to the histogram of its magnitudes.
             samples: Samples to try ranges on; how many are used depends on the network.
             calibrated: How many samples the histograms are of.
+            alone: Whether each sample has to be run by itself.
             outputs: What the float network gives out for each sample, where :attr:`takes_outputs`; None
                 for what is not known. All have to be run where it is empty.
             reference: Gives what runs the float network on a feed, or None where that is not open; called
@@ -120,7 +122,7 @@ class AutoRanges:
                 self._quantized,
                 samples,
                 calibrated,
-                rows=min(MOST_ROWS, rows),
+                rows=1 if alone else min(MOST_ROWS, rows),
                 separate=self._separate,
                 known=outputs,
                 progress=progress,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, is_float, joined
+from calibrators.data.feeds import FeedDict, OneSample, is_float, joined
 from calibrators.data.samples.kept import Outputs
 from calibrators.errors import CalibrationDataError
 from calibrators.host.threads import in_thread
@@ -107,7 +107,9 @@ class References:
 
     @cached_property
     def _alike(self) -> bool:
-        """Whether all samples have the same shapes, apart from their number."""
+        """Whether all samples may be joined as far as their shapes tell, which differ in axis 0 at most."""
+        if any(isinstance(feed, OneSample) for feed in self._samples):
+            return False
         return len({tuple((name, a.shape[1:]) for name, a in feed.items()) for feed in self._samples}) == 1
 
     def _together(self, count: int, separate: bool) -> list[Outputs] | None:

@@ -23,12 +23,11 @@ USUAL = "mse"
 #: By how many standard errors the noise of another rule has to be lower than that of the usual one.
 _CLEARLY = 1.5
 
-#: Fewer samples are not divided, to see whether any rule is better than the usual one.
-_FEWEST_TO_DIVIDE = 6
+#: A rule that was tried on as many samples is never so many decibels better than the one that is taken.
+MOST_BELOW_DB = 1.0
 
-#: After fewer than half of the samples, their mean counts where it is of so many: of fewer, one odd sample
-#: would decide.
-_FEWEST_OF_MEAN = 5
+#: Of fewer samples nothing is decided: one that is unlike all others would decide it.
+_FEWEST_TO_DECIDE = 6
 
 #: Two rules between which it is close are run on up to so many samples. Where more were run at first, another
 #: look has hardly ever changed the choice for the better.
@@ -88,7 +87,15 @@ class RuleComparison:
                 break
             for rule, more in self._trials.noise((best, USUAL), start, samples).items():
                 self.levels[rule] += more
-        return self._tighter(best, histograms)
+        return self._tighter(self._not_below(best), histograms)
+
+    def _not_below(self, best: str) -> str:
+        """A rule, or the one with the least noise where that is tried on as many samples and clearly less."""
+        tried = len(self.levels[best])
+        others = [rule for rule, levels in self.levels.items() if len(levels) == tried]
+        least = min(others, key=lambda rule: mean_level(self.levels[rule]))
+        gain = mean_level(self.levels[best]) - mean_level(self.levels[least])
+        return least if gain > MOST_BELOW_DB else best
 
     def _play(self) -> None:
         """Tries all rules on some of the samples, and the better ones on more: see :func:`rounds`.
@@ -138,16 +145,16 @@ class RuleComparison:
         return is_clearly_better(self.levels[rule], self.levels[other], advantage, standard_errors)
 
     def _is_promising(self, rule: str) -> bool:
-        """Whether a rule is better than the usual one on any sample, or these are too few to tell."""
+        """Whether a rule is better than the usual one on any sample, or these are too few to decide."""
         advantage = self._advantage(rule, USUAL)
         pairs = zip(self.levels[rule], self.levels[USUAL], strict=True)
-        return self._samples < _FEWEST_TO_DIVIDE or any(own - advantage < usual for own, usual in pairs)
+        few = len(self.levels[USUAL]) < _FEWEST_TO_DECIDE
+        return few or any(own - advantage < usual for own, usual in pairs)
 
     def _is_decided(self) -> bool:
         """Whether so many samples were tried that the usual rule is taken at once, and no other is better."""
         tried = len(self.levels[USUAL])
-        enough = tried >= self._samples / 2 or tried >= max(self._samples / 4, _FEWEST_OF_MEAN)
-        if self._samples < _FEWEST_TO_DIVIDE or not enough:
+        if tried < max(self._samples / 4, _FEWEST_TO_DECIDE):
             return False
         return not self._is_better(next(iter(self.levels)), USUAL, self._margin)
 

@@ -21,6 +21,8 @@ from calibrators.user_warnings import warn_user
 from trtint8.calibration import CalibrationOptions, calibrate_prepared
 from trtint8.models.model import Model, rebuilt
 from trtint8.models.outputs.runnable_part import runnable_part, with_plugins
+from trtint8.models.samples.joining import takes_one_sample
+from trtint8.models.session import TAKES_ONE
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.tuning.first_form import first_form
 from trtint8.tuning.journal import JournalFile
@@ -84,6 +86,10 @@ def tune_from_sources(
     whole, prepared = prepared, runnable_part(prepared)
     data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
     tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
+    if data_options.batch_size != 1 and takes_one_sample(prepared, tuned_on):
+        warn_user(TAKES_ONE)
+        data_options = replace(data_options, batch_size=1)
+        tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
     calibration_data = replace(data_options, labels=None, limit=None)
 
     def calibrated(changed: Model, samples: Sequence[FeedDict] | None = None) -> CalibrationTable:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import FeedDict, batch_rows, copied_feed
 
 #: The most bytes of a model's outputs for one sample that are kept with it.
 _MOST_OUTPUT_BYTES = 1 << 20
@@ -60,7 +60,7 @@ class SampleKeeper:
         for row, digest in enumerate(digests):
             if self._wants(digest):
                 own = feed if rows is None else {name: array[row : row + 1] for name, array in feed.items()}
-                self._add(digest, {name: array.copy() for name, array in own.items()})
+                self._add(digest, copied_feed(own))
                 if rows is not None and digest in self._samples:
                     kept[row] = digest
         return kept

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.data.axes import count_samples, needs_single_feeds, one_sample
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
+from calibrators.data.feeds import LABELS, Binding, FeedDict, OneSample, batch_rows
 from calibrators.data.inputs import shape_text
 from calibrators.data.sources.archives import read_archive
 from calibrators.display.counts import counted
@@ -96,7 +96,7 @@ def _single_feeds(fed: FeedDict, labels: NDArray[Any] | None, binding: Binding) 
 
     def read(indices: NDArray[np.intp]) -> FeedDict:
         (index,) = indices.tolist()
-        return binding.prepare(one_sample(fed, binding.batch_axes, index))
+        return OneSample(binding.prepare(one_sample(fed, binding.batch_axes, index)))
 
     own_labels = None if labels is None else as_labels(labels, count, f"'{LABELS}'")
     return Source(count, read, own_labels, single=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import LABELS, Binding, FeedDict
 from calibrators.data.inputs import shape_text
-from calibrators.data.sources.items import LABEL_KEYS, are_numbers, named_arrays
+from calibrators.data.sources.items import LABEL_KEYS, are_numbers, known_length, named_arrays
 from calibrators.errors import CalibrationDataError
 
 
@@ -21,7 +21,10 @@ def is_indexed(data: Any) -> bool:
     if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
         return False
     torch_data = sys.modules.get("torch.utils.data")  # nothing is PyTorch's before it was imported
-    return has_columns(data) or (torch_data is not None and isinstance(data, torch_data.Dataset))
+    of_torch = torch_data is not None and isinstance(data, torch_data.Dataset)
+    if of_torch and isinstance(data, getattr(torch_data, "IterableDataset", ())):
+        return False  # its samples have no indices, though it may have a length
+    return (of_torch or has_columns(data)) and known_length(data) is not None
 
 
 def has_columns(data: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from typing import Any, cast
 
 import ml_dtypes
@@ -18,6 +18,17 @@ LABEL_KEYS = (LABELS, "label")
 
 #: Element types of PyTorch that NumPy has from ml_dtypes, with PyTorch's type of integers of their size.
 _BITS = {"bfloat16": "int16", "float8_e4m3fn": "int8", "float8_e5m2": "int8"}
+
+
+def known_length(data: object) -> int | None:
+    """Returns the length of data; None where it has none, or cannot tell it.
+
+    Readers of ONNX Runtime, and loaders over iterable datasets, have a ``__len__`` that raises.
+    """
+    try:
+        return len(cast("Sized", data))
+    except Exception:  # noqa: BLE001  # whatever a user's class raises
+        return None
 
 
 def named_arrays(item: object, binding: Binding) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def random_samples(text: str, binding: Binding, seed: int) -> Source:
     def read(indices: NDArray[np.intp]) -> FeedDict:
         generators = (np.random.default_rng([seed, int(index)]) for index in indices)
         samples = [
-            {spec.name: _draw(spec, shapes[spec.name], generator) for spec in binding.inputs}
+            {spec.name: drawn(spec, shapes[spec.name], generator) for spec in binding.inputs}
             for generator in generators
         ]
         return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
@@ -207,9 +207,16 @@ def _bound(spec: InputSpec) -> int | None:
     return min(spec.bound, int(np.iinfo(spec.dtype).max) + 1)
 
 
-def _draw(spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.generic]:
-    bound = _bound(spec)
-    if is_float(spec.dtype) or bound is None:
+def drawn(spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.generic]:
+    """Draws one sample of an input: see :func:`random_samples`.
+
+    Args:
+        spec: The input. Its integers are zeros and ones where it has no bound.
+        shape: The shape of the sample.
+        generator: Where values come from.
+    """
+    bound = _bound(spec) or 2
+    if is_float(spec.dtype):
         return generator.standard_normal(shape, np.float32).astype(spec.dtype, copy=False)
     if bound == 2 and shape and shape[-1]:
         # As padding makes masks: with a zero in front, causal attention would have nothing to attend to.

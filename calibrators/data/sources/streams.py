@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows
+from calibrators.data.feeds import LABELS, Binding, FeedDict, OneSample, batch_rows
 from calibrators.data.sources.arrays import as_labels
 from calibrators.data.sources.items import are_numbers, named_arrays
 from calibrators.display.counts import counted
@@ -59,6 +59,8 @@ class Stream:
                 feed, labels = self.binding.split(named_arrays(item, self.binding))
                 self.binding.check(feed)
                 prepared = self.binding.prepare(feed)
+                if isinstance(item, OneSample):
+                    prepared = OneSample(prepared)
                 if self.labels is None and are_numbers(labels):
                     prepared[LABELS] = as_labels(labels, batch_rows(prepared), "labels")
             except CalibrationDataError as error:

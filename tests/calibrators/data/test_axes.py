@@ -7,6 +7,7 @@ import pytest
 
 from calibrators.data.axes import BatchAxes, count_samples, needs_single_feeds, one_sample
 from calibrators.data.batches import open_batches
+from calibrators.data.feeds import batch_rows
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError
 
@@ -123,10 +124,19 @@ def test_what_does_not_fit_is_refused(data, arrays, axes, options, message):
         open_batches(BatchAxes(data(arrays), axes), INPUTS, **options)
 
 
-def test_samples_that_would_count_as_several_are_refused():
-    inputs = (InputSpec("x", np.dtype(np.float32), (2, "batch", 3)),)
-    with pytest.raises(CalibrationDataError, match="told apart: each has 2 rows along axis 0"):
-        open_batches(BatchAxes({"x": STATE}, {"x": 1}), inputs)
+def test_a_sample_of_the_only_input_is_one_whatever_lies_along_axis_0(data):
+    inputs = (InputSpec("x", np.dtype(np.float32), ("time", "batch", 3)),)
+    batches = open_batches(BatchAxes(data({"x": STATE, "labels": np.arange(5)}), {"x": 1}), inputs)
+    feeds = list(batches)
+    assert [feed["x"].tolist() for feed in feeds] == [STATE[:, [row]].tolist() for row in range(5)]
+    assert {batch_rows(feed) for feed in feeds} == {None}
+    assert [one.first for one in batches.labelled()] == [0, 1, 2, 3, 4]
+    assert [shard.samples for shard in batches.cut(2)] == [2, 2, 1]
+    reader = pickle.loads(pickle.dumps(batches.reader))
+    read = [reader.read(batch)[0] for shard in batches.cut(2) for batch in shard.batches]
+    assert {batch_rows(feed) for feed in read} == {None}
+    head, again = batches.begun(2)
+    assert head.samples == 2 and {batch_rows(feed) for feed in again} == {None}
 
 
 @pytest.mark.parametrize("place", ["folder", "random:3", "d.npy"])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calibrators.data.batches import open_batches
+from calibrators.data.feeds import OneSample, batch_rows
 from calibrators.data.inputs import InputSpec
 from tests.calibrators.data.sample_data import (
     FLOAT,
@@ -33,6 +34,59 @@ from tests.calibrators.data.sample_data import (
 )
 def test_the_samples_of_most_batches(data, batch_size, rows):
     assert open_batches(data, [VECTOR], batch_size=batch_size).usual_rows == rows
+
+
+class CannotTell:
+    """Data with a ``__len__`` that raises, as readers of ONNX Runtime and loaders of streams have it."""
+
+    def __init__(self, error, items=None):
+        self.error, self.items = error, [{VECTOR.name: vectors(2)}] * 3 if items is None else items
+
+    def __len__(self):
+        raise self.error
+
+    def __iter__(self):
+        return iter(self.items)
+
+
+@pytest.mark.parametrize("error", [NotImplementedError(), TypeError("no len()"), OverflowError("too long")])
+def test_data_that_cannot_tell_its_length_is_a_stream(error):
+    batches = open_batches(CannotTell(error), [VECTOR])
+    assert batches.num_samples is None
+    assert [sizes(batches), sizes(batches)] == [[2, 2, 2]] * 2  # as often as it gives iterators
+    assert sizes(open_batches(CannotTell(error), [VECTOR], batch_size=4)) == [4, 2]
+    assert sizes(open_batches(CannotTell(error, []), [VECTOR])) == []
+
+
+def test_a_reader_that_is_an_iterator_is_read_once():
+    class Reader(CannotTell):
+        def __iter__(self):
+            return self
+
+        def __next__(self):
+            return self.items.pop(0) if self.items else next(iter(()))
+
+    assert sizes(open_batches(Reader(NotImplementedError()), [VECTOR])) == [2, 2, 2]
+
+
+def test_a_feed_that_is_one_sample_stays_one_in_a_stream():
+    feeds = [OneSample({VECTOR.name: vectors(3)}), OneSample({VECTOR.name: vectors(2)})]
+    assert [batch_rows(feed) for feed in open_batches(feeds, [VECTOR])] == [None, None]
+    assert [len(feed[VECTOR.name]) for feed in open_batches(feeds, [VECTOR], limit=1)] == [3]
+
+
+def test_batches_as_samples():
+    batches = open_batches(vectors(7), [VECTOR], batch_size=3).whole()
+    assert (batches.num_samples, batches.batch_size, batches.num_batches) == (3, 1, 3)
+    assert [(len(feed[VECTOR.name]), batch_rows(feed)) for feed in batches] == [
+        (3, None),
+        (3, None),
+        (1, None),
+    ]
+    assert [(shard.first, shard.samples) for shard in batches.cut(2)] == [(0, 2), (2, 1)]
+    streamed = open_batches(iter([{VECTOR.name: vectors(4)}]), [VECTOR]).whole()
+    assert streamed.num_samples is None
+    assert [(len(feed[VECTOR.name]), batch_rows(feed)) for feed in streamed] == [(4, None)]
 
 
 class TestPreprocessing:

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from calibrators.data.feeds import (
     Binding,
+    OneSample,
     batch_rows,
     check_dtype,
     check_names,
+    copied_feed,
     is_float,
     is_image_batch,
     pieces,
@@ -29,6 +31,14 @@ IDS = InputSpec("ids", np.dtype(np.int64), ("N", 2))
 )
 def test_samples_of_a_feed(shapes, rows):
     assert batch_rows({str(i): np.zeros(shape) for i, shape in enumerate(shapes)}) == rows
+
+
+def test_a_feed_that_is_one_sample():
+    feed = OneSample(x=np.zeros((4, 3)))
+    copy = copied_feed(feed)
+    assert batch_rows(feed) is batch_rows(copy) is None
+    assert list(pieces(copy, 1)) == [copy] and not np.shares_memory(copy["x"], feed["x"])
+    assert batch_rows(copied_feed({"x": np.zeros((4, 3))})) == 4
 
 
 def test_names_must_be_the_inputs():

@@ -138,6 +138,9 @@ TIME_FIRST = {"outputs": (TensorSpec("logits", "float32", ("time", None, 29)),)}
         ({"outputs": (TensorSpec("logits", "float32", ("steps", "batch", 29)),)}, None),
         ({"outputs": (TensorSpec("similarity", "float32", ("batch", "batch")),)}, None),
         ({"inputs": (TensorSpec("images", "float32", ("batch", 3, "time", 6)),), **TIME_FIRST}, None),
+        # Samples that are joined change each other, whatever the axes are called.
+        ({"joins_samples": False}, None),
+        ({"joins_samples": True}, ANY),
         # Dimensions without names say nothing.
         ({"inputs": (UNNAMED,), "outputs": (TensorSpec("y", "float32", (None, None)),)}, ANY),
     ],

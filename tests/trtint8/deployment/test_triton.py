@@ -105,6 +105,19 @@ def test_an_engine_without_a_batch(make_source, parsed):
     assert "`max_batch_size` is 0" in triton_files(source)["README.md"]
 
 
+@pytest.mark.parametrize(
+    ("joins", "largest", "said"),
+    [(True, 32, False), (False, 0, False), (None, 32, True)],  # None: of an earlier version
+)
+def test_requests_are_joined_only_where_that_changes_no_answer(make_source, parsed, joins, largest, said):
+    source = make_source(joins_samples=joins)
+    config = parsed(source)
+    assert config.max_batch_size == largest
+    assert config.HasField("dynamic_batching") == bool(largest)
+    assert list(config.input[0].dims) == ([3, 8, 6] if largest else [-1, 3, 8, 6])
+    assert ("was not tried: set" in triton_files(source)["README.md"]) == said
+
+
 def test_a_type_that_triton_lacks_is_refused(make_source):
     source = make_source(outputs=(TensorSpec("logits", "float8_e4m3fn", ("batch", 10)),))
     with pytest.raises(

@@ -36,6 +36,31 @@ def rounded(values, scale):
     return (np.clip(np.round(values / np.float32(scale)), -128, 127) * np.float32(scale)).astype(np.float32)
 
 
+def reshaped_to_one():
+    """A network that was traced with a batch of 1, though it leaves the size of the batch open."""
+    graph = Graph()
+    output = graph.op("Reshape", ["x", graph.constant(np.array([1, 8]))], "y")
+    return ir.from_proto(graph.model({"x": ["n", 2, 4]}, output))
+
+
+def test_a_model_that_takes_one_sample_is_run_on_each():
+    x = np.arange(24, dtype=np.float32).reshape(3, 2, 4)
+    opened = open_graph_model(reshaped_to_one())
+    with pytest.warns(UserWarning, match="takes one sample at a time"):
+        (output,) = opened.run({"x": x})
+    np.testing.assert_array_equal(output, x.reshape(3, 8))
+    np.testing.assert_array_equal(opened.run({"x": x[:2]})[0], x[:2].reshape(2, 8))  # said once
+    with pytest.raises(CalibrationDataError, match="the model fails on a batch"):
+        open_graph_model(reshaped_to_one()).run({"x": x[:, :1]})
+
+
+def test_nothing_is_run_again_that_was_stopped():
+    runs = StoppableRuns()
+    runs.stop()
+    with pytest.raises(CalibrationDataError, match="the model fails on a batch"):
+        open_graph_model(reshaped_to_one()).run({"x": np.ones((3, 2, 4), np.float32)}, stoppable=runs)
+
+
 @pytest.mark.parametrize("scales", [(0.01,), (0.01, 0.0137)])
 def test_every_pair_rounds(scales):
     """ONNX Runtime by itself makes one pair, with a scale of its own, of two in a row."""

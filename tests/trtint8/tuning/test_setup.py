@@ -6,6 +6,7 @@ import pytest
 import trtint8
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.tables.table import CalibrationTable
+from tests.trtint8.onnx_models import Graph
 from trtint8.data import DEMO_MODEL
 
 pytestmark = pytest.mark.slow
@@ -98,3 +99,16 @@ def test_a_loader_of_one_batch_is_refused_before_the_calibration(held_out):
 def test_a_table_of_another_model(held_out):
     with pytest.raises(TableError, match="no range for"):
         trtint8.tune(DEMO_MODEL, CalibrationTable({"x": 1.0}), held_out, max_drop=1.0)
+
+
+def test_a_model_that_takes_one_sample_is_tuned_with_one_at_a_time():
+    g = Graph()
+    hidden = g.op("MatMul", ["x", g.weights(16, 32)], "hidden")
+    one = g.op("Reshape", [hidden, g.constant(np.array([1, 16, 16]))], "one")
+    model = g.model({"x": ["n", 8, 16]}, g.op("MatMul", [one, g.weights(16, 8)], "y"))
+    samples, judge = np.random.default_rng(0).standard_normal((2, 24, 8, 16)).astype(np.float32)
+    table = trtint8.calibrate(model, samples, batch_size=1, progress=False)
+    with pytest.warns(UserWarning, match="takes one sample at a time"):
+        tuned = trtint8.tune(model, table, {"x": samples}, judge={"x": judge}, batch_size=8)
+    assert tuned.accuracy.samples == 24
+    assert tuned.accuracy.outputs[0].sqnr_db > 20

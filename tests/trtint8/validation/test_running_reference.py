@@ -77,7 +77,7 @@ def test_few_bytes_of_outputs_are_made_ahead(session, running, monkeypatch):
 
 
 def test_a_batch_that_does_not_fit_is_refused_when_it_is_asked_for(session, running):
-    bad = {"x": np.zeros((2, 5), np.float32)}
+    bad = {"x": np.zeros((1, 5), np.float32)}
     running.run_ahead([bad, FEEDS[0]])
     wait_for(running)
     with pytest.raises(CalibrationDataError, match="the model fails on a batch"):

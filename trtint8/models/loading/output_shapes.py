@@ -1,10 +1,32 @@
-"""Declares the shapes of outputs where an exporter left them out, which ONNX's checker refuses."""
+"""Outputs as exporters leave them: without the shape that ONNX's checker wants, or listed more than once."""
 
 from __future__ import annotations
 
 import onnx
 
+from calibrators.user_warnings import warn_user
 from trtint8.models.loading.inferred_types import infer_types
+
+
+def list_outputs_once(message: onnx.ModelProto, name: str) -> None:
+    """Leaves out what is listed as an output before: outputs are told by their names.
+
+    Args:
+        message: The model; changed.
+        name: The model's name in messages.
+
+    Warns:
+        UserWarning: An output is listed more than once.
+    """
+    once: dict[str, onnx.ValueInfoProto] = {}
+    again = [
+        output.name for output in message.graph.output if once.setdefault(output.name, output) is not output
+    ]
+    if again:
+        kept = [onnx.ValueInfoProto.FromString(output.SerializeToString()) for output in once.values()]
+        del message.graph.output[:]
+        message.graph.output.extend(kept)
+        warn_user(f"'{name}' lists the output '{again[0]}' more than once, and it is given once")
 
 
 def declare_output_shapes(message: onnx.ModelProto) -> None:

@@ -58,14 +58,14 @@ def output_parts(graph_model: ir.Model) -> tuple[OutputPart, ...]:
     Args:
         graph_model: The model; not changed.
     """
-    outputs = graph_model.graph.outputs
-    if any(_lacks_sizes(node) for output in outputs for node in _joins_before(output)):
-        graph_model = inferred_copy(graph_model)
+    joined = [output for output in graph_model.graph.outputs if len(declared_sizes(output) or ()) > 2]
+    if any(list(_joins_before(output)) for output in joined):
+        graph_model = _inferred_anew(graph_model)
     parts: list[OutputPart] = []
     for output in graph_model.graph.outputs:
         name = output.name or ""
-        joined = _joined(output) if len(declared_sizes(output) or ()) > 2 else None
-        parts += [OutputPart(name, name)] if joined is None else joined.parts(name)
+        found = _joined(output) if len(declared_sizes(output) or ()) > 2 else None
+        parts += [OutputPart(name, name)] if found is None else found.parts(name)
     return tuple(parts)
 
 
@@ -77,6 +77,27 @@ def inferred_copy(graph_model: ir.Model) -> ir.Model:
     """
     copy = graph_model.clone()
     InferShapesPass()(copy)
+    return copy
+
+
+def _inferred_anew(graph_model: ir.Model) -> ir.Model:
+    """A copy of a model with the shapes that ONNX infers, and those that it declares where ONNX infers none.
+
+    What a model declares of its inner tensors may be left over from before it was edited.
+    """
+    copy = graph_model.clone()
+    values = [value for node in copy.graph for value in node.outputs]
+    declared = [value.shape for value in values]
+    for value in values:
+        value.shape = None
+    InferShapesPass()(copy)
+    for value, shape in zip(values, declared, strict=True):
+        if shape is not None and None in (declared_sizes(value) or (None,)):
+            inferred = declared_sizes(value) or (None,) * len(shape)
+            if len(inferred) == len(shape):
+                value.shape = ir.Shape(
+                    [old if new is None else new for new, old in zip(inferred, shape, strict=True)]
+                )
     return copy
 
 

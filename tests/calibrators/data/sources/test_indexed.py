@@ -1,6 +1,8 @@
 """Datasets that give one sample per index, and rows of Hugging Face's."""
 
 import pickle
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -149,6 +151,33 @@ def test_one_sample_gets_a_batch_axis():
     assert sample_arrays((X[0], X[1]), binding)["labels"].shape == (1, 2, 3)
     # Labels that are no numbers are left out.
     assert sample_arrays((X[0], [{"boxes": [1]}]), binding).keys() == {"x"}
+
+
+def test_datasets_of_pytorch_without_indices_or_length_are_streams(monkeypatch):
+    class Dataset:
+        def __getitem__(self, index):
+            raise NotImplementedError
+
+    class IterableDataset(Dataset):
+        def __iter__(self):
+            return iter(X[:, None])
+
+        def __len__(self):
+            return 5
+
+    class Unknown(Dataset):
+        def __getitem__(self, index):
+            return X[[index]]
+
+        def __len__(self):
+            raise TypeError("not known yet")
+
+    monkeypatch.setitem(
+        sys.modules, "torch.utils.data", SimpleNamespace(Dataset=Dataset, IterableDataset=IterableDataset)
+    )
+    assert not is_indexed(IterableDataset()) and not is_indexed(Unknown())
+    for data in (IterableDataset(), Unknown()):
+        assert read(data) == [(X[[row]].tolist(), None) for row in range(5)]
 
 
 class TestPyTorch:

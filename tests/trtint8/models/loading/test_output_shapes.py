@@ -68,3 +68,29 @@ def test_a_network_of_whose_output_no_shape_is_known_goes_all_the_way(tmp_path):
     quantized = trtint8.quantize(source, table)
     accuracy = trtint8.validate(quantized, data, reference=source, progress=False)
     assert accuracy.outputs[0].sqnr_db > 30
+
+
+@pytest.mark.parametrize(("listed", "kept"), [("yy", "y"), ("yxyx", "yx"), ("xxy", "xy")])
+def test_outputs_are_listed_once(listed, kept):
+    source = model()
+    declared = {"y": source.graph.output[0], "x": source.graph.input[0]}
+    outputs = [onnx.ValueInfoProto.FromString(declared[name].SerializeToString()) for name in listed]
+    del source.graph.output[:]
+    source.graph.output.extend(outputs)
+    with pytest.warns(UserWarning, match=f"lists the output '{listed[0]}' more than once"):
+        loaded = load_model(source)
+    assert "".join(output.name for output in loaded.graph_model.graph.outputs) == kept
+
+
+@pytest.mark.filterwarnings("ignore:.* lists the output", "ignore:every layer in INT8")
+@pytest.mark.parametrize("float16", [False, True])
+def test_an_output_that_is_listed_twice_keeps_its_name(float16):
+    source = model()
+    source.graph.output.append(source.graph.output[0])
+    samples = np.random.default_rng(0).standard_normal((4, 3, 8, 8)).astype(np.float32)
+    table = trtint8.calibrate(source, samples, method="minmax", progress=False)
+    options = {"float16": True, "float32_io": True, "target": "rtx", "keep_int8": ["*"]} if float16 else {}
+    quantized = trtint8.quantize(source, table, **options)
+    assert [output.name for output in quantized.graph.output] == ["y"]
+    accuracy = trtint8.validate(quantized, samples, reference=source, metrics=["sqnr"], progress=False)
+    assert [output.name for output in accuracy.outputs] == ["y"]

@@ -131,3 +131,59 @@ def test_the_warning_names_each_operator_once():
     message.graph.output[0].name = "z"
     with pytest.warns(UserWarning, match="1 BatchNormalization and 2 Dropout nodes compute as in inference"):
         load_model(message)
+
+
+def in_functions(trains, *, calls=1, nested=False, inside=False):
+    """A Dropout in a function, which gets its mode from each call, or from within."""
+    drop = helper.make_node("Dropout", ["a", "share", "mode"], ["b"], name="drop")
+    nodes = [drop]
+    if inside:
+        mode = numpy_helper.from_array(np.array(trains), "mode")
+        nodes.insert(0, helper.make_node("Constant", [], ["mode"], value=mode))
+    parameters = ["a", "share"] if inside else ["a", "share", "mode"]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my", 1)]
+    functions = [helper.make_function("my", "Drop", parameters, ["b"], nodes, opsets)]
+    called = "Drop"
+    if nested:
+        call = helper.make_node("Drop", parameters, ["b"], domain="my")
+        functions.append(helper.make_function("my", "Outer", parameters, ["b"], [call], opsets))
+        called = "Outer"
+    last, body = "x", []
+    for number in range(calls):
+        arguments = [last, "share"] if inside else [last, "share", "computed" if trains is None else "trains"]
+        last = f"d{number}"
+        body.append(helper.make_node(called, arguments, [last], domain="my"))
+    if trains is None:
+        body.insert(0, helper.make_node("Not", ["trains"], ["computed"]))
+    body.append(helper.make_node("MatMul", [last, "w"], ["y"]))
+    constants = {"w": np.eye(8, dtype=np.float32), "share": np.float32(0.5), "trains": np.array(bool(trains))}
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 8]) for name in "xy"]
+    graph = helper.make_graph(body, "g", info[:1], info[1:], tensors)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=functions)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"calls": 3}, {"nested": True}, {"nested": True, "calls": 2}, {"inside": True}]
+)
+def test_a_dropout_in_a_function_drops_nothing(options):
+    source = in_functions(True, **options)
+    assert switched(source) == ["Dropout"]
+    x = np.ones((4, 8), np.float32)
+    session = onnxruntime.InferenceSession(source.SerializeToString())
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+    with pytest.warns(UserWarning, match="exported in training mode, and 1 Dropout"):
+        trtint8.model_inputs(in_functions(True, **options))
+
+
+@pytest.mark.parametrize("trains", [False, None])
+def test_a_dropout_in_a_function_whose_mode_is_off_or_computed_stays(trains):
+    source = in_functions(trains)
+    before = source.SerializeToString()
+    assert switched(source) == [] and source.SerializeToString() == before
+
+
+def test_functions_that_call_each_other_end():
+    source = in_functions(True, nested=True)
+    source.functions[0].node.append(helper.make_node("Outer", ["b", "share", "mode"], ["more"], domain="my"))
+    assert switched(source) == ["Dropout"]

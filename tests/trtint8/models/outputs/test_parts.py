@@ -45,6 +45,20 @@ def test_sizes_that_the_model_does_not_say_are_inferred():
     assert all(node.outputs[0].shape is None for node in list(graph_model.graph)[:-1]), "it is not changed"
 
 
+@pytest.mark.parametrize("stale", [(WIDTH - 1, 4), (CLASSES, 4)])
+def test_sizes_that_are_left_over_from_an_edit_are_not_believed(stale):
+    """Of other numbers of channels, which may even have the right sum."""
+    model = detector()
+    concat = next(node for node in model.graph.node if node.op_type == "Concat")
+    kept = [value for value in model.graph.value_info if value.name not in concat.input]
+    del model.graph.value_info[:]
+    model.graph.value_info.extend(kept)
+    for name, channels in zip(concat.input, stale, strict=True):
+        shape = ["N", channels, 8, 8]
+        model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
+    assert names(model) == [BOXES, SCORES]
+
+
 def test_open_sizes_of_images():
     assert names(detector("S")) == [BOXES, SCORES]
 

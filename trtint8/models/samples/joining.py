@@ -1,0 +1,245 @@
+"""Whether samples may be joined along axis 0, tried by running a network on two of them joined and apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from calibrators.data.batches import Batches
+from calibrators.data.feeds import FeedDict, batch_rows, is_float, joined
+from calibrators.data.inputs import InputSpec, has_fixed_batch
+from calibrators.data.sources.random_samples import drawn
+from calibrators.errors import ModelError
+from calibrators.host.onnx_session import run_silently
+from trtint8.models.model import Model
+from trtint8.models.samples.separate import computes_samples_separately, gives_outputs_of_samples
+from trtint8.models.session import open_graph_model
+
+#: Errors below this share of an output's spread are those of rounding, which depends on the batch size.
+_ROUNDING = 0.01
+
+
+#: The same of sorted values, which come close to those of other samples.
+_SORTED = 1e-4
+
+
+class Joining(Enum):
+    """What becomes of the outputs of two samples that are joined along axis 0.
+
+    Attributes:
+        ROWS: Every output has one row along axis 0 for each sample, the same as apart.
+        APART: Every sample has the outputs that it has apart, but not always as its row along axis 0.
+        CHANGED: The outputs of a sample change with the one beside it.
+        REFUSED: The network takes one sample only.
+    """
+
+    ROWS = "rows"
+    APART = "apart"
+    CHANGED = "changed"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What trying two samples joined and apart has shown.
+
+    Attributes:
+        joining: What becomes of the outputs.
+        changed: The number of the first output that changes; None where none does.
+    """
+
+    joining: Joining
+    changed: int | None = None
+
+
+def try_joining(graph_model: ir.Model, first: FeedDict, second: FeedDict) -> Tried | None:
+    """Runs a network on two samples, joined and apart.
+
+    Args:
+        graph_model: The network.
+        first: One sample, with an axis of 1 in front.
+        second: Another one of the same shapes.
+
+    Returns:
+        What that shows; None where it shows nothing: the network fails on single samples too, it gives NaN,
+        or its outputs are random.
+
+    Raises:
+        ModelError: ONNX Runtime refuses the network.
+    """
+    run = partial(run_silently, open_graph_model(graph_model).session)
+    try:
+        alone = [run(first), run(second)]
+    except Exception:  # noqa: BLE001  # whatever ONNX Runtime raises
+        return None
+    try:
+        together = run(joined([first, second]))
+    except Exception:  # noqa: BLE001
+        return Tried(Joining.REFUSED)
+    if any(is_float(array.dtype) and np.isnan(array).any() for array in (*alone[0], *alone[1])):
+        return None
+    found = [_joining_of(*arrays) for arrays in zip(together, *alone, strict=True)]
+    if Joining.CHANGED in found:
+        again = run(first)
+        if not all(map(_is_same, again, alone[0])):
+            return None
+        return Tried(Joining.CHANGED, found.index(Joining.CHANGED))
+    return Tried(Joining.APART if Joining.APART in found else Joining.ROWS)
+
+
+def two_samples(feeds: Iterable[FeedDict]) -> tuple[FeedDict, FeedDict] | None:
+    """Chooses two samples to try, those with the largest values: padding would show nothing.
+
+    Args:
+        feeds: The first feeds of the data.
+
+    Returns:
+        The samples, with an axis of 1 in front; None where there are no two of the same shapes along axis 0.
+    """
+    samples = [
+        {name: array[row : row + 1] for name, array in feed.items()}
+        for feed in feeds
+        for row in range(batch_rows(feed) or 0)
+    ]
+    samples.sort(key=_magnitude, reverse=True)
+    for other in samples[1:]:
+        if all(array.shape == samples[0][name].shape for name, array in other.items()):
+            return samples[0], other
+    return None
+
+
+def takes_one_sample(model: Model, batches: Batches) -> bool:
+    """Whether a model takes one sample at a time, although it leaves open how many.
+
+    Args:
+        model: The model.
+        batches: Samples, which must be iterable more than once.
+    """
+    if has_fixed_batch(model.inputs) or computes_samples_separately(model.graph_model):
+        return False
+    samples = two_samples(islice(batches, 2))
+    found = try_joining(model.graph_model, *samples) if samples else None
+    return found is not None and found.joining is Joining.REFUSED
+
+
+def takes_joined_samples(
+    graph_model: ir.Model, inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]
+) -> bool | None:
+    """Whether samples of several users may be joined along axis 0, and the outputs divided again.
+
+    Args:
+        graph_model: The network.
+        inputs: Its inputs.
+        shapes: Input name to a shape that it takes; may lack inputs that leave nothing open.
+
+    Returns:
+        Whether every output has one row along axis 0 for each sample, which does not depend on the others.
+        It is tried with random values where the graph does not show it. None where it cannot be tried.
+    """
+    if gives_outputs_of_samples(graph_model):
+        return True
+    if any(spec.static_batch is not None or not spec.shape for spec in inputs):
+        return False
+    generators = [np.random.default_rng(number) for number in range(2)]
+    samples: list[FeedDict] = [{}, {}]
+    for spec in inputs:
+        shape = tuple(shapes.get(spec.name) or (size for size in spec.shape or () if isinstance(size, int)))
+        if len(shape) != len(spec.shape or ()):
+            return None
+        for sample, generator in zip(samples, generators, strict=True):
+            sample[spec.name] = drawn(spec, shape[1:], generator)[np.newaxis]
+    positive = [{name: np.abs(array) for name, array in sample.items()} for sample in samples]
+    try:
+        # Some networks begin with a logarithm or a root, which give NaN.
+        found = try_joining(graph_model, *samples) or try_joining(graph_model, *positive)
+    except ModelError:  # ONNX Runtime has no such operator
+        return None
+    return None if found is None else found.joining is Joining.ROWS
+
+
+def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two outputs differ by no more than rounding."""
+    return one.shape == other.shape and _error(one, other) <= _ROUNDING
+
+
+def _joining_of(together: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> Joining:
+    """What becomes of one output."""
+    if not together.ndim == first.ndim == second.ndim:
+        return Joining.CHANGED
+    sizes = list(zip(together.shape, first.shape, second.shape, strict=True))
+    along = [axis for axis, (size, one, other) in enumerate(sizes) if size == one + other]
+    if any(axis not in along and not size == one == other for axis, (size, one, other) in enumerate(sizes)):
+        return Joining.CHANGED
+    # Where there is a row and a column for each sample, those of others lie beside the diagonal.
+    own = (
+        together[tuple(slice(0, one) for _, one, _ in sizes)],
+        together[tuple(slice(size - other, size) for size, _, other in sizes)],
+    )
+    if _are_kept(own, (first, second)):
+        return Joining.ROWS if along == [0] and len(first) == len(second) == 1 else Joining.APART
+    for axis in along:  # as where time comes before the samples in rows of both
+        others = [np.take(together, range(start, together.shape[axis], 2), axis) for start in (0, 1)]
+        if _are_kept(others, (first, second)):
+            return Joining.APART
+    return Joining.APART if _hold_the_same(together, first, second) else Joining.CHANGED
+
+
+def _hold_the_same(together: NDArray[Any], first: NDArray[Any], second: NDArray[Any]) -> bool:
+    """Whether an output holds the values of both samples in another order, as where it is sorted."""
+    alone = np.concatenate([first.ravel(), second.ravel()])
+    if together.size != alone.size:
+        return False
+    return _error(np.sort(together, None), np.sort(alone)) <= _SORTED
+
+
+def _are_kept(found: Sequence[NDArray[Any]], alone: Sequence[NDArray[Any]]) -> bool:
+    """Whether each of two samples has the output that it has apart."""
+    return all(
+        _is_same(one, other) or _differs_in_columns(one, other)
+        for one, other in zip(found, alone, strict=True)
+    )
+
+
+def _differs_in_columns(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether most values of a list are the same: detections have the number of their image with them."""
+    if one.shape != other.shape or one.ndim < 2 or len(one) == 1:
+        return False
+    differ = np.abs(_as_floats(one) - _as_floats(other)) > _ROUNDING * _spread(other)
+    return bool(differ.sum() <= 2 / 3 * np.count_nonzero(one.astype(bool) | other.astype(bool)))
+
+
+def _error(one: NDArray[Any], other: NDArray[Any]) -> float:
+    """The error as a share of the spread of the values."""
+    exact, found = _as_floats(other), _as_floats(one)
+    with np.errstate(invalid="ignore"):
+        differences = np.where(exact == found, 0.0, exact - found)
+    error = math.sqrt(float(np.mean(np.square(differences)))) if differences.size else 0.0
+    return error / _spread(other) if error else 0.0
+
+
+def _spread(array: NDArray[Any]) -> float:
+    """The standard deviation of the finite values, or their magnitude where they are all the same."""
+    values = _as_floats(array)
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return 1.0
+    return float(values.std()) or float(np.abs(values).max()) or 1.0
+
+
+def _as_floats(array: NDArray[Any]) -> NDArray[np.float64]:
+    return array.astype(np.float64)
+
+
+def _magnitude(sample: FeedDict) -> float:
+    """The sum of what an array's values are on average, over the arrays of numbers."""
+    numbers = [array for array in sample.values() if array.size and array.dtype.kind != "O"]
+    return math.fsum(float(np.abs(_as_floats(array)).mean()) for array in numbers)
