@@ -17,7 +17,7 @@ from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.table import CalibrationTable
 from calibrators.user_warnings import warn_user
-from trtint8.calibration import CalibrationOptions, calibrate_prepared
+from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared
 from trtint8.equalization.equalize import Equalized, equalize
 from trtint8.models.model import Model, rebuilt
 from trtint8.models.outputs.runnable_part import runnable_part, with_plugins
@@ -50,6 +50,7 @@ def equalize_and_calibrate(
     table: CalibrationTable,
     data: DataSource,
     data_options: DataOptions,
+    tensors: Observed = "placed",
     *,
     progress: bool = True,
 ) -> EqualizedModel:
@@ -60,6 +61,7 @@ def equalize_and_calibrate(
         table: The model's calibration table; its method is used again.
         data: Calibration samples, which are read twice.
         data_options: How the samples are read.
+        tensors: Which tensors of the new model are observed: ``all`` where the rest is to become FP16.
         progress: Whether a progress bar is shown on a terminal.
 
     Raises:
@@ -72,7 +74,7 @@ def equalize_and_calibrate(
     placement = place(prepared.graph_model)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
     try:
-        options = CalibrationOptions(cast(Method, table.method), "placed")
+        options = CalibrationOptions(cast(Method, table.method), tensors)
     except TableError as error:
         raise TableError(f"equalization calibrates anew with the table's method: {error}") from error
     if table.overridden:

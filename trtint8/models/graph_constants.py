@@ -58,10 +58,16 @@ def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value
 
 
 def value_names(graph: ir.Graph) -> set[str]:
-    """The names of all inputs, initializers and values that nodes of a graph read or compute."""
-    values = (value for node in graph for value in (*node.inputs, *node.outputs) if value is not None)
-    names = {value.name for value in (*graph.inputs, *values) if value.name is not None}
-    return names | set(graph.initializers)
+    """The names of all inputs, initializers and values of a graph and of the graphs inside its nodes.
+
+    A graph inside a node sees the values around it, so no name there may be given again outside.
+    """
+    names: set[str] = set()
+    for each in (graph, *graph.subgraphs()):
+        values = (value for node in each for value in (*node.inputs, *node.outputs) if value is not None)
+        names |= {value.name for value in (*each.inputs, *values) if value.name is not None}
+        names |= set(each.initializers)
+    return names
 
 
 def unused_name(stem: str, taken: Container[str]) -> str:
