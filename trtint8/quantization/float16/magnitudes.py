@@ -113,7 +113,9 @@ class Magnitudes:
         seen, bounds = dict(peaks), dict[str, float]()
         both = ChainMap(seen, bounds)
         for node in model.graph:
-            names = [value.name or "" for value in node.outputs]
+            names = [value.name or "" for value in node.outputs if value.dtype == ir.DataType.FLOAT]
+            if not names:
+                continue
             if node.op_type == "DequantizeLinear":
                 if (bound := _of_integers(node)) is not None:
                     seen[names[0]] = bound
