@@ -79,7 +79,8 @@ def apply_factors(model: ir.Model, channels: NetworkChannels, factors: NDArray[n
             continue
         array = constant_input(nodes[name], index)
         assert array is not None, f"input {index} of '{name}' is constant"
-        set_constant_input(nodes[name], index, changed_constant(array, channels, factors, changes))
+        changed = changed_constant(array, channels, factors, changes)
+        set_constant_input(nodes[name], index, changed, taken)
 
 
 def _copy(graph: ir.Graph, nodes: dict[str, ir.Node], copy: Copy, taken: set[str]) -> dict[str, ir.Node]:

@@ -115,7 +115,9 @@ def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
     return read_constant(node.inputs[index]) if index < len(node.inputs) else None
 
 
-def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
+def set_constant_input(
+    node: ir.Node, index: int, array: NDArray[Any], taken: set[str] | None = None
+) -> None:
     """Gives one input of one node a new constant value.
 
     An initializer that nothing else reads keeps its name. One that others read as well is not changed, and
@@ -125,6 +127,8 @@ def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
         node: A node of the model's main graph; changed in place.
         index: Index of the input; the number of the node's inputs adds one.
         array: The new value.
+        taken: The names in use, to which a new one is added; None where they are to be looked for, which
+            takes time in proportion to the graph.
     """
     value = node.inputs[index] if index < len(node.inputs) else None
     if value is not None and _is_read_by_one_node(value):
@@ -136,7 +140,7 @@ def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
         node.resize_inputs(index + 1)
     graph = node.graph
     assert isinstance(graph, ir.Graph)
-    name = unused_name(f"{node.name}_input_{index}", value_names(graph))
+    name = take_name(f"{node.name}_input_{index}", value_names(graph) if taken is None else taken)
     node.replace_input_with(index, add_initializer(graph, name, np.ascontiguousarray(array)))
 
 
