@@ -17,7 +17,7 @@ from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.table import CalibrationTable
 from calibrators.user_warnings import warn_user
-from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared
+from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.equalization.equalize import Equalized, equalize
 from trtint8.models.model import Model, rebuilt
 from trtint8.models.outputs.runnable_part import runnable_part, with_plugins
@@ -90,12 +90,21 @@ def equalize_and_calibrate(
     equalized = equalize(
         part.graph_model, _checked(first_feeds(batches, _SAMPLES), part.inputs), table.method
     )
+    run = RunOptions(progress=progress)
     if not equalized.forms:
         warn_user(_nothing_done(prepared.name, equalized))
+        if tensors == "all" and not table.peaks.keys() >= set(float_tensors(part)):
+            table = _completed(table, calibrate_prepared(prepared, batches, options, DataOptions(), run))
         return EqualizedModel(prepared, table, equalized)
     model = rebuilt(with_plugins(equalized.model, prepared.graph_model), prepared.name)
-    new_table = calibrate_prepared(model, batches, options, DataOptions(), RunOptions(progress=progress))
+    new_table = calibrate_prepared(model, batches, options, DataOptions(), run)
     return EqualizedModel(model, new_table, equalized)
+
+
+def _completed(table: CalibrationTable, seen: CalibrationTable) -> CalibrationTable:
+    """A table with the tensors, and the largest values, that it lacks and that another calibration has."""
+    amax, histograms = {**seen.amax, **table.amax}, {**seen.histograms, **table.histograms}
+    return replace(table, amax=amax, histograms=histograms)
 
 
 def _checked(feeds: Iterable[FeedDict], inputs: Sequence[InputSpec]) -> Iterator[FeedDict]:

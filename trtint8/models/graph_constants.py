@@ -115,9 +115,7 @@ def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
     return read_constant(node.inputs[index]) if index < len(node.inputs) else None
 
 
-def set_constant_input(
-    node: ir.Node, index: int, array: NDArray[Any], taken: set[str] | None = None
-) -> None:
+def set_constant_input(node: ir.Node, index: int, array: NDArray[Any], taken: set[str] | None = None) -> None:
     """Gives one input of one node a new constant value.
 
     An initializer that nothing else reads keeps its name. One that others read as well is not changed, and

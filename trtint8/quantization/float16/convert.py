@@ -28,7 +28,6 @@ from trtint8.models.loading.opset import with_opset
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.name_nodes import NameNodesPass
 from trtint8.quantization.float16.decisions import find_decisions
-from trtint8.quantization.float16.element_types import settle_element_types
 from trtint8.quantization.float16.rounding import LARGEST, SMALLEST_NORMAL, round_scale, scale_fits
 from trtint8.quantization.float16.rules import UNSEEN, float32_nodes, signature
 
@@ -71,7 +70,6 @@ def to_float16(
         NameNodesPass(),
         InferShapesPass(),
     )(converted)
-    settle_element_types(converted)
     decisions = find_decisions(converted)
     kept = float32_nodes(converted, peaks, decisions.nodes)
     if not float32_io:

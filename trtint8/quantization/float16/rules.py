@@ -171,6 +171,8 @@ def _reasons(
         yield "it reads or makes a sequence, whose tensors have one type"
     if not floats or (node.op_type == "CastLike" and node.inputs[0] not in floats):
         yield "its floats come from another type: positions beyond 2048 are not exact in FP16"
+    if _joins_integers(node):
+        yield "it joins integers between pairs, and ONNX Runtime takes only FP32 scales there"
     if node.op_type == "BitCast":
         yield "it takes the bits of its input for another type"
     if any(name in node.attributes for name in _TYPE_ATTRIBUTES):
@@ -264,6 +266,17 @@ def _sequences_with_lengths(model: ir.Model) -> dict[ir.Node, ir.Node]:
             if producer is not None:
                 found.setdefault(producer, found[node] if moved else node)
     return found
+
+
+def _joins_integers(node: ir.Node) -> bool:
+    """Whether a node is a Concat of nothing but dequantized values, all of which are quantized again."""
+    if node.op_type != "Concat" or node.domain != "" or node.outputs[0].is_graph_output():
+        return False
+    producers = [value.producer() for value in node.inputs if value is not None]
+    readers = [reader for reader, _ in node.outputs[0].uses()]
+    return all(one is not None and one.op_type == "DequantizeLinear" for one in producers) and all(
+        reader.op_type == "QuantizeLinear" for reader in readers
+    )
 
 
 def _hides_by_length(node: ir.Node) -> bool:
