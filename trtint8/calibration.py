@@ -54,6 +54,15 @@ from trtint8.version import __version__
 Observed: TypeAlias = Literal["all", "placed"]
 
 
+def tensors_needed(float16: bool) -> Observed:
+    """The tensors that a quantized model needs the ranges of.
+
+    Args:
+        float16: Whether what is outside INT8 becomes FP16. That is judged by how large every tensor becomes.
+    """
+    return "all" if float16 else "placed"
+
+
 @dataclass(frozen=True)
 class CalibrationOptions:
     """What is observed, and how ranges are chosen from it.

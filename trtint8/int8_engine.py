@@ -44,7 +44,7 @@ from trtint8.builder.refusals import (
 )
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_files_beside, qdq_file_of
-from trtint8.calibration import float_tensors
+from trtint8.calibration import float_tensors, tensors_needed
 from trtint8.engine.file import sidecar_path
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import Profile, check_profile, complete_profile, largest_shapes
@@ -265,7 +265,7 @@ class _Build:
         self._check_manual(float_tensors(prepared))
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.flavor, self.options)
-        table = self.sources.table(prepared, "placed")
+        table = self.sources.table(prepared, tensors_needed(self._types_in_graph))
         self._warn_of_noise(table)
         sizes = table.provenance.input_sizes
         largest = largest_shapes(self.wanted.profiles, prepared.inputs, sizes)

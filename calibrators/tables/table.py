@@ -256,10 +256,15 @@ class CalibrationTable:
 
     @property
     def peaks(self) -> dict[str, float]:
-        """Tensor name to the tensor's largest magnitude; to its amax where there is no histogram of it."""
+        """Tensor name to the tensor's largest magnitude, as far as it is known.
+
+        Without a histogram that is its amax, unless that is of a method which may have cut values off.
+        """
+        cuts_off = self.method not in ("manual", "minmax")
         return {
             name: self.histograms[name].amax if name in self.histograms else amax
             for name, amax in self.amax.items()
+            if name in self.histograms or name in self.overridden or not cuts_off
         }
 
     def with_method(self, method: str) -> CalibrationTable:

@@ -11,6 +11,7 @@ from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions
 from calibrators.errors import ModelError
 from calibrators.tables.source import TableSource, as_table
+from trtint8.calibration import tensors_needed
 from trtint8.equalization.recalibration import equalize_and_calibrate
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.serialization import to_proto
@@ -40,7 +41,7 @@ def quantize(
 
     Args:
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
-        table: The ranges, or the file that holds them.
+        table: The ranges, or the file that holds them; with ``float16`` best those of all tensors.
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
         keep_int8: With ``float16``, names of nodes, or patterns, that are in INT8 although that is estimated
             to be slower.
@@ -75,8 +76,8 @@ def quantize(
             ``tensorrt``, which stands for several targets.
 
     Warns:
-        UserWarning: All layers are estimated to be slower in INT8 than in FP16; or equalization gains
-            nothing.
+        UserWarning: All layers are estimated to be slower in INT8 than in FP16; equalization gains nothing;
+            or the table lacks tensors, so that what may overflow in FP16 stays in FP32.
     """
     refuse_without_float16(float16, float32_io, keep_int8)
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
@@ -88,7 +89,8 @@ def quantize(
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
     ranges = as_table(table)
     if equalize is not None:
-        remade = equalize_and_calibrate(prepared, ranges, equalize, data_options, progress=progress)
+        needed = tensors_needed(float16)
+        remade = equalize_and_calibrate(prepared, ranges, equalize, data_options, needed, progress=progress)
         prepared, ranges = remade.model, remade.table
     options = QuantizeOptions(keep_float, keep_int8, chosen, float16, float32_io)
     return to_proto(quantized_model(prepared, ranges, options).graph_model)

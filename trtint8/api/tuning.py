@@ -17,7 +17,7 @@ from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target
 from trtint8.auditing.estimator import EstimatorOptions
 from trtint8.auditing.gpus import Gpu, find_gpu
-from trtint8.calibration import CalibrationOptions
+from trtint8.calibration import CalibrationOptions, tensors_needed
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.recorded_states import with_recorded_states
@@ -129,6 +129,7 @@ def tune(
     if speed is not None:
         estimates = EstimatorOptions(target, profile, progress=False)
         goal = SpeedGoal(find_gpu(speed), estimates, on_speed_trial or _ignore)
+    half = float16 or goal is not None
     loaded = load_float_model(open_module(model, example_inputs))
     return tune_from_sources(
         prepare(loaded),
@@ -136,10 +137,10 @@ def tune(
         with_recorded_states(data, loaded),
         with_recorded_states(judge, loaded),
         Budget(max_drop, metric, minimum),
-        options=CalibrationOptions(method, "placed"),
+        options=CalibrationOptions(method, tensors_needed(half)),
         data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
         round_weights=round_weights,
-        float16=float16 or goal is not None,
+        float16=half,
         limit=TimeLimit(minutes),
         journal=JournalFile(checkpoint, resume) if checkpoint is not None else None,
         on_goal=on_goal or _ignore,

@@ -99,10 +99,11 @@ def run(options: argparse.Namespace) -> None:
     remade = None
     if options.equalize is not None:
         # Imported late: only this option needs what runs models.
+        from trtint8.calibration import tensors_needed
         from trtint8.equalization.recalibration import equalize_and_calibrate
 
-        data = data_from(options.equalize, options)
-        remade = equalize_and_calibrate(prepared, table, data, data_options)
+        data, needed = data_from(options.equalize, options), tensors_needed(options.float16)
+        remade = equalize_and_calibrate(prepared, table, data, data_options, needed)
         prepared, table = remade.model, remade.table
     asked = QuantizeOptions(
         options.keep_float, options.keep_int8, target, options.float16, options.float32_io

@@ -39,7 +39,7 @@ def choose_strength(choice: FactorChoice, form: Form) -> float | None:
 
 def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
     """Chooses factors that the weights of the readers make up for."""
-    readings = [reading for reading in form.readings if choice.is_quantized(reading.node)]
+    readings = [reading for reading in form.readings if reading.node in choice.quantized]
     folds = choice.observed.folds
     if not readings or any(one.tensor not in fold.tried_on.values for one in readings for fold in folds):
         return None
@@ -70,7 +70,9 @@ def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
 
     errors = {strength: error(strength) for strength in STRENGTHS}
     best = min(errors, key=lambda strength: errors[strength])
-    worthwhile = errors[best] <= (_WORTH_A_COPY if _copies(choice, form) else _WORTHWHILE) * error(None)
+    worthwhile = errors[best] <= (
+        _WORTH_A_COPY if choice.copied[form.representatives].any() else _WORTHWHILE
+    ) * error(None)
     factors = migration_factors(made_with(choice.observed.peaks), read, best) if worthwhile else _ones(form)
     choice.factors[form.representatives] = factors
     return best if worthwhile else None
@@ -80,14 +82,6 @@ def _ones(form: Form) -> _Floats:
     return np.ones(len(form.representatives))
 
 
-def _copies(choice: FactorChoice, form: Form) -> bool:
-    """Whether factors of a form other than 1 need a copy of a node."""
-    representatives = choice.channels.representatives
-    return any(
-        np.isin(representatives[copy.channels], form.representatives).any() for copy in choice.channels.copies
-    )
-
-
 def _read_ranges(choice: FactorChoice, reading: Reading) -> _Floats:
     weights = choice.weights_of(reading.node).astype(np.float64)
     return input_ranges(choice.nodes[reading.node], weights)
@@ -95,10 +89,33 @@ def _read_ranges(choice: FactorChoice, reading: Reading) -> _Floats:
 
 def _largest(choice: FactorChoice, form: Form, ranges: Iterable[tuple[Channels, _Floats]]) -> _Floats:
     """The largest range of each class of channels of a form, from ranges of channels."""
-    largest = np.zeros(len(choice.factors))
+    largest = _zeros(form)
     for channels, values in ranges:
-        np.maximum.at(largest, choice.channels.representatives[channels], values)
-    return largest[form.representatives]
+        _combine(largest, choice, form, channels, values, np.maximum)
+    return largest
+
+
+def _zeros(form: Form) -> _Floats:
+    return np.zeros(len(form.representatives))
+
+
+def _combine(
+    measured: _Floats, choice: FactorChoice, form: Form, channels: Channels, values: _Floats, by: np.ufunc
+) -> None:
+    """Combines values of channels with those of their classes; those of other forms are left out.
+
+    Args:
+        measured: One value for each representative of the form; changed in place.
+        choice: Knows the classes.
+        form: The form.
+        channels: Numbers of channels.
+        values: Their values, of the same shape.
+        by: How two values are combined.
+    """
+    classes = choice.channels.representatives[channels]
+    places = np.searchsorted(form.representatives, classes).clip(max=len(form.representatives) - 1)
+    inside = form.representatives[places] == classes
+    by.at(measured, places[inside], np.broadcast_to(values, classes.shape)[inside])
 
 
 class _Layer:
@@ -130,19 +147,18 @@ def _choose_product(choice: FactorChoice, form: Form) -> float | None:
     producers = [choice.producers[name] for name in form.producers]
     if any(producer.tensor not in choice.observed.peaks for producer in producers):
         return None
-    nodes = [product.node for product in form.products if choice.is_quantized(product.node)]
+    nodes = [product.node for product in form.products if product.node in choice.quantized]
     if not nodes:
         return None
     one_scale = any(_has_one_scale(choice, node) for node in nodes)
 
     def of_sides(measured: Mapping[str, _Floats], combine: np.ufunc) -> tuple[_Floats, _Floats]:
-        sides = np.zeros((2, len(choice.factors)))
+        sides = (_zeros(form), _zeros(form))
         for producer in producers:
-            classes = choice.channels.representatives[producer.labels]
-            side = np.where(choice.channels.powers[producer.labels] > 0, 0, 1)
-            combine.at(sides, (side, classes), measured[producer.tensor])
-        first, second = sides[:, form.representatives]
-        return first, second
+            positive = choice.channels.powers[producer.labels] > 0
+            for side, held in zip(sides, (positive, ~positive), strict=True):
+                _combine(side, choice, form, producer.labels[held], measured[producer.tensor][held], combine)
+        return sides
 
     powers = of_sides(choice.observed.powers, np.add)
     folds = [

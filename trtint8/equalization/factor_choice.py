@@ -34,6 +34,8 @@ class FactorChoice:
         observed: What was measured of these tensors, before any factor is applied.
         nodes: The model's nodes by name.
         changes: The changes of constants, by name of the node and index of its input.
+        quantized: Names of the nodes that run in INT8.
+        copied: For each representative, whether factors other than 1 need a copy of a node.
         factors: The factors of the representatives, float64 of shape (number of channels,). They begin as 1,
             and those that choose write into this array.
     """
@@ -47,6 +49,8 @@ class FactorChoice:
     observed: Observations
     nodes: Mapping[str, ir.Node]
     changes: Mapping[tuple[str, int], list[Change]]
+    quantized: frozenset[str]
+    copied: NDArray[np.bool_]
     factors: NDArray[np.float64]
 
     @classmethod
@@ -85,9 +89,23 @@ class FactorChoice:
         }
         nodes = {node.name or "": node for node in model.graph}
         observed = observe(model, labels, read, feeds)
-        factors = np.ones(len(channels.representatives))
-        changes = changes_by_constant(channels)
-        return cls(model, placement, method, channels, producers, labels, observed, nodes, changes, factors)
+        copied = np.zeros(len(channels.representatives), np.bool_)
+        for copy in channels.copies:
+            copied[channels.representatives[copy.channels]] = True
+        return cls(
+            model,
+            placement,
+            method,
+            channels,
+            producers,
+            labels,
+            observed,
+            nodes,
+            changes_by_constant(channels),
+            frozenset(placement.quantized_nodes),
+            copied,
+            np.ones(len(channels.representatives)),
+        )
 
     def factors_of(self, labels: Channels) -> NDArray[np.float64]:
         """The factors of channels as they are now, of the shape of ``labels``."""
@@ -102,10 +120,6 @@ class FactorChoice:
         weights = constant_input(self.nodes[node], 1)
         assert weights is not None, f"'{node}' has constant weights"
         return changed_constant(weights, self.channels, self.factors, self.changes[node, 1])
-
-    def is_quantized(self, node: str) -> bool:
-        """Whether a node runs in INT8."""
-        return node in self.placement.quantized_nodes
 
 
 def _labels(tensor: str, channels: NetworkChannels, shapes: Shapes) -> Channels:

@@ -95,7 +95,8 @@ def observe(
         value for value in computed if value.name in labels and value.name not in present
     )
     session = open_graph_model(copy).session
-    outputs = [name for name in labels if name in {value.name for value in copy.graph.outputs}]
+    given = {value.name for value in copy.graph.outputs}
+    outputs = [name for name in labels if name in given]
     names = tuple(kept)
     parts = (_Measured(labels, names), _Measured(labels, names))
     unfit: set[str] = set()

@@ -17,7 +17,7 @@ from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.table import CalibrationTable
 from calibrators.user_warnings import warn_user
-from trtint8.calibration import CalibrationOptions, calibrate_prepared
+from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
 from trtint8.equalization.equalize import Equalized, equalize
 from trtint8.models.model import Model, rebuilt
 from trtint8.models.outputs.runnable_part import runnable_part, with_plugins
@@ -50,6 +50,7 @@ def equalize_and_calibrate(
     table: CalibrationTable,
     data: DataSource,
     data_options: DataOptions,
+    tensors: Observed = "placed",
     *,
     progress: bool = True,
 ) -> EqualizedModel:
@@ -60,6 +61,7 @@ def equalize_and_calibrate(
         table: The model's calibration table; its method is used again.
         data: Calibration samples, which are read twice.
         data_options: How the samples are read.
+        tensors: Which tensors of the new model are observed: ``all`` where the rest is to become FP16.
         progress: Whether a progress bar is shown on a terminal.
 
     Raises:
@@ -72,7 +74,7 @@ def equalize_and_calibrate(
     placement = place(prepared.graph_model)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
     try:
-        options = CalibrationOptions(cast(Method, table.method), "placed")
+        options = CalibrationOptions(cast(Method, table.method), tensors)
     except TableError as error:
         raise TableError(f"equalization calibrates anew with the table's method: {error}") from error
     if table.overridden:
@@ -88,12 +90,21 @@ def equalize_and_calibrate(
     equalized = equalize(
         part.graph_model, _checked(first_feeds(batches, _SAMPLES), part.inputs), table.method
     )
+    run = RunOptions(progress=progress)
     if not equalized.forms:
         warn_user(_nothing_done(prepared.name, equalized))
+        if tensors == "all" and not table.peaks.keys() >= set(float_tensors(part)):
+            table = _completed(table, calibrate_prepared(prepared, batches, options, DataOptions(), run))
         return EqualizedModel(prepared, table, equalized)
     model = rebuilt(with_plugins(equalized.model, prepared.graph_model), prepared.name)
-    new_table = calibrate_prepared(model, batches, options, DataOptions(), RunOptions(progress=progress))
+    new_table = calibrate_prepared(model, batches, options, DataOptions(), run)
     return EqualizedModel(model, new_table, equalized)
+
+
+def _completed(table: CalibrationTable, seen: CalibrationTable) -> CalibrationTable:
+    """A table with the tensors, and the largest values, that it lacks and that another calibration has."""
+    amax, histograms = {**seen.amax, **table.amax}, {**seen.histograms, **table.histograms}
+    return replace(table, amax=amax, histograms=histograms)
 
 
 def _checked(feeds: Iterable[FeedDict], inputs: Sequence[InputSpec]) -> Iterator[FeedDict]:

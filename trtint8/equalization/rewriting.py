@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from trtint8.equalization.following.channel_classes import Channels
 from trtint8.equalization.following.channels import Change, Copy, NetworkChannels
-from trtint8.models.graph_constants import constant_input, set_constant_input, unused_name, value_names
+from trtint8.models.graph_constants import constant_input, set_constant_input, take_name, value_names
 
 
 def factors_of(
@@ -70,22 +70,23 @@ def apply_factors(model: ir.Model, channels: NetworkChannels, factors: NDArray[n
         factors: The factors of the representatives, of shape (number of channels,); 1 for channels that stay.
     """
     nodes = {node.name or "": node for node in model.graph}
+    taken = value_names(model.graph)
     for copy in channels.copies:
         if (factors_of(channels, factors, copy.channels) != 1).any():
-            nodes |= _copy(model.graph, nodes, copy)
+            nodes.update(_copy(model.graph, nodes, copy, taken))
     for (name, index), changes in changes_by_constant(channels).items():
         if all((factors_of(channels, factors, change.channels) == 1).all() for change in changes):
             continue
         array = constant_input(nodes[name], index)
         assert array is not None, f"input {index} of '{name}' is constant"
-        set_constant_input(nodes[name], index, changed_constant(array, channels, factors, changes))
+        changed = changed_constant(array, channels, factors, changes)
+        set_constant_input(nodes[name], index, changed, taken)
 
 
-def _copy(graph: ir.Graph, nodes: dict[str, ir.Node], copy: Copy) -> dict[str, ir.Node]:
+def _copy(graph: ir.Graph, nodes: dict[str, ir.Node], copy: Copy, taken: set[str]) -> dict[str, ir.Node]:
     """Copies nodes that follow one another; the copy's readers read the last copy."""
     made: dict[str, ir.Node] = {}
     replaced: dict[ir.Value, ir.Value] = {}
-    taken = value_names(graph)
     originals = [nodes[name] for name in copy.nodes]
     for original, name in zip(originals, copy.copies, strict=True):
         inputs = [value if value is None else replaced.get(value, value) for value in original.inputs]
@@ -93,7 +94,7 @@ def _copy(graph: ir.Graph, nodes: dict[str, ir.Node], copy: Copy) -> dict[str, i
             original.domain, original.op_type, inputs, list(original.attributes.values()), name=name
         )
         source, result = original.outputs[0], node.outputs[0]
-        result.name = unused_name(f"{source.name}_equalized", taken)
+        result.name = take_name(f"{source.name}_equalized", taken)
         result.shape, result.type = source.shape, source.type
         replaced[source] = result
         made[name] = node

@@ -21,10 +21,15 @@ def match_shared_scales(choice: FactorChoice, forms: Sequence[Form]) -> None:
         choice: The factors, all chosen; those of one form are multiplied by its level.
         forms: The forms.
     """
+    numbers = np.full(len(choice.factors), -1)
+    for number, form in enumerate(forms):
+        numbers[form.representatives] = number
     for group in choice.placement.shared:
         if all(name in choice.observed.peaks for name in group):
-            for form in forms:
-                _match(choice, form, group)
+            held = [numbers[choice.channels.representatives[choice.labels[name]]].ravel() for name in group]
+            for number in np.unique(np.concatenate(held)).tolist():
+                if number >= 0:
+                    _match(choice, forms[number], group)
 
 
 def _match(choice: FactorChoice, form: Form, group: Sequence[str]) -> None:

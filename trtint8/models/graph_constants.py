@@ -58,10 +58,16 @@ def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value
 
 
 def value_names(graph: ir.Graph) -> set[str]:
-    """The names of all inputs, initializers and values that nodes of a graph read or compute."""
-    values = (value for node in graph for value in (*node.inputs, *node.outputs) if value is not None)
-    names = {value.name for value in (*graph.inputs, *values) if value.name is not None}
-    return names | set(graph.initializers)
+    """The names of all inputs, initializers and values of a graph and of the graphs inside its nodes.
+
+    A graph inside a node sees the values around it, so no name there may be given again outside.
+    """
+    names: set[str] = set()
+    for each in (graph, *graph.subgraphs()):
+        values = (value for node in each for value in (*node.inputs, *node.outputs) if value is not None)
+        names |= {value.name for value in (*each.inputs, *values) if value.name is not None}
+        names |= set(each.initializers)
+    return names
 
 
 def unused_name(stem: str, taken: Container[str]) -> str:
@@ -109,7 +115,7 @@ def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
     return read_constant(node.inputs[index]) if index < len(node.inputs) else None
 
 
-def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
+def set_constant_input(node: ir.Node, index: int, array: NDArray[Any], taken: set[str] | None = None) -> None:
     """Gives one input of one node a new constant value.
 
     An initializer that nothing else reads keeps its name. One that others read as well is not changed, and
@@ -119,6 +125,8 @@ def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
         node: A node of the model's main graph; changed in place.
         index: Index of the input; the number of the node's inputs adds one.
         array: The new value.
+        taken: The names in use, to which a new one is added; None where they are to be looked for, which
+            takes time in proportion to the graph.
     """
     value = node.inputs[index] if index < len(node.inputs) else None
     if value is not None and _is_read_by_one_node(value):
@@ -130,7 +138,7 @@ def set_constant_input(node: ir.Node, index: int, array: NDArray[Any]) -> None:
         node.resize_inputs(index + 1)
     graph = node.graph
     assert isinstance(graph, ir.Graph)
-    name = unused_name(f"{node.name}_input_{index}", value_names(graph))
+    name = take_name(f"{node.name}_input_{index}", value_names(graph) if taken is None else taken)
     node.replace_input_with(index, add_initializer(graph, name, np.ascontiguousarray(array)))
 
 

@@ -30,7 +30,7 @@ from trtint8.models.loading.ir_versions import settle_ir_version
 from trtint8.models.loading.names import check_names
 from trtint8.models.loading.node_names import name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
-from trtint8.models.loading.opset import with_opset
+from trtint8.models.loading.opset import merge_imports, with_known_opset, with_opset
 from trtint8.models.loading.output_shapes import declare_output_shapes, list_outputs_once, with_some_shapes
 from trtint8.models.loading.plugins import declare_plugins
 from trtint8.models.loading.random_nodes import random_nodes
@@ -277,6 +277,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     _check_attributes(light.message.graph, name)
     list_outputs_once(light.message, name)
     check_outputs_are_tensors(light.message, name)
+    merge_imports(light.message)
     settle_ir_version(light.message)
     clear_unknown_sizes(light.message)
     sort_nodes(light.message)
@@ -352,7 +353,7 @@ def _from_light(light: LightModel, stored: StoredTensors) -> ir.Model:
 def _with_recent_opset(model: Model) -> ir.Model:
     opset = model.graph_model.opset_imports.get("", 0)
     if opset >= OLDEST_OPSET:
-        return model.graph_model
+        return with_known_opset(model.graph_model)
     return with_opset(model.graph_model, _CONVERTED_OPSET, model.name)
 
 

@@ -193,6 +193,9 @@ def with_float16(
 
     Raises:
         ModelError: ONNX cannot convert it to an opset with FP16 scales.
+
+    Warns:
+        UserWarning: Nodes stay in FP32 because nothing is known of their values.
     """
     converted, kept = to_float16(quantized, float32_io=float32_io, peaks=peaks, name=name)
     if target.one_scale_with_float16:

@@ -32,12 +32,14 @@ class ValidatedModel:
         description: How the model is run, in words, such as "the engine on NVIDIA T1000".
         sources: The tensors that outputs are picked from, where the model gives them; empty or all that the
             reference gives.
+        half: Names of the tensors that the model holds in FP16, where ONNX Runtime runs it on a CPU.
     """
 
     name: str
     run: Runner
     description: str
     sources: tuple[str, ...] = ()
+    half: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)

@@ -229,6 +229,11 @@ class OpenModels:
         self._embeddings: frozenset[str] | None = None
         self._layouts = SeenLayouts()
 
+    @property
+    def half(self) -> dict[str, tuple[str, ...]]:
+        """Names of models to the tensors that they hold in FP16, where ONNX Runtime runs them on a CPU."""
+        return {model.name: model.half for model in self._models if model.half}
+
     def look(self, batches: Iterable[LabelledFeed]) -> None:
         """Finds how outputs hold detections by several batches, where that matters.
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -100,7 +100,7 @@ def warning_of_calibration_samples(origins: Sequence[Origin], batches: Batches) 
         yield batches
         return
     seen = DataFingerprint()
-    yield replace(batches, reader=_Observed(batches.reader, seen))
+    yield replace(batches, reader=ObservedReader(batches.reader, seen))
     for origin in alike:
         if origin.calibration == (seen.hexdigest(), seen.samples):
             warn_user(
@@ -109,17 +109,25 @@ def warning_of_calibration_samples(origins: Sequence[Origin], batches: Batches) 
             )
 
 
+class Observer(Protocol):
+    """What looks at every batch that is read."""
+
+    def observe(self, feed: FeedDict) -> object:
+        """Looks at a batch."""
+        ...
+
+
 @dataclass(frozen=True)
-class _Observed:
-    """Reads as another reader does, and notes what was read.
+class ObservedReader:
+    """Reads as another reader does, and shows what was read.
 
     Attributes:
         reader: The other one.
-        seen: The fingerprint of what was read so far.
+        seen: Is shown what was read.
     """
 
     reader: Reader
-    seen: DataFingerprint
+    seen: Observer
 
     def samples(self, batch: Any) -> int:
         """How many samples a batch has."""

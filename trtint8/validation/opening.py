@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,6 +33,7 @@ from trtint8.runtime.loading import NO_CODE, LoadingOptions
 from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.comparison import OpenModels
 from trtint8.validation.feeding import as_fed, as_floats
+from trtint8.validation.half_precision import half_tensors
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredOutputs
 from trtint8.validation.running_reference import RunningReference
@@ -157,6 +159,9 @@ def open_validated(
         left, description = (), whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
     else:
         left, description = (), whose.format("model") + " in ONNX Runtime"
+    half = half_tensors(graph_model)
+    if half:
+        description += ", which computes FP16 in FP32 on a CPU"
     if left_out.outputs:
         description += ", up to its plugins of TensorRT"
     sources = declared.sources if computes_all(graph_model, declared.sources) else ()
@@ -166,7 +171,8 @@ def open_validated(
         opened = open_model(loaded, sources, threads=threads, rows=rows)
     dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
     names = [output for output in opened.output_names if output not in sources]
-    yield _validated(name, opened.run, dtypes, names, inputs, output_names, description, sources)
+    validated = _validated(name, opened.run, dtypes, names, inputs, output_names, description, sources)
+    yield replace(validated, half=half)
 
 
 def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[str]) -> str:

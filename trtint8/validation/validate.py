@@ -19,6 +19,7 @@ from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import compare_models
 from trtint8.validation.detection.seen_layouts import LOOKED_AT
+from trtint8.validation.half_precision import warning_of_overflow
 from trtint8.validation.identity import identified
 from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.metrics import Metric, reads_layouts
@@ -66,8 +67,8 @@ def validate_models(
 
     Warns:
         UserWarning: A model was made from another float model than the reference, or calibrated with the
-            samples that it is judged by (except over Ray, where they are read elsewhere), or the one called
-            INT8 is a float model.
+            samples that it is judged by, or holds in FP16 what overflows on a GPU and not in ONNX Runtime
+            (both except over Ray, where samples are read elsewhere), or the one called INT8 is a float model.
     """
     if taken := [name for name in also if name in (VALIDATED, REFERENCE)]:
         raise ModelError(
@@ -118,7 +119,8 @@ def validate_models(
                 threads=run.threads,
                 rows=rows,
             ) as opened,
-            warning_of_calibration_samples(origins, batches) as samples,
+            warning_of_calibration_samples(origins, batches) as read,
+            warning_of_overflow(opened.half, original, read, run.threads) as samples,
         ):
             # A single one is looked at where it is measured.
             if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):

@@ -69,7 +69,8 @@ def test_ranges_by_another_rule_count_as_set_by_hand_where_tables_are_merged(rul
 def test_a_range_of_another_table_does_not_get_the_histogram_of_the_first():
     first = _table()
     merged = first.merged(CalibrationTable({"a": 99.0}, "entropy"))
-    assert (merged.amax["a"], merged.peaks["a"], list(merged.histograms)) == (99.0, 99.0, ["b::c d"])
+    # An entropy range may cut values off, so it tells no peak.
+    assert (merged.amax["a"], merged.peaks.get("a"), list(merged.histograms)) == (99.0, None, ["b::c d"])
     with pytest.raises(TableError, match=r"no histograms to apply the method 'entropy' to \(for 'a'\)"):
         merged.with_method("entropy")
     # A range that was set by hand over the first table's histogram is replaced, too.

@@ -1,13 +1,20 @@
 """Q/DQ pairs by the public call."""
 
 import re
+import warnings
 
+import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
+from onnx import helper
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, TableError, UnsupportedError
+from tests.trtint8.onnx_models import Shaped
 from trtint8.data import DEMO_MODEL
+
+FLOAT = onnx.TensorProto.FLOAT
 
 
 def test_keep_float_keeps_a_node_out_of_int8(table):
@@ -71,3 +78,84 @@ def test_options_of_data_are_checked_without_data(table):
 def test_names_of_nodes_are_strings(table):
     with pytest.raises(ModelError, match=r"^keep_float: 5 is no name of a node; give strings$"):
         trtint8.quantize(DEMO_MODEL, table, keep_float=[5])
+
+
+@pytest.mark.parametrize("spread", [0, 2])
+def test_an_equalized_model_knows_how_large_all_its_tensors_become(spread):
+    """Of which only some have pairs. Nothing is equalized where channels are even."""
+    random = np.random.default_rng(0)
+    g = Shaped(quantized=False)
+    uneven = (random.normal(size=(32, 32)) * np.exp(spread * random.normal(size=32))).astype(np.float32)
+    hidden = g.op("Relu", [g.op("MatMul", ["x", g.constant(uneven)], "first")], "relu")
+    second = g.op("MatMul", [hidden, g.weights(32, 32)], "second")
+    wide = g.op("Mul", [g.op("Softsign", [second], "even"), g.constant(np.float32(6e4))], "wide")
+    model = g.model({"x": ["n", 32]}, g.op("Tanh", [g.op("Exp", [second], "exp")], "tanh"))
+    model.graph.output.append(helper.make_tensor_value_info(wide, FLOAT, None))
+    samples = {"x": random.normal(size=(64, 32)).astype(np.float32)}
+    table = trtint8.calibrate(model, samples, method="minmax", tensors="placed", progress=False)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        made = trtint8.quantize(model, table, equalize=samples, float16=True, float32_io=True, progress=False)
+    assert not any("no range tells" in str(one.message) for one in found)
+    assert any("equalization gains nothing" in str(one.message) for one in found) is (spread == 0)
+    kinds = {value.name: value.type.tensor_type.elem_type for value in made.graph.value_info}
+    assert (kinds["relu_out"], kinds["even_out"]) == (onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT16)
+
+
+def branching(taken):
+    """A product before an If, one branch of which gives a name that a pair would get."""
+    nodes = [[helper.make_node("Relu", ["m"], [taken])], [helper.make_node("Neg", ["m"], ["e"])]]
+    info = [helper.make_tensor_value_info(name, FLOAT, [2, 8]) for name in (taken, "e", "x", "y")]
+    then, other = (helper.make_graph(one, "branch", [], [out]) for one, out in zip(nodes, info, strict=False))
+    flag = helper.make_tensor_value_info("flag", onnx.TensorProto.BOOL, [])
+    weights = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+    main = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], "product"),
+        helper.make_node("If", ["flag"], ["y"], "if", then_branch=then, else_branch=other),
+    ]
+    constants = [onnx.numpy_helper.from_array(weights, "w")]
+    graph = helper.make_graph(main, "g", [info[2], flag], [info[3]], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("method", ["minmax", "auto"])
+@pytest.mark.parametrize("taken", ["x_quantized", "x_dequantized", "x_scale", "w_quantized", "m_float16"])
+def test_names_within_branches_are_not_given_again(taken, method):
+    model = branching(taken)
+    feed = {"x": np.random.default_rng(1).standard_normal((2, 8)).astype(np.float32), "flag": np.array(True)}
+    table = trtint8.calibrate(model, [feed], method=method, progress=False)
+    for options in ({}, {"float16": True, "float32_io": True, "target": "rtx", "keep_int8": ["*"]}):
+        made = trtint8.quantize(model, table, progress=False, **options)
+        onnx.checker.check_model(made, full_check=True)
+        wanted, got = (
+            ort.InferenceSession(one.SerializeToString()).run(None, feed)[0] for one in (model, made)
+        )
+        assert np.abs(wanted - got).max() < 0.1
+
+
+def test_the_bits_of_a_float_stay_those_of_fp32():
+    """Opset 26, whose BitCast makes an INT32 of a float32."""
+    g = Shaped(quantized=False)
+    values = g.op("MatMul", ["x", g.weights(8, 8)], "product")
+    bits = g.op("BitCast", [values], "bits", to=onnx.TensorProto.INT32)
+    model = g.model({"x": [2, 8]}, g.op("Cast", [bits], "floats", to=FLOAT))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("floats_out", FLOAT, [2, 8]))
+    model.opset_import[0].version, model.ir_version = 26, 11
+    if onnx.defs.onnx_opset_version() < 26:
+        pytest.skip("this version of ONNX has no BitCast")
+    table = trtint8.CalibrationTable({"x": 1.0, "product_out": 3.0, "floats_out": 1e9})
+    made = trtint8.quantize(model, table, float16=True, float32_io=True, target="rtx", keep_int8=["*"])
+    onnx.checker.check_model(made, full_check=True)
+
+
+def test_joined_pairs_are_loaded_by_onnx_runtime_in_fp16():
+    g = Shaped(quantized=False)
+    first, second = (g.op("MatMul", ["x", g.weights(8, 8)], name) for name in ("first", "second"))
+    joined = g.op("Concat", [first, second], "joined", axis=1)
+    model = g.model({"x": [4, 8]}, g.op("MatMul", [joined, g.weights(16, 8)], "last"))
+    x = {"x": np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)}
+    table = trtint8.calibrate(model, x, method="minmax", progress=False)
+    made = trtint8.quantize(model, table, float16=True, float32_io=True, target="rtx", keep_int8=["*"])
+    assert sum(node.op_type == "QuantizeLinear" for node in made.graph.node) >= 6
+    wanted, got = (ort.InferenceSession(one.SerializeToString()).run(None, x)[0] for one in (model, made))
+    assert np.abs(wanted - got).max() < 0.05 * np.abs(wanted).max()

@@ -47,7 +47,7 @@ def test_types_of_an_engine(rtx, prepared):
     estimator = opened(prepared)
     found = {}
     for precision, fp16 in (("FP32", False), ("FP16", True)):
-        engine = estimator.estimate(precision, estimator.model.graph_model, {}, fp16=fp16)
+        engine = estimator.estimate(precision, estimator.model.graph_model, {"images": 1.0}, fp16=fp16)
         assert engine.precision == precision and engine.seconds > 0
         found[precision] = engine.multiply_adds
     total = sum(estimator.work.multiply_adds.values())

@@ -1,5 +1,7 @@
 """Networks equalized as a whole: they compute the same as before, and lose less in INT8."""
 
+import sys
+
 import numpy as np
 import onnx
 import pytest
@@ -266,3 +268,41 @@ def test_weights_that_other_nodes_read_stay_theirs():
     assert [form.description for form in found.forms] == ["'first' to 'second'"]
     np.testing.assert_allclose(run(found.model, feed)[0], run(model, feed)[0], rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(array(found.model, "aside", 1), array(model, "aside", 1))
+
+
+def siblings(count):
+    """Normalizations of one tensor, each with two products behind it, which share their offsets."""
+    g, random = Shaped(quantized=False), np.random.default_rng(0)
+    offsets = g.constant(np.zeros(8, np.float32))
+    made = []
+    for number in range(count):
+        factors = g.constant(np.exp(2 * random.normal(size=8)).astype(np.float32))
+        x = g.op("LayerNormalization", ["x", factors, offsets], f"even{number}", axis=-1)
+        uneven = random.normal(size=(8, 8)) / 3 * np.exp(random.normal(size=8))
+        y = g.op("MatMul", [x, g.constant(uneven.astype(np.float32))], f"first{number}")
+        y = g.op("Mul", [g.op("Relu", [y], f"relu{number}"), x], f"gated{number}")
+        made.append(g.op("MatMul", [y, g.weights(8, 8)], f"second{number}"))
+    return prepared(g.model({"x": ["N", 8]}, g.op("Concat", made, "all", axis=1)))
+
+
+def calls_of(count):
+    """How many calls it takes to equalize so many siblings, and how many forms there are."""
+    model, calls = siblings(count), 0
+
+    def note(_frame, event, _argument):
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        found = equalize(model, [{"x": normal(32, 8)}])
+    finally:
+        sys.setprofile(before)
+    return calls, len(found.forms)
+
+
+def test_work_grows_with_the_number_of_siblings_and_not_with_its_square():
+    calls_of(2)  # what is found once and kept
+    (few, some), (many, more) = calls_of(10), calls_of(60)
+    assert more > 4 * some > 0 and many < 1.5 * 6 * few

@@ -21,7 +21,7 @@ def test_it_begins_with_factors_of_1_and_the_ranges_of_readers():
     (read,) = run(model.clone(), feed)[:1]
     assert read.shape == (2, 3, SIZE)
     assert choice.observed.peaks["relu_out"].shape == (1, 1, 12)
-    assert choice.is_quantized("down") and not choice.is_quantized("relu")
+    assert "down" in choice.quantized and "relu" not in choice.quantized
     assert list(forms) == ["'up' to 'down'"]
 
 

@@ -3,9 +3,11 @@
 import dataclasses
 import json
 import shlex
+import warnings
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import trtint8
@@ -305,3 +307,23 @@ def test_an_interrupted_search_for_speed_is_continued(rtx, table, held_out, tmp_
     again = trtint8.tune(DEMO_MODEL, table, held_out, resume=True, **options)
     assert again.speed == first.speed
     assert [trial.what for trial in again.trials] == [trial.what for trial in first.trials]
+
+
+def test_tuning_looks_at_every_tensor_for_fp16():
+    """Of which those without pairs would overflow unseen."""
+    random = np.random.default_rng(0)
+    g = Shaped(quantized=False)
+    weights = (random.normal(size=(16, 16)) / 4).astype(np.float32)
+    weights[:, 7] *= 4e4
+    stream = g.op("Add", [g.op("MatMul", ["x", g.constant(weights)], "wide"), "x"], "stream")
+    ones, zeros = (g.constant(np.full(16, value, np.float32)) for value in (1, 0))
+    even = g.op("LayerNormalization", [stream, ones, zeros], "even", axis=-1)
+    model = g.model({"x": ["n", 16]}, g.op("MatMul", [even, g.weights(16, 16)], "last"))
+    samples = {"x": random.normal(size=(64, 16)).astype(np.float32)}
+    options = {"metric": "sqnr", "minimum": 10, "round_weights": False, "float16": True, "progress": False}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = trtint8.tune(model, samples, samples, method="minmax", **options)
+    types = {value.name: value.dtype for node in found.graph_model.graph for value in node.outputs}
+    assert types["wide_out"] == types["stream_out"] == ir.DataType.FLOAT
+    assert not any("no range tells" in str(one.message) for one in said)

@@ -45,10 +45,15 @@ class ChannelClasses:
 
     def find(self, channel: int) -> tuple[int, int]:
         """The representative of a channel's class, and the power of its factor in the channel's factor."""
-        power = 1
+        passed: list[int] = []
         while (parent := self._parents[channel]) != channel:
-            power *= self._powers[channel]
+            passed.append(channel)
             channel = parent
+        # Whoever was passed on the way finds the representative, and the reason, at once from now on.
+        power, reason = 1, self._reasons[passed[-1]] if passed else ""
+        for one in reversed(passed):
+            power *= self._powers[one]
+            self._parents[one], self._powers[one], self._reasons[one] = channel, power, reason
         return channel, power
 
     def fix(self, channels: Channels, reason: str) -> None:

@@ -50,7 +50,8 @@ def follow_channels(model: ir.Model, shapes: Shapes) -> NetworkChannels:
             (_rule(node) if known else Labelling.stop)(labelling, node)
     read = labelling.read_channels()
     affines = labelling.affines.values()
-    copies = [copy for affine in affines for copy in separate_readers(labelling, affine, read)]
+    taken = {node.name or "" for node in model.graph}
+    copies = [copy for affine in affines for copy in separate_readers(labelling, affine, read, taken)]
     for producer in labelling.producers.values():
         labelling.note_skipped(producer.node, producer.labels)
     representatives, powers = labelling.classes.representatives()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from trtint8.equalization.following.channel_classes import ChannelClasses, Channels
 from trtint8.equalization.following.channels import Change, Producer, Product, Reading
@@ -139,11 +140,14 @@ class Labelling:
         for index in range(len(node.inputs)):
             self.fix(node, index, f"{operator}(s x) is not s {operator}(x) ('{node.name}')")
 
-    def read_channels(self) -> Channels:
-        """All channels that weights or products read, of shape (channels,)."""
-        read = [reading.channels for reading in self.readings]
-        read += [side for product in self.products for side in (product.first, product.second)]
-        return np.unique(np.concatenate(read)) if read else np.zeros(0, np.int64)
+    def read_channels(self) -> NDArray[np.bool_]:
+        """For every channel, whether weights or products read it, of shape (channels,)."""
+        found = np.zeros(len(self.classes), np.bool_)
+        for reading in self.readings:
+            found[reading.channels] = True
+        for product in self.products:
+            found[product.first] = found[product.second] = True
+        return found
 
     def note_skipped(self, node: str, labels: Channels) -> None:
         """Notes why all output channels of a node keep their values, where they do."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from trtint8.equalization.following.channel_classes import Channels
 from trtint8.equalization.following.channels import Change, Copy, Producer
 from trtint8.equalization.following.labelling import Affine, Labelling
 from trtint8.equalization.following.labels import placed, with_rank
 from trtint8.equalization.following.operators import AFFINE, AFFINE_ON_AXIS_1
-from trtint8.models.graph_constants import constant_input, unused_name
+from trtint8.models.graph_constants import constant_input, take_name
 from trtint8.models.kinds import SHAPE_READERS
 
 
@@ -56,13 +56,16 @@ def scale_by_constant(labelling: Labelling, node: ir.Node, index: int, shape: tu
     labelling.add_affine(Affine(tuple(nodes), tuple(constants), shape, labels))
 
 
-def separate_readers(labelling: Labelling, affine: Affine, read: Channels) -> list[Copy]:
+def separate_readers(
+    labelling: Labelling, affine: Affine, read: NDArray[np.bool_], taken: set[str]
+) -> list[Copy]:
     """Ties the channels of all readers that factors can be applied to, once all nodes were followed.
 
     Args:
         labelling: The labels of the whole network.
         affine: The last nodes of a normalization.
-        read: All channels that weights or products read.
+        read: For every channel, whether weights or products read it.
+        taken: The names of all nodes, to which those of copies are added.
 
     Returns:
         A copy of these nodes, where other readers need the output unchanged; else nothing.
@@ -73,9 +76,7 @@ def separate_readers(labelling: Labelling, affine: Affine, read: Channels) -> li
     good = {
         reader: labels
         for reader, labels in uses.items()
-        if labels is not None
-        and not labelling.classes.are_fixed(labels).any()
-        and np.isin(labels, read).all()
+        if labels is not None and not labelling.classes.are_fixed(labels).any() and read[labels].all()
     }
     # Nothing divides the channels of the other readers, so nothing may multiply them either.
     name = affine.nodes[-1].name or ""
@@ -94,7 +95,7 @@ def separate_readers(labelling: Labelling, affine: Affine, read: Channels) -> li
     labelling.producers[output] = Producer(name, output.name or "", first)
     shared = len(good) < len(readers) or output.is_graph_output()
     names = [node.name or "" for node in affine.nodes]
-    copies = [unused_name(f"{one}_equalized", _node_names(labelling)) if shared else one for one in names]
+    copies = [take_name(f"{one}_equalized", taken) if shared else one for one in names]
     renamed = dict(zip(names, copies, strict=True))
     channels = first.reshape(affine.shape)
     for node, index in affine.constants:
@@ -102,7 +103,3 @@ def separate_readers(labelling: Labelling, affine: Affine, read: Channels) -> li
     if not shared:
         return []
     return [Copy(tuple(names), tuple(copies), tuple(one.name or "" for one in good), np.unique(first))]
-
-
-def _node_names(labelling: Labelling) -> set[str]:
-    return {node.name or "" for node in labelling.graph}

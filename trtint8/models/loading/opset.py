@@ -1,10 +1,11 @@
-"""Converts models to a newer opset."""
+"""The opset of a model: imported once, converted to a newer one, or lowered to one that can be run."""
 
 from __future__ import annotations
 
 import onnx
 import onnx_ir as ir
 
+from trtint8.models.inner_graphs import message_graphs
 from trtint8.models.loading.old_operators import mend_old_operators, refuse_old_operators
 from trtint8.models.loading.sequence_types import declare_sequences
 from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
@@ -17,6 +18,67 @@ _LARGEST_CONVERTED = 4096
 
 #: The first IR version for opset 19 and later; checkers refuse older ones.
 _IR_VERSION = 9
+
+#: The newest opset in which ONNX Runtime has QuantizeLinear, DequantizeLinear and Cast.
+_NEWEST = 27
+
+#: What ONNX also calls its own domain, ''.
+_ALIAS = "ai.onnx"
+
+
+def merge_imports(message: onnx.ModelProto) -> None:
+    """Lets a model that imports the domain '' and, under its other name, 'ai.onnx' import it once.
+
+    The last one counts, as in ONNX Runtime.
+
+    Args:
+        message: The model; changed in place.
+    """
+    own = [one for one in message.opset_import if one.domain in ("", _ALIAS)]
+    for unused in own[:-1]:
+        message.opset_import.remove(unused)
+    if own:
+        own[-1].domain = ""
+    for graph in message_graphs(message.graph):
+        for node in graph.node:
+            if node.domain == _ALIAS:
+                node.domain = ""
+
+
+def with_known_opset(graph_model: ir.Model) -> ir.Model:
+    """Lowers a model of an opset newer than ONNX Runtime's to one in which its operators are the same.
+
+    Newer opsets often only add types to an operator, and ONNX Runtime runs all that they leave as it was. It
+    has no pairs and casts of such an opset, which are put into models.
+
+    Args:
+        graph_model: Any model; the result may share its weights.
+
+    Returns:
+        A copy with another opset; the model itself where its opset is known, or means other operators.
+    """
+    old = graph_model.opset_imports.get("", 0)
+    operators = {node.op_type for node in graph_model.graph.all_nodes() if node.domain == ""}
+    if old <= _NEWEST or not all(_is_same(operator, old) for operator in operators):
+        return graph_model
+    copy = graph_model.clone()
+    copy.opset_imports[""] = _NEWEST
+    return copy
+
+
+def _is_same(operator: str, opset: int) -> bool:
+    """Whether an operator has the same inputs, outputs and attributes in the newest known opset."""
+    try:
+        new, known = (onnx.defs.get_schema(operator, version) for version in (opset, _NEWEST))
+    except onnx.defs.SchemaError:
+        return False
+    return new.since_version == known.since_version or all(
+        [
+            [formal.name for formal in new.inputs] == [formal.name for formal in known.inputs],
+            [formal.name for formal in new.outputs] == [formal.name for formal in known.outputs],
+            new.attributes.keys() == known.attributes.keys(),
+        ]
+    )
 
 
 def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:

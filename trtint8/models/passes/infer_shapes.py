@@ -10,6 +10,7 @@ from onnx_ir.passes import common
 
 from trtint8.models.inner_graphs import all_nodes
 from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
+from trtint8.models.passes.element_types import settle_element_types
 
 #: Domains and names of operators of which ONNX infers nothing, to operators of ONNX whose output has the same
 #: type and shape.
@@ -26,7 +27,7 @@ _STAND_INS: Mapping[tuple[str, str], str] = {
 
 
 class InferShapesPass(ir.passes.InPlacePass):
-    """Declares the types and shapes of tensors, as far as ONNX infers them.
+    """Declares the types and shapes of tensors, as far as ONNX infers them, or their neighbours tell.
 
     Where sizes may be 0, names that ONNX gives to unknown ones are left out; see
     :func:`trtint8.models.loading.unknown_sizes.clear_new_names`.
@@ -38,6 +39,7 @@ class InferShapesPass(ir.passes.InPlacePass):
         with _stand_ins(model):
             result = common.ShapeInferencePass(check_type=False, strict_mode=False)(model)
         clear_new_names(model, keep)
+        settle_element_types(model)
         return result
 
 

@@ -9,12 +9,13 @@ keeps both in FP32.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from calibrators.display.counts import counted, enumerated
 from calibrators.user_warnings import warn_user
 from trtint8.models.graph_constants import (
     add_initializer,
@@ -27,8 +28,9 @@ from trtint8.models.loading.opset import with_opset
 from trtint8.models.onnx_errors import run_passes
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.name_nodes import NameNodesPass
+from trtint8.quantization.float16.decisions import find_decisions
 from trtint8.quantization.float16.rounding import LARGEST, SMALLEST_NORMAL, round_scale, scale_fits
-from trtint8.quantization.float16.rules import float32_nodes, signature
+from trtint8.quantization.float16.rules import UNSEEN, float32_nodes, signature
 
 #: The first opset whose QuantizeLinear and DequantizeLinear take FP16 scales.
 _OPSET = 19
@@ -39,7 +41,7 @@ _SUFFIXES = {_HALF: "float16", _FLOAT: "float32"}
 
 
 def to_float16(
-    model: ir.Model, *, float32_io: bool, peaks: Mapping[str, float], name: str
+    model: ir.Model, *, float32_io: bool, peaks: Mapping[str, float] | None, name: str
 ) -> tuple[ir.Model, dict[str, str]]:
     """Converts a model to FP16, except for Q/DQ pairs' integers and nodes that would lose accuracy.
 
@@ -47,7 +49,9 @@ def to_float16(
         model: A model with or without Q/DQ pairs; not changed.
         float32_io: Whether the model's own inputs and outputs stay float32.
         peaks: Tensor name to the largest magnitude seen in it; may lack tensors. Nodes that read or write a
-            tensor whose values come near the largest FP16 number, or are all too small for it, stay in FP32.
+            tensor whose values come near the largest FP16 number, or may as far as is known, or are all too
+            small for it, stay in FP32. None where only the time counts that the model takes: what is not
+            known to overflow becomes FP16.
         name: The model's name in messages.
 
     Returns:
@@ -57,7 +61,8 @@ def to_float16(
         ModelError: ONNX cannot convert it to opset 19.
 
     Warns:
-        UserWarning: An input or output becomes FP16 whose values FP16 does not hold.
+        UserWarning: An input or output becomes FP16 whose values FP16 does not hold, or nodes stay in FP32
+            because nothing is known of their values.
     """
     converted = with_opset(model, _OPSET, name).clone()
     run_passes(
@@ -68,16 +73,30 @@ def to_float16(
         NameNodesPass(),
         InferShapesPass(),
     )
-    kept = float32_nodes(converted, peaks)
+    decisions = find_decisions(converted)
+    kept = float32_nodes(converted, peaks, decisions.nodes)
     if not float32_io:
-        _warn_of_inputs_and_outputs(converted.graph, peaks)
-    _Converter(converted, kept, _FLOAT if float32_io else _HALF).run()
+        _warn_of_inputs_and_outputs(converted.graph, peaks or {}, decisions.outputs)
+    if unseen := [reason for reason in kept.values() if reason.startswith(UNSEEN)]:
+        nodes = counted(len(unseen), "node")
+        warn_user(
+            f"{nodes} of '{name}' may overflow in FP16 and stay in FP32: {unseen[0]}; calibrate all tensors "
+            "('trtint8 calibrate', without --tensors placed)"
+        )
+    _Converter(converted, kept, _FLOAT if float32_io else _HALF, decisions.outputs).run()
     return converted, kept
 
 
-def _warn_of_inputs_and_outputs(graph: ir.Graph, peaks: Mapping[str, float]) -> None:
+def _warn_of_inputs_and_outputs(
+    graph: ir.Graph, peaks: Mapping[str, float], exact: Collection[ir.Value]
+) -> None:
+    if names := [repr(value.name) for value in graph.outputs if value in exact]:
+        warn_user(
+            f"{enumerated(names)} stay float32 among outputs in FP16, because the network compares their "
+            "exact values; add float32_io=True, so that all inputs and outputs stay float32"
+        )
     for value in (*graph.inputs, *graph.outputs):
-        peak = peaks.get(value.name or "", 0.0)
+        peak = 0.0 if value in exact else peaks.get(value.name or "", 0.0)
         if value.dtype == _FLOAT and peak > 0 and not SMALLEST_NORMAL <= peak <= LARGEST:
             warn_user(
                 f"'{value.name}' reaches {peak:.3g}, and FP16 has full precision from {SMALLEST_NORMAL:.2g} "
@@ -93,6 +112,7 @@ class _Converter:
         model: The model.
         kept: Names of the nodes that stay in FP32.
         io: The type of the model's inputs and outputs.
+        exact: The outputs that stay float32 all the same.
         originals: The values that were float32 before the conversion, whatever their type is now.
         made: Original value and type to the value that holds it in that type.
         rounded: The scales, as bytes, that become FP16 numbers in every type: those of pairs that are FP16 at
@@ -103,6 +123,7 @@ class _Converter:
     model: ir.Model
     kept: Mapping[str, str]
     io: ir.DataType
+    exact: Collection[ir.Value]
     originals: set[ir.Value] = field(default_factory=set)
     made: dict[tuple[ir.Value, ir.DataType], ir.Value] = field(default_factory=dict)
     rounded: set[bytes] = field(default_factory=set)
@@ -111,8 +132,7 @@ class _Converter:
     def run(self) -> None:
         graph = self.model.graph
         nodes = list(graph)
-        self.names = {name for each in self.model.graphs() for name in value_names(each)}
-        self.names |= {node.name for node in nodes if node.name}
+        self.names = value_names(graph) | {node.name for node in nodes if node.name}
         values = [*graph.inputs, *graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
         self.originals = {value for value in values if value.type == ir.TensorType(_FLOAT)}
         for value in self.originals.intersection(graph.inputs):
@@ -125,8 +145,9 @@ class _Converter:
         for node in everywhere:
             self._connect(node)
         for index, value in enumerate(graph.outputs):
-            if value in self.originals and value.dtype != self.io:
-                graph.outputs[index] = self._renamed_output(value)
+            wanted = _FLOAT if value in self.exact else self.io
+            if value in self.originals and value.dtype != wanted:
+                graph.outputs[index] = self._renamed_output(value, wanted)
         common.RemoveUnusedNodesPass()(self.model)
 
     def _set_output_types(self, node: ir.Node) -> None:
@@ -178,6 +199,8 @@ class _Converter:
     def _rescale(self, node: ir.Node, dtype: ir.DataType) -> None:
         scale = node.inputs[1]
         assert scale is not None, "the schema demands it"
+        if node.op_type == "DequantizeLinear" and "output_dtype" in node.attributes:
+            node.attributes["output_dtype"] = ir.AttrInt64("output_dtype", dtype)
         exact = read_constant(scale)
         if exact is None or exact.tobytes() not in self.rounded:
             node.replace_input_with(1, self._typed(scale, dtype))
@@ -219,10 +242,10 @@ class _Converter:
             graph.insert_after(producer, node)
         return output
 
-    def _renamed_output(self, value: ir.Value) -> ir.Value:
-        """An output of the model in the type of inputs and outputs, under the name that it had."""
+    def _renamed_output(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """An output of the model in another type, under the name that it had."""
         name = value.name or ""
-        output = self._typed(value, self.io)
+        output = self._typed(value, dtype)
         value.name = self._name_in(value, value.dtype or _FLOAT)
         output.name = name
         return output

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import read_constant
+from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.inner_graphs import holds_graphs
 from trtint8.models.kinds import RECURRENT
+from trtint8.quantization.float16.magnitudes import KEEPING_SIZE, MOVING, Magnitudes
 from trtint8.quantization.float16.rounding import (
     LARGEST,
     SMALLEST_NORMAL,
@@ -54,14 +55,14 @@ _DELICATE = {
     "Sqrt": "takes a root",
 }
 
+#: Attributes that name the element type of what a node gives out, whatever it reads.
+_TYPE_ATTRIBUTES = ("dtype", "output_datatype")
+
+#: How the reason begins why a node is in FP32 of whose tensors calibration has seen too few.
+UNSEEN = "no range tells how large"
+
 #: The input of a recurrent operator that holds the sequences' lengths.
 _LENGTHS = 4
-
-#: Operators that put the elements of their first input into other places.
-_MOVING = frozenset({"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-
-#: Operators whose output is about as large as the largest of their inputs.
-_KEEPING_SIZE = _MOVING | {"Add", "Concat", "Expand", "Gather", "Slice"}
 
 #: Operator to the indices of the inputs that are added to something.
 _ADDENDS = {"Add": (0, 1), "Conv": (2,), "ConvTranspose": (2,), "Gemm": (2,), "Sub": (0, 1)}
@@ -86,34 +87,40 @@ class Signature:
     has_half_form: bool = True
 
 
-def float32_nodes(model: ir.Model, peaks: Mapping[str, float]) -> dict[str, str]:
+def float32_nodes(
+    model: ir.Model, peaks: Mapping[str, float] | None, deciding: Mapping[ir.Node, str]
+) -> dict[str, str]:
     """The nodes of a graph that stay in FP32 when the rest becomes FP16.
 
     QuantizeLinear and DequantizeLinear are left out: they take both types.
 
     Args:
         model: A model with named nodes, inferred types and constants lifted to initializers.
-        peaks: Tensor name to the largest magnitude seen in it; may lack tensors.
+        peaks: Tensor name to the largest magnitude seen in it; may lack tensors. What neither was seen nor is
+            bounded by the graph stays in FP32, where it cannot overflow. None where FP16 is taken for granted
+            where nothing is known.
+        deciding: The nodes by which something is decided, each with the reason.
 
     Returns:
         Node name to the reason.
     """
-    magnitudes = dict(peaks)
-    for node in model.graph:
-        if node.op_type == "DequantizeLinear":
-            scale = read_constant(node.inputs[1])
-            if scale is not None:
-                magnitudes[node.outputs[0].name or ""] = 128.0 * float(np.abs(scale).max(initial=0))
-        elif (chosen := _beyond_half(node, magnitudes)) is not None:
-            name = node.outputs[0].name or ""
-            magnitudes[name] = max(chosen, magnitudes.get(name, 0.0))
-        elif node.op_type in _MOVING and (source := node.inputs[0]) is not None and source.name in magnitudes:
-            magnitudes.setdefault(node.outputs[0].name or "", magnitudes[source.name])
+    sizes = Magnitudes.of(model, peaks or {})
+    sequences = _sequences_with_lengths(model)
     kept: dict[str, str] = {}
     for node in model.graph:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             continue
-        reason = next(_reasons(node, signature(node, model), magnitudes, kept), None)
+        reasons = [_reasons(node, signature(node, model), sizes.seen, kept)]
+        if node in sequences:
+            reader = sequences[node].name
+            reasons.append(
+                iter([f"it makes the sequences of '{reader}', right before which TensorRT takes no cast"])
+            )
+        if node in deciding:
+            reasons.append(iter([deciding[node]]))
+        if peaks is not None:
+            reasons.append(_of_unseen(node, sizes))
+        reason = next(itertools.chain(*reasons), None)
         if reason is not None:
             kept[node.name or ""] = reason
     return kept
@@ -149,10 +156,9 @@ def _signature(operator: str, version: int, domain: str, inputs: int, outputs: i
 
 
 def _reasons(
-    node: ir.Node, types: Signature, magnitudes: Mapping[str, float], kept: Mapping[str, str]
+    node: ir.Node, types: Signature, seen: Mapping[str, float], kept: Mapping[str, str]
 ) -> Iterator[str]:
-    floats = [value for value in node.inputs if value is not None and value.dtype == ir.DataType.FLOAT]
-    results = [value for value in node.outputs if value.dtype == ir.DataType.FLOAT]
+    floats, results = _floats(node.inputs), _floats(node.outputs)
     if not floats and not results:
         return
     if not types.known:
@@ -163,16 +169,22 @@ def _reasons(
         yield "it holds a graph of its own"
     if any(not isinstance(value.type, ir.TensorType) for value in (*floats, *results)):
         yield "it reads or makes a sequence, whose tensors have one type"
-    if not floats:
+    if not floats or (node.op_type == "CastLike" and node.inputs[0] not in floats):
         yield "its floats come from another type: positions beyond 2048 are not exact in FP16"
+    if _joins_integers(node):
+        yield "it joins integers between pairs, and ONNX Runtime takes only FP32 scales there"
+    if node.op_type == "BitCast":
+        yield "it takes the bits of its input for another type"
+    if any(name in node.attributes for name in _TYPE_ATTRIBUTES):
+        yield "an attribute says that it gives out FP32"
     if node.op_type in _DELICATE:
         yield f"it {_DELICATE[node.op_type]}, which FP16 may not hold"
     for value in (*floats, *results):
-        magnitude = magnitudes.get(value.name or "", 0.0)
+        magnitude = seen.get(value.name or "", 0.0)
         if magnitude > LARGEST / _MARGIN:
             yield f"'{value.name}' reaches {magnitude:g}, and the largest FP16 number is {LARGEST:.0f}"
-    for name in _decisive_when_small(node, floats, results, magnitudes):
-        if 0 < (magnitude := magnitudes.get(name, 0.0)) < SMALLEST_NORMAL:
+    for name in _decisive_when_small(node, floats, results, seen):
+        if 0 < (magnitude := seen.get(name, 0.0)) < SMALLEST_NORMAL:
             yield f"'{name}' only reaches {magnitude:g}, and FP16 loses precision below {SMALLEST_NORMAL:.2g}"
     for name in _with_inexact_scales(floats, results):
         yield f"the scale of '{name}' does not fit FP16"
@@ -182,9 +194,6 @@ def _reasons(
             yield f"the constant '{read.name}' does not fit FP16"
     if _hides_by_length(node):
         yield "TensorRT hides what lies beyond a sequence's length by zeros in FP32"
-    for reader in _readers(node):
-        if _hides_by_length(reader):
-            yield f"it makes the sequences of '{reader.name}', right before which TensorRT takes no cast"
     if node.op_type == "Softmax" and _producer_name(floats[0]) in kept:
         yield "its input is in FP32, where masks may lie beyond FP16"
 
@@ -193,7 +202,7 @@ def _decisive_when_small(
     node: ir.Node,
     inputs: Sequence[ir.Value],
     outputs: Sequence[ir.Value],
-    magnitudes: Mapping[str, float],
+    seen: Mapping[str, float],
 ) -> list[str]:
     """The names of the tensors of which a single small one keeps a node in FP32.
 
@@ -201,7 +210,7 @@ def _decisive_when_small(
     the sum, which is rounded to steps that are as large or larger.
     """
     names = [value.name or "" for value in outputs]
-    if node.op_type in _KEEPING_SIZE and all(name in magnitudes for name in names):
+    if node.op_type in KEEPING_SIZE and all(name in seen for name in names):
         return names
     return [value.name or "" for value in inputs] + names
 
@@ -230,37 +239,50 @@ def _constant_fits(node: ir.Node, index: int, array: NDArray[Any]) -> bool:
     return (array.size > 1 and index in _ADDENDS.get(node.op_type, ())) or loses_little(array)
 
 
-def _readers(node: ir.Node) -> Iterator[ir.Node]:
-    """The nodes whose first input is an output of a node, as it is or with its elements in other places."""
-    for reader, index in (use for output in node.outputs for use in output.uses()):
-        if index == 0:
-            yield reader
-            if reader.op_type in _MOVING and reader.domain == "":
-                yield from _readers(reader)
+def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
+    return [value for value in values if value is not None and value.dtype == ir.DataType.FLOAT]
+
+
+def _of_unseen(node: ir.Node, sizes: Magnitudes) -> Iterator[str]:
+    """Reasons of tensors of which calibration has seen nothing, and which may leave FP16's range."""
+    for value in (*_floats(node.inputs), *_floats(node.outputs)):
+        name = value.name or ""
+        if name in sizes.seen or is_constant(value):
+            continue
+        bound = sizes.bounds.get(name)
+        if bound is None:
+            yield f"{UNSEEN} '{name}' becomes"
+        elif bound > LARGEST / _MARGIN:
+            yield f"{UNSEEN} '{name}' becomes, which may reach {bound:.3g}"
+
+
+def _sequences_with_lengths(model: ir.Model) -> dict[ir.Node, ir.Node]:
+    """The nodes that make the sequences of a recurrent node which hides by lengths, or move them, to it."""
+    found: dict[ir.Node, ir.Node] = {}
+    for node in reversed(model.graph):
+        moved = node in found and node.op_type in MOVING and node.domain == ""
+        if (moved or _hides_by_length(node)) and (source := node.inputs[0]) is not None:
+            producer = source.producer()
+            if producer is not None:
+                found.setdefault(producer, found[node] if moved else node)
+    return found
+
+
+def _joins_integers(node: ir.Node) -> bool:
+    """Whether a node is a Concat of nothing but dequantized values, all of which are quantized again."""
+    if node.op_type != "Concat" or node.domain != "" or node.outputs[0].is_graph_output():
+        return False
+    producers = [value.producer() for value in node.inputs if value is not None]
+    readers = [reader for reader, _ in node.outputs[0].uses()]
+    return all(one is not None and one.op_type == "DequantizeLinear" for one in producers) and all(
+        reader.op_type == "QuantizeLinear" for reader in readers
+    )
 
 
 def _hides_by_length(node: ir.Node) -> bool:
     """Whether a node runs along sequences of given lengths."""
     lengths = node.inputs[_LENGTHS] if len(node.inputs) > _LENGTHS else None
     return node.op_type in RECURRENT and lengths is not None
-
-
-def _beyond_half(node: ir.Node, magnitudes: Mapping[str, float]) -> float | None:
-    """The size of a node's output where it may be a constant that FP16 cannot hold, chosen by a Where.
-
-    Calibration may not have seen it, and a cast to FP16 would make it infinite. Masks of PyTorch's attentions
-    are such constants: with infinite ones the softmax of a row that is hidden as a whole is not a number.
-    """
-    if node.op_type == "Where":
-        arrays = [read_constant(value) for value in node.inputs[1:]]
-        largest = max(
-            (float(np.abs(a[np.isfinite(a)]).max(initial=0.0)) for a in arrays if a is not None), default=0.0
-        )
-    elif node.op_type in _KEEPING_SIZE:
-        largest = max(magnitudes.get(value.name or "", 0.0) for value in node.inputs if value is not None)
-    else:
-        return None
-    return largest if largest > LARGEST else None
 
 
 def _producer_name(value: ir.Value) -> str | None:

@@ -179,7 +179,7 @@ class KernelGraph:
         adding: list[FusedProduct] = []
         kernels: set[object] = set()
         pooled: list[ir.Value] = []
-        transposed, pending = False, [value]
+        transposed, pending, seen = False, [value], {value}
         while pending:
             read = pending.pop()
             if read.is_graph_output():
@@ -190,8 +190,10 @@ class KernelGraph:
                 elif node in self._taken:
                     adding.append(self._taken[node])
                 elif _copies(node):
-                    if index == 0 or node.op_type == "Concat":
+                    # Copies that meet again, as in a Concat, hold the value once more, and are read once.
+                    if (index == 0 or node.op_type == "Concat") and not seen.issuperset(node.outputs):
                         pending += node.outputs
+                        seen.update(node.outputs)
                         transposed = transposed or node.op_type == "Transpose"
                         pooled += [read, *node.outputs] if node.op_type == "MaxPool" else []
                 elif node.op_type not in SHAPE_READERS:

@@ -1,10 +1,12 @@
 """Models in a newer opset."""
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 import pytest
 from onnx import helper
 
+import trtint8
 from calibrators.errors import ModelError
 from tests.trtint8.models.float_models import images, small
 from tests.trtint8.onnx_models import save_external
@@ -99,3 +101,27 @@ def test_a_function_of_another_opset():
     model = load_model(with_function(17, 16))
     with pytest.raises(ModelError, match=r"has opset 17, 19 is needed, .*version 17 in the model but"):
         with_opset(model.graph_model, 19, "model")
+
+
+@pytest.mark.parametrize("versions", [(17, 17), (13, 17)])
+def test_a_domain_that_is_imported_under_both_names_is_imported_once(versions):
+    """ONNX Runtime takes the last version."""
+    model = small()
+    del model.opset_import[:]
+    model.opset_import.extend(map(helper.make_opsetid, ("", "ai.onnx"), versions))
+    model.graph.node[0].domain = "ai.onnx"
+    loaded = load_model(model)
+    assert dict(loaded.graph_model.opset_imports) == {"": 17}
+    feed = {"images": images()}
+    np.testing.assert_array_equal(run(to_proto(loaded.graph_model), feed), run(small(), feed))
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 28, reason="this version of ONNX has no opset 28")
+@pytest.mark.parametrize("options", [{}, {"float16": True, "float32_io": True}])
+def test_pairs_and_casts_are_of_an_opset_that_onnx_runtime_has(options):
+    model = network(("MatMul", [weights(8, 8)], {}), ("Relu", [], {}), ("MatMul", [weights(8, 8)], {}))
+    model.opset_import[0].version, model.ir_version = 28, 13
+    x = {"x": np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)}
+    table = trtint8.calibrate(model, x, method="auto", progress=False)
+    wanted, got = run(model, x), run(trtint8.quantize(model, table, progress=False, **options), x)
+    assert np.abs(wanted - got).max() < 0.05 * np.abs(wanted).max()

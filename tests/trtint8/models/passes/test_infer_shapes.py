@@ -51,7 +51,7 @@ def prepared(model):
 def in_float16(model):
     """As ``quantize --float16`` converts what is left around Q/DQ pairs."""
     graph_model = prepare(load_model(model)).graph_model
-    return to_proto(to_float16(graph_model, float32_io=True, peaks={}, name="m")[0])
+    return to_proto(to_float16(graph_model, float32_io=True, peaks=None, name="m")[0])
 
 
 @pytest.mark.parametrize("scores", [[0.1, 0.2, 0.3], [0.9, 0.1, 0.8]], ids=["nothing found", "two found"])

@@ -154,7 +154,7 @@ def test_what_is_no_int8_convolution_is_left():
     prepared = prepare(load_model(g.model({"x": [2, 4, 8, 8]}, y)))
     table = CalibrationTable({"x": 1.0, "kept_out": 1.0})
     graph_model, _ = quantize_graph(prepared, table, QuantizeOptions(["kept"]))
-    typed, _ = to_float16(graph_model, float32_io=True, peaks={}, name="model")
+    typed, _ = to_float16(graph_model, float32_io=True, peaks=None, name="model")
     assert dequantize_by_one_scale(typed, {}) == ()
     assert dequantize_by_one_scale(graph_model, {}) == ()  # all of it is float32
 

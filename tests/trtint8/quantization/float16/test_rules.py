@@ -85,7 +85,7 @@ def test_a_tensor_that_is_small_throughout_keeps_its_nodes_in_fp32():
 def test_a_small_tensor_that_is_moved_stays_small():
     steps = [("MatMul", [weights(8, 8)], {})] * 2 + [("Transpose", [], {}), ("Relu", [], {}), ("Neg", [], {})]
     _, kept = convert(network(*steps), peaks={"matmul1_out": 5e-6})
-    assert list(kept) == ["matmul1", "transpose2", "relu3"]
+    assert list(kept) == ["matmul1", "transpose2", "relu3", "neg4"]
 
 
 def test_a_sum_with_a_small_summand_is_in_fp16():
@@ -126,7 +126,7 @@ def test_a_softmax_after_a_mask_beyond_fp16_stays_in_fp32():
 @pytest.mark.parametrize(("low", "stays"), [(-3.4e38, True), (-1e4, False), (-np.inf, False)])
 def test_a_mask_that_a_where_chooses_is_added_in_fp32_if_fp16_has_no_such_number(low, stays):
     model = load_model(hidden_by(low))
-    _, kept = to_float16(prepare(model).graph_model, float32_io=True, peaks={}, name="model")
+    _, kept = to_float16(prepare(model).graph_model, float32_io=True, peaks=None, name="model")
     assert {"mask_add", "softmax"} & kept.keys() == ({"mask_add", "softmax"} if stays else set())
 
 
@@ -143,7 +143,9 @@ def hidden_by(low):
 
 def test_the_rules_need_no_ranges():
     prepared = prepare(load_model(network(("Exp", [], {}), ("Relu", [], {}))))
-    assert float32_nodes(prepared.graph_model, {}) == {"exp0": "it exponentiates, which FP16 may not hold"}
+    assert float32_nodes(prepared.graph_model, None, {}) == {
+        "exp0": "it exponentiates, which FP16 may not hold"
+    }
 
 
 def test_what_a_schema_says_about_types():
@@ -161,7 +163,7 @@ def test_an_operator_that_onnx_does_not_define():
     model = ir.from_proto(source)
     found = signature(model.graph[0], model)
     assert (found.inputs, found.outputs, found.known) == ((False,), (False,), False)
-    assert float32_nodes(model, {}) == {
+    assert float32_nodes(model, None, {}) == {
         "relu0": "ONNX does not define the operator, so its types are unknown"
     }
 

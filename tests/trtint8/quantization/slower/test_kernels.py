@@ -1,5 +1,7 @@
 """What FP16 kernels take in, and who reads the tensors between them."""
 
+import numpy as np
+
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.slower.kernels import KernelGraph
@@ -81,3 +83,15 @@ def test_a_transpose_between():
     y = g.op("MatMul", [g.op("Transpose", [y], "turn", perm=[0, 2, 1]), g.weights(4, 4)], "second")
     writer, found = readers(graph_of(g, {"x": ["N", 4, 8]}, y))["first_out"]
     assert writer == "first" and found.transposed
+
+
+def test_copies_that_meet_again_are_followed_once():
+    """Each of 200 steps joins a tensor with itself and takes a half of that: 2 to the 200 ways."""
+    g = Shaped()
+    y = conv(g, "x", "first")
+    for step in range(200):
+        joined = g.op("Concat", [y, y], f"join{step}", axis=1)
+        bounds = (g.constant(np.array([value])) for value in (0, 8, 1))
+        y = g.op("Slice", [joined, *bounds], f"half{step}")
+    writer, found = readers(graph_of(g, IMAGES, conv(g, y, "last")))["first_out"]
+    assert writer == "first" and [product.node.name for product in found.products] == ["last"]

@@ -1,0 +1,64 @@
+"""Overflow of FP16 models that ONNX Runtime hides on a CPU."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import trtint8
+from trtint8.models.model import load_model
+from trtint8.validation.half_precision import half_tensors
+
+
+def stream(half, peak=1e5):
+    """A product that reaches ``peak`` and is divided again, by hand in FP16 or in FP32."""
+    dtype, kind = (np.float16, TensorProto.FLOAT16) if half else (np.float32, TensorProto.FLOAT)
+    nodes = [
+        helper.make_node("Cast", ["x"], ["typed"], to=kind),
+        helper.make_node("MatMul", ["typed", "w"], ["large"]),
+        helper.make_node("Mul", ["large", "small"], ["scaled"]),
+        helper.make_node("Cast", ["scaled"], ["y"], to=TensorProto.FLOAT),
+    ]
+    ios = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4])] for name in "xy"]
+    constants = [
+        numpy_helper.from_array(np.full((4, 4), peak / 4, dtype), "w"),
+        numpy_helper.from_array(dtype(1 / peak), "small"),
+    ]
+    graph = helper.make_graph(nodes, "g", *ios, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def ones(count=8):
+    return {"x": np.ones((count, 4), np.float32)}
+
+
+def test_the_tensors_in_fp16():
+    assert set(half_tensors(load_model(stream(True)).graph_model)) == {"typed", "large", "scaled", "x"}
+    assert half_tensors(load_model(stream(False)).graph_model) == ()
+
+
+def test_validate_finds_what_overflows_on_a_gpu():
+    with pytest.warns(UserWarning, match=r"'large' in FP16, .* 100000"):
+        found = trtint8.validate(stream(True), ones(), reference=stream(False), progress=False)
+    assert "FP16 in FP32 on a CPU" in found.judged
+
+
+def test_one_sample_of_many_is_enough():
+    samples = ones(40)
+    samples["x"][:-1] /= 100
+    with pytest.warns(UserWarning, match="'large'"):
+        trtint8.validate(stream(True), samples, reference=stream(False), batch_size=3, progress=False)
+
+
+def test_what_stays_within_fp16_gives_no_warning(recwarn):
+    found = trtint8.validate(stream(True, 1e4), ones(), reference=stream(False, 1e4), progress=False)
+    assert "FP16 in FP32 on a CPU" in found.judged and not recwarn
+
+
+def test_casts_to_fp16_are_looked_at_too():
+    model = stream(False)
+    model.graph.node.insert(2, helper.make_node("Cast", ["large"], ["half"], to=TensorProto.FLOAT16))
+    model.graph.node.insert(3, helper.make_node("Cast", ["half"], ["back"], to=TensorProto.FLOAT))
+    model.graph.node[4].input[0] = "back"
+    onnx.checker.check_model(model)
+    assert "large" in half_tensors(load_model(model).graph_model)
