@@ -229,9 +229,43 @@ def check_files_beside(
         OutputError: A file cannot be written, or what it holds would be lost: no build of this engine has
             made it, or it was changed since.
     """
+    cache = cache_file_of(output)
+
+    def lost_files() -> list[Path]:
+        before = _info_before(output)
+        files: dict[Path, tuple[Callable[[Path], str | None], set[str | None]]] = {}
+        if isinstance(source, Model):
+            known = {loaded.fingerprint, before.model_fingerprint if before else None}
+            files[float_file_of(output)] = _model_in, known
+        if not (implicit or _is_file(source, qdq_file_of(output))):
+            known = {
+                loaded.fingerprint if loaded.is_quantized else None,
+                before.qdq_fingerprint if before else None,
+            }
+            files[qdq_file_of(output)] = _model_in, known
+        if not (loaded.is_quantized or (table and _holds(table_file_of(output), table, loaded))):
+            files[table_file_of(output)] = _ranges_in, {before.table_fingerprint if before else None}
+        if tail is not None:
+            files[tail_file_of(output)] = _model_in, {fingerprint(tail)}
+        for file in (sidecar_path(output), *files, *([cache, origin_path(cache)] if cached else [])):
+            check_writable(file, named=False)  # its name is longer than the engine's
+        unchanged = _unchanged_files(output, before)
+        lost = [
+            file
+            for file, (content, known) in files.items()
+            if exists(file)
+            and file not in unchanged
+            and ((found := content(file)) is None or found not in known)
+        ]
+        if cached and not _is_calibrated(cache):
+            lost.append(cache)
+        if before is None and not _may_be_sidecar(sidecar_path(output)):
+            lost.insert(0, sidecar_path(output))
+        return lost
+
     while True:
         seen = _identities(output)
-        lost = _lost_files(output, loaded, source, table, implicit=implicit, cached=cached, tail=tail)
+        lost = lost_files()
         if not lost or _identities(output) == seen:  # else another build ended meanwhile
             break
     if lost:
@@ -240,7 +274,7 @@ def check_files_beside(
             "build from it, move it away, or give the engine another name"
         )
     if cached:
-        refuse_foreign_sidecar(cache_file_of(output))
+        refuse_foreign_sidecar(cache)
 
 
 def _identities(output: Path) -> dict[Path, Identity | None]:
@@ -251,52 +285,6 @@ def _identities(output: Path) -> dict[Path, Identity | None]:
 def _decisive_files(output: Path) -> tuple[Path, ...]:
     """The files that decide what a build of an output writes and removes."""
     return (output, sidecar_path(output), *_files_beside(output))
-
-
-def _lost_files(
-    output: Path,
-    loaded: Model,
-    source: ModelSource,
-    table: CalibrationTable | None,
-    *,
-    implicit: bool,
-    cached: bool,
-    tail: ir.Model | None,
-) -> list[Path]:
-    """The files that :func:`check_files_beside` refuses to replace.
-
-    Raises:
-        OutputError: A file cannot be written.
-    """
-    before = _info_before(output)
-    files: dict[Path, tuple[Callable[[Path], str | None], set[str | None]]] = {}
-    if isinstance(source, Model):
-        known = {loaded.fingerprint, before.model_fingerprint if before else None}
-        files[float_file_of(output)] = _model_in, known
-    if not (implicit or _is_file(source, qdq_file_of(output))):
-        known = {
-            loaded.fingerprint if loaded.is_quantized else None,
-            before.qdq_fingerprint if before else None,
-        }
-        files[qdq_file_of(output)] = _model_in, known
-    if not (loaded.is_quantized or (table and _holds(table_file_of(output), table, loaded))):
-        files[table_file_of(output)] = _ranges_in, {before.table_fingerprint if before else None}
-    if tail is not None:
-        files[tail_file_of(output)] = _model_in, {fingerprint(tail)}
-    cache = cache_file_of(output)
-    for file in (sidecar_path(output), *files, *([cache, origin_path(cache)] if cached else [])):
-        check_writable(file, named=False)  # its name is longer than the engine's
-    unchanged = _unchanged_files(output, before)
-    lost = [
-        file
-        for file, (content, known) in files.items()
-        if exists(file) and file not in unchanged and ((found := content(file)) is None or found not in known)
-    ]
-    if cached and not _is_calibrated(cache):
-        lost.append(cache)
-    if before is None and not _may_be_sidecar(sidecar_path(output)):
-        lost.insert(0, sidecar_path(output))
-    return lost
 
 
 def _info_before(output: Path) -> EngineInfo | None:

@@ -198,6 +198,12 @@ def _killed(code, folder):
     assert done.returncode == -signal.SIGKILL
 
 
+def _ended_process():
+    """The number of a process that has ended."""
+    code = "import os; print(os.getpid())"
+    return int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+
+
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
@@ -219,11 +225,9 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path):
 
 
 def test_litter_of_an_output_is_removed_by_itself(tmp_path, monkeypatch):
-    done = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True
-    )
+    ended = _ended_process()
     with monkeypatch.context() as patch:
-        patch.setattr("os.getpid", lambda: int(done.stdout))
+        patch.setattr("os.getpid", lambda: ended)
         patch.setattr(Path, "unlink", lambda *_, **__: None)
         for name in ("f", "other"):
             check_writable(tmp_path / name)
@@ -254,11 +258,9 @@ def test_a_temporary_folder_goes_and_so_does_that_of_a_killed_process(tmp_path, 
 
 
 def test_no_process_is_asked_for_on_windows(tmp_path, monkeypatch):
-    done = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True
-    )
+    ended = _ended_process()
     with monkeypatch.context() as patch:
-        patch.setattr("os.getpid", lambda: int(done.stdout))
+        patch.setattr("os.getpid", lambda: ended)
         patch.setattr(Path, "unlink", lambda *_, **__: None)
         check_writable(tmp_path / "f")
     (litter,) = tmp_path.iterdir()
@@ -400,13 +402,7 @@ class TestWrittenTogether:
 
     def moved_by_a_process_that_ended(self, folder, monkeypatch):
         """Leaves what a process does that is killed while it moves ``beside`` and ``main``."""
-        done = subprocess.run([sys.executable, "-c", ""], check=True)
-        ended = int(
-            subprocess.run(
-                [sys.executable, "-c", "import os; print(os.getpid())"], check=True, capture_output=True
-            ).stdout
-        )
-        assert done.returncode == 0
+        ended = _ended_process()
 
         class Killed(BaseException):
             pass
