@@ -115,7 +115,7 @@ def measure_model(model: onnx.ModelProto, capability: str) -> Result:
 
 def _fused(graph_model: ir.Model, prepared: Model, capability: str) -> tuple[int, int]:
     """The number of fused attentions of an engine, and how many of them read INT8."""
-    typed, _ = to_float16(graph_model, float32_io=True, peaks={}, name=prepared.name)
+    typed, _ = to_float16(graph_model, float32_io=True, peaks=None, name=prepared.name)
     with runnable(typed) as serialized:
         built = build_engine(
             serialized,

@@ -91,9 +91,9 @@ def test_engine_sidecar(tmp_path):
     save_engine(again, (GOLDEN / "model.engine").read_bytes(), info)
     assert read_engine_info(again) == info
     # What is written today says more: the kernels by part, why nodes stay in float, which Q/DQ model, and the
-    # files beside the engine.
+    # files beside the engine, and whether it joins samples.
     before = document(GOLDEN / "model.engine.json")
-    more = {"kernels": [], "float_nodes": [], "qdq_fingerprint": None, "written": {}}
+    more = {"kernels": [], "float_nodes": [], "qdq_fingerprint": None, "written": {}, "joins_samples": None}
     assert document(tmp_path / "model.engine.json") == {**before, **more}
 
 

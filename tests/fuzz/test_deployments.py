@@ -105,6 +105,7 @@ INFO = EngineInfo(
     qdq_fingerprint=None,
     written={"qdq.onnx": "0a" * 32},
     kernels=(PartTotal("INT8 compute", 1, Traffic(10, 20)),),
+    joins_samples=True,
     plan_sha256=hashlib.sha256(PLAN).hexdigest(),
 )
 #: What may stay empty in the example: a fingerprint would make every change of the model an error.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows, is_float, joined
-from calibrators.data.inputs import InputSpec, has_fixed_batch
+from calibrators.data.inputs import InputSpec
 from calibrators.data.sources.random_samples import drawn
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import run_silently
@@ -124,7 +124,8 @@ def takes_one_sample(model: Model, batches: Batches) -> bool:
         model: The model.
         batches: Samples, which must be iterable more than once.
     """
-    if has_fixed_batch(model.inputs) or computes_samples_separately(model.graph_model):
+    fixed = any(spec.static_batch is not None for spec in model.inputs)
+    if fixed or computes_samples_separately(model.graph_model):
         return False
     samples = two_samples(islice(batches, 2))
     found = try_joining(model.graph_model, *samples) if samples else None
