@@ -47,6 +47,7 @@ COUNTED = tuple(COLUMN[name] for name in ("samples", "judged", "agree", "shown",
 SIGNED = COLUMN["product"]
 
 
+@np.errstate(over="ignore")  # a limit that is no number limits nothing
 def limited(sums: NDArray[np.float64], predicted: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Sums whose noise, where gradients predict it, is at most what outputs can be wrong by.
 

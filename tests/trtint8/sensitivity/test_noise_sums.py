@@ -9,7 +9,7 @@ import pytest
 
 from trtint8.sensitivity.drawing import Draw, draw
 from trtint8.sensitivity.effects import EffectMeter
-from trtint8.sensitivity.noise_sums import COLUMN, COLUMNS, DECIBELS, half_widths
+from trtint8.sensitivity.noise_sums import COLUMN, COLUMNS, DECIBELS, half_widths, limited
 from trtint8.validation.significance import t95
 
 LAYER = ("only", "a")
@@ -68,3 +68,10 @@ def test_without_noise_or_signal_there_is_no_width():
     assert half_widths(_sums(samples=2, signal=1)).tolist() == [0.0]
     assert half_widths(_sums(samples=2, noise=1)).tolist() == [0.0]
     assert half_widths(np.zeros((1, COLUMNS))).tolist() == [0.0]
+
+
+def test_a_limit_beyond_all_numbers_limits_nothing():
+    """As of the sums of a checkpoint that says so."""
+    sums = np.zeros((1, COLUMNS))
+    sums[0, COLUMN["signal"]], sums[0, COLUMN["noise"]] = 1e308, 3.0
+    assert limited(sums, np.array([True]))[0, COLUMN["noise"]] == 3.0
