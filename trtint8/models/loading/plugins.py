@@ -6,6 +6,7 @@ import onnx
 import onnx_ir as ir
 
 from trtint8.models.inner_graphs import message_graphs, nodes_inside
+from trtint8.models.loading.unregistered import OF_RUNTIMES
 
 #: The domain that ONNX Runtime's own provider for TensorRT gives plugins. TensorRT's parser finds a plugin by
 #: the node's operator and does not look at the domain.
@@ -38,7 +39,8 @@ def declare_plugins(message: onnx.ModelProto) -> None:
     found = False
     for graph in message_graphs(message.graph):
         for node in graph.node:
-            if not node.domain and not onnx.defs.has(node.op_type) and node.op_type not in functions:
+            known = onnx.defs.has(node.op_type) or node.op_type in OF_RUNTIMES or node.op_type in functions
+            if not node.domain and not known:
                 node.domain, found = DOMAIN, True
     if found and DOMAIN not in {opset.domain for opset in message.opset_import}:
         message.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))

@@ -68,3 +68,17 @@ def test_a_network_of_whose_output_no_shape_is_known_goes_all_the_way(tmp_path):
     quantized = trtint8.quantize(source, table)
     accuracy = trtint8.validate(quantized, data, reference=source, progress=False)
     assert accuracy.outputs[0].sqnr_db > 30
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_outputs_without_a_type(domain):
+    bare = model("Relu" if not domain else "Gelu", domain)
+    bare.graph.output[0].ClearField("type")
+    (output,) = load_model(bare).graph_model.graph.outputs
+    assert domain or (output.dtype.name, tuple(output.shape)[1:]) == ("FLOAT", (8, 8, 8))
+    data = np.random.default_rng(0).standard_normal((4, 3, 8, 8)).astype(np.float32)
+    table = trtint8.calibrate(bare, data, method="minmax", progress=False)
+    accuracy = trtint8.validate(
+        trtint8.quantize(bare, table, progress=False), data, reference=bare, progress=False
+    )
+    assert accuracy.samples == 4
