@@ -26,7 +26,7 @@ from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import message_graphs
 from trtint8.models.loading.domains import settle_domains
 from trtint8.models.loading.inferred_types import correct_shapes
-from trtint8.models.loading.input_bounds import input_bound
+from trtint8.models.loading.input_bounds import hides_scores, input_bound
 from trtint8.models.loading.ir_versions import settle_ir_version
 from trtint8.models.loading.names import check_names
 from trtint8.models.loading.node_inputs import check_node_inputs
@@ -400,4 +400,5 @@ def _input_spec(value: ir.Value, model: str) -> InputSpec:
             "export the model again"
         ) from error
     bound = input_bound(value) if dtype.kind in "iu" else None
-    return InputSpec(value.name or "", dtype, open_shape(value), bound)
+    hides = dtype.kind == "f" and hides_scores(value)
+    return InputSpec(value.name or "", dtype, open_shape(value), bound, hides)
