@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 import onnx
@@ -68,3 +68,17 @@ def values_read(node: ir.Node) -> Iterator[ir.Value]:
     yield from (value for value in node.inputs if value is not None)
     for inner in nodes_inside(node):
         yield from (value for value in inner.inputs if value is not None)
+
+
+def values_behind(nodes: Iterable[ir.Node], starts: Callable[[ir.Node], bool]) -> set[ir.Value]:
+    """What some nodes compute, and all that is computed from it.
+
+    Args:
+        nodes: Nodes in the order in which they run.
+        starts: Says of a node whether it is one of them.
+    """
+    reached: set[ir.Value] = set()
+    for node in nodes:
+        if starts(node) or any(value in reached for value in values_read(node)):
+            reached.update(node.outputs)
+    return reached

@@ -17,13 +17,14 @@ from onnx_ir.passes import common
 
 from calibrators.checks import refuse_empty_path
 from calibrators.data.inputs import InputSpec, OpenShape
+from calibrators.display.counts import enumerated
 from calibrators.errors import ModelError
 from calibrators.files import is_file, is_folder
 from calibrators.host.weights import LightModel
 from calibrators.user_warnings import warn_user
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.inner_graphs import message_graphs
+from trtint8.models.inner_graphs import message_graphs, values_behind
 from trtint8.models.loading.domains import settle_domains
 from trtint8.models.loading.inferred_types import correct_shapes
 from trtint8.models.loading.input_bounds import hides_scores, input_bound
@@ -34,7 +35,7 @@ from trtint8.models.loading.node_names import name_graphs, name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
 from trtint8.models.loading.opset import with_opset
 from trtint8.models.loading.output_shapes import declare_output_shapes, with_some_shapes
-from trtint8.models.loading.plugins import declare_plugins
+from trtint8.models.loading.plugins import declare_plugins, unknown_nodes
 from trtint8.models.loading.random_nodes import random_nodes
 from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
 from trtint8.models.loading.stored_tensors import StoredTensors, check_stored_tensors, without_stored_tensors
@@ -309,6 +310,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         check_node_inputs(inlined, name)
     as_read = None if stored.files or converted else light
     model = Model(graph_model, name, light=as_read, data_files=stored.files)
+    _warn_of_unknown_nodes(model)
     if not model.is_quantized:
         _warn_of_random_nodes(model)
     return model
@@ -353,6 +355,21 @@ def _leave_training_mode(light: LightModel, name: str) -> None:
         warn_user(
             f"'{name}' was exported in training mode, and {nodes} nodes compute as in inference instead; "
             "export it in evaluation mode, after model.eval()"
+        )
+
+
+def _warn_of_unknown_nodes(model: Model) -> None:
+    found = unknown_nodes(model.graph_model)
+    if found:
+        named = enumerated(f"'{node.name or node.outputs[0].name}' ({node.op_type})" for node in found)
+        behind = values_behind(model.graph_model.graph, set(found).__contains__)
+        lost = [f"'{value.name}'" for value in model.graph_model.graph.outputs if value in behind]
+        warn_user(
+            f"ONNX has no such operator as that of {named} in '{model.name}', which is taken for a plugin of "
+            "TensorRT: only what comes before it is calibrated, measured and audited"
+            + (f", without the output {enumerated(lost)}" if lost else "")
+            + "; if it is a plugin, give it the domain 'trt.plugins', else export the model with operators of "
+            "ONNX"
         )
 
 
