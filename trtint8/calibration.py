@@ -211,6 +211,7 @@ class Calibration:
             its session, so that the last bits of what it computes are the same here and over Ray. Gives None
             where the model is run part by part.
         close: Closes the model that was observed.
+        masks: Names of the inputs that hide scores.
     """
 
     observe: Callable[..., Observation]
@@ -222,6 +223,7 @@ class Calibration:
     alone: bool = False
     reference: Callable[[], Reference | None] = lambda: None
     close: Callable[[], None] = lambda: None
+    masks: frozenset[str] = frozenset()
 
     def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
         """Calibrates; the caller removes the checkpoint when the table is written."""
@@ -234,6 +236,9 @@ class Calibration:
         seen = self.observe(progress=progress, checkpoint=checkpoint, keep=keep, keep_outputs=keep_outputs)
         if self.auto and self.auto.is_large:
             self.close()
+        for mask in self.masks:
+            if mask in seen.histograms and seen.histograms[mask].infs:
+                del seen.histograms[mask]  # what is within a range would hide nothing
         for warning in seen.warnings(self.name_of):
             warn_user(warning)
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
@@ -314,6 +319,7 @@ def _open_calibration(
         device=run.device,
         auto=auto,
         alone=alone,
+        masks=frozenset(spec.name for spec in prepared.inputs if spec.hides_scores),
     )
     if run.ray:
         shared = RayObserver(

@@ -52,6 +52,7 @@ from trtint8.engine.table import table_file_of
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
 from trtint8.models.file_names import names_model
 from trtint8.models.model import Model, ModelSource, has_pairs, load_model, prepare
+from trtint8.models.origin import WITHOUT_PAIRS
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.serialization import runnable
 from trtint8.quantization.placement import place
@@ -136,15 +137,21 @@ def build_from_sources(
     refuse_overwriting([table_file_of(output)], [model, *([sources.calibration] if sources.manual else [])])
     flavor = flavors.load(wanted.target)
     loaded = load_model(model)
+    finished = loaded.is_quantized or _has_no_layer_in_int8(loaded, sources)
     # A Q/DQ model that is not changed may stand where it would be written.
-    changed = options.fp16 or not loaded.is_quantized
+    changed = options.fp16 or not finished
     refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
     refuse_renamed_inputs(loaded)
     given = is_calibrator(sources.calibration, flavor)
     _refuse_without_effect(loaded, sources, wanted, calibrator=given)
     if wanted.keep_int8 and not options.fp16:
         raise ModelError("keep_int8 names layers that would be in FP16 otherwise; add fp16=True")
-    chosen = choose_route(wanted.route, sources.calibration, flavor, loaded)
+    chosen = choose_route(
+        "explicit" if finished and wanted.route == "auto" else wanted.route,
+        sources.calibration,
+        flavor,
+        loaded,
+    )
     table = None if sources.manual else table_among(sources.calibration)
     implicit = chosen == "implicit"
     cached = implicit and not given and sources.calibrator is not None
@@ -155,7 +162,7 @@ def build_from_sources(
     check_io_names([*(spec.name for spec in loaded.inputs), *outputs], options)
     calibration = with_recorded_states(sources.calibration, loaded)
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
-    build = _Build(flavor, loaded, sources, output, wanted, options)
+    build = _Build(flavor, loaded, sources, output, wanted, options, finished)
     product = build.implicit() if implicit else build.explicit()
     return product.save(output, loaded, model, tail)
 
@@ -174,6 +181,23 @@ def nothing_in_int8(report: LayerReport | None, wanted: Sequence[str]) -> str | 
         "takes FP16 or FP32 where it finds them faster, and in parts that it compiles as a whole, like "
         "attention; the explicit route puts layers into INT8 all the same"
     )
+
+
+def _has_no_layer_in_int8(loaded: Model, sources: RangeSources) -> bool:
+    """True if a model was quantized, no layer of it is in INT8, and nothing is given to quantize it again.
+
+    Warns:
+        UserWarning: That is so.
+    """
+    if WITHOUT_PAIRS not in loaded.graph_model.metadata_props or sources.calibration is not None:
+        return False
+    if sources.manual:
+        return False
+    warn_user(
+        f"'{loaded.name}' was quantized without any layer in INT8, so the engine has none; 'trtint8 audit' "
+        "shows why, and keep_int8 quantizes layers all the same"
+    )
+    return True
 
 
 def _refuse_without_effect(
@@ -235,11 +259,12 @@ class _Build:
     output: Path
     wanted: Int8Options
     options: BuildOptions
+    finished: bool
 
     def explicit(self) -> BuiltFiles:
         """Builds from Q/DQ pairs in the graph."""
         target = quantization_target(self.flavor, self.options)
-        if self.loaded.is_quantized:
+        if self.finished:
             refuse_int8_blocks(self.loaded)
             graph_model = self.loaded.graph_model
             if self._types_in_graph:

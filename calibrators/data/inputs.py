@@ -24,12 +24,15 @@ class InputSpec:
         bound: Of an integer input, the least integer above all values that the model takes, such as the
             number of rows of the table that it is an index of; values begin at 0. None where that is not
             known. It decides nothing but which random values are drawn.
+        hides_scores: Whether the input is only added to what a softmax reads, where minus infinity hides a
+            score.
     """
 
     name: str
     dtype: np.dtype[Any]
     shape: OpenShape
     bound: int | None = field(default=None, compare=False)
+    hides_scores: bool = field(default=False, compare=False, repr=False)
 
     @property
     def static_batch(self) -> int | None:

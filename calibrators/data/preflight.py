@@ -34,8 +34,9 @@ def check_feed(
 
     Raises:
         CalibrationDataError: A name is unknown or missing; a type, rank or fixed dimension is not the
-            input's; an array is empty; a value is NaN or infinite; or inputs whose first dimensions are
-            the same in the model have different numbers of samples.
+            input's; an array is empty; a value is NaN or infinite, except minus infinity in an input that
+            hides scores; or inputs whose first dimensions are the same in the model have different numbers
+            of samples.
     """
     check_names(feed, inputs)
     for spec in inputs:
@@ -45,7 +46,7 @@ def check_feed(
     _check_rows(feed, inputs)
     samples = batch_rows(feed) or 1
     for spec in inputs:
-        if (bad := _first_not_finite(feed[spec.name], samples)) is not None:
+        if (bad := _first_not_finite(feed[spec.name], samples, spec.hides_scores)) is not None:
             count, sample = bad
             values = f"{count} {'value that is' if count == 1 else 'values that are'}"
             raise CalibrationDataError(
@@ -84,8 +85,9 @@ class Preflight:
         check_feed(feed, self._inputs, self.samples, self._name_of)
         rows = batch_rows(feed)
         for spec in self._inputs:
-            # A number that is fed with every sample is meant to be the same.
-            if is_float(spec.dtype) and feed[spec.name].ndim and feed[spec.name].size:
+            # A number that is fed with every sample is meant to be the same, and a mask may be.
+            watched = is_float(spec.dtype) and not spec.hides_scores
+            if watched and feed[spec.name].ndim and feed[spec.name].size:
                 self._observe_values(spec.name, feed[spec.name], rows or 1)
             if spec.has_open_sizes:
                 sizes = SampleSizes.of(feed[spec.name].shape)
@@ -249,9 +251,16 @@ def _check_rows(feed: FeedDict, inputs: Sequence[InputSpec]) -> None:
         )
 
 
-def _first_not_finite(array: NDArray[Any], samples: int) -> tuple[int, int] | None:
-    """How many values are NaN or infinite, and the number of the first sample with one; None without any."""
+def _first_not_finite(array: NDArray[Any], samples: int, hides_scores: bool) -> tuple[int, int] | None:
+    """How many values are NaN or infinite, and the number of the first sample with one; None without any.
+
+    Minus infinity does not count in an input that hides scores.
+    """
     if not is_float(array.dtype) or np.isfinite(array).all():
         return None
     bad = ~np.isfinite(array)
+    if hides_scores:
+        bad &= array != -np.inf
+    if not bad.any():
+        return None
     return int(bad.sum()), int(bad.reshape(samples, -1).any(axis=1).argmax())

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from calibrators.errors import ModelError
 from calibrators.host.weights import LightModel
 
+#: What ONNX Runtime says where one of its optimizations removes a tensor that is wanted as an output.
+_LOST_OUTPUT = "Failed to find node output"
+
 
 def open_session(
     model: LightModel | bytes | Path,
@@ -60,6 +63,54 @@ def open_session(
     """
     import onnxruntime as ort
 
+    source = model
+    if isinstance(model, LightModel):
+        used = model.used()
+        source, weights = used.message.SerializeToString(), used.weights
+
+    def opened(optimize: bool) -> Any:
+        options = _session_options(
+            optimize=optimize,
+            threads=threads,
+            one_of_many=one_of_many,
+            keep_layout=keep_layout,
+            pack_weights=pack_weights,
+        )
+        if data_folder is not None:
+            options.add_session_config_entry(
+                "session.model_external_initializers_file_folder_path", os.fspath(data_folder)
+            )
+        if weights:
+            values = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+            options.add_external_initializers(list(weights), values)
+        return ort.InferenceSession(
+            os.fspath(source) if isinstance(source, Path) else source,
+            options,
+            providers=list(providers),
+            # Of two pairs in a row it keeps one, with another scale.
+            disabled_optimizers=["DoubleQDQPairsRemover"],
+            # A provider that fails would be replaced without an error; older versions do so regardless.
+            enable_fallback=0,
+        )
+
+    try:
+        try:
+            return opened(optimize)
+        except Exception as error:
+            # A Transpose that goes into a Gemm takes along what the Gemm gave, though it is an output.
+            if not optimize or _LOST_OUTPUT not in str(error):
+                raise
+            return opened(False)
+    except Exception as error:
+        raise ModelError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
+
+
+def _session_options(
+    *, optimize: bool, threads: int | None, one_of_many: bool, keep_layout: bool, pack_weights: bool
+) -> Any:
+    """Options of ONNX Runtime; see :func:`open_session`."""
+    import onnxruntime as ort
+
     options = ort.SessionOptions()
     options.log_severity_level = 3  # warnings about optimizations that did not apply help nobody here
     level = ort.GraphOptimizationLevel
@@ -82,29 +133,7 @@ def open_session(
         # Every arena would keep what its session once needed.
         options.enable_cpu_mem_arena = False
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if data_folder is not None:
-        options.add_session_config_entry(
-            "session.model_external_initializers_file_folder_path", os.fspath(data_folder)
-        )
-    source = model
-    if isinstance(model, LightModel):
-        used = model.used()
-        source, weights = used.message.SerializeToString(), used.weights
-    if weights:
-        values = [ort.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
-        options.add_external_initializers(list(weights), values)
-    try:
-        return ort.InferenceSession(
-            os.fspath(source) if isinstance(source, Path) else source,
-            options,
-            providers=list(providers),
-            # Of two pairs in a row it keeps one, with another scale.
-            disabled_optimizers=["DoubleQDQPairsRemover"],
-            # A provider that fails would be replaced without an error; older versions do so regardless.
-            enable_fallback=0,
-        )
-    except Exception as error:
-        raise ModelError(f"ONNX Runtime cannot run the model: {first_line(error)}") from error
+    return options
 
 
 def run_in_place(session: Any, names: Sequence[str], feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:

@@ -463,3 +463,26 @@ def test_what_overflows_fp16_stays_in_fp32_in_a_model_that_came_with_its_pairs(r
         )
     found = kinds(onnx.load(result.qdq_model))
     assert found["wide_out"] == found["stream_out"] == onnx.TensorProto.FLOAT
+
+
+@pytest.mark.parametrize("float16", [False, True])
+def test_a_model_that_was_quantized_without_a_layer_in_int8_is_built_as_it_is(split, tmp_path, float16):
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images[:8], method="minmax", progress=False)
+    options = {
+        "target": "rtx",
+        "keep_float": ["*"],
+        "float16": float16,
+        "float32_io": float16,
+        "progress": False,
+    }
+    onnx.save(trtint8.quantize(DEMO_MODEL, table, **options), tmp_path / "q.onnx")
+    with pytest.warns(UserWarning, match=r"q\.onnx.*INT8"):
+        result = trtint8.build_int8_engine(
+            tmp_path / "q.onnx", None, tmp_path / "q.engine", target="rtx", progress=False
+        )
+    assert result.info.int8_layers == (0, 9)
+    # With samples it is a float model as any other.
+    again = trtint8.build_int8_engine(
+        tmp_path / "q.onnx", split.calibration_images[:8], tmp_path / "p.engine", target="rtx", progress=False
+    )
+    assert again.info.int8_layers == (9, 9)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import onnx
 import onnx_ir as ir
@@ -40,15 +41,26 @@ def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
     return itertools.chain(model.graph.all_nodes(), *in_functions)
 
 
-def message_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """A graph and those inside its nodes, however deep, as messages."""
-    waiting = [graph]
+_Container = TypeVar("_Container", onnx.GraphProto, onnx.GraphProto | onnx.FunctionProto)
+
+
+def message_graphs(graph: _Container) -> Iterator[_Container]:
+    """A graph, or a function, and the graphs inside its nodes, however deep, as messages."""
+    waiting: list[_Container] = [graph]
     while waiting:
         current = waiting.pop()
         yield current
         for node in current.node:
+            attribute: onnx.AttributeProto  # which mypy does not find out of a container of either kind
             for attribute in node.attribute:
                 waiting.extend([*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])])
+
+
+def message_containers(message: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+    """The main graph of a model, its functions, and the graphs inside the nodes of both."""
+    containers: tuple[onnx.GraphProto | onnx.FunctionProto, ...] = (message.graph, *message.functions)
+    for container in containers:
+        yield from message_graphs(container)
 
 
 def values_read(node: ir.Node) -> Iterator[ir.Value]:
@@ -56,3 +68,17 @@ def values_read(node: ir.Node) -> Iterator[ir.Value]:
     yield from (value for value in node.inputs if value is not None)
     for inner in nodes_inside(node):
         yield from (value for value in inner.inputs if value is not None)
+
+
+def values_behind(nodes: Iterable[ir.Node], starts: Callable[[ir.Node], bool]) -> set[ir.Value]:
+    """What some nodes compute, and all that is computed from it.
+
+    Args:
+        nodes: Nodes in the order in which they run.
+        starts: Says of a node whether it is one of them.
+    """
+    reached: set[ir.Value] = set()
+    for node in nodes:
+        if starts(node) or any(value in reached for value in values_read(node)):
+            reached.update(node.outputs)
+    return reached

@@ -17,27 +17,31 @@ from onnx_ir.passes import common
 
 from calibrators.checks import refuse_empty_path
 from calibrators.data.inputs import InputSpec, OpenShape
+from calibrators.display.counts import enumerated
 from calibrators.errors import ModelError
 from calibrators.files import is_file, is_folder
 from calibrators.host.weights import LightModel
 from calibrators.user_warnings import warn_user
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.inner_graphs import message_graphs
+from trtint8.models.inner_graphs import message_graphs, values_behind
 from trtint8.models.loading.complete_nodes import check_complete
-from trtint8.models.loading.input_bounds import input_bound
+from trtint8.models.loading.domains import settle_domains
+from trtint8.models.loading.inferred_types import correct_shapes
+from trtint8.models.loading.input_bounds import hides_scores, input_bound
 from trtint8.models.loading.ir_versions import settle_ir_version
 from trtint8.models.loading.names import check_names
-from trtint8.models.loading.node_names import name_nodes_apart
+from trtint8.models.loading.node_names import name_graphs, name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
-from trtint8.models.loading.opset import merge_imports, with_known_opset, with_opset
+from trtint8.models.loading.opset import with_known_opset, with_opset
 from trtint8.models.loading.output_shapes import declare_output_shapes, list_outputs_once, with_some_shapes
-from trtint8.models.loading.plugins import declare_plugins
+from trtint8.models.loading.plugins import declare_plugins, unknown_nodes
 from trtint8.models.loading.random_nodes import random_nodes
 from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
 from trtint8.models.loading.stored_tensors import StoredTensors, check_stored_tensors, without_stored_tensors
 from trtint8.models.loading.training_mode import switch_to_inference
 from trtint8.models.loading.unknown_sizes import clear_unknown_sizes
+from trtint8.models.loading.unregistered import hide, needed_opset, write_experimental_operators
 from trtint8.models.loading.weight_zero_points import write_zero_points
 from trtint8.models.onnx_errors import as_model_errors, run_passes
 from trtint8.models.origin import record_float_model
@@ -272,35 +276,66 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
     check_names(light.message, name)
+    settle_domains(light.message, name)
     stored = check_stored_tensors(light, name, path)
     check_functions(light.message, name)
+    _check_values(light.message.graph, name)
     _check_attributes(light.message.graph, name)
     list_outputs_once(light.message, name)
     check_outputs_are_tensors(light.message, name)
-    merge_imports(light.message)
     settle_ir_version(light.message)
     clear_unknown_sizes(light.message)
     sort_nodes(light.message)
+    write_experimental_operators(light.message)
     declare_plugins(light.message)
     name_nodes_apart(light.message)
+    name_graphs(light.message)
+    correct_shapes(light.message)
     declare_output_shapes(light.message)
     declare_sequences(light.message)
     _leave_devices_out(light.message)
     with as_model_errors(name, "is not a valid ONNX model"):
-        onnx.checker.check_model(with_some_shapes(without_stored_tensors(light.checkable(), name)))
+        onnx.checker.check_model(hide(with_some_shapes(without_stored_tensors(light.checkable(), name))))
     _leave_training_mode(light, name)
     write_zero_points(light.message)
     with as_model_errors(name, "cannot be read"):
         graph_model = _from_light(light, stored)
+    opset = needed_opset(light.message)
+    converted = opset > graph_model.opset_imports.get("", 0)
+    if converted:
+        graph_model = with_opset(graph_model, opset, name)
     check_complete(graph_model, name)
     if leaves_something_out(graph_model):
         inlined = graph_model.clone()
         run_passes(inlined, name, InlineFunctionsPass())
         check_complete(inlined, name)
-    model = Model(graph_model, name, light=None if stored.files else light, data_files=stored.files)
+    as_read = None if stored.files or converted else light
+    model = Model(graph_model, name, light=as_read, data_files=stored.files)
+    _warn_of_unknown_nodes(model)
     if not model.is_quantized:
         _warn_of_random_nodes(model)
     return model
+
+
+def _check_values(graph: onnx.GraphProto, name: str) -> None:
+    """Refuses what ONNX's checker does not name: inputs without a type or shape, text, and no outputs."""
+    if not graph.output:
+        raise ModelError(f"'{name}' has no outputs, so it computes nothing; export it again")
+    for value in graph.input:
+        tensor = value.type.tensor_type
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            continue
+        if not tensor.elem_type or not tensor.HasField("shape"):
+            lacks = "shape" if tensor.elem_type else "element type"
+            raise ModelError(
+                f"the input '{value.name}' of '{name}' has no {lacks}, and TensorRT needs one; export the "
+                "model with it"
+            )
+        if tensor.elem_type == onnx.TensorProto.STRING:
+            raise ModelError(
+                f"the input '{value.name}' of '{name}' is text, which TensorRT does not take; export the "
+                "model without what reads it"
+            )
 
 
 def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
@@ -321,6 +356,21 @@ def _leave_training_mode(light: LightModel, name: str) -> None:
         warn_user(
             f"'{name}' was exported in training mode, and {nodes} nodes compute as in inference instead; "
             "export it in evaluation mode, after model.eval()"
+        )
+
+
+def _warn_of_unknown_nodes(model: Model) -> None:
+    found = unknown_nodes(model.graph_model)
+    if found:
+        named = enumerated(f"'{node.name or node.outputs[0].name}' ({node.op_type})" for node in found)
+        behind = values_behind(model.graph_model.graph, set(found).__contains__)
+        lost = [f"'{value.name}'" for value in model.graph_model.graph.outputs if value in behind]
+        warn_user(
+            f"ONNX has no such operator as that of {named} in '{model.name}', which is taken for a plugin of "
+            "TensorRT: only what comes before it is calibrated, measured and audited"
+            + (f", without the output {enumerated(lost)}" if lost else "")
+            + "; if it is a plugin, give it the domain 'trt.plugins', else export the model with ONNX's "
+            "operators"
         )
 
 
@@ -368,4 +418,5 @@ def _input_spec(value: ir.Value, model: str) -> InputSpec:
             "export the model again"
         ) from error
     bound = input_bound(value) if dtype.kind in "iu" else None
-    return InputSpec(value.name or "", dtype, open_shape(value), bound)
+    hides = dtype.kind == "f" and hides_scores(value)
+    return InputSpec(value.name or "", dtype, open_shape(value), bound, hides)

@@ -27,6 +27,8 @@ def obstacle(node: ir.Node, target: Target) -> str | None:
     for value in (first, second):
         if value.dtype is not None and value.dtype != ir.DataType.FLOAT:
             return f"'{value.name}' is {value.dtype.name.lower()}, and Q/DQ is placed in float32 models"
+        if value.shape is not None and 0 in value.shape:
+            return f"'{value.name}' has no elements"
     if is_constant(first) and is_constant(second):
         return "both inputs are constant"
     if node.op_type in CONVOLUTIONS and not is_constant(second):

@@ -18,6 +18,7 @@ from calibrators.errors import ModelError
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import nodes_inside
 from trtint8.models.kinds import SHAPE_READERS
+from trtint8.models.loading.plugins import unknown_nodes
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.obstacles import obstacle
@@ -80,8 +81,9 @@ class Placement:
         activations: Edges that read activations through a pair with one scale, in graph order.
         weights: Edges that read constant weights through a pair.
         configs: How every tensor is quantized, and which tensors share one scale.
-        decisions: One decision per node that multiplies matrices, and per node that reads a pair or could
-            have read one, in graph order. A node inside another one stands where the outer one does.
+        decisions: One decision per node that multiplies matrices, per node that reads a pair or could have
+            read one, and per node of an operator that nobody knows, in graph order. A node inside another one
+            stands where the outer one does.
         slower: Names of the weighted nodes that stay in float because INT8 is estimated to be slower.
     """
 
@@ -249,9 +251,13 @@ class _Placer:
             raise _nothing_to_quantize(self.model)
 
     def _ordered_decisions(self) -> Iterator[Decision]:
+        unknown = set(unknown_nodes(self.model))
         for node in self.model.graph:
             if node.name in self.decisions:
                 yield self.decisions[node.name]
+            if node in unknown:
+                reason = "ONNX has no such operator, so it is taken for a plugin of TensorRT"
+                yield Decision(node.name or "", node.op_type, False, reason)
             for inner in nodes_inside(node):
                 if inner.domain == "" and inner.op_type in MULTIPLYING:
                     reason = f"it is inside the {node.op_type} '{node.name}', where no Q/DQ pairs are placed"

@@ -13,7 +13,7 @@ from calibrators.user_warnings import warn_user
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import graph_values
 from trtint8.models.model import Model
-from trtint8.models.origin import record_calibration
+from trtint8.models.origin import record_calibration, record_pairs
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.float16.one_scale import dequantize_by_one_scale
 from trtint8.quantization.placement import Placement, place
@@ -173,6 +173,7 @@ def with_pairs(
     graph_model = prepared.graph_model.clone()
     insert_qdq(graph_model, placement, table.amax, weight_scales)
     record_calibration(graph_model, table.provenance.data, table.provenance.samples)
+    record_pairs(graph_model, bool(placement.activations or placement.weights))
     return graph_model
 
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
+from trtint8.models.graph_constants import is_constant
 from trtint8.quantization.config import State, TensorQuantConfig
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.operators import FUSED_INTO_WEIGHTED, WEIGHTED, commutes_with_quantization
@@ -60,13 +61,17 @@ def join_configs(
 
 
 def _join_copies(model: ir.Model, configs: JointConfigs, placed: Iterable[str]) -> None:
-    """Joins the output of every operator that rounds nothing with its input."""
+    """Joins the output of every operator that rounds nothing with its input.
+
+    A constant is not joined: what a Gather copies of a weight has a scale of its own, and the weight, which
+    layers may multiply by as well (tied embeddings), the scales of its channels.
+    """
     values = {value.name: value for node in model.graph for value in node.outputs}
     for tensor in placed:
         value = values.get(tensor)
         while value is not None and (node := value.producer()) is not None:
             source = node.inputs[0] if commutes_with_quantization(node) else None
-            if source is None:
+            if source is None or is_constant(source):
                 break
             configs.join(value.name or "", source.name or "")
             value = source

@@ -37,9 +37,9 @@ class NcnnTable:
 
     Attributes:
         activations: Layer name to the amax of the layer's input; 0 where the scale is 0, by which ncnn says
-            that there is none.
+            that there is none, or infinite, which is 127 / 0 of an input that was always zero.
         weights: Name of the line (``conv1_param_0``) to the amax of every output channel; 0 where the scale
-            is 0.
+            is 0 or infinite, which is that of a channel of zeros.
     """
 
     activations: Mapping[str, float]
@@ -79,7 +79,7 @@ def parse(data: bytes, source: str) -> NcnnTable:
         The table's contents.
 
     Raises:
-        TableError: A line is malformed, a name stands twice, or a scale is negative or not finite.
+        TableError: A line is malformed, a name stands twice, or a scale is negative or NaN.
     """
     activations: dict[str, float] = {}
     weights: dict[str, tuple[float, ...]] = {}
@@ -165,9 +165,9 @@ def layer_inputs(data: bytes, source: str) -> dict[str, str]:
 
 
 def _amax(scale: float, name: str, source: str, line: int) -> float:
-    if not 0 <= scale < float("inf"):
+    if not scale >= 0:
         raise TableError(f"'{source}' line {line}: a scale of '{name}' is {scale}; it must be 0 or more")
-    return _QMAX / scale if scale else 0.0
+    return _QMAX / scale if scale else 0.0  # 127 / inf is 0
 
 
 def _scale(amax: float) -> float:

@@ -79,3 +79,23 @@ def test_a_model_with_weights_that_nothing_reads_is_opened():
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     session = open_session(LightModel.parse(model.SerializeToString()), optimize=True)
     np.testing.assert_array_equal(session.run(None, {"x": rows})[0], weights[:2])
+
+
+def test_an_output_that_optimizations_remove_is_kept():
+    """ONNX Runtime takes a Transpose into the Gemm before it, whose result is lost."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Transpose", ["z"], ["columns"], perm=[1, 0]),
+            helper.make_node("Gemm", ["x", "columns"], ["product"]),
+            helper.make_node("Transpose", ["product"], ["y"], perm=[1, 0]),
+        ],
+        "g",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8]) for name in "xz"],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in ("y", "product")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x, z = np.random.default_rng(0).standard_normal((2, 4, 8)).astype(np.float32)
+    session = open_session(model.SerializeToString(), optimize=True)
+    turned, product = session.run(None, {"x": x, "z": z})
+    np.testing.assert_allclose(product, x @ z.T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(turned, product.T)

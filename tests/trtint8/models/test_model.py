@@ -176,7 +176,7 @@ def test_on_which_devices_nodes_should_run_is_left_out():
 def test_an_input_without_an_element_type_is_refused():
     model = onnx.load(DEMO_MODEL)
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
-    problem = "the input 'images' of 'model' has the element type UNDEFINED, which no array has; export"
+    problem = "the input 'images' of 'model' has no element type"
     with pytest.raises(ModelError, match=problem):
         assert load_model(model).inputs
 
@@ -230,3 +230,20 @@ def test_pairs_inside_a_function_make_a_quantized_model():
     assert load_model(model).is_quantized
     with pytest.raises(ModelError, match="holds Q/DQ pairs already"):
         load_float_model(model)
+
+
+def test_inputs_and_outputs_that_tensorrt_cannot_take_are_named():
+    g = Shaped()
+    whole = g.model({"x": ["N", 4]}, g.op("MatMul", ["x", g.weights(4, 4)], "only"))
+    shapeless, typeless, text, mute = (
+        onnx.ModelProto.FromString(whole.SerializeToString()) for _ in range(4)
+    )
+    shapeless.graph.input[0].type.tensor_type.ClearField("shape")
+    typeless.graph.input[0].ClearField("type")
+    text.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
+    del mute.graph.output[:]
+    for broken, words in ((shapeless, "'x'.*shape"), (typeless, "'x'.*type"), (text, "'x'.*text")):
+        with pytest.raises(ModelError, match=words):
+            load_model(broken)
+    with pytest.raises(ModelError, match="no outputs"):
+        load_model(mute)

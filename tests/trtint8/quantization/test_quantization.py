@@ -189,3 +189,59 @@ def test_the_fingerprint_does_not_depend_on_where_weights_lie(tmp_path):
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
     assert load_model(tmp_path / "m.onnx").fingerprint == inline
     assert load_model(_model([_conv("x", "y")], {"w": W["w"] * 2})).fingerprint != inline
+
+
+TIED = RNG.standard_normal((8, 8)).astype(np.float32)
+
+
+def _embedding(reader, **attributes):
+    """A Gather of the rows of ``w``, and a layer that multiplies them by ``w``."""
+    nodes = [
+        helper.make_node("Gather", ["w", "ids"], ["rows"], "embedding"),
+        helper.make_node(reader, ["rows", "w"], ["y"], "head", **attributes),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, [4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 8])],
+        [onnx.numpy_helper.from_array(TIED, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("reader", "attributes", "axis"), [("MatMul", {}, 1), ("Gemm", {"transB": 1}, 0), ("Gemm", {}, 1)]
+)
+@pytest.mark.parametrize("method", ["minmax", "auto"])
+def test_a_weight_that_is_an_embedding_as_well_has_one_scale_per_channel(reader, attributes, axis, method):
+    model, feeds = _embedding(reader, **attributes), [{"ids": np.arange(4)}, {"ids": np.arange(4, 8)}]
+    table = trtint8.calibrate(model, feeds, method=method, progress=False)
+    quantized = trtint8.quantize(model, table, progress=False)
+    scales = {one.name: onnx.numpy_helper.to_array(one) for one in quantized.graph.initializer}
+    assert scales["rows_scale"].shape == ()
+    np.testing.assert_allclose(scales["w_scale"], np.abs(TIED).max(axis=1 - axis) / 127, rtol=1e-6)
+    (result,) = trtint8.validate(quantized, feeds, reference=model, progress=False).outputs
+    assert result.sqnr_db > 30
+
+
+def test_layers_without_weights_stay_in_float():
+    """An adapter of rank 0, as it is exported where a network has none."""
+    weights = {
+        "w": RNG.standard_normal((8, 8)).astype(np.float32),
+        "down": np.zeros((8, 0), np.float32),
+        "up": np.zeros((0, 8), np.float32),
+    }
+    nodes = [
+        ("MatMul", ["x", "w"], "a", {}),
+        ("MatMul", ["x", "down"], "b", {}),
+        ("MatMul", ["b", "up"], "c", {}),
+        ("Add", ["a", "c"], "y", {}),
+    ]
+    model = _model(nodes, weights, shape=("n", 8))
+    assert _placed(model).quantized_nodes == ("a",)
+    data = RNG.standard_normal((8, 8)).astype(np.float32)
+    table = trtint8.calibrate(model, data, progress=False)
+    quantized = trtint8.quantize(model, table, progress=False)
+    (result,) = trtint8.validate(quantized, data, reference=model, progress=False).outputs
+    assert result.sqnr_db > 30

@@ -13,12 +13,14 @@ from trtint8.quantization.operators import CONVOLUTIONS, WEIGHTED
 def is_linear(node: ir.Node) -> bool:
     """Whether a node multiplies its first input by constant float32 weights that have channels.
 
-    These are convolutions, and products with a constant matrix.
+    These are convolutions, and products with a constant matrix that has elements.
     """
     if node.op_type not in WEIGHTED or node.domain != "":
         return False
     weights = constant_input(node, 1)
-    return weights is not None and weights.dtype == np.float32 and (is_convolution(node) or weights.ndim == 2)
+    if weights is None or weights.dtype != np.float32 or not weights.size:
+        return False
+    return is_convolution(node) or weights.ndim == 2
 
 
 def is_convolution(node: ir.Node) -> bool:

@@ -1,14 +1,60 @@
-"""Which integers an input takes, as far as the graph tells."""
+"""Which values an input takes, as far as the graph tells."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
 
+from trtint8.models.kinds import SHAPE_READERS
+
 #: Operators that only move the values of their first input, or give them another type.
 _MOVEMENTS = frozenset(
     {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice", "Expand"}
 )
+
+#: Operators behind which minus infinity in a mask still hides what it hid before.
+_JOINING = frozenset({"Add", "Concat", "Dropout", "Expand", "Gather", "Split", "Tile", "Where"})
+
+#: Operators that hide what is minus infinity, to the index of the input that they read it from.
+_HIDING = {"Softmax": 0, "LogSoftmax": 0, "Attention": 3}
+
+
+def hides_scores(value: ir.Value) -> bool:
+    """True if an input is only added to what a softmax reads, or is the mask of an attention.
+
+    There minus infinity hides scores: the result is finite, and no layer reads the infinite numbers. What is
+    added to a convolution's result is none, because it may get a Q/DQ pair.
+
+    Args:
+        value: An input of the graph.
+    """
+    hides = False
+    waiting, seen = [value], {value}
+    while waiting:
+        current = waiting.pop()
+        if current.is_graph_output():
+            return False
+        for node, index in current.uses():
+            if node.domain:
+                return False
+            if node.op_type in SHAPE_READERS:
+                continue
+            if _HIDING.get(node.op_type) == index:
+                hides = True
+            elif any(map(_is_convolved, node.inputs)):
+                return False
+            elif node.op_type in _JOINING or (node.op_type in _MOVEMENTS and index == 0):
+                added = [output for output in node.outputs if output not in seen]
+                seen.update(added)
+                waiting.extend(added)
+            else:
+                return False
+    return hides
+
+
+def _is_convolved(value: ir.Value | None) -> bool:
+    node = value.producer() if value is not None else None
+    return node is not None and node.op_type in ("Conv", "ConvTranspose")
 
 
 def input_bound(value: ir.Value) -> int | None:

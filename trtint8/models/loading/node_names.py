@@ -1,4 +1,4 @@
-"""Nodes whose names are unique, as ONNX Runtime demands."""
+"""Names that ONNX and ONNX Runtime demand: of graphs, and of nodes, whose names are unique."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import Counter
 import onnx
 
 from trtint8.models.graph_constants import take_name
-from trtint8.models.inner_graphs import message_graphs
+from trtint8.models.inner_graphs import message_containers, message_graphs
 
 
 def name_nodes_apart(message: onnx.ModelProto) -> None:
-    """Names the nodes that have the name of an earlier node of their graph after their operator and output.
+    """Names nodes after their operator and output where an earlier one of the same graph has their name.
 
     Some exporters name nodes after layers that are called several times. Nodes without a name stay as they
     are, because ONNX Runtime takes them.
@@ -19,7 +19,7 @@ def name_nodes_apart(message: onnx.ModelProto) -> None:
     Args:
         message: The model; changed.
     """
-    for graph in message_graphs(message.graph):
+    for graph in message_containers(message):
         counts = Counter(node.name for node in graph.node if node.name)
         if len(counts) == counts.total():
             continue
@@ -29,3 +29,13 @@ def name_nodes_apart(message: onnx.ModelProto) -> None:
                 node.name = take_name(f"{node.op_type}_{node.output[0] if node.output else ''}", taken)
             elif node.name:
                 seen.add(node.name)
+
+
+def name_graphs(message: onnx.ModelProto) -> None:
+    """Names the graphs without a name, which only ONNX's checker refuses.
+
+    Args:
+        message: The model; changed.
+    """
+    for graph in message_graphs(message.graph):
+        graph.name = graph.name or "graph"

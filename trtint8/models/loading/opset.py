@@ -5,11 +5,12 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
-from trtint8.models.inner_graphs import message_graphs
 from trtint8.models.loading.old_operators import mend_old_operators, refuse_old_operators
 from trtint8.models.loading.sequence_types import declare_sequences
 from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
+from trtint8.models.loading.unregistered import HIDDEN, hide, show
 from trtint8.models.onnx_errors import as_model_errors
+from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.inline_functions import InlineFunctionsPass
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
@@ -21,28 +22,6 @@ _IR_VERSION = 9
 
 #: The newest opset in which ONNX Runtime has QuantizeLinear, DequantizeLinear and Cast.
 _NEWEST = 27
-
-#: What ONNX also calls its own domain, ''.
-_ALIAS = "ai.onnx"
-
-
-def merge_imports(message: onnx.ModelProto) -> None:
-    """Lets a model that imports the domain '' and, under its other name, 'ai.onnx' import it once.
-
-    The last one counts, as in ONNX Runtime.
-
-    Args:
-        message: The model; changed in place.
-    """
-    own = [one for one in message.opset_import if one.domain in ("", _ALIAS)]
-    for unused in own[:-1]:
-        message.opset_import.remove(unused)
-    if own:
-        own[-1].domain = ""
-    for graph in message_graphs(message.graph):
-        for node in graph.node:
-            if node.domain == _ALIAS:
-                node.domain = ""
 
 
 def with_known_opset(graph_model: ir.Model) -> ir.Model:
@@ -119,7 +98,10 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         "export it with a newer opset",
     ):
         InlineFunctionsPass()(copy)
-        message = onnx.version_converter.convert_version(ir.to_proto(copy), opset)
+        hidden = ir.from_proto(hide(ir.to_proto(copy)))
+        if HIDDEN in hidden.opset_imports:  # the converter looks at shapes behind what it does not know
+            InferShapesPass()(hidden)
+        message = onnx.version_converter.convert_version(ir.to_proto(hidden), opset)
         declare_sequences(message)  # the converter leaves their types out
         converted = ir.from_proto(message)
     inputs = {value.name or "": value for value in converted.graph.inputs}
@@ -129,6 +111,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         if weight not in listed:
             converted.graph.inputs.remove(value)
         converted.graph.register_initializer(value)
+    show(converted)
     clear_new_names(converted, names_to_keep(graph_model))
     mend_old_operators(converted, old, name)
     converted.ir_version = max(converted.ir_version, _IR_VERSION)

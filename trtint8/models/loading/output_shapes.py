@@ -1,4 +1,4 @@
-"""Outputs as exporters leave them: without the shape that ONNX's checker wants, or listed more than once."""
+"""Outputs as exporters leave them: without the type or shape that ONNX's checker wants, or listed twice."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def list_outputs_once(message: onnx.ModelProto, name: str) -> None:
 
 
 def declare_output_shapes(message: onnx.ModelProto) -> None:
-    """Gives the outputs that have no shape the one that ONNX infers.
+    """Gives the outputs that have no shape, or no type at all, the one that ONNX infers.
 
     Args:
-        message: The model without its large weights; changed. Outputs whose shape cannot be inferred stay as
-            they are.
+        message: The model without its large weights; changed. Outputs of which nothing can be inferred stay
+            as they are.
     """
     bare = [output for output in message.graph.output if _lacks_shape(output)]
     if not bare:
@@ -42,7 +42,8 @@ def declare_output_shapes(message: onnx.ModelProto) -> None:
     inferred = infer_types(message)
     if inferred is None:
         return  # the checker says what is wrong with the model
-    shapes = {output.name: output for output in inferred.graph.output if not _lacks_shape(output)}
+    known = (*inferred.graph.output, *inferred.graph.value_info)
+    shapes = {output.name: output for output in known if not _lacks_shape(output)}
     for output in bare:
         if output.name in shapes:
             output.CopyFrom(shapes[output.name])
@@ -62,8 +63,13 @@ def with_some_shapes(message: onnx.ModelProto) -> onnx.ModelProto:
     for output in message.graph.output:
         if _lacks_shape(output):
             output.type.tensor_type.shape.SetInParent()
+            output.type.tensor_type.elem_type = output.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
     return message
 
 
 def _lacks_shape(output: onnx.ValueInfoProto) -> bool:
-    return output.type.HasField("tensor_type") and not output.type.tensor_type.HasField("shape")
+    """True if an output has no shape, or no type; not of sequences and others that are no tensors."""
+    tensor = output.type.tensor_type
+    return output.type.WhichOneof("value") in (None, "tensor_type") and not (
+        tensor.elem_type and tensor.HasField("shape")
+    )

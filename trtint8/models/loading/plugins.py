@@ -6,10 +6,26 @@ import onnx
 import onnx_ir as ir
 
 from trtint8.models.inner_graphs import message_graphs, nodes_inside
+from trtint8.models.loading.unregistered import OF_RUNTIMES
 
 #: The domain that ONNX Runtime's own provider for TensorRT gives plugins. TensorRT's parser finds a plugin by
 #: the node's operator and does not look at the domain.
 DOMAIN = "trt.plugins"
+
+#: The domain of nodes without a domain whose operators nobody knows: of the implementations that TensorRT has
+#: of such operators, all are called ``..._TRT`` or ``...Plugin...``, except a few.
+_UNKNOWN = "trt.unknown"
+_PLUGIN_NAMES = ("_TRT", "Plugin", "PLUGIN")
+_PLUGINS = frozenset(
+    {
+        "CoordConvAC",
+        "CropAndResize",
+        "CropAndResizeDynamic",
+        "ModulatedDeformConv2d",
+        "Proposal",
+        "ProposalDynamic",
+    }
+)
 
 #: Domains whose operators ONNX Runtime computes.
 _KNOWN = frozenset(
@@ -27,21 +43,34 @@ _KNOWN = frozenset(
 
 
 def declare_plugins(message: onnx.ModelProto) -> None:
-    """Puts nodes of ONNX's own domain whose operator ONNX does not have into that of plugins.
+    """Puts nodes of ONNX's own domain whose operator ONNX does not have into domains of their own.
 
-    NVIDIA's graphsurgeon writes plugins without a domain, which ONNX's checker refuses.
+    NVIDIA's graphsurgeon writes plugins without a domain, which ONNX's checker refuses. A node whose operator
+    has no name of a plugin may be one as well, or a mistake of an exporter; see :func:`unknown_nodes`.
 
     Args:
         message: The model; changed.
     """
     functions = {function.name for function in message.functions if not function.domain}
-    found = False
+    found: dict[str, None] = {}
     for graph in message_graphs(message.graph):
         for node in graph.node:
-            if not node.domain and not onnx.defs.has(node.op_type) and node.op_type not in functions:
-                node.domain, found = DOMAIN, True
-    if found and DOMAIN not in {opset.domain for opset in message.opset_import}:
-        message.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+            known = onnx.defs.has(node.op_type) or node.op_type in OF_RUNTIMES or node.op_type in functions
+            if not node.domain and not known:
+                usual = node.op_type in _PLUGINS or any(part in node.op_type for part in _PLUGIN_NAMES)
+                node.domain = DOMAIN if usual else _UNKNOWN
+                found[node.domain] = None
+    for domain in found.keys() - {opset.domain for opset in message.opset_import}:
+        message.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+
+
+def unknown_nodes(graph_model: ir.Model) -> list[ir.Node]:
+    """The nodes of a model's main graph whose operators are neither ONNX's nor known to be plugins.
+
+    Args:
+        graph_model: A checked model.
+    """
+    return [node for node in graph_model.graph if node.domain == _UNKNOWN]
 
 
 def plugin_nodes(graph_model: ir.Model) -> list[ir.Node]:

@@ -9,15 +9,15 @@ import onnx_ir as ir
 
 from trtint8.models.inner_graphs import all_nodes, graph_values, message_graphs
 
-#: The name under which converters of PaddlePaddle write every size that they do not know.
-_NO_NAME = "?"
+#: Names of sizes that are not known: converters of PaddlePaddle write ``?``, and others nothing.
+_NO_NAMES = ("?", "")
 
 #: The operators whose outputs are as long as what they find, which may be nothing.
 _FINDING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 
 
 def clear_unknown_sizes(message: onnx.ModelProto) -> None:
-    """Removes sizes that say only that a size is not known: -1, and the name ``?``.
+    """Removes sizes that say only that a size is not known: -1, the name ``?``, and an empty name.
 
     In ONNX a size is a number that is not negative, and equal names are equal sizes; so -1 would be a wrong
     size, and two dimensions called ``?`` would have to be equal.
@@ -29,7 +29,8 @@ def clear_unknown_sizes(message: onnx.ModelProto) -> None:
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.HasField("tensor_type"):
                 for dimension in value.type.tensor_type.shape.dim:
-                    if dimension.dim_value < 0 or dimension.dim_param == _NO_NAME:
+                    named = dimension.HasField("dim_param")
+                    if dimension.dim_value < 0 or (named and dimension.dim_param in _NO_NAMES):
                         dimension.ClearField("value")
 
 

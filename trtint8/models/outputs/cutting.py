@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -11,7 +11,7 @@ from calibrators.checks import several
 from calibrators.errors import ModelError
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.graph_constants import is_constant
-from trtint8.models.inner_graphs import values_read
+from trtint8.models.inner_graphs import values_behind, values_read
 from trtint8.models.model import Model
 
 
@@ -97,20 +97,6 @@ def _nodes_behind(graph: ir.Graph, nodes: Collection[ir.Node]) -> set[ir.Node]:
     """Some nodes of a graph, and all that need what they compute."""
     reached = values_behind(graph, nodes.__contains__)
     return {node for node in graph if any(value in reached for value in node.outputs)}
-
-
-def values_behind(nodes: Iterable[ir.Node], starts: Callable[[ir.Node], bool]) -> set[ir.Value]:
-    """What some nodes compute, and all that is computed from it.
-
-    Args:
-        nodes: Nodes in the order in which they run.
-        starts: Says of a node whether it is one of them.
-    """
-    reached: set[ir.Value] = set()
-    for node in nodes:
-        if starts(node) or any(value in reached for value in values_read(node)):
-            reached.update(node.outputs)
-    return reached
 
 
 def _needs(output: ir.Value, cut: Collection[ir.Value]) -> bool:

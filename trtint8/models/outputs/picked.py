@@ -15,10 +15,9 @@ from onnx_ir.passes import common
 
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import is_constant
-from trtint8.models.inner_graphs import nodes_inside, values_read
+from trtint8.models.inner_graphs import nodes_inside, values_behind, values_read
 from trtint8.models.kinds import RECURRENT, SHAPE_READERS, may_be_float
 from trtint8.models.loading.plugins import plugin_nodes
-from trtint8.models.outputs.cutting import values_behind
 from trtint8.models.outputs.parts import MOVING, inferred_copy
 
 #: Operators that pick elements by their values: those in the order of their values, or so many as there are.

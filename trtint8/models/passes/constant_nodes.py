@@ -49,6 +49,8 @@ def _is_computed_otherwise(node: ir.Node, inputs: Sequence[NDArray[Any] | None])
         return _begins_or_ends_outside(*inputs)
     if node.op_type in _POOLS:
         return True
+    if node.op_type == "MaxUnpool":  # takes places in the larger output for those in the smaller one
+        return len(inputs) > 2 and inputs[2] is not None
     if node.op_type == "LpNormalization":
         return node.attributes.get_int("p", 2) == 1  # by sums of the values, not of their magnitudes
     if node.op_type != "Resize":

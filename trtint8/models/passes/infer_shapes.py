@@ -10,12 +10,18 @@ from onnx_ir.passes import common
 
 from trtint8.models.inner_graphs import all_nodes
 from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
+from trtint8.models.loading.unregistered import HIDDEN
 from trtint8.models.passes.element_types import settle_element_types
 
 #: Domains and names of operators of which ONNX infers nothing, to operators of ONNX whose output has the same
 #: type and shape.
 _STAND_INS: Mapping[tuple[str, str], str] = {
     ("", "GroupNormalization"): "Identity",
+    ("", "SimplifiedLayerNormalization"): "Identity",
+    (HIDDEN, "GroupNormalization"): "Identity",
+    (HIDDEN, "LayerNormalization"): "Identity",
+    (HIDDEN, "SimplifiedLayerNormalization"): "Identity",
+    (HIDDEN, "ThresholdedRelu"): "Identity",
     ("com.microsoft", "BiasGelu"): "Identity",
     ("com.microsoft", "FastGelu"): "Identity",
     ("com.microsoft", "FusedConv"): "Conv",

@@ -138,11 +138,7 @@ def _shown(identifier: _Identifier) -> str:
 
 def _nodes(container: onnx.GraphProto | onnx.FunctionProto) -> Iterator[onnx.NodeProto]:
     """The nodes of a graph or a function, and those of the graphs inside them."""
-    for node in container.node:
-        yield node
-        for attribute in node.attribute:
-            for inner in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                yield from (node for graph in message_graphs(inner) for node in graph.node)
+    return (node for inner in message_graphs(container) for node in inner.node)
 
 
 def _names(nodes: Sequence[onnx.NodeProto], function: str) -> Iterator[str]:

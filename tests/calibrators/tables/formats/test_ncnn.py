@@ -17,6 +17,13 @@ def test_ncnn():
     assert table.weights == {"conv1_param_0": (1.0, 2.0, 0.0), "fc_param_0": (0.5,)}
 
 
+def test_ncnn_scales_of_zeros_are_infinite():
+    """ncnn2table divides 127 by the largest magnitude, which is 0 in a channel of zeros."""
+    table = ncnn.parse(b"conv1_param_0 127 inf 254\nconv1 63.5\nconv2 inf\n", "it")
+    assert table.weights == {"conv1_param_0": (1.0, 0.0, 0.5)}
+    assert table.activations == {"conv1": 2.0, "conv2": 0.0}
+
+
 def test_ncnn_layers_become_tensors_by_the_param_file():
     inputs = ncnn.layer_inputs(golden("ncnn.param"), "golden")
     assert inputs == {"conv1": "data", "pool": "conv1_out", "fc": "pooled", "add": "logits"}
@@ -49,7 +56,7 @@ def test_ncnn_winograd_weights_are_recognised():
         ("a 1\nconv1 fast\n", "line 2: 'fast' is not a number"),
         ("conv1 -1\n", "line 1: a scale of 'conv1' is -1.0"),
         ("conv1 nan\n", "line 1: a scale of 'conv1' is nan"),
-        ("conv1 inf\n", "line 1: a scale of 'conv1' is inf"),
+        ("conv1_param_0 1 nan\n", "line 1: a scale of 'conv1_param_0' is nan"),
         ("conv1 1 2\n", "line 1: layer 'conv1' has 2 scales instead of one"),
         ("conv1 1\nconv1 2\n", "line 2: tensor 'conv1' stands twice"),
         ("c_param_0 1\nc_param_0 2\n", "line 2: 'c_param_0' stands twice"),

@@ -57,3 +57,8 @@ def test_which_nodes_are_linear():
     assert not is_linear(node("Mul", np.ones((1, 3)), ["N", 3]))
     assert has_constant_bias(node("Gemm", np.ones((3, 2)), ["N", 3]))
     assert not has_constant_bias(node("Gemm", np.ones((3, 2)), ["N", 3], inputs=("bias",)))
+
+
+def test_weights_without_elements_are_not_followed():
+    assert is_linear(node("MatMul", np.ones((3, 2)), ["N", 3]))
+    assert not is_linear(node("MatMul", np.ones((3, 0)), ["N", 3]))

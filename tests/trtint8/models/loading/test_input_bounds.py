@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import trtint8
+from calibrators.errors import CalibrationDataError
 from trtint8.models.model import load_model
 
 
@@ -73,3 +77,64 @@ def test_nothing_is_said_of_floats_and_of_other_integers():
     assert bounds([helper.make_node("Cast", ["ids"], ["y"], to=TensorProto.FLOAT)]) == [None]
     relu = [helper.make_node("Relu", ["ids"], ["y"])]
     assert bounds(relu, dtype=TensorProto.FLOAT) == [None]
+
+
+W = np.eye(8, dtype=np.float32)
+
+
+def attention(*mask_nodes, mask="mask", shape=("N", 1, 4), opset=17, softmax=True):
+    """Scores, a mask that is an input, and values."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["q"]),
+        helper.make_node("Transpose", ["x"], ["k"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "k"], ["s"]),
+        *mask_nodes,
+        helper.make_node("Add", ["s", mask], ["m"]),
+        helper.make_node("Softmax" if softmax else "Relu", ["m"], ["p"]),
+        helper.make_node("MatMul", ["p", "x"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4, 8]),
+            helper.make_tensor_value_info("mask", TensorProto.FLOAT, shape),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4, 8])],
+        [numpy_helper.from_array(W, "w"), numpy_helper.from_array(np.array([1]), "one")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def masked(model):
+    return {spec.name: spec.hides_scores for spec in load_model(model).inputs}
+
+
+def test_masks_of_scores_are_known_by_the_softmax_behind_them():
+    assert masked(attention()) == {"x": False, "mask": True}
+    unsqueezed = helper.make_node("Unsqueeze", ["mask", "one"], ["wide"])
+    assert masked(attention(unsqueezed, mask="wide", shape=("N", 4)))["mask"]
+    assert not masked(attention(softmax=False))["mask"]
+    assert not masked(attention(helper.make_node("Exp", ["mask"], ["e"]), mask="e"))["mask"]
+    assert not masked(attention(helper.make_node("MatMul", ["mask", "k"], ["also"])))["mask"]
+
+
+def test_minus_infinity_is_taken_in_a_mask_of_scores_and_nowhere_else():
+    x = np.random.default_rng(0).standard_normal((8, 4, 8)).astype(np.float32)
+    mask = np.zeros((8, 1, 4), np.float32)
+    mask[:, :, 3] = -np.inf
+    model = attention()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = trtint8.calibrate(model, {"x": x, "mask": mask}, progress=False)
+    least = np.where(mask < 0, np.finfo(np.float32).min, mask)
+    assert "mask" not in table.amax, "no pair or range may stand where values are infinite"
+    of_least = trtint8.calibrate(model, {"x": x, "mask": least}, progress=False)
+    assert table.amax["q"] == of_least.amax["q"]
+    quantized = trtint8.quantize(model, table, progress=False)
+    data = {"x": x, "mask": mask}
+    (result,) = trtint8.validate(quantized, data, reference=model, progress=False).outputs
+    assert result.sqnr_db > 25
+    for wrong in ({"x": x, "mask": -mask}, {"x": np.where(x > 2, -np.inf, x), "mask": mask}):
+        with pytest.raises(CalibrationDataError, match="infinite"):
+            trtint8.calibrate(model, wrong, progress=False)

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 
 import trtint8
-from trtint8.models.loading.node_names import name_nodes_apart
+from trtint8.models.loading.node_names import name_graphs, name_nodes_apart
 from trtint8.models.model import load_model, prepare
 
 MODEL = """
@@ -54,3 +54,30 @@ def test_a_model_with_such_nodes_is_its_own_reference():
     quantized = trtint8.quantize(source, trtint8.calibrate(source, [data], progress=False))
     accuracy = trtint8.validate(quantized, [data], reference=source, progress=False)
     assert accuracy.outputs[0].sqnr_db > 30
+
+
+def test_nodes_of_functions_as_well():
+    body = [
+        onnx.helper.make_node("MatMul", ["a", "b"], ["t"], "same"),
+        onnx.helper.make_node("Relu", ["t"], ["c"], "same"),
+    ]
+    opset = onnx.helper.make_opsetid("", 17)
+    message = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 17, "my": 1]> '
+        "g (float[N, 4] x) => (float[N, 4] y) <float[4, 4] w = "
+        "{1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7}> { y = my.Layer(x, w) }"
+    )
+    message.functions.append(onnx.helper.make_function("my", "Layer", ["a", "b"], ["c"], body, [opset]))
+    data = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
+    quantized = trtint8.quantize(message, trtint8.calibrate(message, data, progress=False), progress=False)
+    (result,) = trtint8.validate(quantized, data, reference=message, progress=False).outputs
+    assert result.sqnr_db > 30
+
+
+def test_graphs_without_a_name():
+    message = onnx.parser.parse_model(MODEL)
+    message.graph.name = message.graph.node[-1].attribute[0].g.name = ""
+    name_graphs(message)
+    assert message.graph.name and message.graph.node[-1].attribute[0].g.name
+    message.graph.name = ""
+    assert load_model(message).graph_model.graph.name

@@ -103,12 +103,10 @@ def test_a_function_of_another_opset():
         with_opset(model.graph_model, 19, "model")
 
 
-@pytest.mark.parametrize("versions", [(17, 17), (13, 17)])
-def test_a_domain_that_is_imported_under_both_names_is_imported_once(versions):
-    """ONNX Runtime takes the last version."""
+def test_a_domain_that_is_imported_under_both_names_is_imported_once():
     model = small()
     del model.opset_import[:]
-    model.opset_import.extend(map(helper.make_opsetid, ("", "ai.onnx"), versions))
+    model.opset_import.extend(helper.make_opsetid(domain, 17) for domain in ("", "ai.onnx"))
     model.graph.node[0].domain = "ai.onnx"
     loaded = load_model(model)
     assert dict(loaded.graph_model.opset_imports) == {"": 17}

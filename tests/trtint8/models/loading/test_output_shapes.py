@@ -94,3 +94,17 @@ def test_an_output_that_is_listed_twice_keeps_its_name(float16):
     assert [output.name for output in quantized.graph.output] == ["y"]
     accuracy = trtint8.validate(quantized, samples, reference=source, metrics=["sqnr"], progress=False)
     assert [output.name for output in accuracy.outputs] == ["y"]
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft"])
+def test_outputs_without_a_type(domain):
+    bare = model("Relu" if not domain else "Gelu", domain)
+    bare.graph.output[0].ClearField("type")
+    (output,) = load_model(bare).graph_model.graph.outputs
+    assert domain or (output.dtype.name, tuple(output.shape)[1:]) == ("FLOAT", (8, 8, 8))
+    data = np.random.default_rng(0).standard_normal((4, 3, 8, 8)).astype(np.float32)
+    table = trtint8.calibrate(bare, data, method="minmax", progress=False)
+    accuracy = trtint8.validate(
+        trtint8.quantize(bare, table, progress=False), data, reference=bare, progress=False
+    )
+    assert accuracy.samples == 4

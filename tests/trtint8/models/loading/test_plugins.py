@@ -1,13 +1,19 @@
 """Nodes that are plugins of TensorRT."""
 
+import warnings
+
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import trtint8
 from tests.trtint8.detectors import plugin_detector
-from trtint8.models.loading.plugins import DOMAIN, declare_plugins, plugin_nodes
-from trtint8.models.model import load_model
+from tests.trtint8.onnx_models import Shaped
+from trtint8.models.loading.plugins import DOMAIN, declare_plugins, plugin_nodes, unknown_nodes
+from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
+from trtint8.quantization.placement import place
 
 
 def model_of(nodes, *, functions=(), domains=()):
@@ -65,3 +71,45 @@ def test_a_plugin_inside_a_branch_makes_a_plugin_of_the_node():
     )
     model = model_of([constant, helper.make_node("If", ["c"], ["y"], "branches", **branches)])
     assert names(model) == ["If"]
+
+
+def unknown(operator="TFL_Convolution2DTransposeBias", domain=""):
+    """A layer, and behind it an operator that nobody knows; one output needs it, and the other does not."""
+    g = Shaped()
+    layer = g.op("MatMul", ["x", g.weights(4, 4)], "layer")
+    model = g.model({"x": ["N", 4]}, layer)
+    model.graph.node.append(helper.make_node(operator, [layer], ["y"], "segment", domain=domain))
+    model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4]))
+    if domain:
+        model.opset_import.append(helper.make_opsetid(domain, 1))
+    return model
+
+
+def test_operators_that_nobody_knows_are_named_with_what_is_left_out():
+    data = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    with pytest.warns(UserWarning, match=r"'segment' \(TFL_Convolution2DTransposeBias\).*'y'"):
+        loaded = load_model(unknown())
+    assert [node.name for node in unknown_nodes(loaded.graph_model)] == ["segment"]
+    with pytest.warns(UserWarning, match="segment"):
+        table = trtint8.calibrate(unknown(), data, method="minmax", progress=False)
+    assert set(table.amax) == {"x", "layer_out"}
+    placement = place(prepare(loaded).graph_model)
+    decision = next(one for one in placement.decisions if one.node == "segment")
+    assert not decision.quantized and "operator" in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("operator", "domain"),
+    [
+        ("BatchedNMS_TRT", ""),
+        ("CustomEmbLayerNormPluginDynamic", ""),
+        ("Mine", "trt.plugins"),
+        ("Mine", "my"),
+    ],
+)
+def test_plugins_are_taken_without_a_word(operator, domain):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loaded = load_model(unknown(operator, domain))
+    assert unknown_nodes(loaded.graph_model) == []
+    assert [node.op_type for node in plugin_nodes(loaded.graph_model)] == [operator]

@@ -46,7 +46,7 @@ def test_also_within_graphs_of_nodes():
         assert shape_of(attribute.g.input[0]) == [None, 4]
 
 
-@pytest.mark.parametrize("size", [-1, "?"])
+@pytest.mark.parametrize("size", [-1, "?", ""])
 def test_a_model_with_them_is_calibrated_in_batches_of_any_size(size):
     data = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
     source = model([size, 4], [size, 3])

@@ -117,3 +117,12 @@ def by_onnx_runtime(node, arrays, dtype=TensorProto.FLOAT):
     graph = helper.make_graph([ir.to_proto(node)], "g", [], [output], stored)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     return run(model)[0]
+
+
+def test_places_in_another_size_are_not_folded():
+    """ONNX's reference takes the places of a MaxUnpool for those in the size that the node would have."""
+    places = np.array([[[[5, 7], [13, 15]]]])
+    node = ir.from_proto(helper.make_node("MaxUnpool", ["x", "i", "s"], ["y"], kernel_shape=[2, 2]))
+    arrays = {"x": FLOATS[:, :2].reshape(1, 1, 2, 2), "i": places, "s": np.array([1, 1, 5, 5])}
+    with pytest.raises(NotImplementedError):
+        compute_node(node, arrays, 17)
