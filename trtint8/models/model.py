@@ -32,7 +32,7 @@ from trtint8.models.loading.node_names import name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
 from trtint8.models.loading.opset import with_opset
 from trtint8.models.loading.output_shapes import declare_output_shapes, with_some_shapes
-from trtint8.models.loading.plugins import declare_plugins
+from trtint8.models.loading.plugins import declare_plugins, refuse_tool_quantizers
 from trtint8.models.loading.random_nodes import random_nodes
 from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
 from trtint8.models.loading.stored_tensors import check_stored_tensors, name_files, without_stored_tensors
@@ -274,6 +274,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
             f"'{name}' holds no nodes, so it is not a usable ONNX model; export or download it again"
         )
     check_names(light.message, name)
+    refuse_tool_quantizers(light.message, name)
     _check_attributes(light.message.graph, name)
     check_outputs_are_tensors(light.message, name)
     settle_ir_version(light.message)
@@ -297,7 +298,11 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         graph_model = _from_light(light)
     except ir.serde.SerdeError as error:
         raise ModelError(f"'{name}' cannot be read: {cause_in_words(error)}; export it again") from error
-    model = Model(graph_model, name, light=None if external else light)
+    functions = graph_model.functions.values()
+    inlined = any(node.op_type == "DequantizeLinear" for one in functions for node in one.all_nodes())
+    if inlined:
+        InlineFunctionsPass()(graph_model)  # pairs are looked for in the main graph
+    model = Model(graph_model, name, light=None if external or inlined else light)
     if not model.is_quantized:
         _warn_of_random_nodes(model)
     return model
