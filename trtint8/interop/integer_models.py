@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from calibrators.errors import ModelError
 from trtint8.interop.expand_dynamic import ExpandDynamicPass
 from trtint8.interop.expand_qlinear import ExpandQLinearPass, is_qlinear, qlinear_obstacle
 from trtint8.interop.float_movement import FloatMovementPass
@@ -15,6 +16,7 @@ from trtint8.interop.integer_product import FLOAT_COUNTERPARTS, IntegerProduct, 
 from trtint8.interop.pairs import INTEGER_TYPES, agree, quantized_type, read_parameters
 from trtint8.interop.stored_integers import quantized_values
 from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
+from trtint8.models.inner_graphs import nodes_inside
 from trtint8.models.loading.opset import with_opset
 from trtint8.models.model import OLDEST_OPSET
 from trtint8.models.passes.fold_constants import FoldConstantsPass
@@ -90,6 +92,27 @@ def integer_operators(model: ir.Model) -> tuple[str, ...]:
     integer = RUN_TIME_SCALES | _NOT_REPLACED
     return tuple(
         sorted({node.op_type for node in model.graph if is_qlinear(node) or node.op_type in integer})
+    )
+
+
+def refuse_float(graph_model: ir.Model, name: str) -> None:
+    """Refuses a model whose main graph holds neither pairs nor operators on integers.
+
+    Raises:
+        ModelError: It is a float model, or its pairs are in the graphs of nodes.
+    """
+    pairs = {"QuantizeLinear", "DequantizeLinear"}
+    if integer_operators(graph_model) or any(node.op_type in pairs for node in graph_model.graph):
+        return
+    for node in graph_model.graph:
+        if any(inner.op_type in pairs for inner in nodes_inside(node)):
+            raise ModelError(
+                f"the Q/DQ pairs of '{name}' are in the graphs of {node.op_type} '{node.name}', and only the "
+                "main graph is looked at; export the branch that you need as a model of its own"
+            )
+    raise ModelError(
+        f"'{name}' is a float model, with no Q/DQ pairs to look at; give a quantized model, or quantize it "
+        "with 'trtint8 calibrate' and 'trtint8 quantize'"
     )
 
 

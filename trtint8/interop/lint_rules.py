@@ -11,7 +11,10 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
-from trtint8.interop.grids import HIGHEST, grid_of, weight_grid
+from trtint8.interop.expand_qlinear import is_qlinear
+from trtint8.interop.grids import HIGHEST, Grid, grid_of, weight_grid
+from trtint8.interop.integer_models import Expanded
+from trtint8.interop.integer_product import FLOAT_COUNTERPARTS
 from trtint8.interop.pairs import (
     dequantizer_behind,
     input_at,
@@ -19,7 +22,7 @@ from trtint8.interop.pairs import (
     quantized_type,
     reads_integers,
 )
-from trtint8.interop.unquantize import activation_behind
+from trtint8.interop.unquantize import activation_behind, quantized_nodes
 from trtint8.models.graph_constants import read_constant
 from trtint8.quantization.operators import WEIGHTED, lacks_kernel_shape, weight_axis
 
@@ -32,7 +35,7 @@ class Finding:
         rule: The name of the rule, like "bias-int32".
         node: The name of the node.
         message: What is wrong, and what TensorRT does about it.
-        mendable: Whether :func:`trtint8.interop.lint.mend` corrects it.
+        mendable: Whether :func:`trtint8.interop.mend.mend` corrects it.
     """
 
     rule: str
@@ -41,7 +44,58 @@ class Finding:
     mendable: bool = True
 
 
-def pair_findings(node: ir.Node) -> Iterator[Finding]:
+def rule_findings(expanded: Expanded) -> Iterator[Finding]:
+    """Checks an expanded model against TensorRT's rules.
+
+    Yields:
+        The violated rules, in the order of the original graph behind those of nodes that were folded.
+    """
+    for name, operator in expanded.folded.items():
+        message = (
+            f"{operator} computes integers, a scale or a zero point of constants, which TensorRT refuses or leaves "
+            "in float in most places"
+        )
+        yield Finding("computed-constant", name, message)
+    for node in expanded.original.graph:
+        obstacle = expanded.obstacles.get(node.name or "")
+        if obstacle is None:
+            yield from _expanded_finding(expanded, node)
+        else:
+            what = f"TensorRT has no {node.op_type}, and " if _is_integer(node) else ""
+            rule = "integer-operator" if _is_integer(node) else "integer-data"
+            message = f"{what}{obstacle}; export the model with Q/DQ pairs around float operators"
+            yield Finding(rule, node.name or "", message, mendable=False)
+        yield from _pair_findings(node)
+
+
+def _expanded_finding(expanded: Expanded, node: ir.Node) -> Iterator[Finding]:
+    name, operator = node.name or "", node.op_type
+    if name in expanded.dynamic:
+        advice = (
+            "quantize the float model that it was made from"
+            if quantized_nodes(expanded.graph_model)
+            else "run `trtint8 calibrate` and `trtint8 quantize` on the mended model"
+        )
+        yield Finding(
+            "dynamic-scale",
+            name,
+            "its input's scale is computed at run time, which TensorRT lacks, and no range is known: it "
+            f"becomes a float {FLOAT_COUNTERPARTS[operator]}; for INT8, {advice}",
+        )
+    elif _is_integer(node):
+        rule = "qlinear" if is_qlinear(node) else "integer-operator"
+        yield Finding(rule, name, f"TensorRT has no {operator}; Q/DQ pairs express the same")
+    elif name in expanded.moved:
+        yield Finding(
+            "integer-data", name, f"{operator} moves integers: TensorRT wants a pair on either side"
+        )
+
+
+def _is_integer(node: ir.Node) -> bool:
+    return node.op_type in FLOAT_COUNTERPARTS or is_qlinear(node)
+
+
+def _pair_findings(node: ir.Node) -> Iterator[Finding]:
     """Checks a node that quantizes or dequantizes, or that reads dequantized values.
 
     Args:
@@ -197,39 +251,30 @@ def _rank(weights: ir.Node) -> int | None:
 
 
 def _concat(node: ir.Node, name: str) -> Iterator[Finding]:
-    scales = concat_scales(node)
-    widest = max(scales.values(), default=0.0)
-    narrower = [pair for pair, scale in scales.items() if scale < widest]
-    if narrower:
-        shown = ", ".join(f"{scale:.4g}" for scale in sorted(set(scales.values())))
-        pairs = ", ".join(f"'{pair}'" for pair in narrower)
-        yield Finding(
-            "concat-scales",
-            name,
-            f"its inputs have the scales {shown}: it rescales in float instead of copying INT8; the smaller steps "
-            f"of {pairs} are given up",
-        )
+    scales = sorted({float(np.float32(grid.amax / HIGHEST)) for grid in concat_grids(node).values()})
+    if len(scales) > 1:
+        shown = ", ".join(f"{scale:.4g}" for scale in scales)
+        message = f"its inputs have the scales {shown}: it rescales in float instead of copying INT8"
+        yield Finding("concat-scales", name, message)
 
 
-def concat_scales(node: ir.Node) -> dict[str, float]:
-    """The scales of the pairs before a Concat, where another pair reads what the Concat makes.
+def concat_grids(node: ir.Node) -> dict[str, Grid]:
+    """The pairs before a Concat, where another pair reads what the Concat makes.
 
     Returns:
-        Name of each QuantizeLinear to the scale that TensorRT's pair of its range has.
+        Name of each QuantizeLinear to what its pair computes.
     """
-    if node.op_type != "Concat" or not any(
-        reader.op_type == "QuantizeLinear" for reader, _ in node.outputs[0].uses()
-    ):
-        return {}
-    found = {}
+    found: dict[str, Grid] = {}
+    after = (reader.op_type for reader, _ in node.outputs[0].uses())
+    if node.op_type != "Concat" or "QuantizeLinear" not in after:
+        return found
     for value in node.inputs:
         dequantize = value.producer() if value is not None else None
-        if dequantize is None or dequantize.op_type != "DequantizeLinear" or dequantize.inputs[0] is None:
-            continue
-        quantize = dequantize.inputs[0].producer()
+        source = dequantize.inputs[0] if dequantize and dequantize.op_type == "DequantizeLinear" else None
+        quantize = source.producer() if source is not None else None
         if quantize is not None and quantize.op_type == "QuantizeLinear":
             with contextlib.suppress(ModelError):  # a finding of its own
-                found[quantize.name or ""] = float(np.float32(grid_of(quantize).amax / HIGHEST))
+                found[quantize.name or ""] = grid_of(quantize)
     return found
 
 

@@ -54,7 +54,7 @@ class Unquantized:
 
 
 def unquantize(
-    model: ir.Model, given_up: Collection[str] = (), widened: Mapping[str, float] | None = None
+    model: ir.Model, given_up: Collection[str] = (), widened: Mapping[str, np.float32] | None = None
 ) -> Unquantized:
     """Brings the pairs of a model into TensorRT's form, in place; those that it cannot have are taken out.
 
@@ -73,7 +73,7 @@ def unquantize(
 
 
 class _Unquantizer:
-    def __init__(self, model: ir.Model, given_up: Collection[str], widened: Mapping[str, float]) -> None:
+    def __init__(self, model: ir.Model, given_up: Collection[str], widened: Mapping[str, np.float32]) -> None:
         self._model = model
         self._graph = model.graph
         self._given_up = given_up
@@ -143,7 +143,7 @@ class _Unquantizer:
         value = self._between(value, grid, quantize, low=low, high=high)
         if quantize.inputs[0] is not value:
             quantize.replace_input_with(0, value)
-        self._make_symmetric(quantize, node, grid.scale[0] if wider is None else np.float32(wider))
+        self._make_symmetric(quantize, node, grid.scale[0] if wider is None else wider)
 
     def _make_symmetric(self, quantize: ir.Node, dequantize: ir.Node, scale: np.float32) -> None:
         assert quantize.inputs[0] is not None

@@ -12,7 +12,8 @@ from tests.trtint8.interop.pairs_by_hand import ZERO, Pairs, build_rule, concat_
 from tests.trtint8.onnx_models import tied
 from trtint8 import build_int8_engine, quantize
 from trtint8.interop.extract import extract_table
-from trtint8.interop.lint import lint, mend
+from trtint8.interop.lint import lint
+from trtint8.interop.mend import mend
 from trtint8.interop.unquantize import quantized_nodes
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto

@@ -6,7 +6,8 @@ from onnx import TensorProto
 
 from calibrators.errors import ModelError
 from tests.trtint8.interop.pairs_by_hand import Pairs, build_rule, concat_of, model_of, rules
-from trtint8.interop.lint import lint, mend
+from trtint8.interop.lint import lint
+from trtint8.interop.mend import mend
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto
 

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper
 from calibrators.errors import ModelError
 from tests.trtint8.integer_models import operators
 from tests.trtint8.interop.pairs_by_hand import Pairs, model_of
-from trtint8.interop.lint import mend
-from trtint8.interop.grids import grid_of, parameters
+from trtint8.interop.grids import parameters
+from trtint8.interop.mend import mend
 from trtint8.interop.unquantize import quantized_nodes, unquantize
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto
