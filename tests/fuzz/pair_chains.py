@@ -85,7 +85,7 @@ class _Builder:
     def pair(self, x: str, channels: bool = True) -> str:
         """A pair of any kind, perhaps with a Clip or a movement of its integers between both nodes."""
         dtype, zero = self.choose(*_KINDS)
-        scale, axis = self.scale(), {}
+        scale, axis = self.scale() / np.float32(256 if dtype == np.int16 else 1), {}
         scales, zeros = np.asarray(scale), np.asarray(zero, dtype)
         if channels and self.choose(*[False] * 9, True):
             count = _WIDTH if self.rank == 2 else 4

@@ -8,6 +8,7 @@ import onnx_ir as ir
 from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.grids import grid_of
+from trtint8.interop.integer_models import expand
 from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.model import Model
 
@@ -26,7 +27,7 @@ def extract_table(model: Model) -> CalibrationTable:
         ModelError: The model has no Q/DQ pairs on activations, the scale of an activation is not one
             constant positive number, or an activation is quantized to no integer type.
     """
-    graph = model.graph_model.graph
+    graph = expand(model.graph_model).original.graph
     amax: dict[str, float] = {}
     for node in graph:
         if node.op_type != "QuantizeLinear" or node.inputs[0] is None:

@@ -154,10 +154,10 @@ def weight_grid(
     Returns:
         Scales, float32, of shape (channels,), or () without an axis; None where there are none.
     """
+    if not weights.size:
+        return None
     rows = weights.reshape(1, -1) if axis is None else np.moveaxis(weights, axis, 0)
     rows = rows.reshape(len(rows), -1)
-    if not rows.size:
-        return None
     found = next((scale for scale in map(np.abs, scales) if _lie_on(rows, scale)), None)
     if found is None:
         found = _greatest_step(rows.reshape(1, -1))

@@ -93,12 +93,14 @@ class _Unquantizer:
             if any(output.uses() or output.is_graph_output() for output in node.outputs):
                 self._bounds.follow(node)
         common.RemoveUnusedNodesPass()(self._model)
+        move_behind_activations(self._model)
         for node in list(self._graph):
             if node.op_type == "QuantizeLinear":
                 _drop_repeated(node)
         common.RemoveUnusedNodesPass()(self._model)
         lost = self._result.lost
         self._result.lost = {name: one for name, one in lost.items() if not _is_repeated(*one)}
+        self._drop_wider_clips()
         return self._result
 
     def _dequantize(self, node: ir.Node) -> None:
@@ -244,6 +246,20 @@ class _Unquantizer:
     def _constant(self, name: str, number: NDArray[np.float64] | float) -> ir.Value:
         return add_initializer(self._graph, take_name(name, self._names), np.asarray(number, np.float32))
 
+    def _drop_wider_clips(self) -> None:
+        """Takes out the Clips of pairs that others repeat behind them, within the same ends."""
+        for node in list(self._graph):
+            output, ends = node.outputs[0] if node.outputs else None, _ends(node)
+            if output is None or node.name not in self._result.restored or ends is None:
+                continue
+            readers = [_ends(reader) for reader, _ in output.uses()]
+            inside = (one is not None and ends[0] <= one[0] and one[1] <= ends[1] for one in readers)
+            if readers and all(inside) and not output.is_graph_output() and node.inputs[0] is not None:
+                output.replace_all_uses_with(node.inputs[0])
+                self._graph.remove(node, safe=True)
+                self._result.restored.remove(node.name)
+                self._result.ranges.pop(output.name or "", None)
+
     def _read_input(self, node: ir.Node, source: ir.Value) -> None:
         """Keeps integers that the caller gives: as they are in TensorRT's form, else computed in float."""
         scale, point = parameters(node)
@@ -318,7 +334,7 @@ class _Unquantizer:
         for index, output_value in enumerate(self._graph.outputs):
             if output_value is old:
                 name, old.name = old.name, take_name(f"{old.name}_integers", self._names)
-                value.name = name
+                value.name, value.shape = name, value.shape or old.shape
                 self._graph.outputs[index] = value
 
     def _replace(self, old: ir.Value, new: ir.Value) -> None:
@@ -333,7 +349,7 @@ class _Unquantizer:
                     continue
                 if (new.name or "") in self._result.ranges:
                     self._result.ranges[name or ""] = self._result.ranges.pop(new.name or "")
-                new.name = name
+                new.name, new.shape, new.type = name, new.shape or old.shape, new.type or old.type
                 self._graph.outputs[index] = new
 
     def _copy(self, old: ir.Value, new: ir.Value, name: str | None) -> ir.Value:
@@ -417,6 +433,17 @@ def _is_repeated(grid: Grid, value: ir.Value) -> bool:
 def _has_scale(node: ir.Node, scale: np.float32) -> bool:
     given = read_constant(node.inputs[1])
     return given is not None and given.size == 1 and bool(given == scale)
+
+
+def _ends(node: ir.Node) -> tuple[float, float] | None:
+    """The ends of a Clip, or of a Relu; None of another node, or where they are not constant."""
+    if node.op_type not in ("Clip", "Relu"):
+        return None
+    low, high = (constant_input(node, index) for index in (1, 2))
+    if any(input_at(node, index) is not None and end is None for index, end in ((1, low), (2, high))):
+        return None
+    least = 0.0 if node.op_type == "Relu" else -np.inf if low is None else float(low)
+    return least, np.inf if high is None else float(high)
 
 
 def _ends_at_steps(node: ir.Node, scale: NDArray[np.generic] | None) -> bool:
