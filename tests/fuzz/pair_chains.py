@@ -28,7 +28,7 @@ _KINDS: list[tuple[Any, int]] = [
 _WIDTH = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Chain:
     """A quantized model and inputs for it.
 
@@ -39,6 +39,9 @@ class Chain:
 
     model: onnx.ModelProto
     feeds: list[dict[str, NDArray[np.generic]]]
+
+    def __repr__(self) -> str:
+        return f"<Chain: {' '.join(node.op_type for node in self.model.graph.node)}>"
 
 
 @dataclass
@@ -197,7 +200,7 @@ class _Builder:
         if form == "elementwise":
             return self.elementwise(x)
         if form == "residual":
-            x = self.pair(x)
+            x = self.choose(x, self.pair(x))
             return self.op("Add", x, self.layer(x))
         return self.op("Add", self.pair(x), self.pair(x))
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import Phase, given, seed, settings
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
@@ -82,33 +83,47 @@ def check(chain: Chain) -> str:
     return "named" if named else "equal"
 
 
-def test_random_chains(fuzz_minutes: float) -> None:
+def _check_and_keep(chain: Chain, folder: Path) -> str:
+    """Checks one model, and writes it to a folder where it fails."""
+    try:
+        return check(chain)
+    except Exception:
+        folder.mkdir(exist_ok=True)
+        onnx.save(chain.model, folder / "chain.onnx")
+        np.savez(folder / "chain.npz", **{f"x{i}": feed["x"] for i, feed in enumerate(chain.feeds)})
+        raise
+
+
+def test_random_chains(fuzz_minutes: float, tmp_path: Path) -> None:
     if fuzz_minutes:
         pytest.skip("the long run has such cases too")
     verdicts = dict.fromkeys(("refused", "equal", "named"), 0)
 
-    @settings(max_examples=CASES)
+    @settings(max_examples=CASES, phases=(Phase.generate,))
     @given(chain=chains())
     def run(chain: Chain) -> None:
-        verdicts[check(chain)] += 1
+        verdicts[_check_and_keep(chain, tmp_path)] += 1
 
     run()
     assert verdicts["equal"] > CASES // 5 and verdicts["refused"] < CASES // 3
 
 
-def test_chains_for_minutes(fuzz_minutes: float, fuzz_findings: dict[str, int]) -> None:
+def test_chains_for_minutes(
+    fuzz_minutes: float, fuzz_findings: dict[str, int], request: pytest.FixtureRequest
+) -> None:
     """Other cases until the time is over; the first that fails ends it."""
     if not fuzz_minutes:
         pytest.skip("only with --fuzz-minutes")
+    kept = Path(request.config.rootpath) / "fuzz-findings"
     end, turn = time.monotonic() + 60 * fuzz_minutes, random.SystemRandom().randrange(1 << 30)
     while time.monotonic() < end:
 
         @seed(turn)
-        @settings(max_examples=100, derandomize=False)
+        @settings(max_examples=100, phases=(Phase.generate,), derandomize=False)
         @given(chain=chains())
         def run(chain: Chain) -> None:
             fuzz_findings["cases"] += 1
-            check(chain)
+            _check_and_keep(chain, kept)
 
         run()
         turn += 1

@@ -224,7 +224,8 @@ class _Mender:
         ranges = {**stayed, **unquantized.ranges}
         unquantized = replace(unquantized, ranges=ranges, kept_float=list(kept))
         if len(kept) == sum(node.op_type in WEIGHTED for node in nodes.values()):
-            return Mended(prepared.graph_model, (), unquantized, {})
+            wider = _widened(prepared.graph_model)
+            return _Changes(widened=wider) if wider else Mended(prepared.graph_model, (), unquantized, {})
         bare = _without_pairs(prepared.graph_model)
         placement = place(bare, kept)
         attentions = find_attentions(bare)
@@ -239,13 +240,19 @@ class _Mender:
             return _Changes(given_up=lost)
         wanted = _missing_pairs(placement, nodes)
         plan = plan_migration(wanted, ranges)
-        needed = {edge.tensor for edge in wanted.activations if nodes[edge.node].op_type in WEIGHTED}
-        if unsolved := [tensor for tensor in plan.unsolved if tensor in needed]:
+        layers = [edge for edge in wanted.activations if nodes[edge.node].op_type in WEIGHTED]
+        if unsolved := [edge.tensor for edge in layers if edge.tensor in plan.unsolved]:
             raise ModelError(
                 f"tensor '{unsolved[0]}' of '{self._model.name}' has no Q/DQ pair and needs one; quantize the "
                 "float model instead"
             )
-        edges = tuple(edge for edge in wanted.activations if edge.tensor not in plan.unsolved)
+        # What read no pair gets none.
+        others = {
+            edge
+            for edge in wanted.activations
+            if (edge.node, edge.index) in unquantized.readers and edge.tensor not in plan.unsolved
+        }
+        edges = tuple(edge for edge in wanted.activations if edge in layers or edge in others)
         table = _shared_ranges(placement, {**ranges, **plan.fills})
         scales, regridded = self._weight_scales(placement, nodes)
         mended = with_pairs(prepared, table, replace(wanted, activations=edges), scales)

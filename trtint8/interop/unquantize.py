@@ -45,12 +45,14 @@ class Unquantized:
         restored: Names of the Relu and Clip nodes that were part of a pair and are nodes of the graph now.
         lost: Name of a QuantizeLinear whose steps are given up to what its pair computed, and the value that
             takes its place.
+        readers: Names of the nodes, and indices of their inputs, that read a pair which was taken out.
     """
 
     ranges: dict[str, float] = field(default_factory=dict)
     kept_float: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
     lost: dict[str, tuple[Grid, ir.Value]] = field(default_factory=dict)
+    readers: set[tuple[str, int]] = field(default_factory=set)
 
 
 def unquantize(
@@ -137,6 +139,9 @@ class _Unquantizer:
             key = value.name or ""
             self._result.ranges[key] = max(self._result.ranges.get(key, 0.0), grid.amax)
             self._result.lost[name] = grid, value
+            self._result.readers.update(
+                (reader.name or "", index) for reader, index in node.outputs[0].uses()
+            )
             self._replace(node.outputs[0], value)
             return
         wider = self._widened.get(name)
@@ -291,6 +296,9 @@ class _Unquantizer:
         if not grid.fits:
             self._result.ranges[value.name or ""] = grid.amax
             self._result.lost[node.name or ""] = grid, value
+            self._result.readers.update(
+                (reader.name or "", index) for reader, index in node.outputs[0].uses()
+            )
             self._replace(node.outputs[0], value)
             return
         quantize = ir.Node("", "QuantizeLinear", [value, None], name=f"{node.name}_quantize")
