@@ -42,7 +42,7 @@ def _sqnr(wanted: NDArray[np.float64], found: NDArray[np.float64]) -> float:
     """The ratio of signal to difference in dB, without the one value in fifty that another rounding may move."""
     errors = np.sort(np.square(wanted - found).reshape(-1))
     noise = errors[: max(1, len(errors) - len(errors) // 50)].sum()
-    return 10 * np.log10(max(np.square(wanted).sum(), 1e-30) / max(float(noise), 1e-30))
+    return 10 * np.log10(np.square(wanted).sum() / noise) if noise else np.inf
 
 
 def _mended(chain: Chain) -> tuple[list[Finding], Mended | None]:

@@ -259,6 +259,7 @@ class _Mender:
         if wider := {name: scale for name, scale in _widened(mended).items() if name in nodes}:
             return _Changes(widened=wider)
         drop_covered_ends(mended, unquantized.restored)
+        move_behind_activations(mended)
         tensors = {edge.tensor for edge in edges}
         filled = {tensor: amax for tensor, amax in plan.fills.items() if tensor in tensors}
         return Mended(mended, quantized_nodes(mended), unquantized, filled, regridded)
