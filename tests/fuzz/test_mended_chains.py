@@ -39,7 +39,7 @@ def _run(model: onnx.ModelProto, feed: dict[str, NDArray[np.generic]]) -> NDArra
 
 
 def _sqnr(wanted: NDArray[np.float64], found: NDArray[np.float64]) -> float:
-    """The ratio of signal to difference in dB, without the one value in fifty that another rounding may move."""
+    """Signal to difference in dB, without the one value in fifty that another rounding may move."""
     errors = np.sort(np.square(wanted - found).reshape(-1))
     noise = errors[: max(1, len(errors) - len(errors) // 50)].sum()
     return 10 * np.log10(np.square(wanted).sum() / noise) if noise else np.inf

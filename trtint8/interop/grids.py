@@ -1,10 +1,10 @@
-"""What a pair of QuantizeLinear and DequantizeLinear computes, and which of it a pair of TensorRT can compute.
+"""What a pair of QuantizeLinear and DequantizeLinear computes, and which of it a pair of TensorRT can.
 
-A pair rounds to multiples of its scale and clips at its ends. Counted in steps from the value 0, the zero point
-and the element type are gone: a pair is a scale, a lowest and a highest number of steps. A Clip of the integers
-between both nodes moves the ends. TensorRT has one kind of pair, from -128 to 127 steps, so a pair whose ends lie
-within these is that pair behind a Clip in float. All others have more steps than TensorRT, or one scale per
-channel: their steps cannot be kept.
+A pair rounds to multiples of its scale and clips at its ends. Counted in steps from the value 0, there is
+neither a zero point nor an element type: a pair is a scale, a lowest and a highest number of steps. A Clip of
+the integers between both nodes moves the ends. TensorRT has one kind of pair, from -128 to 127 steps. A pair
+whose ends lie within these is that pair behind a Clip in float. All others have more steps than TensorRT, or
+one scale per channel: their steps cannot be kept.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Grid:
 
     @property
     def ends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """The lowest and the highest values, each flat, in float64 so that they divide by the scale exactly."""
+        """The lowest and the highest values, each flat, in float64."""
         scale = self.scale.astype(np.float64)
         return self.low * scale, self.high * scale
 
@@ -64,7 +64,7 @@ class Grid:
         return float(max(-low.min(), high.max()))
 
     def within(self, low: float, high: float) -> Grid:
-        """The same pair for values between two ends; less than half a step outside is rounded to a step inside."""
+        """The pair for values between two ends; what is less than half a step outside is rounded inside."""
         scale = self.scale.astype(np.float64)
         least, most = (np.clip(np.rint(end / scale), self.low, self.high) for end in (low, high))
         return Grid(self.scale, least.astype(np.int64), most.astype(np.int64))
@@ -74,8 +74,8 @@ def grid_of(node: ir.Node) -> Grid:
     """What the pair of a QuantizeLinear computes.
 
     Raises:
-        ModelError: The scale or zero point is not constant, a scale is 0 or not finite, or the node quantizes to
-            no integer type.
+        ModelError: The scale or zero point is not constant, a scale is 0 or not finite, or the node quantizes
+            to no integer type.
     """
     scale, point = parameters(node)
     if not scale.all():
@@ -95,8 +95,8 @@ def parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         Scales, float32, and zero points, int64, both flat; the zero points are 0 where the node gives none.
 
     Raises:
-        ModelError: They are not constant, a scale is not finite, or there is no scale, or another number of zero
-            points.
+        ModelError: They are not constant, a scale is not finite, or there is no scale, or another number of
+            zero points.
     """
     constants = [read_constant(value) for value in node.inputs[1:3]]
     if constants[0] is None or (len(node.inputs) > 2 and node.inputs[2] is not None and constants[1] is None):
@@ -178,7 +178,7 @@ def _lie_on(rows: NDArray[np.floating], scale: NDArray[np.float32]) -> bool:
 
 
 def _near(rows: NDArray[np.floating], scale: NDArray[np.floating]) -> NDArray[np.bool_]:
-    """Whether the values of rows are whole multiples, row by row; scales have the shape (rows, 1) or (1, 1)."""
+    """True for each row whose values are whole multiples; scales have the shape (rows, 1) or (1, 1)."""
     with np.errstate(all="ignore"):
         steps = rows / np.where(scale < np.finfo(np.float32).tiny, np.nan, scale)
         whole = np.rint(steps)

@@ -158,7 +158,7 @@ def _fold(model: ir.Model) -> dict[str, str]:
 
 
 def _before_pairs(graph: ir.Graph) -> Iterator[ir.Node]:
-    """The nodes before the scale or zero point of a pair, or before integers, as far as they read constants."""
+    """The nodes before the scale, the zero point or the integers of a pair, back to the last quantizer."""
     pending = [
         value
         for node in graph
@@ -176,7 +176,7 @@ def _before_pairs(graph: ir.Graph) -> Iterator[ir.Node]:
 
 
 def _store_integers(graph: ir.Graph, node: ir.Node) -> None:
-    """Replaces a QuantizeLinear of a constant by the integers that it writes, so that movements of them fold."""
+    """Replaces a QuantizeLinear of a constant by its integers, so that movements of them fold."""
     weights, dtype = read_constant(node.inputs[0]), quantized_type(node)
     output = node.outputs[0]
     if weights is None or dtype is None or not dtype.is_integer() or output.is_graph_output():

@@ -21,8 +21,8 @@ def lint(model: Model) -> list[Finding]:
             at run time.
 
     Returns:
-        The findings, in graph order; empty where there is nothing to mend. What :func:`trtint8.interop.mend.mend` does not keep is
-        among them, and so is why it cannot mend the model.
+        The findings, in graph order; empty where there is nothing to mend. Among them is what
+        :func:`trtint8.interop.mend.mend` does not keep, and why it cannot mend the model.
 
     Raises:
         ModelError: The model is a float model.

@@ -52,8 +52,8 @@ def rule_findings(expanded: Expanded) -> Iterator[Finding]:
     """
     for name, operator in expanded.folded.items():
         message = (
-            f"{operator} computes integers, a scale or a zero point of constants, which TensorRT refuses or leaves "
-            "in float in most places"
+            f"{operator} computes integers, a scale or a zero point of constants: TensorRT refuses some "
+            "of that, and runs some layers in float"
         )
         yield Finding("computed-constant", name, message)
     for node in expanded.original.graph:
@@ -138,7 +138,7 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
         )
         yield Finding("block-scales", name, message)
     if activation and scale.size > 1:
-        message = f"an activation has one scale per channel: it runs in float"
+        message = "an activation has one scale per channel: it runs in float"
         yield Finding("activation-per-channel", name, message)
     if stored is not None and stored.ndim == 0:
         yield Finding("scalar-constant", name, "it dequantizes a constant without dimensions")
@@ -225,7 +225,7 @@ def _weight_axis(
 
 
 def _one_sided(node: ir.Node) -> str:
-    """Says that a node stays in float where its operand that has no pair is not found to be quantized either."""
+    """Says that a node stays in float, where its operand without a pair is not quantized in another way."""
     for value in node.inputs[:2]:
         if reads_integers(value) or is_quantized_constant(value):
             continue

@@ -1,8 +1,8 @@
 """Brings the Q/DQ pairs of a model that any tool quantized into TensorRT's form.
 
-A pair that TensorRT can compute stays where it is. Another pair is taken out, a Clip keeps its ends, and a pair of
-its range stands again where a layer reads it. What a model computed changes in no other way, and what changes
-is named by a finding.
+A pair that TensorRT can compute stays where it is. Another pair is taken out, a Clip keeps its ends, and a
+pair of its range stands again where a layer reads it. What a model computes changes in no other way, and a
+finding names what changes.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ def mend(model: Model) -> Mended:
         model: A model that any tool quantized.
 
     Returns:
-        The new model. A Relu or Clip that a quantizer had absorbed is a node again. Weights keep the values that
-        their pairs represented, and weighted nodes that were float stay float, unless their input is quantized
-        and their weights lie on the steps of int8; with them stays float the other half of an attention of which
-        only a part was quantized. Weighted nodes whose input had a scale computed at run time become float, with
-        the values that their weights represented.
+        The new model. A Relu or Clip that a quantizer had absorbed is a node again. Weights keep the values
+        that their pairs represented. Weighted nodes that were float stay float, unless their input is
+        quantized and their weights lie on the steps of int8. An attention of which only a part was quantized
+        becomes float. So do weighted nodes whose input had a scale computed at run time, with the values that
+        their weights represented.
 
     Raises:
         ModelError: The model is a float model, a finding cannot be mended, or a tensor that needs a range had
@@ -186,8 +186,8 @@ class _Mender:
         self._model = model
         self._names = {node.name for node in expanded.original.graph}
         self._graph_model = expanded.graph_model
-        # In FP32, inputs in FP16 are read behind a Cast, and Casts between pairs and layers go where the types
-        # are known.
+        # In FP32, inputs in FP16 are read behind a Cast. Casts between pairs and layers go where types are
+        # known.
         passes = InferShapesPass(), ComputeInFloat32Pass(), RemoveIdentitiesPass()
         ir.passes.Sequential(*passes)(self._graph_model)
         move_behind_activations(self._graph_model)
@@ -243,8 +243,8 @@ class _Mender:
         layers = [edge for edge in wanted.activations if nodes[edge.node].op_type in WEIGHTED]
         if unsolved := [edge.tensor for edge in layers if edge.tensor in plan.unsolved]:
             raise ModelError(
-                f"tensor '{unsolved[0]}' of '{self._model.name}' has no Q/DQ pair and needs one; quantize the "
-                "float model instead"
+                f"tensor '{unsolved[0]}' of '{self._model.name}' has no Q/DQ pair and needs one; quantize "
+                "the float model instead"
             )
         # What read no pair gets none.
         others = {
@@ -267,7 +267,7 @@ class _Mender:
     def _weight_scales(
         self, placement: Placement, nodes: Mapping[str, ir.Node]
     ) -> tuple[dict[tuple[str, int | None], NDArray[np.float32]], tuple[Finding, ...]]:
-        """The scales that keep the values of weights, and a finding for each layer whose weights have none."""
+        """The scales that keep the values of weights, and a finding for each layer that has none."""
         scales, regridded = {}, []
         for edge in placement.weights:
             scale = self._layers.grid(nodes[edge.node], edge.index, edge.axis)
@@ -298,7 +298,7 @@ def _lost(grid: Grid) -> str:
 
 
 def _widened(model: ir.Model) -> dict[str, np.float32]:
-    """Name of each QuantizeLinear that gets the greater scale of another pair before the same Concat to that scale.
+    """The greater scales that pairs get from others before the same Concat, by their QuantizeLinear.
 
     Pairs that TensorRT cannot have get the scales of their Concats where they are placed again.
     """
@@ -338,15 +338,15 @@ def _missing_pairs(placement: Placement, nodes: Mapping[str, ir.Node]) -> Placem
 def _pairs_of_halves(
     attentions: Sequence[Attention], kept: Sequence[str], nodes: Mapping[str, ir.Node]
 ) -> dict[str, str]:
-    """The pairs of attentions of which one product stays float: names of their first nodes, to the reasons."""
+    """The pairs of attentions of which one product stays float, by their QuantizeLinear, to the reasons."""
     lost: dict[str, str] = {}
     for attention in attentions:
         names = [node.name or "" for node in attention.nodes]
         if sum(name in kept for name in names) in (0, len(names)):
             continue
         reason = (
-            f"its steps are given up, and a Clip keeps its ends: the attention of '{names[0]}' is quantized in "
-            "part, which prevents its fusion, so it becomes float"
+            f"its steps are given up, and a Clip keeps its ends: the attention of '{names[0]}' is quantized "
+            "in part, which prevents its fusion, so it becomes float"
         )
         for value in (value for name in names for value in nodes[name].inputs[:2]):
             lost |= dict.fromkeys(_pairs_before(value), reason)
@@ -370,8 +370,8 @@ def _pairs_before(value: ir.Value | None) -> Iterator[str]:
 def _regridded(edge: Edge) -> Finding:
     along = "one scale" if edge.axis is None else f"one scale per channel of axis {edge.axis}"
     message = (
-        f"its weights '{edge.tensor}' do not lie on 255 steps of {along}, as TensorRT takes them: their steps "
-        "are given up, and they are rounded again"
+        f"its weights '{edge.tensor}' do not lie on 255 steps of {along}, as TensorRT takes them: their "
+        "steps are given up, and they are rounded again"
     )
     return Finding("weight-steps", edge.node, message)
 

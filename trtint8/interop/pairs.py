@@ -166,7 +166,7 @@ def is_quantized_constant(value: ir.Value | None) -> bool:
 
 
 def constant_scales(value: ir.Value | None) -> list[NDArray[np.float32]]:
-    """The scales of the DequantizeLinear nodes that a value is computed of, flat; none where not of constants alone."""
+    """The flat scales of the pairs that a value is computed of; none where it is not of constants alone."""
     found, pending, seen = [], [value], set()
     while pending:
         value = pending.pop()

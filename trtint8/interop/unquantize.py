@@ -1,8 +1,8 @@
 """Brings the Q/DQ pairs of a model that any tool quantized into the one form that TensorRT has.
 
-A pair that TensorRT can compute stays where it is and computes what it did: it becomes symmetric int8, behind a
-Clip where its own ends are narrower. Other pairs are taken out, and a Clip keeps their ends; pairs with their
-ranges are placed again where layers read them. Quantized constants become the float constants that they represent.
+A pair that TensorRT can compute stays where it is and computes what it did: it becomes symmetric int8, behind
+a Clip where its own ends are narrower. Other pairs are taken out, and a Clip keeps their ends. Quantized
+constants become the float constants that they represent.
 """
 
 from __future__ import annotations
@@ -219,16 +219,16 @@ class _Unquantizer:
         )
         if not -rank <= axis < rank:
             raise ModelError(
-                f"node '{quantize.name}' has one scale per channel of '{value.name}', whose rank is not known; "
-                "export the model with the shapes of its tensors"
+                f"node '{quantize.name}' has one scale per channel of '{value.name}', whose rank is not "
+                "known; export the model with the shapes of its tensors"
             )
         shape = [1] * rank
         shape[axis] = -1
         size = value.shape[axis] if value.shape is not None else None
         if isinstance(size, int) and size != low.size:
             raise ModelError(
-                f"node '{quantize.name}' has {low.size} scales along axis {axis}, which do not fit the tensor "
-                f"'{value.name}' of shape {list(value.shape or ())}"
+                f"node '{quantize.name}' has {low.size} scales along axis {axis}, which do not fit the "
+                f"tensor '{value.name}' of shape {list(value.shape or ())}"
             )
         for operator, end in (("Max", low), ("Min", high)):
             output = take_name(f"{value.name}_{operator.lower()}", self._names)
@@ -497,7 +497,7 @@ def move_behind_activations(model: ir.Model) -> None:
 
 
 def drop_covered_ends(model: ir.Model, restored: Collection[str]) -> None:
-    """Takes out the ends of Clips that all pairs behind them have themselves, and the Clips that have none left.
+    """Takes out the ends of Clips that all pairs behind them have themselves, and Clips without ends.
 
     Args:
         model: A model with all its pairs; changed in place.

@@ -23,8 +23,8 @@ _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 #: Weights that are rounded at once.
 _BLOCK = 1 << 18
 
-#: Name of a weight that was quantized before, and the axis of its channels or None for one scale, to its scales
-#: of shape (channels,) or ().
+#: Name of a weight that was quantized before, and the axis of its channels or None for one scale, to its
+#: scales of shape (channels,) or ().
 WeightScales = Mapping[tuple[str, int | None], NDArray[np.float32]]
 
 

@@ -1,4 +1,4 @@
-"""Q/DQ models made elsewhere, brought into TensorRT's form: what they compute, and what becomes of their pairs."""
+"""Q/DQ models made elsewhere, brought into TensorRT's form: what they compute, and what pairs become."""
 
 import ml_dtypes
 import numpy as np

@@ -135,7 +135,7 @@ def test_a_weighted_node_without_pairs_was_float():
 
 
 def pair_of(scale, zero, before=None, after=None):
-    """A pair behind a convolution, or an operator that follows one, and a Sigmoid, which reads it in float."""
+    """A pair behind a convolution, or behind what follows one, and a Sigmoid, which reads it in float."""
     g = Pairs()
     x = g.conv(g.quantize("x"), name="first")
     x = g.op(before, [x], "before") if before else x
@@ -169,7 +169,7 @@ def test_what_becomes_of_a_pair(scale, zero, before, restored, ends, pairs):
 
 
 def clipped(low, high, before=None):
-    """A pair of int8 with a Clip of its integers, as float movement leaves it: pairs on either side of a Clip."""
+    """A pair with a Clip of its integers, as float movement leaves it: pairs on either side of a Clip."""
     g = Pairs()
     x = g.conv(g.quantize("x"), name="first")
     x = g.op(before, [x], "before") if before else x

@@ -32,7 +32,10 @@ _KNOWN = frozenset(
 _QUANTIZERS = {
     **dict.fromkeys(
         (("org.openvinotoolkit", "FakeQuantize"), ("org.openvinotoolkit", "FakeConvert")),
-        ("NNCF", "export it with the format of QuantizeLinear and DequantizeLinear"),
+        (
+            "NNCF",
+            "quantize the ONNX model with nncf.quantize, which writes QuantizeLinear and DequantizeLinear",
+        ),
     ),
     **dict.fromkeys(
         (
@@ -54,7 +57,7 @@ _QUANTIZERS = {
         (("trt", "TRT_INT8QuantizeLinear"), ("trt", "TRT_INT8DequantizeLinear")),
         (
             "an older Model Optimizer",
-            "export it with a version that writes QuantizeLinear and DequantizeLinear",
+            "export it with a newer version, which writes QuantizeLinear and DequantizeLinear",
         ),
     ),
 }
@@ -71,14 +74,14 @@ def refuse_tool_quantizers(message: onnx.ModelProto, name: str) -> None:
         ModelError: A node is such a quantizer.
     """
     functions = {(function.domain, function.name) for function in message.functions}
-    for graph in message_graphs(message.graph):
-        for node in graph.node:
+    for nodes in (one.node for one in (*message_graphs(message.graph), *message.functions)):
+        for node in nodes:
             kind = node.domain, node.op_type
             if kind in _QUANTIZERS and kind not in functions:
                 tool, advice = _QUANTIZERS[kind]
                 raise ModelError(
-                    f"'{name}' is quantized by {tool}: node '{node.name or node.output[0]}' is {node.op_type} of "
-                    f"the domain '{node.domain}', which neither ONNX Runtime nor TensorRT has; {advice}"
+                    f"'{name}' is quantized by {tool}: node '{node.name or node.output[0]}' is {kind[1]} of "
+                    f"the domain '{kind[0]}', which neither ONNX Runtime nor TensorRT has; {advice}"
                 )
 
 

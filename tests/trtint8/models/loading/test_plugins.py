@@ -4,6 +4,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from calibrators.errors import ModelError
 from tests.trtint8.detectors import plugin_detector
 from trtint8.models.loading.plugins import DOMAIN, declare_plugins, plugin_nodes
 from trtint8.models.model import load_model
@@ -65,3 +66,29 @@ def test_a_plugin_inside_a_branch_makes_a_plugin_of_the_node():
     )
     model = model_of([constant, helper.make_node("If", ["c"], ["y"], "branches", **branches)])
     assert names(model) == ["If"]
+
+
+@pytest.mark.parametrize(
+    ("domain", "operator", "tool"),
+    [
+        ("org.openvinotoolkit", "FakeQuantize", "NNCF"),
+        ("qonnx.custom_op.general", "Quant", "Brevitas"),
+        ("aimet.customop.cpu", "QcQuantizeOp", "AIMET"),
+        ("trt", "TRT_INT8QuantizeLinear", "Model Optimizer"),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_quantizers_of_other_tools_are_named(domain, operator, tool, inside):
+    node = helper.make_node(operator, ["x"], ["q"], name="quantizer", domain=domain)
+    opsets = [helper.make_opsetid(name, 17 if not name else 1) for name in ("", domain, "own")]
+    functions = [helper.make_function("own", "layer", ["x"], ["q"], [node], opsets[:2])] if inside else []
+    nodes = [helper.make_node("layer", ["x"], ["q"], domain="own")] if inside else [node]
+    graph = helper.make_graph(
+        [*nodes, helper.make_node("Relu", ["q"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])],
+    )
+    model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=8)
+    with pytest.raises(ModelError, match=f"{tool}.* node 'quantizer' is {operator}"):
+        load_model(model)
