@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from trtint8.engine.file import EngineInfo as EngineInfo
     from trtint8.engine.file import read_engine_info as read_engine_info
     from trtint8.engine.profiles import ShapeRange as ShapeRange
-    from trtint8.interop.lint import Mended as Mended
     from trtint8.interop.lint_rules import Finding as Finding
+    from trtint8.interop.mend import Mended as Mended
     from trtint8.interop.migrate import Migrated as Migrated
     from trtint8.report.comparison import ComparedRow as ComparedRow
     from trtint8.report.comparison import RunComparison as RunComparison
@@ -142,7 +142,7 @@ else:
         ),
         "trtint8.engine.profiles": ("ShapeRange",),
         "trtint8.built_files": ("BuildResult",),
-        "trtint8.interop.lint": ("Mended",),
+        "trtint8.interop.mend": ("Mended",),
         "trtint8.interop.lint_rules": ("Finding",),
         "trtint8.interop.migrate": ("Migrated",),
         "trtint8.report.comparison": (

@@ -42,7 +42,8 @@ from trtint8.engine.plan import (
 )
 from trtint8.engine.profiles import check_profile, parse_profile
 from trtint8.interop.extract import extract_table
-from trtint8.interop.lint import lint, mend
+from trtint8.interop.lint import lint
+from trtint8.interop.mend import mend
 from trtint8.models.model import load_model, prepare
 from trtint8.models.outputs.cutting import cut_model
 from trtint8.models.serialization import to_proto

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from calibrators.tables.source import TableSource, as_table
 from trtint8.interop import lint as linting
-from trtint8.interop.lint import Mended
+from trtint8.interop import mend as mending
 from trtint8.interop.lint_rules import Finding
+from trtint8.interop.mend import Mended
 from trtint8.interop.migrate import Migrated
 from trtint8.interop.migrate import migrate as migrate_prepared
 from trtint8.models.model import ModelSource, load_float_model, load_model, prepare
@@ -43,7 +44,7 @@ def mend(model: ModelSource) -> Mended:
         ModelError: The model is unusable or a float model, a finding cannot be mended, or a tensor that needs
             a range had no pair.
     """
-    return linting.mend(load_model(model))
+    return mending.mend(load_model(model))
 
 
 def migrate(

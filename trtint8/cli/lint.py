@@ -12,8 +12,9 @@ from calibrators.errors import ModelError
 from calibrators.files import check_writable
 from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.output import print_json, print_line, print_table
-from trtint8.interop.lint import Mended, lint, mend
+from trtint8.interop.lint import lint
 from trtint8.interop.lint_rules import Finding
+from trtint8.interop.mend import Mended, mend
 from trtint8.models.file_names import check_model_name
 from trtint8.models.model import load_model
 from trtint8.models.serialization import save_model

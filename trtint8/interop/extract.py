@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
-from trtint8.interop.unquantize import quantizer_range
+from trtint8.interop.grids import grid_of
+from trtint8.interop.integer_models import expand
 from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.model import Model
 
@@ -26,7 +27,7 @@ def extract_table(model: Model) -> CalibrationTable:
         ModelError: The model has no Q/DQ pairs on activations, the scale of an activation is not one
             constant positive number, or an activation is quantized to no integer type.
     """
-    graph = model.graph_model.graph
+    graph = expand(model.graph_model, model.name).original.graph
     amax: dict[str, float] = {}
     for node in graph:
         if node.op_type != "QuantizeLinear" or node.inputs[0] is None:
@@ -35,7 +36,7 @@ def extract_table(model: Model) -> CalibrationTable:
             continue  # weights
         name = node.inputs[0].name or ""
         _refuse_scale(node, name)
-        largest = max(map(abs, quantizer_range(node)))
+        largest = grid_of(node).amax
         if amax.setdefault(name, largest) != largest:
             raise ModelError(
                 f"tensor '{name}' of '{model.name}' is quantized with two ranges, up to {amax[name]:g} and "
@@ -56,3 +57,17 @@ def _refuse_scale(node: ir.Node, tensor: str) -> None:
             f"tensor '{tensor}' has {len(scales)} scales, the first {scales[:1]}; an activation has one "
             "positive scale"
         )
+
+
+def pair_ranges(model: ir.Model) -> dict[str, float]:
+    """The ranges of a model whose pairs are as TensorRT has them.
+
+    Returns:
+        Name of each activation that a pair reads to its amax, in graph order.
+    """
+    pairs = (node for node in model.graph if node.op_type == "QuantizeLinear")
+    return {
+        node.inputs[0].name or "": grid_of(node).amax
+        for node in pairs
+        if node.inputs[0] is not None and not is_constant(node.inputs[0])
+    }

@@ -38,6 +38,8 @@ class _Movement:
 #: Operators that compute the same on values and, except for rounding, on the integers that represent them.
 MOVING = {
     **dict.fromkeys((*COPYING, "Resize"), _Movement()),
+    # The ends of a Clip are integers as well.
+    "Clip": _Movement(inputs=(0, 1, 2)),
     "Concat": _Movement(inputs=None),
     "Pad": _Movement(inputs=(0, 2)),
     "Split": _Movement(outputs=None),

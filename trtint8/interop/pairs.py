@@ -7,8 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import add_initializer, read_constant
+from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
+from trtint8.models.inner_graphs import holds_graphs
 
 #: Operators behind which TensorRT for RTX still reads the integers of a pair: layer lists of engines show a
 #: layer that reads such an output in INT8, and behind a Resize in float.
@@ -156,6 +158,28 @@ def _is_pair(value: ir.Value | None) -> bool:
     """Whether a value is an activation's pair, or moved from one."""
     found = dequantizer_behind(value)
     return _is_moved(value) if found is None else read_constant(found[0].inputs[0]) is None
+
+
+def is_quantized_constant(value: ir.Value | None) -> bool:
+    """Whether a value is computed of constants alone, of which a pair represents one at least."""
+    return bool(constant_scales(value))
+
+
+def constant_scales(value: ir.Value | None) -> list[NDArray[np.float32]]:
+    """The flat scales of the pairs that a value is computed of; none where it is not of constants alone."""
+    found, pending, seen = [], [value], set()
+    while pending:
+        value = pending.pop()
+        if value is None or value in seen or is_constant(value):
+            continue
+        seen.add(value)
+        node = value.producer()
+        if node is None or not node.inputs or holds_graphs(node):
+            return []
+        if node.op_type == "DequantizeLinear" and (scale := read_constant(input_at(node, 1))) is not None:
+            found.append(np.asarray(scale, np.float32).reshape(-1))
+        pending += node.inputs
+    return found
 
 
 def agree(first: Parameters, second: Parameters) -> bool:

@@ -1,4 +1,4 @@
-"""The values that a quantized constant represents."""
+"""The integers of a quantized constant, and the values that they represent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,33 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
+from trtint8.interop.grids import integer_ends, parameters
 from trtint8.models.graph_constants import read_constant
+
+
+def quantized_values(node: ir.Node, weights: NDArray[Any]) -> NDArray[np.int64]:
+    """Quantizes a constant as a QuantizeLinear does.
+
+    Args:
+        node: The QuantizeLinear that reads the constant.
+        weights: The constant, of any shape.
+
+    Returns:
+        int64, of the constant's shape.
+
+    Raises:
+        ModelError: The scales do not fit the shape, or a scale is 0 where the constant is not.
+    """
+    scale, point = parameters(node)
+    smallest, largest = integer_ends(node)
+    scales = scale if scale.size == 1 else _spread(node, scale, weights.shape)
+    points = point if point.size == 1 else _spread(node, point, weights.shape)
+    values = weights.astype(np.float32)
+    # Any scale is right for a channel that was pruned.
+    if bool(((scales == 0) & (values != 0)).any()):
+        raise ModelError(f"a scale of node '{node.name}' is 0, and its weights are not")
+    whole = np.rint(values / np.where(scales == 0, np.float32(1), scales)).astype(np.float64) + points
+    return np.clip(np.nan_to_num(whole), smallest, largest).astype(np.int64).reshape(weights.shape)
 
 
 def float_values(
@@ -39,12 +65,6 @@ def float_values(
     return values.astype(np.float32).reshape(stored.shape)
 
 
-def fits_int8(stored: NDArray[Any]) -> bool:
-    """Whether int8 holds all numbers of a quantized constant, whatever type it is stored in."""
-    numbers = stored.astype(np.float64)
-    return np.array_equal(numbers, np.clip(np.rint(numbers), -128, 127))
-
-
 def channel_axis(node: ir.Node, count: int, shape: tuple[int, ...]) -> int:
     """The axis of a constant's channels, counted from the first.
 
@@ -66,7 +86,7 @@ def channel_axis(node: ir.Node, count: int, shape: tuple[int, ...]) -> int:
     return axis % len(shape)
 
 
-def _spread(node: ir.Node, numbers: NDArray[np.float32], shape: tuple[int, ...]) -> NDArray[np.float32]:
+def _spread(node: ir.Node, numbers: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """Numbers per channel or per block, in a shape that broadcasts against ``shape``."""
     axis, block_size = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
     name = node.inputs[0].name if node.inputs[0] is not None else ""

@@ -1,10 +1,15 @@
-"""Removes Q/DQ pairs from a model that any tool quantized, and keeps their ranges and scales."""
+"""Brings the Q/DQ pairs of a model that any tool quantized into the one form that TensorRT has.
+
+A pair that TensorRT can compute stays where it is and computes what it did: it becomes symmetric int8, behind
+a Clip where its own ends are narrower. Other pairs are taken out, and a Clip keeps their ends. Quantized
+constants become the float constants that they represent.
+"""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -12,12 +17,14 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
-from trtint8.interop.float_movement import moved_data
-from trtint8.interop.pairs import quantized_type, reads_integers
-from trtint8.interop.stored_integers import channel_axis, fits_int8, float_values
+from trtint8.interop.bounds import Bounds
+from trtint8.interop.grids import HIGHEST, LOWEST, Grid, grid_of, integer_ends, parameters, type_ends
+from trtint8.interop.pairs import input_at, is_quantized_constant, quantized_type, reads_integers
+from trtint8.interop.stored_integers import float_values, quantized_values
 from trtint8.models.graph_constants import (
     add_initializer,
     constant_input,
+    is_constant,
     read_constant,
     take_name,
     value_names,
@@ -25,161 +32,318 @@ from trtint8.models.graph_constants import (
 from trtint8.models.inner_graphs import nodes_inside
 from trtint8.quantization.operators import MULTIPLYING, WEIGHTED
 
-#: Activation functions whose results are never negative.
-_POSITIVE = ("Relu", "Sigmoid", "Softmax")
-
-#: Operators whose results have bounds of their own.
-_BOUNDED = ("Clip", "Cos", "Erf", "Sigmoid", "Sin", "Softmax", "Softsign", "Tanh")
-
-#: By how much a scale may differ, as a part of it, after two roundings to float32.
-_ROUNDING = float(2 * np.finfo(np.float32).eps)
-
-#: The scales of a constant, flat float32, and the axis of its channels; None in its place for one scale.
-_Scale = tuple[NDArray[np.float32], int | None]
+_FLOAT, _INT8 = ir.DataType.FLOAT, ir.DataType.INT8
 
 
 @dataclass
 class Unquantized:
-    """The ranges and scales of the pairs that were removed from a model.
+    """What became of the pairs of a model.
 
     Attributes:
         ranges: Tensor name to the largest magnitude that its pair can represent.
-        weight_scales: Name of a constant to the symmetric scales that it had, flat float32, and the axis of
-            its channels; the axis is None for one scale. Constants that do not fit int8, or that have one
-            scale per block, are left out.
         kept_float: Names of the weighted nodes that have an input without a pair.
-        restored: Names of the Relu and Clip nodes that were part of a QuantizeLinear, and that are nodes of
-            the graph again.
+        restored: Names of the Relu and Clip nodes that were part of a pair and are nodes of the graph now.
+        lost: Name of a QuantizeLinear whose steps are given up to what its pair computed, and the value that
+            takes its place.
+        readers: Names of the nodes, and indices of their inputs, that read a pair which was taken out.
     """
 
     ranges: dict[str, float] = field(default_factory=dict)
-    weight_scales: dict[str, _Scale] = field(default_factory=dict)
     kept_float: list[str] = field(default_factory=list)
     restored: list[str] = field(default_factory=list)
+    lost: dict[str, tuple[Grid, ir.Value]] = field(default_factory=dict)
+    readers: set[tuple[str, int]] = field(default_factory=set)
 
 
-def unquantize(model: ir.Model) -> Unquantized:
-    """Turns a Q/DQ model into a float model, in place.
-
-    Quantized constants become float32 constants of the same values. A pair on an activation is removed. Tools
-    leave out a Relu or a Clip before a quantizer that clips as it does, so a Relu replaces a pair that
-    represents no value below zero, and a Clip one whose range is that of a Clip and not of a calibration.
+def unquantize(
+    model: ir.Model, given_up: Collection[str] = (), widened: Mapping[str, np.float32] | None = None
+) -> Unquantized:
+    """Brings the pairs of a model into TensorRT's form, in place; those that it cannot have are taken out.
 
     Args:
-        model: A model of opset 11 or later with QuantizeLinear and DequantizeLinear nodes.
+        model: A model of opset 13 or later, in FP32, with QuantizeLinear and DequantizeLinear nodes.
+        given_up: Names of QuantizeLinear nodes whose pairs are taken out although TensorRT can have them.
+        widened: Name of a QuantizeLinear to the greater scale that its pair gets.
 
     Returns:
-        The ranges and scales of the pairs.
+        The ranges of the pairs that were taken out, and the nodes that keep their ends.
 
     Raises:
-        ModelError: A scale or zero point is not constant, or a scale is not positive and finite.
+        ModelError: A scale or zero point is not constant or does not fit, or a scale is 0 or not finite.
     """
-    return _Unquantizer(model).run()
+    return _Unquantizer(model, given_up, widened or {}).run()
 
 
 class _Unquantizer:
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, given_up: Collection[str], widened: Mapping[str, np.float32]) -> None:
         self._model = model
         self._graph = model.graph
+        self._given_up = given_up
+        self._widened = widened
         self._names = value_names(model.graph)
         self._result = Unquantized()
-        self._restored: dict[str, ir.Value] = {}
+        self._restored: dict[tuple[ir.Value, float | None, float | None], ir.Value] = {}
+        self._bounds = Bounds()
 
     def run(self) -> Unquantized:
-        weighted = [node.name or "" for node in self._graph if node.op_type in WEIGHTED]
-        quantized = quantized_nodes(self._model)
-        self._result.kept_float = [name for name in weighted if name not in quantized]
+        for node in list(self._graph):
+            if node.op_type == "QuantizeLinear" and node.outputs[0].is_graph_output():
+                self._write_output(node)
         for node in list(self._graph):
             if node.op_type == "DequantizeLinear":
-                self._replace(node.outputs[0], self._float_value(node))
-            elif node.op_type == "Transpose":
-                self._keep_transposed_scale(node)
+                self._dequantize(node)
+            if any(output.uses() or output.is_graph_output() for output in node.outputs):
+                self._bounds.follow(node)
         common.RemoveUnusedNodesPass()(self._model)
+        move_behind_activations(self._model)
+        for node in list(self._graph):
+            if node.op_type == "QuantizeLinear":
+                _drop_repeated(node)
+        common.RemoveUnusedNodesPass()(self._model)
+        lost = self._result.lost
+        self._result.lost = {name: one for name, one in lost.items() if not _is_repeated(*one)}
+        self._drop_wider_clips()
         return self._result
 
-    def _float_value(self, dequantize: ir.Node) -> ir.Value:
-        source = dequantize.inputs[0]
+    def _dequantize(self, node: ir.Node) -> None:
+        source = node.inputs[0]
         assert source is not None
-        integers = read_constant(source)
-        if integers is not None:
-            return self._constant(dequantize, integers)
         quantize = source.producer()
-        if quantize is None or quantize.op_type != "QuantizeLinear" or quantize.inputs[0] is None:
+        if read_constant(source) is not None:
+            self._store(node, read_constant(source))
+        elif quantize is None:
+            self._read_input(node, source)
+        elif quantize.op_type != "QuantizeLinear" or quantize.inputs[0] is None:
             raise ModelError(
-                f"node '{dequantize.name}' dequantizes '{source.name}', which no QuantizeLinear makes; "
+                f"node '{node.name}' dequantizes '{source.name}', which no QuantizeLinear makes; "
                 "export the model with Q/DQ pairs"
             )
-        weights = read_constant(quantize.inputs[0])
-        if weights is None:
-            return self._activation(quantize, quantize.inputs[0])
-        own = _symmetric_scale(dequantize, weights.shape)
-        if own is None or quantized_type(quantize) != ir.DataType.INT8:
-            return quantize.inputs[0]  # weights that are still float
-        return self._with_scale(
-            quantize.inputs[0], own, take_name(f"{dequantize.outputs[0].name}_float", self._names)
-        )
+        elif (weights := read_constant(quantize.inputs[0])) is not None:
+            self._store(node, quantized_values(quantize, weights))
+        else:
+            self._settle(node, quantize, quantize.inputs[0])
 
-    def _constant(self, node: ir.Node, integers: NDArray[Any]) -> ir.Value:
+    def _store(self, node: ir.Node, integers: NDArray[np.generic] | None) -> None:
+        """Replaces a quantized constant by the values that it represents."""
+        assert integers is not None
         scale, zero_point = parameters(node)
         name = take_name(f"{node.outputs[0].name}_float", self._names)
-        own = _symmetric_scale(node, integers.shape)
-        if own is not None and fits_int8(integers):
-            self._result.weight_scales[name] = own
-        return add_initializer(self._graph, name, float_values(node, integers, scale, zero_point))
+        values = float_values(node, integers, scale, zero_point)
+        self._replace(node.outputs[0], add_initializer(self._graph, name, values))
 
-    def _with_scale(self, weights: ir.Value, own: _Scale, name: str) -> ir.Value:
-        """Weights whose scales are noted: a copy of this name where another pair gives them other scales."""
-        scale, axis = self._result.weight_scales.setdefault(weights.name or "", own)
-        if axis == own[1] and np.array_equal(scale, own[0]):
-            return weights
-        array = read_constant(weights)
-        assert array is not None, "weights are constant"
-        self._result.weight_scales[name] = own
-        return add_initializer(self._graph, name, array)
+    def _settle(self, node: ir.Node, quantize: ir.Node, value: ir.Value) -> None:
+        """Gives a pair TensorRT's form, or takes it out."""
+        grid, name = grid_of(quantize), quantize.name or ""
+        if not grid.within(*self._bounds[value]).fits or name in self._given_up:
+            value = self._between(value, grid, quantize, low=True, high=True)
+            key = value.name or ""
+            self._result.ranges[key] = max(self._result.ranges.get(key, 0.0), grid.amax)
+            self._result.lost[name] = grid, value
+            self._result.readers.update(
+                (reader.name or "", index) for reader, index in node.outputs[0].uses()
+            )
+            self._replace(node.outputs[0], value)
+            return
+        wider = self._widened.get(name)
+        low = wider is not None or bool(grid.low[0] > LOWEST)
+        high = wider is not None or bool(grid.high[0] < HIGHEST)
+        value = self._between(value, grid, quantize, low=low, high=high)
+        if quantize.inputs[0] is not value:
+            quantize.replace_input_with(0, value)
+        self._make_symmetric(quantize, node, grid.scale[0] if wider is None else wider)
 
-    def _keep_transposed_scale(self, node: ir.Node) -> None:
-        """Notes the scales of a constant for what a Transpose, which will be folded, makes of it."""
-        source, perm = node.inputs[0], node.attributes.get_ints("perm", ())
-        scale, axis = self._result.weight_scales.get((source.name if source else None) or "", (None, None))
-        if scale is not None and (axis is None or perm):
-            place = None if axis is None else list(perm).index(axis)
-            self._result.weight_scales[node.outputs[0].name or ""] = (scale, place)
+    def _make_symmetric(self, quantize: ir.Node, dequantize: ir.Node, scale: np.float32) -> None:
+        assert quantize.inputs[0] is not None
+        stem = quantize.inputs[0].name or ""
+        values: list[ir.Value] = []
+        for node in (quantize, dequantize):
+            if _is_symmetric(node, scale):
+                continue
+            values = values or [
+                add_initializer(self._graph, take_name(f"{stem}_scale", self._names), np.asarray(scale)),
+                add_initializer(
+                    self._graph, take_name(f"{stem}_zero_point", self._names), np.zeros((), np.int8)
+                ),
+            ]
+            node.resize_inputs(3)
+            for index, value in enumerate(values, 1):
+                node.replace_input_with(index, value)
+            for attribute in ("axis", "block_size", "output_dtype", "precision"):
+                node.attributes.pop(attribute, None)
+        quantize.outputs[0].type = ir.TensorType(_INT8)
+        dequantize.outputs[0].type = ir.TensorType(_FLOAT)
 
-    def _activation(self, node: ir.Node, value: ir.Value) -> ir.Value:
-        low, high = quantizer_range(node)
-        # No tool leaves out what stands behind an input of the model.
-        clips = value.producer() is not None and _has_range_of_clip(node)
-        if low == 0 and not _is_never_negative(value):
-            value = self._restore(value, "Clip" if clips else "Relu", low, high)
-        elif clips and not _is_bounded(value):
-            value = self._restore(value, "Clip", low, high)
-        name = value.name or ""
-        self._result.ranges[name] = max(self._result.ranges.get(name, 0.0), abs(low), abs(high))
+    def _between(self, value: ir.Value, grid: Grid, quantize: ir.Node, *, low: bool, high: bool) -> ir.Value:
+        """A value between the ends of a pair, where it does not lie there anyway.
+
+        Args:
+            value: What the pair reads.
+            grid: The pair.
+            quantize: Its first node.
+            low: Whether the lower end matters.
+            high: Whether the upper end matters.
+        """
+        (lowest, highest), given = grid.ends, self._bounds[value]
+        # What is less than half a step outside is rounded to the end.
+        near = grid.scale.astype(np.float64) / 2
+        low = low and bool((given[0] < lowest - near).any())
+        high = high and bool((given[1] > highest + near).any())
+        if lowest.size > 1 and (low or high):
+            return self._clip_channels(value, quantize, lowest, highest)
+        if low and lowest[0] == 0 and not high:
+            return self._restore(value, "Relu", None, None)
+        if low or high:
+            ends = lowest[0] if low else None, highest[0] if high else None
+            return self._restore(value, "Clip", *ends)
         return value
 
-    def _restore(self, value: ir.Value, operator: str, low: float, high: float) -> ir.Value:
-        """The result of a Relu, or of a Clip with these bounds, behind a value; each value has one."""
-        name = value.name or ""
-        if name not in self._restored:
-            output = take_name(f"{name}_{operator.lower()}", self._names)
-            bounds = {"low": low, "high": high} if operator == "Clip" else {}
+    def _restore(self, value: ir.Value, operator: str, low: float | None, high: float | None) -> ir.Value:
+        """The result of a Relu, or of a Clip with these ends, behind a value; each value has one of each."""
+        key = value, low, high
+        if key not in self._restored:
+            output = take_name(f"{value.name}_{operator.lower()}", self._names)
+            ends = {"low": low, "high": high} if operator == "Clip" and high is not None else {"low": low}
+            ends = ends if operator == "Clip" else {}
             inputs = [
-                add_initializer(
-                    self._graph, take_name(f"{output}_{end}", self._names), np.asarray(bound, np.float32)
-                )
-                for end, bound in bounds.items()
+                None if end is None else self._constant(f"{output}_{name}", end) for name, end in ends.items()
             ]
-            node = ir.Node("", operator, [value, *inputs], name=f"{name}_{operator}")
-            node.outputs[0].name = output
-            node.outputs[0].shape, node.outputs[0].type = value.shape, value.type
-            producer = value.producer()
-            if producer is not None:
-                self._graph.insert_after(producer, node)
-            else:
-                self._graph.insert_before(self._graph[0], node)
-            self._restored[name] = node.outputs[0]
-            self._result.restored.append(node.name or "")
-        return self._restored[name]
+            self._restored[key] = self._insert(value, operator, [value, *inputs], output)
+        return self._restored[key]
+
+    def _clip_channels(
+        self, value: ir.Value, quantize: ir.Node, low: NDArray[np.float64], high: NDArray[np.float64]
+    ) -> ir.Value:
+        axis, rank = (
+            quantize.attributes.get_int("axis", 1),
+            len(value.shape) if value.shape is not None else 0,
+        )
+        if not -rank <= axis < rank:
+            raise ModelError(
+                f"node '{quantize.name}' has one scale per channel of '{value.name}', whose rank is not "
+                "known; export the model with the shapes of its tensors"
+            )
+        shape = [1] * rank
+        shape[axis] = -1
+        size = value.shape[axis] if value.shape is not None else None
+        if isinstance(size, int) and size != low.size:
+            raise ModelError(
+                f"node '{quantize.name}' has {low.size} scales along axis {axis}, which do not fit the "
+                f"tensor '{value.name}' of shape {list(value.shape or ())}"
+            )
+        for operator, end in (("Max", low), ("Min", high)):
+            output = take_name(f"{value.name}_{operator.lower()}", self._names)
+            ends = self._constant(f"{output}_ends", end.reshape(shape))
+            value = self._insert(value, operator, [value, ends], output)
+        self._bounds[value] = float(low.min()), float(high.max())
+        return value
+
+    def _insert(self, value: ir.Value, operator: str, inputs: list[ir.Value | None], output: str) -> ir.Value:
+        node = _float_node(operator, inputs, output, value)
+        producer = value.producer()
+        if producer is not None:
+            self._graph.insert_after(producer, node)
+        else:
+            self._graph.insert_before(self._graph[0], node)
+        self._bounds.follow(node)
+        self._result.restored.append(node.name or "")
+        return node.outputs[0]
+
+    def _constant(self, name: str, number: NDArray[np.float64] | float) -> ir.Value:
+        return add_initializer(self._graph, take_name(name, self._names), np.asarray(number, np.float32))
+
+    def _drop_wider_clips(self) -> None:
+        """Takes out the Clips of pairs that others repeat behind them, within the same ends."""
+        for node in list(self._graph):
+            output, ends = node.outputs[0] if node.outputs else None, _ends(node)
+            if output is None or node.name not in self._result.restored or ends is None:
+                continue
+            readers = [_ends(reader) for reader, _ in output.uses()]
+            inside = (one is not None and ends[0] <= one[0] and one[1] <= ends[1] for one in readers)
+            if readers and all(inside) and not output.is_graph_output() and node.inputs[0] is not None:
+                output.replace_all_uses_with(node.inputs[0])
+                self._graph.remove(node, safe=True)
+                self._result.restored.remove(node.name)
+                self._result.ranges.pop(output.name or "", None)
+
+    def _read_input(self, node: ir.Node, source: ir.Value) -> None:
+        """Keeps integers that the caller gives: as they are in TensorRT's form, else computed in float."""
+        scale, point = parameters(node)
+        if source.dtype is None or scale.size > 1 or not scale.all():
+            raise ModelError(
+                f"node '{node.name}' dequantizes the input '{source.name}' with other than one scale; export "
+                "the model with a float input"
+            )
+        if source.dtype == _INT8 and _is_symmetric(node, scale[0]):
+            self._bounds[node.outputs[0]] = LOWEST * float(scale[0]), HIGHEST * float(scale[0])
+            return
+        stem = source.name or ""
+        steps = [
+            ("Cast", None, [ir.AttrInt64("to", _FLOAT)]),
+            ("Sub", point[0], []),
+            ("Mul", scale[0], []),
+        ]
+        value = source
+        for operator, number, attributes in steps:
+            output = take_name(f"{stem}_{operator.lower()}", self._names)
+            inputs = [value] if number is None else [value, self._constant(f"{output}_by", float(number))]
+            made = _float_node(operator, inputs, output, value, attributes)
+            self._graph.insert_before(node, made)
+            value = made.outputs[0]
+        smallest, largest = (np.asarray([end]) - point for end in type_ends(source.dtype))
+        low, high = (smallest, largest) if scale[0] > 0 else (-largest, -smallest)
+        grid = Grid(np.abs(scale), low, high)
+        self._bounds[value] = float(grid.ends[0][0]), float(grid.ends[1][0])
+        if not grid.fits:
+            self._result.ranges[value.name or ""] = grid.amax
+            self._result.lost[node.name or ""] = grid, value
+            self._result.readers.update(
+                (reader.name or "", index) for reader, index in node.outputs[0].uses()
+            )
+            self._replace(node.outputs[0], value)
+            return
+        quantize = ir.Node("", "QuantizeLinear", [value, None], name=f"{node.name}_quantize")
+        quantize.outputs[0].name, quantize.outputs[0].shape = (
+            take_name(f"{stem}_int8", self._names),
+            source.shape,
+        )
+        self._graph.insert_before(node, quantize)
+        node.replace_input_with(0, quantize.outputs[0])
+        self._make_symmetric(quantize, node, grid.scale[0])
+
+    def _write_output(self, node: ir.Node) -> None:
+        """Keeps integers that the caller gets: as they are in TensorRT's form, else computed in float."""
+        scale, point = parameters(node)
+        old, value = node.outputs[0], node.inputs[0]
+        assert value is not None
+        if scale.size > 1 or not scale.all():
+            raise ModelError(
+                f"node '{node.name}' quantizes the output '{old.name}' with other than one scale; export the "
+                "model with a float output"
+            )
+        if _is_symmetric(node, scale[0]):
+            return
+        smallest, largest = map(float, integer_ends(node))
+        dtype = old.dtype if old.dtype is not None else ir.DataType.UINT8
+        steps = [
+            ("Div", [float(scale[0])], []),
+            ("Round", [], []),
+            ("Add", [float(point[0])], []),
+            ("Clip", [smallest, largest], []),
+            ("Cast", [], [ir.AttrInt64("to", dtype)]),
+        ]
+        stem, anchor = value.name or "", node
+        for operator, numbers, attributes in steps:
+            output = take_name(f"{stem}_{operator.lower()}", self._names)
+            inputs = [value, *(self._constant(f"{output}_{i}", number) for i, number in enumerate(numbers))]
+            made = _float_node(operator, inputs, output, value, attributes)
+            self._graph.insert_after(anchor, made)
+            anchor, value = made, made.outputs[0]
+        value.dtype = dtype
+        for index, output_value in enumerate(self._graph.outputs):
+            if output_value is old:
+                name, old.name = old.name, take_name(f"{old.name}_integers", self._names)
+                value.name, value.shape = name, value.shape or old.shape
+                self._graph.outputs[index] = value
 
     def _replace(self, old: ir.Value, new: ir.Value) -> None:
         for node, index in tuple(old.uses()):
@@ -193,7 +357,7 @@ class _Unquantizer:
                     continue
                 if (new.name or "") in self._result.ranges:
                     self._result.ranges[name or ""] = self._result.ranges.pop(new.name or "")
-                new.name = name
+                new.name, new.shape, new.type = name, new.shape or old.shape, new.type or old.type
                 self._graph.outputs[index] = new
 
     def _copy(self, old: ir.Value, new: ir.Value, name: str | None) -> ir.Value:
@@ -207,12 +371,161 @@ class _Unquantizer:
         return copy
 
 
-def _symmetric_scale(node: ir.Node, shape: tuple[int, ...]) -> _Scale | None:
-    """The scales of a constant of some shape; None where they are of blocks or have zero points."""
-    scale, zero_point = parameters(node)
-    if node.attributes.get_int("block_size", 0) or zero_point.any():
+def _float_node(
+    operator: str,
+    inputs: Sequence[ir.Value | None],
+    output: str,
+    like: ir.Value,
+    attributes: Sequence[ir.Attr] = (),
+) -> ir.Node:
+    """A node, of no graph yet, whose float output has a name and the shape of another value."""
+    node = ir.Node("", operator, inputs, attributes, name=output)
+    node.outputs[0].name, node.outputs[0].shape = output, like.shape
+    node.outputs[0].type = ir.TensorType(_FLOAT)
+    return node
+
+
+def _is_symmetric(node: ir.Node, scale: np.float32) -> bool:
+    """Whether a node of a pair has the form that TensorRT takes, with this scale."""
+    given, point = (read_constant(input_at(node, index)) for index in (1, 2))
+    return (
+        given is not None
+        and given.ndim == 0
+        and bool(given == scale > 0)
+        and (point is None or (point.ndim == 0 and not point.any()))
+        and quantized_type(node) == _INT8
+    )
+
+
+def _pair_before(value: ir.Value | None) -> tuple[ir.Node, np.float32] | None:
+    """The QuantizeLinear of the pair in TensorRT's form that makes a value, and its scale."""
+    dequantize = value.producer() if value is not None else None
+    if dequantize is None or dequantize.op_type != "DequantizeLinear" or dequantize.inputs[0] is None:
         return None
-    return scale, channel_axis(node, scale.size, shape) if scale.size > 1 else None
+    quantize, scale = dequantize.inputs[0].producer(), read_constant(dequantize.inputs[1])
+    if quantize is None or quantize.op_type != "QuantizeLinear" or scale is None or scale.size > 1:
+        return None
+    return quantize, np.float32(scale.reshape(()))
+
+
+def _drop_repeated(quantize: ir.Node) -> None:
+    """Takes out a pair that another one with the same steps repeats, behind no more than Clips and Relus."""
+    scale = read_constant(quantize.inputs[1])
+    reader, value = quantize, quantize.inputs[0]
+    while value is not None and len(value.uses()) == 1 and not value.is_graph_output():
+        if found := _pair_before(value):
+            if scale is not None and scale.size == 1 and found[1] == scale:
+                reader.replace_input_with(0, found[0].inputs[0])
+            return
+        node = value.producer()
+        if node is None or node.op_type not in ("Clip", "Relu") or not _ends_at_steps(node, scale):
+            return
+        reader, value = node, node.inputs[0]
+
+
+def _is_repeated(grid: Grid, value: ir.Value) -> bool:
+    """Whether all that reads a value are pairs with the steps of a pair that was taken out before them."""
+    readers = [reader for reader, _ in value.uses()]
+    if not readers or value.is_graph_output() or grid.scale.size > 1:
+        return False
+    return all(
+        _has_scale(reader, grid.scale[0])
+        if reader.op_type == "QuantizeLinear"
+        else reader.op_type in ("Clip", "Relu")
+        and _ends_at_steps(reader, grid.scale)
+        and _is_repeated(grid, reader.outputs[0])
+        for reader in readers
+    )
+
+
+def _has_scale(node: ir.Node, scale: np.float32) -> bool:
+    given = read_constant(node.inputs[1])
+    return given is not None and given.size == 1 and bool(given == scale)
+
+
+def _ends(node: ir.Node) -> tuple[float, float] | None:
+    """The ends of a Clip, or of a Relu; None of another node, or where they are not constant."""
+    if node.op_type not in ("Clip", "Relu"):
+        return None
+    low, high = (constant_input(node, index) for index in (1, 2))
+    if any(input_at(node, index) is not None and end is None for index, end in ((1, low), (2, high))):
+        return None
+    least = 0.0 if node.op_type == "Relu" else -np.inf if low is None else float(low)
+    return least, np.inf if high is None else float(high)
+
+
+def _ends_at_steps(node: ir.Node, scale: NDArray[np.generic] | None) -> bool:
+    """Whether the ends of a Clip are whole multiples of a scale, so that it commutes with rounding."""
+    if scale is None:
+        return False
+    ends = [read_constant(value) for value in node.inputs[1:] if value is not None]
+    return all(
+        end is not None and bool((np.abs(end / scale - np.rint(end / scale)) < 1e-3).all()) for end in ends
+    )
+
+
+def activation_behind(dequantize: ir.Node) -> ir.Node | None:
+    """The Relu that alone reads a pair which stands right behind a layer."""
+    source = dequantize.inputs[0].producer() if dequantize.inputs[0] is not None else None
+    if source is None or source.op_type != "QuantizeLinear" or len(source.outputs[0].uses()) != 1:
+        return None
+    before = source.inputs[0].producer() if source.inputs[0] is not None else None
+    after = [user for user, _ in dequantize.outputs[0].uses()]
+    if before is None or before.op_type not in WEIGHTED or dequantize.outputs[0].is_graph_output():
+        return None
+    if not any(is_constant(value) or is_quantized_constant(value) for value in before.inputs[:2]):
+        return None  # the output of an attention has a pair of its own
+    return after[0] if [user.op_type for user in after] == ["Relu"] else None
+
+
+def move_behind_activations(model: ir.Model) -> None:
+    """Moves pairs from before a Relu to behind it, which computes the same: each pair has the value 0."""
+    for node in list(model.graph):
+        relu = activation_behind(node) if node.op_type == "DequantizeLinear" else None
+        quantize = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+        if relu is None or quantize is None:
+            continue
+        output, dequantized = relu.outputs[0], node.outputs[0]
+        relu.replace_input_with(0, quantize.inputs[0])
+        output.replace_all_uses_with(dequantized, replace_graph_outputs=True)
+        quantize.replace_input_with(0, output)
+        if dequantized.is_graph_output():
+            output.name, dequantized.name = dequantized.name, output.name
+        dequantized.shape = output.shape
+        model.graph.remove([quantize, node])
+        model.graph.insert_after(relu, [quantize, node])
+
+
+def drop_covered_ends(model: ir.Model, restored: Collection[str]) -> None:
+    """Takes out the ends of Clips that all pairs behind them have themselves, and Clips without ends.
+
+    Args:
+        model: A model with all its pairs; changed in place.
+        restored: Names of the Clips that :func:`unquantize` put into it.
+    """
+    for node in list(model.graph):
+        if node.op_type != "Clip" or node.name not in restored or node.outputs[0].is_graph_output():
+            continue
+        readers = [reader for reader, _ in node.outputs[0].uses()]
+        if not readers or any(reader.op_type != "QuantizeLinear" for reader in readers):
+            continue
+        scales = [float(grid_of(reader).scale.max()) for reader in readers]
+        low, high = (constant_input(node, index) for index in (1, 2))
+        if high is not None and all((HIGHEST - 0.5) * scale <= high for scale in scales):
+            node.resize_inputs(2)
+            high = None
+        if low is not None and all((LOWEST + 0.5) * scale >= low for scale in scales):
+            node.resize_inputs(3 if high is not None else 1)
+            if high is not None:
+                node.replace_input_with(1, None)
+            low = None
+        if low is None and high is None:
+            assert node.inputs[0] is not None
+            node.outputs[0].replace_all_uses_with(node.inputs[0])
+            model.graph.remove(node, safe=True)
+        elif low == 0 and high is None:
+            node.op_type = "Relu"
+            node.resize_inputs(1)
 
 
 def quantized_nodes(model: ir.Model) -> tuple[str, ...]:
@@ -233,108 +546,3 @@ def float_nodes(model: ir.Model) -> tuple[tuple[str, str], ...]:
         for node in nodes
         if node.domain == "" and node.op_type in MULTIPLYING and node.name not in quantized
     )
-
-
-def parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.integer]]:
-    """The scales and zero points of a QuantizeLinear or DequantizeLinear.
-
-    Returns:
-        Scales, float32, and zero points, int64, both flat; the zero points are 0 where the node gives none.
-
-    Raises:
-        ModelError: They are not constant, a scale is not positive and finite, or there is no scale, or
-            another number of zero points.
-    """
-    constants = [read_constant(value) for value in node.inputs[1:3]]
-    if constants[0] is None or (len(node.inputs) > 2 and node.inputs[2] is not None and constants[1] is None):
-        raise ModelError(f"the scale or zero point of node '{node.name}' is computed at run time")
-    scale = np.asarray(constants[0], np.float32).reshape(-1)
-    if not ((scale > 0) & np.isfinite(scale)).all():
-        bad = scale[~((scale > 0) & np.isfinite(scale))][0]
-        raise ModelError(f"a scale of node '{node.name}' is {bad}; scales must be positive and finite")
-    zero = constants[1] if len(constants) > 1 else None
-    point = np.zeros(scale.shape, np.int64) if zero is None else zero.reshape(-1).astype(np.int64)
-    if not scale.size or point.size not in (1, scale.size):
-        name = node.inputs[1].name if node.inputs[1] is not None else ""
-        raise ModelError(
-            f"node '{node.name}' has {scale.size} scales in the tensor '{name}' and {point.size} zero "
-            "points; give one of each, or one of each per channel"
-        )
-    return scale, point
-
-
-def quantizer_range(node: ir.Node) -> tuple[float, float]:
-    """The smallest and the largest value that the integers of a QuantizeLinear represent.
-
-    Raises:
-        ModelError: The scale or zero point is not constant, a scale is not positive and finite, or the node
-            quantizes to no integer type.
-    """
-    scale, point = parameters(node)
-    dtype = quantized_type(node)
-    assert dtype is not None, "a QuantizeLinear has a type"
-    if not dtype.is_integer():
-        raise ModelError(
-            f"node '{node.name}' quantizes to {dtype.name}, which is no integer type; export the model with "
-            "int8 or uint8"
-        )
-    # In float64, so that the largest value divided by the largest integer gives back exactly the scale.
-    scale = scale.astype(np.float64)
-    if dtype == ir.DataType.INT8 and not point.any():
-        return float(-127 * scale.max()), float(127 * scale.max())  # symmetric
-    smallest = -(2 ** (dtype.bitwidth - 1)) if dtype.is_signed() else 0
-    low, high = ((end - point) * scale for end in (smallest, smallest + 2**dtype.bitwidth - 1))
-    return float(low.min()), float(high.max())
-
-
-def _has_range_of_clip(node: ir.Node) -> bool:
-    """Whether the range of a QuantizeLinear was given by the bounds of a Clip.
-
-    These are numbers of few digits, such as 0 and 6, and a calibration that reaches them measures just them.
-    Otherwise it hardly ever measures a range whose width has two digits. The scale says the width exactly;
-    the bounds are moved by up to half a step, so that the zero point is whole.
-    """
-    scale, _ = parameters(node)
-    dtype = quantized_type(node)
-    assert dtype is not None, "a QuantizeLinear has a type"
-    step = float(scale[0])
-    width, (low, _) = step * (2**dtype.bitwidth - 1), quantizer_range(node)
-    return scale.size == 1 and _has_two_digits(width, _ROUNDING * width) and _has_two_digits(low, 0.51 * step)
-
-
-def _has_two_digits(number: float, tolerance: float) -> bool:
-    return abs(number - float(f"{number:.1e}")) <= tolerance
-
-
-def _is_bounded(value: ir.Value) -> bool:
-    """Whether the operator that computes a value, or the values that it moves, gives it bounds."""
-    stored = read_constant(value)
-    if stored is not None:
-        return not stored.any()  # Zero is within all bounds.
-    node = value.producer()
-    if node is None or node.op_type in _BOUNDED:
-        return node is not None
-    sources = moved_data(node).values()
-    return bool(sources) and all(map(_is_bounded, sources))
-
-
-def _is_never_negative(value: ir.Value) -> bool:
-    """Whether a value is never negative, so that a quantizer without negative values is not a fused Relu."""
-    stored = read_constant(value)
-    if stored is not None:
-        return bool((stored >= 0).all())
-    node = value.producer()
-    if node is None or node.op_type in _POSITIVE:
-        return node is not None
-    if node.op_type == "Clip":
-        low = constant_input(node, 1)
-        return low is not None and bool(low >= 0)
-    if node.op_type in ("AveragePool", "GlobalAveragePool"):
-        sources = node.inputs[:1]
-    elif node.op_type in ("Add", "Mul"):
-        sources = node.inputs
-    elif node.op_type == "Resize":
-        return False  # cubic interpolation overshoots
-    else:
-        sources = tuple(moved_data(node).values())
-    return bool(sources) and all(source is not None and _is_never_negative(source) for source in sources)

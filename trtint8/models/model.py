@@ -35,7 +35,7 @@ from trtint8.models.loading.node_names import name_graphs, name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
 from trtint8.models.loading.opset import with_known_opset, with_opset
 from trtint8.models.loading.output_shapes import declare_output_shapes, list_outputs_once, with_some_shapes
-from trtint8.models.loading.plugins import declare_plugins, unknown_nodes
+from trtint8.models.loading.plugins import declare_plugins, refuse_tool_quantizers, unknown_nodes
 from trtint8.models.loading.random_nodes import random_nodes
 from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
 from trtint8.models.loading.stored_tensors import StoredTensors, check_stored_tensors, without_stored_tensors
@@ -279,6 +279,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     settle_domains(light.message, name)
     stored = check_stored_tensors(light, name, path)
     check_functions(light.message, name)
+    refuse_tool_quantizers(light.message, name)
     _check_values(light.message.graph, name)
     _check_attributes(light.message.graph, name)
     list_outputs_once(light.message, name)
@@ -301,15 +302,19 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     with as_model_errors(name, "cannot be read"):
         graph_model = _from_light(light, stored)
     opset = needed_opset(light.message)
-    converted = opset > graph_model.opset_imports.get("", 0)
-    if converted:
+    changed = opset > graph_model.opset_imports.get("", 0)
+    if changed:
         graph_model = with_opset(graph_model, opset, name)
     check_complete(graph_model, name)
     if leaves_something_out(graph_model):
         inlined = graph_model.clone()
         run_passes(inlined, name, InlineFunctionsPass())
         check_complete(inlined, name)
-    as_read = None if stored.files or converted else light
+    functions = graph_model.functions.values()
+    if any(node.op_type == "DequantizeLinear" for one in functions for node in one.all_nodes()):
+        run_passes(graph_model, name, InlineFunctionsPass())  # pairs are looked for in the main graph
+        changed = True
+    as_read = None if stored.files or changed else light
     model = Model(graph_model, name, light=as_read, data_files=stored.files)
     _warn_of_unknown_nodes(model)
     if not model.is_quantized:

@@ -23,9 +23,9 @@ _SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 #: Weights that are rounded at once.
 _BLOCK = 1 << 18
 
-#: Name of a weight that was quantized before to its scales, flat, and the axis of its channels; the axis is
-#: None for one scale.
-WeightScales = Mapping[str, tuple[NDArray[np.float32], int | None]]
+#: Name of a weight that was quantized before, and the axis of its channels or None for one scale, to its
+#: scales of shape (channels,) or ().
+WeightScales = Mapping[tuple[str, int | None], NDArray[np.float32]]
 
 
 @pause_garbage_collection()
@@ -61,7 +61,7 @@ def insert_qdq(
         writer.quantize(edge, scales[edge.tensor])
     for edge in placement.weights:
         weights = writer.read_weights(edge)
-        kept = _kept_scale(edge, weights.shape, weight_scales or {})
+        kept = (weight_scales or {}).get((edge.tensor, edge.axis))
         scale = weight_scale(weights, edge.axis) if kept is None else kept
         if not np.isfinite(scale).all():
             raise ModelError(
@@ -142,19 +142,6 @@ def rounded_weights(placement: Placement, edge: Edge, weights: NDArray[np.float3
         scale = weight_scale(block, edge.axis) if whole is None else whole
         rounded[start : start + rows] = fake_quantize(block, config.with_scale(scale))
     return rounded
-
-
-def _kept_scale(
-    edge: Edge, shape: tuple[int, ...], weight_scales: WeightScales
-) -> NDArray[np.float32] | None:
-    """The scales that weights had before, where they lie along the axis that TensorRT wants; else None."""
-    scale, axis = weight_scales.get(edge.tensor, (None, None))
-    if scale is None or (axis is not None and axis != edge.axis):
-        return None
-    if edge.axis is None:
-        return scale.reshape(())
-    channels: NDArray[np.float32] = np.broadcast_to(scale.reshape(-1), (shape[edge.axis],)).copy()
-    return channels
 
 
 def scale_name(tensor: str) -> str:

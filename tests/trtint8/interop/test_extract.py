@@ -67,11 +67,20 @@ def test_a_scale_that_a_table_cannot_hold(options, words):
 
 
 @pytest.mark.parametrize(
-    ("zero", "wanted"), [(np.uint8(0), 127.5), (np.uint8(128), 64.0), (np.int8(28), 78.0)]
+    ("zero", "wanted"), [(np.uint8(0), 127.5), (np.uint8(128), 63.5), (np.int8(28), 78.0)]
 )
 def test_the_range_of_an_activation_with_a_zero_point(zero, wanted):
     g = Pairs()
     assert extract_table(model_of(g, g.conv(g.quantize("x", 0.5, zero)))).amax == {"x": wanted}
+
+
+def test_a_scale_that_nodes_make_of_constants():
+    g = Pairs()
+    scale = g.op("Div", [g.constant(np.float32(63.5)), g.constant(np.float32(127))], "div")
+    zero = g.constant(np.int8(0))
+    quantized = g.op("QuantizeLinear", ["x", scale, zero], "q")
+    out = g.conv(g.op("DequantizeLinear", [quantized, scale, zero], "dq"))
+    assert extract_table(model_of(g, out)).amax == {"x": 63.5}
 
 
 def test_a_scale_that_is_computed_at_run_time():

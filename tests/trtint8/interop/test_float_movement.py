@@ -6,6 +6,8 @@ from onnx import TensorProto, helper
 
 from tests.trtint8.integer_models import Integers, applied, operators, run
 from trtint8.interop.float_movement import FloatMovementPass
+from trtint8.models.model import load_model
+from trtint8.models.serialization import to_proto
 
 IMAGES = {"x": ["N", 4, 8, 8]}
 X = np.random.default_rng(1).uniform(-5, 5, (3, 4, 8, 8)).astype(np.float32)
@@ -143,3 +145,19 @@ def test_float_and_index_data_are_left_alone():
     y = g.op("Reshape", [g.op("Transpose", ["x"], "t", perm=[0, 2, 3, 1]), g.constant(ints(0, -1))], "r")
     _, modified = applied(FloatMovementPass(), g.proto(IMAGES, y, 2))
     assert not modified
+
+
+def test_the_ends_of_a_clip_of_integers_become_floats():
+    g = Integers()
+    parameters = [g.constant(np.float32(0.5)), g.constant(np.uint8(100))]
+    quantized = g.op("QuantizeLinear", ["x", *parameters], "q")
+    ends = [g.constant(np.uint8(end)) for end in (90, 104)]
+    out = g.op("DequantizeLinear", [g.op("Clip", [quantized, *ends], "clip"), *parameters], "dq")
+    model = load_model(g.model({"x": ["N", 4]}, out)).graph_model.clone()
+    movement = FloatMovementPass()
+    movement(model)
+    assert movement.moved == ["clip"]
+    x = np.linspace(-9, 9, 64, dtype=np.float32).reshape(16, 4)
+    found = run(to_proto(model), x=x)
+    assert found.min() == -5 and found.max() == 2
+    assert np.array_equal(found, run(g.model({"x": ["N", 4]}, out), x=x))

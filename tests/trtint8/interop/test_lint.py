@@ -1,505 +1,67 @@
-"""Q/DQ models made elsewhere: a tiny graph a rule, and what ONNX Runtime's own quantizer writes."""
+"""What is found in quantized models made elsewhere, and that mending agrees with it."""
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError
-from calibrators.host.onnx_session import open_session
-from calibrators.tables.table import CalibrationTable
-from tests.trtint8.interop.pairs_by_hand import ZERO, Pairs, build_rule, concat_of, model_of, rules
-from tests.trtint8.onnx_models import tied
-from trtint8 import build_int8_engine, quantize
-from trtint8.interop.extract import extract_table
-from trtint8.interop.lint import lint, mend
-from trtint8.interop.unquantize import quantized_nodes
+from tests.trtint8.interop.pairs_by_hand import Pairs, model_of
+from trtint8.interop.lint import lint
+from trtint8.interop.mend import mend
 from trtint8.models.model import load_model
-from trtint8.models.serialization import to_proto
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, np.inf, np.nan])
-def test_scales_that_are_none_are_not_mended(scale):
+def computed(which):
+    """A convolution behind a pair whose scale or zero point is computed from the input."""
     g = Pairs()
-    model = model_of(g, g.conv(g.quantize("x", scale=scale)))
-    assert "scale" in rules(model)
-    with pytest.raises(ModelError, match="scales are positive and finite"):
-        mend(model)
+    mean = g.op("ReduceMax", ["x"], "largest", keepdims=0)
+    scale, zero = g.constant(np.float32(0.1)), g.constant(np.int8(0))
+    if which == "scale":
+        scale = mean
+    else:
+        zero = g.op("Cast", [mean], "cast", to=3)
+    quantized = g.op("QuantizeLinear", ["x", scale, zero], "q")
+    return model_of(g, g.conv(g.op("DequantizeLinear", [quantized, scale, zero], "dq")))
+
+
+def misfit():
+    g = Pairs()
+    weights = g.stored(np.ones((8, 4, 1, 1), np.int8), [0.1] * 8, name="w")  # along axis 1, the default
+    return model_of(g, g.conv(g.quantize("x"), weights))
+
+
+def blocks():
+    g = Pairs()
+    weights = g.stored(np.ones((8, 2), np.int8), np.ones((3, 2)), axis=0, block_size=2)
+    proto = g.model({"x": ["N", 8]}, g.op("MatMul", [g.quantize("x"), weights], "product"))
+    proto.opset_import[0].version, proto.ir_version = 21, 10
+    return load_model(proto)
 
 
 @pytest.mark.parametrize(
-    "rule",
+    ("model", "rule"),
     [
-        *("zero-point", "bias-int32", "scalar-constant", "pair-before-activation", "weight-axis"),
-        "kernel-shape",
+        (computed("scale"), "scale-computed"),
+        (computed("zero point"), "scale-computed"),
+        (misfit(), "axis"),
+        (blocks(), "unmendable"),
     ],
 )
-def test_mended_models_have_nothing_left(rule):
-    mended = mend(model_of(*build_rule(rule)))
-    assert mended.quantized_nodes == ("conv",) and repr(mended) == "<Mended: 1 node in INT8>"
-    assert rules(load_model(to_proto(mended.graph_model))) == []
-
-
-def test_what_was_float_stays_float():
-    g = Pairs()
-    first = g.conv(g.quantize("x"), name="first")
-    second = g.op("Conv", [first, g.weights(4, 4, 1, 1)], "second")
-    mended = mend(model_of(g, second))
-    assert mended.quantized_nodes == ("first",)
-    assert mended.unquantized.kept_float == ["second"]
-
-
-def test_ranges_become_as_wide_as_their_wider_side():
-    g = Pairs()
-    mended = mend(model_of(g, g.conv(g.quantize("x", scale=0.5, zero=np.int8(28)))))
-    # int8 from -128 to 127 around 28: -78 to 49.5.
-    assert mended.unquantized.ranges == {"x": 78.0}
-    assert extract_table(load_model(to_proto(mended.graph_model))).amax == pytest.approx({"x": 78.0})
-
-
-def test_symmetric_scales_stay_exactly():
-    g = Pairs()
-    mended = mend(model_of(g, g.conv(g.quantize("x", scale=0.0123))))
-    table = extract_table(load_model(to_proto(mended.graph_model)))
-    assert table.scale("x") == np.float32(0.0123)
-
-
-def test_a_relu_that_stood_in_a_quantizer_comes_back():
-    g = Pairs()
-    first = g.conv(g.quantize("x"), name="first")
-    clamped = g.quantize(first, scale=0.1, zero=np.int8(-128), name="clamp")
-    mended = mend(model_of(g, g.conv(clamped, name="second")))
-    assert len(mended.unquantized.restored) == 1
-    operators = [node.op_type for node in to_proto(mended.graph_model).graph.node]
-    assert operators.count("Relu") == 1
-    assert mended.unquantized.ranges[f"{first}_relu"] == pytest.approx(25.5)
-
-
-def hard_swish(opset):
-    """x * clip(x + 3, 0, 6) / 6 of a convolution, whose Clip was absorbed, before another convolution."""
-    g = Pairs()
-    weights = g.stored(np.eye(4, dtype=np.int8)[..., None, None], 1.0, "identity")
-    x = g.quantize(g.conv(g.quantize("x", 0.05), weights, name="first"), 0.11, name="wide")
-    gate = g.op("Add", [x, g.constant(np.float32(3))], "add")
-    gate = g.quantize(gate, 6 / 255, np.int8(-128), name="gate")
-    product = g.op("Mul", [g.op("Mul", [x, gate], "mul"), g.constant(np.float32(1 / 6))], "sixth")
-    model = g.model({"x": ["N", 4, 8, 8]}, g.conv(g.quantize(product, 0.05, name="swish"), name="second"))
-    model.opset_import[0].version = opset
-    return model
-
-
-@pytest.mark.parametrize("opset", [10, 17])
-def test_a_clip_that_stood_in_a_quantizer_comes_back(opset):
-    model = hard_swish(opset)
-    mended = mend(load_model(model))
-    assert mended.unquantized.restored == ["add_out_Clip"]
-    clip = next(node for node in mended.graph_model.graph if node.op_type == "Clip")
-    assert [float(value.const_value.numpy()) for value in clip.inputs[1:]] == [0, 6]
-    x = np.linspace(-6, 6, 256, dtype=np.float32).reshape(1, 4, 8, 8)
-    wanted, found = (
-        open_session(one.SerializeToString(), optimize=False).run(None, {"x": x})[0]
-        for one in (model, to_proto(mended.graph_model))
-    )
-    # Rounding. Without the Clip results differ by up to 0.2.
-    np.testing.assert_allclose(found, wanted, atol=0.02)
-
-
-def test_a_quantized_tensor_that_an_identity_gives_out_keeps_its_pair():
-    g = Pairs()
-    relu = g.op("Relu", [g.conv(g.quantize("x", 0.05), name="first")], "relu")
-    out = g.conv(g.quantize(relu, 0.1, name="mid"), name="second")
-    proto = g.model({"x": ["N", 4, 8, 8]}, out)
-    proto.graph.node.append(helper.make_node("Identity", [relu], ["feature"], name="identity"))
-    proto.graph.output.append(helper.make_tensor_value_info("feature", TensorProto.FLOAT, None))
-    mended = mend(load_model(proto))
-    assert mended.quantized_nodes == ("first", "second")
-    assert mended.unquantized.ranges == pytest.approx({"x": 6.35, "feature": 12.7})
-    assert [value.name for value in mended.graph_model.graph.outputs] == [out, "feature"]
-
-
-def test_weights_keep_their_values():
-    g = Pairs()
-    whole = np.arange(-127, 129, 17, dtype=np.int64)[:16].clip(-127, 127).astype(np.int8).reshape(4, 4, 1, 1)
-    mended = to_proto(mend(model_of(g, g.conv(g.quantize("x"), g.stored(whole, 0.25)))).graph_model)
-    values = [numpy_helper.to_array(t) for t in mended.graph.initializer if list(t.dims) == [4, 4, 1, 1]]
-    assert np.array_equal(values[0], whole * np.float32(0.25))
-
-
-def test_float_weights_behind_a_pair_stay_the_same_integers():
-    """As quantization-aware training exports them, with scales that clip some weights."""
-    g = Pairs()
-    stored = g.constant(np.float32([[0.5, -8], [1, 2], [3, 4]]))
-    pair = g.quantize(stored, [0.01, 0.02, 0.03], name="w", axis=0)
-    turned = g.op("Transpose", [pair], "turn", perm=[1, 0])
-    source = g.model({"x": ["N", 2]}, g.op("MatMul", [g.quantize("x"), turned], "product"))
-    mended = to_proto(mend(load_model(source)).graph_model)
-    x = np.float32([[1, 2], [3, -4]])
-    np.testing.assert_array_equal(run_ort(mended, x), run_ort(source, x))
-
-
-def test_weights_that_int8_cannot_hold_get_new_scales():
-    g = Pairs()
-    whole = np.resize(np.array([0, 100, 200, 254], np.uint8), (4, 4, 1, 1))
-    mended = to_proto(mend(model_of(g, g.conv(g.quantize("x"), g.stored(whole, 0.25)))).graph_model)
-    scales = [numpy_helper.to_array(t) for t in mended.graph.initializer if list(t.dims) == [4]]
-    assert np.array_equal(scales[0], np.full(4, 0.5, np.float32))
-
-
-def test_weights_that_are_read_along_two_axes_keep_a_pair_for_each():
-    quantized = quantize(tied(), CalibrationTable({"x": 3.0, "relu_out": 9.0}))
-    assert lint(load_model(quantized)) == []
-    mended = to_proto(mend(load_model(quantized)).graph_model)
-    x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
-    np.testing.assert_array_equal(run_ort(mended, x), run_ort(quantized, x))
-
-
-def test_a_mended_concat_has_the_widest_scale():
-    mended = load_model(to_proto(mend(model_of(*concat_of(0.1, 0.21))).graph_model))
-    assert rules(mended) == []
-    table = extract_table(mended)
-    assert {table.scale(name) for name in ("a_out", "b_out", "concat_out")} == {np.float32(0.21)}
-
-
-def test_integer_operators_without_their_pattern_are_told_and_not_mended():
-    g = Pairs()
-    zero = g.constant(np.uint8(0))
-    whole = g.op("Cast", ["x"], "cast", to=onnx.TensorProto.UINT8)
-    weights = g.constant(np.ones((4, 4, 1, 1), np.uint8))
-    out = g.op("Cast", [g.op("ConvInteger", [whole, weights, zero, zero], "conv")], "out", to=1)
-    model = model_of(g, out)
-    assert rules(model) == ["integer-operator"]
-    with pytest.raises(
-        ModelError, match="node 'conv': TensorRT has no ConvInteger, and 'out_out' is read by"
-    ):
+def test_what_cannot_be_mended_is_found(model, rule):
+    found = [finding for finding in lint(model) if not finding.mendable]
+    assert {finding.rule for finding in found} == {rule}
+    with pytest.raises(ModelError):
         mend(model)
 
 
-def test_pairs_whose_halves_differ_are_not_mended():
+def test_what_mending_changes_is_found():
     g = Pairs()
-    scales = [g.constant(np.float32(scale)) for scale in (0.1, 0.2)]
-    zero = g.constant(ZERO)
-    quantized = g.op("QuantizeLinear", ["x", scales[0], zero], "q")
-    model = model_of(g, g.conv(g.op("DequantizeLinear", [quantized, scales[1], zero], "dq")))
-    assert rules(model) == ["integer-data"]
-    with pytest.raises(ModelError, match="node 'dq': its scale or zero point is not that of 'q'"):
-        mend(model)
+    model = model_of(g, g.conv(g.quantize("x", 0.1, np.int8(3))))
+    assert set(mend(model).changes) <= set(lint(model)) and mend(model).changes
 
 
-def test_what_computes_on_integers_otherwise_is_not_mended():
+def test_layers_whose_weights_lie_on_no_steps_stay_in_float():
     g = Pairs()
-    scale, zero = g.constant(np.float32(0.1)), g.constant(ZERO)
-    quantized = g.op("QuantizeLinear", ["x", scale, zero], "q")
-    out = g.op("DequantizeLinear", [g.op("Abs", [quantized], "abs"), scale, zero], "dq")
-    found = lint(model_of(g, out))
-    assert [(f.rule, f.node, f.mendable) for f in found] == [
-        ("integer-data", "abs", False),
-        ("integer-data", "dq", False),
-    ]
-    assert found[0].message.startswith("it computes on the integers of 'q_out'")
-
-
-def test_nodes_without_names_are_mended_too():
-    g = Pairs()
-    out = g.op("Conv", [g.conv(g.quantize("x")), g.weights(4, 4, 1, 1)], "second")
-    for node in g.nodes:
-        node.name = ""
-    mended = mend(model_of(g, out))
-    assert mended.quantized_nodes == ("Conv_conv_out",)
-
-
-def run_ort(model, x):
-    session = open_session(model.SerializeToString(), optimize=False)
-    return session.run(None, {"x": x})[0]
-
-
-def qlinear_conv(per_channel):
-    g = Pairs()
-    one = [g.constant(np.float32(0.05)), g.constant(np.int8(0))]
-    count = (4,) if per_channel else ()
-    scales = np.full(count, 0.02, np.float32)
-    weights = np.random.default_rng(0).integers(-127, 128, (4, 4, 3, 3)).astype(np.int8)
-    stored = [g.constant(weights), g.constant(scales), g.constant(np.zeros(count, np.int8))]
-    bias = g.constant(np.array([100, -200, 300, 0], np.int32))
-    out = [g.constant(np.float32(0.7)), g.constant(np.int8(0))]
-    quantized = g.op("QuantizeLinear", ["x", *one], "quantize")
-    conv = g.op("QLinearConv", [quantized, *one, *stored, *out, bias], "conv", pads=[1] * 4)
-    return g.model({"x": ["N", 4, 8, 8]}, g.op("DequantizeLinear", [conv, *out], "dequantize"))
-
-
-def qlinear_matmul():
-    g = Pairs()
-    one, two, out = ([g.constant(np.float32(s)), g.constant(np.int8(0))] for s in (0.05, 0.02, 0.5))
-    weights = np.random.default_rng(0).integers(-127, 128, (8, 3)).astype(np.int8)
-    quantized = g.op("QuantizeLinear", ["x", *one], "quantize")
-    product = g.op("QLinearMatMul", [quantized, *one, g.constant(weights), *two, *out], "matmul")
-    return g.model({"x": ["N", 4, 8, 8]}, g.op("DequantizeLinear", [product, *out], "dequantize"))
-
-
-@pytest.mark.parametrize("source", [qlinear_conv(False), qlinear_conv(True), qlinear_matmul()])
-def test_qlinear_operators_become_pairs(source):
-    model = load_model(source)
-    assert rules(model) == ["qlinear"]
-    mended = mend(model)
-    assert len(mended.quantized_nodes) == 1
-    proto = to_proto(mended.graph_model)
-    assert rules(load_model(proto)) == []
-    x = np.random.default_rng(1).uniform(-6, 6, (2, 4, 8, 8)).astype(np.float32)
-    # The mended model leaves its output unquantized, so it may differ by half a step of the old output.
-    step = 0.7 if "Conv" in str(source.graph.node) else 0.5
-    limit = 127 * step
-    ours, theirs = (np.clip(run_ort(one, x), -limit, limit) for one in (proto, source))
-    difference = np.abs(ours - theirs)
-    assert difference.max() <= step * 0.5001
-
-
-def test_parameters_in_constant_nodes_are_read():
-    stored = qlinear_conv(True)
-    made = [helper.make_node("Constant", [], [one.name], value=one) for one in stored.graph.initializer]
-    source = onnx.ModelProto()
-    source.CopyFrom(stored)
-    del source.graph.initializer[:], source.graph.node[:], source.graph.value_info[:]
-    source.graph.node.extend([*made, *stored.graph.node])
-    model = load_model(source)
-    assert rules(model) == ["qlinear"]
-    ours, theirs = (to_proto(mend(one).graph_model) for one in (model, load_model(stored)))
-    x = np.random.default_rng(1).uniform(-6, 6, (2, 4, 8, 8)).astype(np.float32)
-    assert np.array_equal(run_ort(ours, x), run_ort(theirs, x))
-
-
-def attention_at_the_end(output_pair):
-    """A quantized attention with a pair behind it, or without one, that nothing quantized reads."""
-    g = Pairs()
-
-    def heads(name, perm):
-        weights = g.stored(np.ones((32, 32), np.int8), 0.01, f"{name}_w")
-        linear = g.op("MatMul", [g.quantize("x", name=f"{name}_in"), weights], f"{name}_linear")
-        cut = g.op("Reshape", [linear, g.constant(np.array([0, 0, 2, 16]))], f"{name}_cut")
-        return g.quantize(g.op("Transpose", [cut], f"{name}_heads", perm=perm), name=name)
-
-    scores = g.op("MatMul", [heads("q", [0, 2, 1, 3]), heads("k", [0, 2, 3, 1])], "scores")
-    softmax = g.quantize(g.op("Softmax", [scores], "softmax", axis=-1), 1 / 127, name="p")
-    context = g.op("MatMul", [softmax, heads("v", [0, 2, 1, 3])], "context")
-    context = g.quantize(context, name="o") if output_pair else context
-    return load_model(g.model({"x": ["N", 8, 32]}, g.op("Relu", [context], "relu")))
-
-
-def test_an_attention_without_a_pair_behind_it_becomes_float_whole():
-    linear = {"q_linear", "k_linear", "v_linear"}
-    assert set(mend(attention_at_the_end(output_pair=True)).quantized_nodes) == {*linear, "scores", "context"}
-    assert set(mend(attention_at_the_end(output_pair=False)).quantized_nodes) == linear
-
-
-def attention_with_guard(guarded, masked, zero):
-    """A quantized attention and a product; PyTorch's guard against NaN stands before the softmax's pair."""
-    g = Pairs()
-    q, k, v = (g.quantize(name, name=f"{name}_pair") for name in ("q", "k", "v"))
-    scores = g.op("MatMul", [q, k], "scores")
-    if masked:
-        shown = g.op("Cast", ["mask"], "shown", to=TensorProto.BOOL)
-        hidden = g.op("Where", [shown, g.constant(np.float32(0)), g.constant(np.float32(-np.inf))], "hidden")
-        scores = g.op("Add", [scores, hidden], "masked")
-    softmax = guard = g.op("Softmax", [scores], "p", axis=-1)
-    if guarded:
-        guard = g.op("Where", [g.op("IsNaN", [softmax], "nan"), g.constant(np.float32(0)), softmax], "guard")
-    steps = np.iinfo(zero.dtype).max
-    context = g.op("MatMul", [g.quantize(guard, 1 / steps, zero, name="weight"), v], "context")
-    weights = g.stored(np.arange(-128, 128, dtype=np.int8).reshape(16, 16), 0.01)
-    last = g.op("MatMul", [g.quantize(context, name="o"), weights], "last")
-    shapes = {"q": [1, 2, 4, 16], "k": [1, 2, 16, 4], "v": [1, 2, 4, 16]}
-    return g.model(shapes | ({"mask": [1, 1, 4, 4]} if masked else {}), last)
-
-
-@pytest.mark.parametrize("zero", [np.int8(0), np.uint8(0)])
-@pytest.mark.parametrize(("guarded", "masked"), [(False, False), (True, False), (True, True)])
-def test_an_attention_with_a_guard_against_nan_is_mended(guarded, masked, zero):
-    model = attention_with_guard(guarded, masked, zero)
-    mended = mend(load_model(model))
-    assert mended.quantized_nodes == ("scores", "context", "last")
-    assert mended.unquantized.restored == []
-    assert mended.unquantized.ranges["p_out"] == pytest.approx(1)
-    assert "guard_out" not in mended.unquantized.ranges
-    random = np.random.default_rng(0)
-    feed = {
-        name: random.standard_normal(shape).astype(np.float32)
-        for name, shape in (("q", (1, 2, 4, 16)), ("k", (1, 2, 16, 4)), ("v", (1, 2, 4, 16)))
-    }
-    if masked:
-        feed["mask"] = np.tril(np.ones((1, 1, 4, 4), np.float32), -1)  # hides the whole first row
-    wanted, found = (
-        open_session(one.SerializeToString(), optimize=False).run(None, feed)[0]
-        for one in (model, to_proto(mended.graph_model))
-    )
-    assert not masked or not wanted[:, :, 0].any()
-    # uint8 has smaller steps than int8.
-    np.testing.assert_allclose(found, wanted, atol=1e-5 if zero.dtype == np.int8 else 0.25)
-
-
-def test_weights_that_are_transposed_behind_their_pair_stay_quantized():
-    g = Pairs()
-    weights = g.stored(np.arange(20, dtype=np.int8).reshape(5, 4) + 108, [0.1] * 5, axis=0)
-    turned = g.op("Transpose", [weights], "turn", perm=[1, 0])
-    model = load_model(g.model({"x": ["N", 4]}, g.op("MatMul", [g.quantize("x"), turned], "product")))
-    mended = mend(model)
-    assert mended.quantized_nodes == ("product",)
-    assert mended.unquantized.kept_float == []
-
-
-def test_a_mended_model_says_what_it_was_made_from():
-    """Where it does; of others the float model is not known."""
-    g = Pairs()
-    model = model_of(g, g.conv(g.quantize("x", scale=0.5)))
-    assert not mend(model).graph_model.metadata_props
-    made_from = {
-        "trtint8.float_model": "f" * 64,
-        "trtint8.calibration_data": "d" * 64,
-        "trtint8.calibration_samples": "500",
-    }
-    model.graph_model.metadata_props.update(made_from)
-    assert mend(model).graph_model.metadata_props == made_from
-
-
-#: What moves a convolution's output, by operator: its further inputs and its attributes.
-MOVING = {
-    "Concat": ((), {"axis": 0}),
-    "Identity": ((), {}),
-    "MaxPool": ((), {"kernel_shape": [2, 2], "strides": [2, 2]}),
-    "Pad": ((np.array([0, 0, 1, 1, 0, 0, 1, 1]),), {}),
-    "Reshape": ((np.array([0, 4, 4, 16]),), {}),
-    "Slice": ((np.array([0]), np.array([4]), np.array([2])), {}),
-}
-
-
-def moved(operator):
-    """A convolution, its pair, the operator, and a convolution that reads it without a pair of its own."""
-    g = Pairs()
-    pair = g.quantize(g.op("Relu", [g.conv(g.quantize("x"), name="first")], "relu"), 0.2, name="mid")
-    constants, attributes = MOVING[operator]
-    between = g.op(operator, [pair, *map(g.constant, constants)], "between", **attributes)
-    return model_of(g, g.conv(between, name="second"))
-
-
-@pytest.mark.parametrize("operator", sorted(MOVING))
-def test_a_pair_is_read_through_operators_that_move_values(operator):
-    model = moved(operator)
-    assert lint(model) == []
-    assert quantized_nodes(model.graph_model) == ("first", "second")
-    assert mend(model).quantized_nodes == ("first", "second")
-
-
-def test_a_resize_and_stored_weights_are_not_read_through():
-    g = Pairs()
-    scales = g.constant(np.array([1, 1, 2, 2], np.float32))
-    resized = g.op("Resize", [g.quantize("x"), "", scales], "resize", mode="nearest")
-    assert rules(model_of(g, g.conv(resized))) == ["one-sided"]
-    g = Pairs()
-    shape = g.constant(np.array([4, 4, 1, 1]))
-    weights = g.op("Reshape", [g.stored(np.ones((16, 1, 1, 1), np.int8)), shape], "reshape")
-    assert "one-sided" in rules(model_of(g, g.conv(g.quantize("x"), weights)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("operator", ["MaxPool", "Reshape"])
-def test_what_is_read_through_runs_in_int8_before_and_after(operator, rtx, tmp_path):
-    model = moved(operator)
-    mend(model).save(tmp_path / "mended.onnx")
-    for number, source in enumerate((to_proto(model.graph_model), tmp_path / "mended.onnx")):
-        result = build_int8_engine(
-            source,
-            None,
-            tmp_path / f"{number}.engine",
-            target="rtx",
-            compute_capabilities="8.6",
-            progress=False,
-        )
-        inputs = {
-            node: layer.inputs
-            for layer in result.info.layers.layers
-            for node in layer.onnx_nodes
-            if layer.kind in ("correlation", "conv", "gemm")
-        }
-        assert result.info.float_nodes == () and inputs["second"][0] == "Int8"
-
-
-def half_precision(opset):
-    """A convolution in FP16 between inputs and outputs in FP16, with pairs.
-
-    Before opset 19 these pairs are in FP32, and Casts stand around them.
-    """
-    g = Pairs()
-    half, whole = {"to": TensorProto.FLOAT16}, {"to": TensorProto.FLOAT}
-    if opset < 19:
-        x = g.op("Cast", [g.quantize(g.op("Cast", ["x"], "wide", **whole), 0.05)], "narrow", **half)
-        weights = g.op("Cast", [g.stored(np.ones((4, 4, 1, 1), np.int8), 0.01)], "narrow_w", **half)
-    else:
-        scale, zero = g.constant(np.float16(0.05)), g.constant(ZERO)
-        x = g.op("DequantizeLinear", [g.op("QuantizeLinear", ["x", scale, zero], "q"), scale, zero], "dq")
-        stored = g.constant(np.ones((4, 4, 1, 1), np.int8))
-        weights = g.op("DequantizeLinear", [stored, g.constant(np.float16(0.01)), zero], "w")
-    model = g.model({"x": ["N", 4, 8, 8]}, g.conv(x, weights))
-    for value in (*model.graph.input, *model.graph.output):
-        value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    model.opset_import[0].version = opset
-    del model.graph.value_info[:]  # it says FP32
-    return model
-
-
-@pytest.mark.parametrize("opset", [17, 19])
-def test_pairs_of_models_in_fp16_are_kept(opset):
-    model = half_precision(opset)
-    assert quantized_nodes(load_model(model).graph_model) == ("conv",)
-    mended = mend(load_model(model))
-    assert mended.quantized_nodes == ("conv",) and mended.filled == {}
-    assert [round(amax, 3) for amax in mended.unquantized.ranges.values()] == [pytest.approx(6.35, abs=2e-3)]
-    assert [node.op_type for node in mended.graph_model.graph].count(
-        "Cast"
-    ) == 2  # the input's and the output's
-    x = np.random.default_rng(0).standard_normal((2, 4, 8, 8)).astype(np.float16)
-    wanted, found = (
-        open_session(one.SerializeToString(), optimize=False).run(None, {"x": x})[0]
-        for one in (model, to_proto(mended.graph_model))
-    )
-    assert found.dtype == np.float16
-    np.testing.assert_allclose(found, wanted, atol=2e-3)
-
-
-def test_what_a_models_own_functions_compute_in_float_stays_float():
-    model = onnx.parser.parse_model("""
-        <ir_version: 8, opset_import: ["": 17, "own": 1]>
-        g (float[N, 4] x) => (float[N, 4] y)
-        <float s = {0.05}, int8 z = {0}, int8[4, 4] w = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7}>
-        {
-            q = QuantizeLinear(x, s, z)
-            d = DequantizeLinear(q, s, z)
-            v = DequantizeLinear(w, s, z)
-            h = MatMul(d, v)
-            y = own.product(h, v)
-        }
-        <domain: "own", opset_import: ["": 17]>
-        product (a, b) => (c) { c = MatMul(a, b) }
-    """)
-    mended = mend(load_model(model))
-    assert len(mended.quantized_nodes) == len(mended.unquantized.kept_float) == 1
-    assert rules(load_model(to_proto(mended.graph_model))) == []
-
-
-def test_pairs_in_branches_alone_are_named():
-    model = onnx.parser.parse_model("""
-        <ir_version: 8, opset_import: ["": 17]>
-        g (float[N, 4] x, bool keep) => (float[N, 4] y) <float s = {0.05}, int8 z = {0}>
-        {
-            [choice] y = If(keep) <
-                then_branch = then () => (float[N, 4] t) { t = Relu(x) },
-                else_branch = other () => (float[N, 4] e) {
-                    q = QuantizeLinear(x, s, z)
-                    e = DequantizeLinear(q, s, z)
-                }
-            >
-        }
-    """)
-    for verb in (lint, mend):
-        with pytest.raises(ModelError) as caught:
-            verb(load_model(model))
-        assert str(caught.value) == (
-            "the Q/DQ pairs of 'model' are in the graphs of If 'choice', and only the main graph is looked "
-            "at; export the branch that you need as a model of its own"
-        )
+    model = model_of(g, g.op("Conv", [g.quantize("x"), g.weights(4, 4, 3, 3)], "conv", pads=[1] * 4))
+    (finding,) = lint(model)
+    assert (finding.rule, finding.node) == ("one-sided", "conv") and "'constant2'" in finding.message
+    assert mend(model).quantized_nodes == () and mend(model).unquantized.kept_float == ["conv"]

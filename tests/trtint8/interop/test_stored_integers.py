@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from calibrators.errors import ModelError
-from trtint8.interop.stored_integers import fits_int8, float_values
+from trtint8.interop.stored_integers import float_values
 
 
 def dequantize(whole, scales, **attributes):
@@ -48,11 +48,3 @@ def test_scales_that_do_not_fit_the_blocks():
 def test_scales_that_do_not_fit_the_axis(axis):
     with pytest.raises(ModelError, match=rf"4 scales along axis {axis}, .* tensor 'w' of shape \[4, 3\]"):
         values_of(np.ones((4, 3), np.int8), np.ones(4), axis=axis)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "fits"),
-    [([-128, 127], True), ([0, 128], False), ([-129, 0], False), ([0.5, 1], False), ([], True)],
-)
-def test_numbers_that_int8_holds(numbers, fits):
-    assert fits_int8(np.array(numbers)) is fits

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from calibrators.errors import ModelError
 from trtint8.models.inner_graphs import message_graphs, nodes_inside
 from trtint8.models.loading.unregistered import OF_RUNTIMES
 
@@ -40,6 +41,64 @@ _KNOWN = frozenset(
         "com.ms.internal.nhwc",
     )
 )
+
+
+#: Operators that quantize and that only the tool knows which wrote them, by domain and operator, to the tool
+#: and how it writes ONNX's operators instead.
+_QUANTIZERS = {
+    **dict.fromkeys(
+        (("org.openvinotoolkit", "FakeQuantize"), ("org.openvinotoolkit", "FakeConvert")),
+        (
+            "NNCF",
+            "quantize the ONNX model with nncf.quantize, which writes QuantizeLinear and DequantizeLinear",
+        ),
+    ),
+    **dict.fromkeys(
+        (
+            (domain, operator)
+            for domain in ("qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
+            for operator in ("BipolarQuant", "FloatQuant", "IntQuant", "Quant", "Trunc")
+        ),
+        ("Brevitas or QONNX", "export it with brevitas.export.export_onnx_qcdq"),
+    ),
+    **dict.fromkeys(
+        (
+            (f"aimet.customop.{device}", operator)
+            for device in ("cpu", "cuda")
+            for operator in ("GroupedBlockQuantizeDequantize", "QcQuantizeOp")
+        ),
+        ("AIMET", "export it with to_onnx_qdq()"),
+    ),
+    **dict.fromkeys(
+        (("trt", "TRT_INT8QuantizeLinear"), ("trt", "TRT_INT8DequantizeLinear")),
+        (
+            "an older Model Optimizer",
+            "export it with a newer version, which writes QuantizeLinear and DequantizeLinear",
+        ),
+    ),
+}
+
+
+def refuse_tool_quantizers(message: onnx.ModelProto, name: str) -> None:
+    """Refuses quantizers of other tools: without them a quantized model would be taken for a float one.
+
+    Args:
+        message: The model.
+        name: Its name in messages.
+
+    Raises:
+        ModelError: A node is such a quantizer.
+    """
+    functions = {(function.domain, function.name) for function in message.functions}
+    for nodes in (one.node for one in (*message_graphs(message.graph), *message.functions)):
+        for node in nodes:
+            kind = node.domain, node.op_type
+            if kind in _QUANTIZERS and kind not in functions:
+                tool, advice = _QUANTIZERS[kind]
+                raise ModelError(
+                    f"'{name}' is quantized by {tool}: node '{node.name or node.output[0]}' is {kind[1]} of "
+                    f"the domain '{kind[0]}', which neither ONNX Runtime nor TensorRT has; {advice}"
+                )
 
 
 def declare_plugins(message: onnx.ModelProto) -> None:

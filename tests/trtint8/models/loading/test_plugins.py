@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
+from calibrators.errors import ModelError
 from tests.trtint8.detectors import plugin_detector
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.loading.plugins import DOMAIN, declare_plugins, plugin_nodes, unknown_nodes
@@ -113,3 +114,29 @@ def test_plugins_are_taken_without_a_word(operator, domain):
         loaded = load_model(unknown(operator, domain))
     assert unknown_nodes(loaded.graph_model) == []
     assert [node.op_type for node in plugin_nodes(loaded.graph_model)] == [operator]
+
+
+@pytest.mark.parametrize(
+    ("domain", "operator", "tool"),
+    [
+        ("org.openvinotoolkit", "FakeQuantize", "NNCF"),
+        ("qonnx.custom_op.general", "Quant", "Brevitas"),
+        ("aimet.customop.cpu", "QcQuantizeOp", "AIMET"),
+        ("trt", "TRT_INT8QuantizeLinear", "Model Optimizer"),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_quantizers_of_other_tools_are_named(domain, operator, tool, inside):
+    node = helper.make_node(operator, ["x"], ["q"], name="quantizer", domain=domain)
+    opsets = [helper.make_opsetid(name, 17 if not name else 1) for name in ("", domain, "own")]
+    functions = [helper.make_function("own", "layer", ["x"], ["q"], [node], opsets[:2])] if inside else []
+    nodes = [helper.make_node("layer", ["x"], ["q"], domain="own")] if inside else [node]
+    graph = helper.make_graph(
+        [*nodes, helper.make_node("Relu", ["q"], ["y"])],
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])],
+    )
+    model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=8)
+    with pytest.raises(ModelError, match=f"{tool}.* node 'quantizer' is {operator}"):
+        load_model(model)
