@@ -42,7 +42,8 @@ def _sqnr(wanted: NDArray[np.float64], found: NDArray[np.float64]) -> float:
     """Signal to difference in dB, without the one value in fifty that another rounding may move."""
     errors = np.sort(np.square(wanted - found).reshape(-1))
     noise = errors[: max(1, len(errors) - len(errors) // 50)].sum()
-    return 10 * np.log10(np.square(wanted).sum() / noise) if noise else np.inf
+    signal = np.square(wanted).sum()
+    return np.inf if not noise else 10 * np.log10(signal / noise) if signal else -np.inf
 
 
 def _mended(chain: Chain) -> tuple[list[Finding], Mended | None]:

@@ -210,7 +210,7 @@ def _weight_axis(
     scale, rank = read_constant(input_at(weights, 1)), _rank(weights)
     if scale is None or scale.size < 2 or rank is None or not _is_weight(weights.inputs[0]):
         return
-    if weights.attributes.get_int("block_size", 0):
+    if weights.attributes.get_int("block_size", 0) or _misfit(weights, scale.size):
         return  # a finding of its own
     stored = weights.attributes.get_int("axis", 1)
     stored += rank if stored < 0 else 0

@@ -241,19 +241,20 @@ class _Mender:
             return _Changes(given_up=lost)
         wanted = _missing_pairs(placement, nodes)
         plan = plan_migration(wanted, ranges)
-        layers = [edge for edge in wanted.activations if nodes[edge.node].op_type in WEIGHTED]
-        if unsolved := [edge.tensor for edge in layers if edge.tensor in plan.unsolved]:
+        layers = {edge for edge in wanted.activations if nodes[edge.node].op_type in WEIGHTED}
+        missing = frozenset(plan.unsolved)
+        if unsolved := sorted(edge.tensor for edge in layers if edge.tensor in missing):
             raise ModelError(
                 f"tensor '{unsolved[0]}' of '{self._model.name}' has no Q/DQ pair and needs one; quantize "
                 "the float model instead"
             )
         # What read no pair gets none.
-        others = {
+        edges = tuple(
             edge
             for edge in wanted.activations
-            if (edge.node, edge.index) in unquantized.readers and edge.tensor not in plan.unsolved
-        }
-        edges = tuple(edge for edge in wanted.activations if edge in layers or edge in others)
+            if edge in layers
+            or ((edge.node, edge.index) in unquantized.readers and edge.tensor not in missing)
+        )
         table = _shared_ranges(placement, {**ranges, **plan.fills})
         scales, regridded = self._weight_scales(placement, nodes)
         mended = with_pairs(prepared, table, replace(wanted, activations=edges), scales)
@@ -356,16 +357,16 @@ def _pairs_of_halves(
 
 def _pairs_before(value: ir.Value | None) -> Iterator[str]:
     """Names of the QuantizeLinear nodes of the pairs that a node reads, also through movements of values."""
-    node = value.producer() if value is not None else None
-    if node is None:
-        return
-    if node.op_type == "DequantizeLinear":
-        quantize = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if quantize is not None:
+    pending = [value]
+    while pending:
+        found = pending.pop()
+        node = found.producer() if found is not None else None
+        if node is None:
+            continue
+        if node.op_type != "DequantizeLinear":
+            pending += moved_data(node).values()
+        elif node.inputs[0] is not None and (quantize := node.inputs[0].producer()) is not None:
             yield quantize.name or ""
-    else:
-        for source in moved_data(node).values():
-            yield from _pairs_before(source)
 
 
 def _regridded(edge: Edge) -> Finding:

@@ -30,6 +30,9 @@ _READ_THROUGH = frozenset(
     }
 )
 
+#: Values that are followed from weights back to constants; from an activation it would be all of a model.
+_MOST_BEHIND_WEIGHTS = 64
+
 #: The types of quantized data.
 INTEGER_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
 
@@ -174,7 +177,7 @@ def constant_scales(value: ir.Value | None) -> list[NDArray[np.float32]]:
             continue
         seen.add(value)
         node = value.producer()
-        if node is None or not node.inputs or holds_graphs(node):
+        if node is None or not node.inputs or holds_graphs(node) or len(seen) > _MOST_BEHIND_WEIGHTS:
             return []
         if node.op_type == "DequantizeLinear" and (scale := read_constant(input_at(node, 1))) is not None:
             found.append(np.asarray(scale, np.float32).reshape(-1))

@@ -253,17 +253,19 @@ class _Unquantizer:
 
     def _drop_wider_clips(self) -> None:
         """Takes out the Clips of pairs that others repeat behind them, within the same ends."""
+        restored, dropped = frozenset(self._result.restored), set()
         for node in list(self._graph):
             output, ends = node.outputs[0] if node.outputs else None, _ends(node)
-            if output is None or node.name not in self._result.restored or ends is None:
+            if output is None or node.name not in restored or ends is None:
                 continue
             readers = [_ends(reader) for reader, _ in output.uses()]
             inside = (one is not None and ends[0] <= one[0] and one[1] <= ends[1] for one in readers)
             if readers and all(inside) and not output.is_graph_output() and node.inputs[0] is not None:
                 output.replace_all_uses_with(node.inputs[0])
                 self._graph.remove(node, safe=True)
-                self._result.restored.remove(node.name)
+                dropped.add(node.name)
                 self._result.ranges.pop(output.name or "", None)
+        self._result.restored = [name for name in self._result.restored if name not in dropped]
 
     def _read_input(self, node: ir.Node, source: ir.Value) -> None:
         """Keeps integers that the caller gives: as they are in TensorRT's form, else computed in float."""
@@ -503,8 +505,9 @@ def drop_covered_ends(model: ir.Model, restored: Collection[str]) -> None:
         model: A model with all its pairs; changed in place.
         restored: Names of the Clips that :func:`unquantize` put into it.
     """
+    names = frozenset(restored)
     for node in list(model.graph):
-        if node.op_type != "Clip" or node.name not in restored or node.outputs[0].is_graph_output():
+        if node.op_type != "Clip" or node.name not in names or node.outputs[0].is_graph_output():
             continue
         readers = [reader for reader, _ in node.outputs[0].uses()]
         if not readers or any(reader.op_type != "QuantizeLinear" for reader in readers):
