@@ -368,8 +368,8 @@ def _warn_of_unknown_nodes(model: Model) -> None:
             f"ONNX has no such operator as that of {named} in '{model.name}', which is taken for a plugin of "
             "TensorRT: only what comes before it is calibrated, measured and audited"
             + (f", without the output {enumerated(lost)}" if lost else "")
-            + "; if it is a plugin, give it the domain 'trt.plugins', else export the model with operators of "
-            "ONNX"
+            + "; if it is a plugin, give it the domain 'trt.plugins', else export the model with operators "
+            "of ONNX"
         )
 
 
