@@ -32,9 +32,12 @@ RAY_FIXTURES = ("cluster", "ray_data", "head", "machines")
 
 
 def pytest_addoption(parser):
-    """How long hostile files are tried."""
+    """How long hostile files are tried, and how many of ONNX's own tests."""
     parser.addoption(
         "--fuzz-minutes", type=float, default=0.0, metavar="N", help="make cases of tests/fuzz for N minutes"
+    )
+    parser.addoption(
+        "--all-node-cases", action="store_true", help="take all of ONNX's own tests in tests/onnx_nodes"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -208,8 +209,29 @@ def as_array(value: Any) -> NDArray[Any]:
     return np.asarray(_Memory(value)) if in_place else value.numpy()
 
 
+#: What ONNX Runtime writes around its words: where in its sources something failed, and of which node.
+_IN_A_NODE = re.compile(
+    r"(?:Exception during initialization: )?"
+    r"(?:Non-zero status code returned while running (?P<ran>\w+) node\. Name:'(?P<name>[^']*)' Status "
+    r"Message: |Node \((?P<node>[^)]*)\) Op \((?P<operator>\w+)\) )?(?P<words>.*)",
+    re.DOTALL,
+)
+_SOURCE = re.compile(
+    r"^/\S+:\d+ .*?(?: was false\. |\) (?=[A-Z]))|^/\S+:\d+ |\[(?:Shape|Type)InferenceError\] "
+)
+
+
 def first_line(error: BaseException) -> str:
-    """The first non-empty line of an exception's text, without ONNX Runtime's status prefix."""
+    """What an exception of ONNX Runtime says, in one line that begins with the node that failed.
+
+    Files and functions of ONNX Runtime's sources are left out.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     line = lines[0] if lines else type(error).__name__
-    return line.split(" : ", 3)[-1] if line.startswith("[ONNXRuntimeError]") else line
+    if line.startswith("[ONNXRuntimeError]"):
+        line = line.split(" : ", 3)[-1]
+    found = _IN_A_NODE.fullmatch(line)
+    assert found is not None, "it matches anything"
+    words = _SOURCE.sub("", found["words"]).strip() or line
+    operator, name = found["ran"] or found["operator"], found["name"] or found["node"]
+    return f"node '{name}' ({operator}): {words}" if operator else words

@@ -127,7 +127,8 @@ def plain_words(messages: Iterable[str]) -> list[str]:
 #: TensorRT 8 begins its messages with the number of the error.
 _NUMBER = re.compile(r"^\d+: ")
 _SOURCE = re.compile(r"^\w+\.[ch]\w*:\d+: |\[\w+\.[ch]\w*:[^\]]*\] ?| ?\bIn \w+ at [^\s()]+:\d+")
-_WRAPPER = re.compile(r"^(?:\w+::\w+: )?Error Code \d+: [^(]*\((?P<inner>.*)\)$", re.DOTALL)
+_OPENED = re.compile(r"\(\s*\n\s*")
+_WRAPPER = re.compile(r"^(?:\w+::\w+: )?Error Code \d+: [^(]*\((?P<inner>.*?)\)?$", re.DOTALL)
 _ASSERTION = re.compile(
     r"^Assertion failed: .*?: (?=[A-Z])"
     r"|^Parameter check failed(?: at: [^\s,]+)?, condition: .*?\. (?=k?[A-Z])"
@@ -158,8 +159,8 @@ def plain(text: str) -> str:
     # Asserted expressions that have no words of their own.
     if text == "false" or "Plugin not found" in text:
         return _UNSUPPORTED_OPERATOR
-    # The parenthesis of a wrapper may be closed on a line of its own.
-    for line in text.replace(".\n)", ".)").splitlines():
+    # The parenthesis of a wrapper may be closed on a line of its own, and what is in it may begin on one.
+    for line in _OPENED.sub("(", text.replace(".\n)", ".)")).splitlines():
         if _SAYS_NOTHING.match(line):
             continue
         line = _SOURCE.sub("", _NUMBER.sub("", line))

@@ -52,6 +52,9 @@ from trtint8.engine.profiles import Profile, ShapeRange, complete_profile
 
 _DEFAULTS = BuildOptions()
 
+#: The compiler inside TensorRT, by which its internal errors are told.
+_COMPILER = "Myelin"
+
 
 @dataclass(frozen=True)
 class BuiltEngine:
@@ -274,10 +277,17 @@ class _Build:
             attach_timing_cache(config, options.timing_cache, self.log)
         memory = builder.build_serialized_network(network, config)
         if memory is None:
-            raise BuildError(f"{flavor} could not build the engine: {self.log.reason()}")
+            raise BuildError(f"{flavor} could not build the engine: {self.log.reason()}{self._advice()}")
         if options.timing_cache is not None:
             save_timing_cache(config, options.timing_cache)
         return bytes(memory), missing, io_dtypes(trt, network)
+
+    def _advice(self) -> str:
+        """What to do where the compiler inside TensorRT failed, which is no fault of the model's."""
+        if _COMPILER not in self.log.reason():
+            return ""
+        other = "" if self.options.fp16 else "build in FP16 (--fp16), which takes other kernels, or "
+        return f", an error inside TensorRT; {other}keep layers in float (--keep-float)"
 
     def _optimal_values(self) -> dict[str, ShapeRange]:
         """The values of inputs that decide shapes, for a calibration, which has one shape per input."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from calibrators.error_text import cause_in_words
 from calibrators.errors import ModelError, TrtInt8Error
+
+#: How onnx writes where in its sources something failed.
+_ASSERTION = re.compile(r"^/\S+:\d+: \w+: Assertion `.*?` failed: ")
 
 
 @contextlib.contextmanager
@@ -31,7 +35,8 @@ def as_model_errors(name: str, problem: str, advice: str = "export it again") ->
     except Exception as error:
         if isinstance(error.__cause__, TrtInt8Error):  # onnx_ir wraps what a pass raises
             raise error.__cause__ from None
-        raise ModelError(f"'{name}' {problem}: {cause_in_words(error)}; {advice}") from error
+        words = _ASSERTION.sub("", cause_in_words(error))
+        raise ModelError(f"'{name}' {problem}: {words}; {advice}") from error
 
 
 def run_passes(graph_model: ir.Model, name: str, *passes: ir.passes.PassBase) -> None:

@@ -63,11 +63,7 @@ def insert_qdq(
         weights = writer.read_weights(edge)
         kept = (weight_scales or {}).get((edge.tensor, edge.axis))
         scale = weight_scale(weights, edge.axis) if kept is None else kept
-        if not np.isfinite(scale).all():
-            raise ModelError(
-                f"the weights '{edge.tensor}' of node '{edge.node}' hold NaN or infinity; correct them, or "
-                "keep the node in float"
-            )
+        _check_finite(scale, edge)
         writer.quantize(edge, scale)
         writer.tell_kernel_shape(edge, weights.shape)
 
@@ -130,6 +126,9 @@ def rounded_weights(placement: Placement, edge: Edge, weights: NDArray[np.float3
 
     Returns:
         float32, of the same shape.
+
+    Raises:
+        ModelError: The weights are not finite.
     """
     # Others may read the same weights along another axis.
     config = placement.configs[edge.tensor].along(edge.axis)
@@ -140,8 +139,17 @@ def rounded_weights(placement: Placement, edge: Edge, weights: NDArray[np.float3
     for start in range(0, len(weights), rows):
         block = weights[start : start + rows]
         scale = weight_scale(block, edge.axis) if whole is None else whole
+        _check_finite(scale, edge)
         rounded[start : start + rows] = fake_quantize(block, config.with_scale(scale))
     return rounded
+
+
+def _check_finite(scale: NDArray[np.float32], edge: Edge) -> None:
+    if not np.isfinite(scale).all():
+        raise ModelError(
+            f"the weights '{edge.tensor}' of node '{edge.node}' hold NaN or infinity; correct them, or keep "
+            "the node in float"
+        )
 
 
 def scale_name(tensor: str) -> str:

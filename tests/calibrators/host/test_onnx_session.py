@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import GraphOptimizationLevel, OrtValue
 
-from calibrators.host.onnx_session import as_array, open_session
+from calibrators.host.onnx_session import as_array, first_line, open_session
 from calibrators.host.weights import LightModel
 
 ROWS = np.random.default_rng(0).integers(0, 256, (8, 64)).astype(np.uint8)
@@ -99,3 +99,24 @@ def test_an_output_that_optimizations_remove_is_kept():
     turned, product = session.run(None, {"x": x, "z": z})
     np.testing.assert_allclose(product, x @ z.T, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(turned, product.T)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running Add "
+            "node. Name:'sum' Status Message: /onnxruntime_src/op_kernel.cc:87 virtual OrtValue* f(int, const "
+            "T&) status.IsOK() was false. Shapes differ",
+            "node 'sum' (Add): Shapes differ",
+        ),
+        (
+            "[ONNXRuntimeError] : 1 : FAIL : Node (m2) Op (MatMul) [ShapeInferenceError] Incompatible "
+            "dimensions",
+            "node 'm2' (MatMul): Incompatible dimensions",
+        ),
+        ("first\nsecond", "first"),
+    ],
+)
+def test_errors_begin_with_the_node_and_leave_sources_out(text, wanted):
+    assert first_line(RuntimeError(text)) == wanted

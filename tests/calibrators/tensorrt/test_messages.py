@@ -69,6 +69,10 @@ from calibrators.tensorrt.messages import BuildLog, collected, plain, shared_log
             "Int32 or Bool.",
             "",
         ),
+        (
+            "IBuilder::buildSerializedNetwork: Error Code 9: Internal Error (Myelin (\nno memory for a))",
+            "Myelin (no memory for a)",
+        ),
     ],
 )
 def test_plain_words(text, words):

@@ -207,3 +207,5 @@ def test_weights_that_are_not_finite_are_refused(bits):
         ModelError, match="the weights 'constant0' of node 'gemm' hold NaN or infinity; correct"
     ):
         insert_qdq(prepared, place(prepared), {"x": 1.0})
+    with pytest.raises(ModelError, match="'constant0' of node 'gemm'"):
+        rounded_weights(place(prepared), place(prepared).weights[0], weights)
