@@ -106,7 +106,7 @@ def test_an_output_that_optimizations_remove_is_kept():
     [
         (
             "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running Add "
-            "node. Name:'sum' Status Message: /onnxruntime_src/op_kernel.cc:87 virtual OrtValue* f(int, const T&) "
+            "node. Name:'sum' Status Message: /onnxruntime_src/op_kernel.cc:87 virtual OrtValue* f(const T&) "
             "status.IsOK() was false. Shapes differ",
             "node 'sum' (Add): Shapes differ",
         ),
