@@ -21,6 +21,9 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 #: The same for FP16, which a model that stays in float computes in FP32 inside; a share of the largest value.
 CLOSE_HALF = 0.01
 
+#: The most columns for which a layer is made.
+WIDEST = 1024
+
 Feed = Mapping[str, Any]
 
 
@@ -109,7 +112,8 @@ def _as_array(value: Any) -> Any:
 
 def _is_multiplied(value: onnx.ValueInfoProto, array: Any) -> bool:
     of_floats = value.type.tensor_type.elem_type == TensorProto.FLOAT and isinstance(array, np.ndarray)
-    return of_floats and array.ndim > 0 and array.size > 0 and bool(np.isfinite(array).all())
+    fits = of_floats and array.ndim > 0 and array.size > 0 and array.shape[-1] <= WIDEST
+    return fits and bool(np.isfinite(array).all())
 
 
 def _layer(graph: onnx.GraphProto, source: str, output: str, size: int) -> onnx.NodeProto:

@@ -44,13 +44,11 @@ _LOAD, _CALIBRATE, _LATER = ("load",), ("calibrate",), ("quantize", "float16")
 
 REFUSALS = (
     Refusal(_LOAD, r"is text|holds text", "TensorRT has no text"),
-    Refusal(
-        _LOAD, r"is (a sequence|optional|a map), which", "TensorRT has neither sequences nor optional values"
-    ),
+    Refusal(_LOAD, r"is (a sequence|optional|a map), which", "TensorRT has tensors only"),
     Refusal(
         _CALIBRATE,
         r"is a (list|NoneType)|optional|sequence",
-        "TensorRT has neither sequences nor optional values",
+        "TensorRT has tensors only",
         (
             "test_sequence*",
             "test_optional*",
