@@ -34,7 +34,11 @@ from trtint8.models.loading.node_inputs import check_node_inputs
 from trtint8.models.loading.node_names import name_graphs, name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
 from trtint8.models.loading.opset import with_opset
-from trtint8.models.loading.output_shapes import declare_output_shapes, with_some_shapes
+from trtint8.models.loading.output_shapes import (
+    declare_output_shapes,
+    list_outputs_once,
+    with_some_shapes,
+)
 from trtint8.models.loading.plugins import declare_plugins, unknown_nodes
 from trtint8.models.loading.random_nodes import random_nodes
 from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
@@ -289,6 +293,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     declare_plugins(light.message)
     name_nodes_apart(light.message)
     name_graphs(light.message)
+    list_outputs_once(light.message)
     correct_shapes(light.message)
     declare_output_shapes(light.message)
     declare_sequences(light.message)

@@ -7,6 +7,21 @@ import onnx
 from trtint8.models.loading.inferred_types import infer_types
 
 
+def list_outputs_once(message: onnx.ModelProto) -> None:
+    """Removes outputs that are listed a second time: arrays are given out by name, each once.
+
+    Args:
+        message: The model; changed.
+    """
+    outputs: dict[str, onnx.ValueInfoProto] = {}
+    for output in message.graph.output:
+        outputs.setdefault(output.name, output)
+    if len(outputs) < len(message.graph.output):
+        kept = list(outputs.values())
+        del message.graph.output[:]
+        message.graph.output.extend(kept)
+
+
 def declare_output_shapes(message: onnx.ModelProto) -> None:
     """Gives the outputs that have no shape, or no type at all, the one that ONNX infers.
 

@@ -82,3 +82,16 @@ def test_outputs_without_a_type(domain):
         trtint8.quantize(bare, table, progress=False), data, reference=bare, progress=False
     )
     assert accuracy.samples == 4
+
+
+def test_outputs_that_are_listed_twice():
+    twice = model()
+    twice.graph.output.append(helper.make_tensor_value_info("c", TensorProto.FLOAT, None))
+    twice.graph.output.append(twice.graph.output[0])
+    assert [output.name for output in load_model(twice).graph_model.graph.outputs] == ["y", "c"]
+    data = np.random.default_rng(0).standard_normal((4, 3, 8, 8)).astype(np.float32)
+    table = trtint8.calibrate(twice, data, method="minmax", progress=False)
+    quantized = trtint8.quantize(twice, table, progress=False)
+    accuracy = trtint8.validate(quantized, data, reference=twice, progress=False)
+    assert [output.name for output in accuracy.outputs] == ["y", "c"]
+    assert [output.name for output in quantized.graph.output] == ["y", "c"]
