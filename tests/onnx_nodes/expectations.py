@@ -69,12 +69,26 @@ REFUSALS = (
         ("test_*_batchwise",),
     ),
     Refusal(
-        _CALIBRATE,
-        r"its data is \w+; convert|Creation of OrtValues",
+        (*_CALIBRATE, *_LATER),
+        r"its data is \w+; convert|Creation of OrtValues|No corresponding Numpy type",
         "NumPy and ONNX Runtime exchange no arrays of these types",
         tuple(
             f"*{kind}*"
-            for kind in ("bfloat16", "bf16", "BFLOAT16", "FLOAT8", "FLOAT4", "INT4", "INT2", "e8m0")
+            for kind in (
+                "bfloat16",
+                "bf16",
+                "BFLOAT16",
+                "FLOAT8",
+                "FLOAT4",
+                "INT4",
+                "int4",
+                "INT2",
+                "int2",
+                "e4m3",
+                "e5m2",
+                "float4",
+                "e8m0",
+            )
         ),
     ),
     Refusal(
