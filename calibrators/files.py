@@ -171,7 +171,9 @@ def refuse_losing(output: Path, together: Iterable[Path], sometimes: Iterable[Pa
         )
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes | memoryview]) -> Path:
+def write_atomically(
+    path: str | os.PathLike[str], data: bytes | Iterable[bytes | memoryview], *, named: bool = True
+) -> Path:
     """Writes ``data`` under a temporary name in the same folder, then renames it to ``path``.
 
     A crash at any moment leaves the old file or the new one. What earlier runs that were killed have left
@@ -180,17 +182,18 @@ def write_atomically(path: str | os.PathLike[str], data: bytes | Iterable[bytes 
     Args:
         path: Destination; replaced when it exists. Of a symbolic link the file that it leads to is replaced.
         data: The whole content, or its pieces in order.
+        named: Whether the user gave this name. A symbolic link that the user did not name is not followed.
 
     Returns:
         ``path`` as a :class:`~pathlib.Path`.
 
     Raises:
         OutputError: The folder is missing or not writable, the disk is full, or ``path`` is a folder, a
-            device, a named pipe or a socket.
+            device, a named pipe, a socket or a link that the user did not name.
     """
     check_path("a file to write", path, OutputError)
     path = Path(path)
-    target = _destination(path)
+    target = _destination(path, named=named)
     temporary: Path | None = None
     try:
         with _sentence(path):
@@ -534,8 +537,8 @@ def _destination(path: Path, *, named: bool = True) -> Path:
     """
     if not named and is_link(path):
         raise OutputError(
-            f"cannot write '{path}': it is a symbolic link, which is followed only where it is the name that "
-            "you give; remove it"
+            f"cannot write '{path}': it is a symbolic link, which may lead to any file and is not followed "
+            "here; remove it"
         )
     with _sentence(path):
         target = Path(os.path.realpath(path))

@@ -61,16 +61,7 @@ def check_place(path: str | os.PathLike[str]) -> Path:
         OutputError: The file cannot be written, or is a symbolic link.
     """
     check_path("a checkpoint", path, OutputError)
-    _refuse_link(Path(path))
-    return check_writable(path)
-
-
-def _refuse_link(path: Path) -> None:
-    if is_link(path):
-        raise OutputError(
-            f"cannot write the checkpoint '{path}': it is a symbolic link, which may lead to any file; "
-            "remove it, or name the file that it leads to"
-        )
+    return check_writable(path, named=False)
 
 
 def check_resume(resume: bool, path: object) -> None:
@@ -161,8 +152,7 @@ class Checkpoint(Generic[Progress]):
                 "bytes; if this run is interrupted, it begins anew"
             )
             return
-        _refuse_link(self.path)
-        write_atomically(self.path, content + _CHECKSUM + _digest(content))
+        write_atomically(self.path, content + _CHECKSUM + _digest(content), named=False)
 
     def remove(self) -> None:
         """Deletes the file, and what killed runs have left of it: what it held is in a safe place now.
