@@ -121,3 +121,16 @@ def tied(rows=16, columns=8):
     )
     encoded = g.op("Relu", [g.op("Gemm", ["x", weights], "encoder")], "relu")
     return g.model({"x": ["N", rows]}, g.op("Gemm", [encoded, weights], "decoder", transB=1))
+
+
+def outlier_stream(shape):
+    """A residual stream with one channel beyond FP16, which no pair reads, and its samples of a shape."""
+    random, channels = np.random.default_rng(0), shape[-1]
+    g = Shaped(quantized=False)
+    weights = (random.normal(size=(channels, channels)) / channels**0.5).astype(np.float32)
+    weights[:, 7] *= 4e4
+    stream = g.op("Add", [g.op("MatMul", ["x", g.constant(weights)], "wide"), "x"], "stream")
+    ones, zeros = (g.constant(np.full(channels, value, np.float32)) for value in (1, 0))
+    even = g.op("LayerNormalization", [stream, ones, zeros], "even", axis=-1)
+    last = g.op("MatMul", [even, g.weights(channels, channels)], "last")
+    return g.model({"x": ["n", *shape[1:]]}, last), {"x": random.normal(size=shape).astype(np.float32)}

@@ -21,7 +21,7 @@ from calibrators.tables.choice import RangeChoice
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor
 from tests.host_device import HostDevice
-from tests.trtint8.onnx_models import Shaped, tied
+from tests.trtint8.onnx_models import Shaped, outlier_stream, tied
 from tests.trtint8.quantization.attention_models import plain
 from trtint8 import int8_engine
 from trtint8.builder.build import BuiltEngine
@@ -419,26 +419,13 @@ def test_int8_convolutions_write_fp16_where_it_is_allowed(fp16, written, table, 
     assert {(layer.inputs[0], layer.outputs) for layer in layers} == {("Int8", (written,))}
 
 
-def outlier_stream():
-    """A residual stream with one channel beyond FP16, which no pair reads, and its samples."""
-    random = np.random.default_rng(0)
-    g = Shaped(quantized=False)
-    weights = (random.normal(size=(64, 64)) / 8).astype(np.float32)
-    weights[:, 7] *= 4e4
-    stream = g.op("Add", [g.op("MatMul", ["x", g.constant(weights)], "wide"), "x"], "stream")
-    ones, zeros = (g.constant(np.full(64, value, np.float32)) for value in (1, 0))
-    even = g.op("LayerNormalization", [stream, ones, zeros], "even", axis=-1)
-    model = g.model({"x": ["n", 4, 64]}, g.op("MatMul", [even, g.weights(64, 64)], "last"))
-    return model, {"x": random.normal(size=(16, 4, 64)).astype(np.float32)}
-
-
 def kinds(model):
     inferred = onnx.shape_inference.infer_shapes(model)
     return {value.name: value.type.tensor_type.elem_type for value in inferred.graph.value_info}
 
 
 def test_what_overflows_fp16_stays_in_fp32_when_it_is_built_from_samples(rtx, tmp_path):
-    model, samples = outlier_stream()
+    model, samples = outlier_stream((16, 4, 64))
     result = trtint8.build_int8_engine(
         model,
         samples,
@@ -454,7 +441,7 @@ def test_what_overflows_fp16_stays_in_fp32_when_it_is_built_from_samples(rtx, tm
 
 
 def test_what_overflows_fp16_stays_in_fp32_in_a_model_that_came_with_its_pairs(rtx, tmp_path):
-    model, samples = outlier_stream()
+    model, samples = outlier_stream((16, 4, 64))
     table = trtint8.calibrate(model, samples, method="minmax", progress=False)
     quantized = trtint8.quantize(model, table, progress=False)
     with pytest.warns(UserWarning, match="no range tells how large"):

@@ -13,7 +13,7 @@ import pytest
 import trtint8
 from calibrators.errors import OutputError, TableError
 from calibrators.tables.table import CalibrationTable, Provenance
-from tests.trtint8.onnx_models import Shaped, tied
+from tests.trtint8.onnx_models import Shaped, outlier_stream, tied
 from tests.trtint8.tuning.networks import uneven
 from trtint8.auditing.estimator import Estimator
 from trtint8.auditing.gpus import find_gpu
@@ -311,15 +311,7 @@ def test_an_interrupted_search_for_speed_is_continued(rtx, table, held_out, tmp_
 
 def test_tuning_looks_at_every_tensor_for_fp16():
     """Of which those without pairs would overflow unseen."""
-    random = np.random.default_rng(0)
-    g = Shaped(quantized=False)
-    weights = (random.normal(size=(16, 16)) / 4).astype(np.float32)
-    weights[:, 7] *= 4e4
-    stream = g.op("Add", [g.op("MatMul", ["x", g.constant(weights)], "wide"), "x"], "stream")
-    ones, zeros = (g.constant(np.full(16, value, np.float32)) for value in (1, 0))
-    even = g.op("LayerNormalization", [stream, ones, zeros], "even", axis=-1)
-    model = g.model({"x": ["n", 16]}, g.op("MatMul", [even, g.weights(16, 16)], "last"))
-    samples = {"x": random.normal(size=(64, 16)).astype(np.float32)}
+    model, samples = outlier_stream((64, 16))
     options = {"metric": "sqnr", "minimum": 10, "round_weights": False, "float16": True, "progress": False}
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
