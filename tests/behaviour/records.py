@@ -1,0 +1,41 @@
+"""What is recorded: a name, which is that of the file with what is expected, and what makes its lines."""
+
+import json
+from pathlib import Path
+
+from tests.behaviour.calls import call_lines, option_lines, surface_lines
+from tests.behaviour.command_line import run
+from tests.behaviour.models import CASES
+from tests.behaviour.networks import network_lines
+from tests.behaviour.verbs import SCENARIOS, scenario_lines
+
+EXPECTED = Path(__file__).parent / "expected"
+
+#: Name of a record to the function that makes its lines in an empty folder.
+RECORDS = {
+    "surface": lambda _folder: surface_lines(),
+    "options": lambda _folder: option_lines(),
+    "calls": call_lines,
+    **{f"verbs/{name}": lambda folder, name=name: scenario_lines(name, folder) for name in SCENARIOS},
+    **{
+        f"networks/{name}": lambda folder, case=case: network_lines(case, folder)
+        for name, case in CASES.items()
+    },
+}
+
+
+def expected_file(name):
+    """The file with the lines of a record."""
+    return EXPECTED / f"{name}.txt"
+
+
+def missing(name):
+    """What this machine lacks for a record, or has too much of; empty where it has what is needed."""
+    if name not in ("verbs/engines", "verbs/without_gpu"):
+        return ""
+    found = json.loads(run("doctor --json")[1])
+    if "TensorRT for RTX" not in found["found"]:
+        return "TensorRT for RTX is not installed"
+    if name == "verbs/without_gpu" and not found["GPU"].startswith("none"):
+        return "this machine has a GPU"
+    return ""
