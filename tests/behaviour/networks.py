@@ -12,7 +12,6 @@ from tests.behaviour.command_line import inside, run
 from tests.behaviour.graphs import constants, graph_lines, operators
 from tests.behaviour.text import decibels, json_lines, number
 
-_METHODS = ("minmax", "entropy", "percentile", "mse", "auto")
 _TARGETS = ("tensorrt", "rtx", "tensorrt-8.6", "tensorrt-10", "tensorrt-11", "dla")
 _QUOTED = re.compile(r"'([^'\s]+)'")
 
@@ -86,9 +85,12 @@ def _refused(path, case):
 
 
 def _ranges(path, case):
-    """The table by minmax, and lines with the range of every tensor by every method."""
+    """The table by minmax, and lines with the range of every tensor by every method that has one answer."""
     tables, lines = {}, []
-    for method in _METHODS:
+    methods = ["minmax", "percentile"]
+    methods += [] if "ties" in case.kinds else ["entropy", "mse"]
+    methods += ["auto"] if "auto" in case.kinds else []
+    for method in methods:
         if method in ("minmax", "auto"):
             tables[method], warned = _warned(
                 lambda method=method: trtint8.calibrate(path, case.samples(), method=method, progress=False)
@@ -96,18 +98,15 @@ def _ranges(path, case):
             lines += [f"{method} {line}" for line in warned]
         else:
             tables[method] = tables["minmax"].with_method(method)
+    table = tables["minmax"]
     placed = trtint8.calibrate(path, case.samples(), method="minmax", tensors="placed", progress=False)
-    for name in tables["minmax"].amax:
-        numbers = " ".join(number(table.amax[name]) for table in tables.values())
+    for name in table.amax:
+        numbers = " ".join(number(one.amax[name]) for one in tables.values())
         lines.append(f"{name} {numbers}{' placed' if name in placed.amax else ''}")
-    others = sorted({*placed.amax, *tables["auto"].amax} - tables["minmax"].amax.keys())
-    for name, losses in sorted(tables["minmax"].excessive_losses.items()):
-        lines.append(f"loses {name} {losses.__class__.__name__}")
-    return tables["minmax"], [
-        f"== ranges: {' '.join(tables)}",
-        *lines,
-        *(f"only in some {name}" for name in others),
-    ]
+    others = {name for one in (placed, *tables.values()) for name in one.amax} - table.amax.keys()
+    lines += [f"only in some: {name}" for name in sorted(others)]
+    lines += [f"loses: {name}" for name in sorted(table.excessive_losses)]
+    return table, [f"== ranges: {' '.join(tables)}", *lines]
 
 
 def _placements(path):
