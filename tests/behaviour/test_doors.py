@@ -1,0 +1,95 @@
+"""Facts that show at a door only where something is looked at on its way through."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+import trtint8
+from tests.behaviour.models import CASES, Net
+
+
+@pytest.fixture
+def rtx():
+    return pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+
+
+class _SeenError(Exception):
+    """Ends a build at the moment that TensorRT would begin."""
+
+
+@pytest.mark.parametrize("tf32", [True, False])
+def test_a_build_is_told_of_tf32(rtx, tf32, tmp_path, monkeypatch):
+    told = []
+
+    def begin(builder, network, config, *more):
+        told.append(config.get_flag(rtx.BuilderFlag.TF32))
+        raise _SeenError
+
+    for call in ("build_serialized_network", "build_serialized_network_to_stream"):
+        monkeypatch.setattr(rtx.Builder, call, begin)
+    with pytest.raises(_SeenError):
+        trtint8.build_int8_engine(
+            CASES["three_nodes"].model(),
+            None,
+            tmp_path / "e.engine",
+            target="rtx",
+            dynamic_ranges={"images": 3.0, "relu_out": 5.0},
+            options=trtint8.BuildOptions(tf32=tf32),
+            progress=False,
+        )
+    assert told == [tf32]
+
+
+@pytest.mark.parametrize("name", ["local_response", "three_nodes", "transposed"])
+def test_an_engine_says_that_samples_may_be_joined(rtx, name, tmp_path):
+    case = CASES[name]
+    built = trtint8.build_int8_engine(
+        case.model(), case.samples(), tmp_path / "e.engine", target="rtx", method="minmax", progress=False
+    )
+    assert built.info.joins_samples is True
+    assert trtint8.read_engine_info(built.engine).joins_samples is True
+
+
+def test_numbers_of_a_table_are_known_behind_a_slice():
+    n = Net("sliced_tokens")
+    tokens = n.input("tokens", "batch", 9, dtype=TensorProto.INT64)
+    most = n.op("Slice", "most", tokens, n.ints("from", 1), n.ints("to", 9), n.ints("axis", 1))
+    x = n.op("Gather", "embed", n.weight("embedding", 7, 6, fan_in=6), most)
+    model = n.model(n.dense("fc", x, 6, 4, "MatMul"))
+    (tokens,) = trtint8.model_inputs(model)
+    assert tokens.bound == 7
+    with pytest.warns(UserWarning, match="random:16"):
+        table = trtint8.calibrate(model, "random:16", method="minmax", progress=False)
+    assert table.provenance.samples == 16
+
+
+def _numbered(version):
+    """A network with weights of some size, whose first field is a number that is written with ten bytes."""
+    n = Net("numbered")
+    model = n.model(n.dense("fc", n.input("x", "batch", 64), 64, 32))
+    model.model_version = version
+    return model, {"x": np.random.default_rng(0).standard_normal((4, 64)).astype(np.float32)}
+
+
+def test_numbers_in_a_file_take_up_to_ten_bytes(tmp_path):
+    tables = []
+    for version in (1, -1):
+        model, samples = _numbered(version)
+        onnx.save(model, tmp_path / "model.onnx")
+        for given in (tmp_path / "model.onnx", model):
+            tables.append(trtint8.calibrate(given, samples, method="minmax", progress=False))
+            trtint8.validate(
+                trtint8.quantize(given, tables[-1]), samples, reference=given, metrics="sqnr", progress=False
+            )
+    assert all(table.amax == tables[0].amax for table in tables)
+
+
+def test_a_number_of_eleven_bytes_is_refused(tmp_path):
+    model, samples = _numbered(-1)
+    data = model.SerializeToString()
+    ten = b"\x28" + b"\xff" * 9 + b"\x01"  # field 5
+    assert data.count(ten) == 1
+    (tmp_path / "model.onnx").write_bytes(data.replace(ten, b"\x28" + b"\xff" * 10 + b"\x01"))
+    with pytest.raises(trtint8.ModelError, match=r"model\.onnx"):
+        trtint8.calibrate(tmp_path / "model.onnx", samples, method="minmax", progress=False)
