@@ -41,14 +41,41 @@ def test_a_build_is_told_of_tf32(rtx, tf32, tmp_path, monkeypatch):
     assert told == [tf32]
 
 
-@pytest.mark.parametrize("name", ["local_response", "three_nodes", "transposed"])
-def test_an_engine_says_that_samples_may_be_joined(rtx, name, tmp_path):
-    case = CASES[name]
-    built = trtint8.build_int8_engine(
-        case.model(), case.samples(), tmp_path / "e.engine", target="rtx", method="minmax", progress=False
-    )
-    assert built.info.joins_samples is True
-    assert trtint8.read_engine_info(built.engine).joins_samples is True
+#: Operators that compute each sample by itself, between two convolutions, to how often they change channels.
+_APART = {
+    "AveragePool": (1, {"kernel_shape": [2, 2]}),
+    "DepthToSpace": (0.25, {"blocksize": 2}),
+    "GlobalAveragePool": (1, {}),
+    "GlobalMaxPool": (1, {}),
+    "LRN": (1, {"size": 5, "alpha": 0.2}),
+    "LeakyRelu": (1, {}),
+    "MaxPool": (1, {"kernel_shape": [2, 2]}),
+    "Softmax": (1, {"axis": 1}),
+    "SpaceToDepth": (4, {"blocksize": 2}),
+}
+
+
+def _between(op_type, batch):
+    n = Net("between")
+    factor, attributes = _APART[op_type]
+    x = n.conv("first", n.input("images", batch, 3, 8, 8), 3, 8)
+    x = n.op(op_type, "middle", x, **attributes)
+    return n.model(n.conv("last", x, int(8 * factor), 4, 1))
+
+
+@pytest.mark.parametrize("op_type", _APART)
+def test_a_sample_counts_alone_where_the_network_takes_several(op_type):
+    samples = {"images": np.random.default_rng(3).standard_normal((12, 3, 8, 8)).astype(np.float32)}
+    found = []
+    for batch in ("batch", 4):
+        model = _between(op_type, batch)
+        table = trtint8.calibrate(model, samples, method="minmax", progress=False)
+        found.append(
+            trtint8.measure_sensitivity(model, table, samples, tolerance_db=0, batch_size=4, progress=False)
+        )
+    each, together = ([layer.only.interval_db for layer in one.layers] for one in found)
+    # The intervals of three batches of four samples are others than those of twelve samples.
+    np.testing.assert_allclose(together, each, rtol=1e-3)
 
 
 def test_numbers_of_a_table_are_known_behind_a_slice():
