@@ -1,8 +1,10 @@
 """The networks that the net is made of: built by code, with the same weights and samples everywhere."""
 
+import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -740,6 +742,9 @@ class Case:
     def name(self):
         return self.model.__name__
 
+    def network(self):
+        return self.model()
+
     def samples(self, seed=0):
         """Input to its samples, or a list of samples where their sizes differ."""
         random = np.random.default_rng([zlib.crc32(self.name.encode()), seed])
@@ -762,6 +767,29 @@ class Case:
             return random.integers(0, 256, shape, np.uint8)
         values = random.standard_normal(shape)
         return values.astype(np.float16 if self.name == "half" else np.float32)
+
+
+#: A folder with trained networks and images of CIFAR-10, which the project does not contain, as in tests/gpu:
+#: ``resnet20.onnx`` (input ``input``, N x 3 x 32 x 32), ``calibration.npz`` and ``heldout.npz``.
+CIFAR10 = os.environ.get("TRTINT8_CIFAR10")
+
+
+@dataclass(frozen=True)
+class TrainedCase(Case):
+    """A trained network of CIFAR-10, by the name of its file."""
+
+    @property
+    def name(self):
+        return f"cifar10_{self.model}"
+
+    def network(self):
+        return onnx.load(Path(CIFAR10, f"{self.model}.onnx"))
+
+    def samples(self, seed=0):
+        name = "heldout.npz" if seed else "calibration.npz"
+        images = np.load(Path(CIFAR10, name))["images"][: self.count].astype(np.float32) / 255
+        mean, std = np.float32([0.485, 0.456, 0.406]), np.float32([0.229, 0.224, 0.225])
+        return {"input": np.ascontiguousarray(((images - mean) / std).transpose(0, 3, 1, 2))}
 
 
 def _case(model, kinds="", count=12, cut_at=(), **shapes):
@@ -811,4 +839,10 @@ CASES = {
         _case(functions, "", images=(3, 8, 8)),
         _case(einsum, "", x=(5, 8)),
     )
+}
+
+#: Networks that are looked at where the folder is there.
+TRAINED = {
+    case.name: case
+    for case in (TrainedCase(name, {}, frozenset(["ties"])) for name in ("resnet20", "resnet56"))
 }

@@ -19,7 +19,7 @@ _QUOTED = re.compile(r"'([^'\s]+)'")
 def save(case, folder, name=None):
     """Writes a case's model and samples; returns the path of the model."""
     path = folder / f"{name or case.name}.onnx"
-    model = case.model()
+    model = case.network()
     if case.name == "external_data":
         onnx.save(model, path, save_as_external_data=True, location=f"{path.stem}.data", size_threshold=64)
     else:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tests.behaviour.calls import call_lines, option_lines, surface_lines
 from tests.behaviour.command_line import run
-from tests.behaviour.models import CASES
+from tests.behaviour.models import CASES, CIFAR10, TRAINED
 from tests.behaviour.networks import network_lines
 from tests.behaviour.verbs import SCENARIOS, scenario_lines
 
@@ -19,7 +19,7 @@ RECORDS = {
     **{f"verbs/{name}": lambda folder, name=name: scenario_lines(name, folder) for name in SCENARIOS},
     **{
         f"networks/{name}": lambda folder, case=case: network_lines(case, folder)
-        for name, case in CASES.items()
+        for name, case in {**CASES, **TRAINED}.items()
     },
 }
 
@@ -31,6 +31,8 @@ def expected_file(name):
 
 def missing(name):
     """What this machine lacks for a record, or has too much of; empty where it has what is needed."""
+    if name.removeprefix("networks/") in TRAINED and not CIFAR10:
+        return "TRTINT8_CIFAR10 names no folder with networks"
     if name not in ("verbs/engines", "verbs/without_gpu"):
         return ""
     found = json.loads(run("doctor --json")[1])
