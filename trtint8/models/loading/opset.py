@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx
 import onnx_ir as ir
 
+from trtint8.models.graph_constants import take_name, value_names
 from trtint8.models.loading.old_operators import mend_old_operators, refuse_old_operators
 from trtint8.models.loading.sequence_types import declare_sequences
 from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
@@ -34,15 +35,52 @@ def with_known_opset(graph_model: ir.Model) -> ir.Model:
         graph_model: Any model; the result may share its weights.
 
     Returns:
-        A copy with another opset; the model itself where its opset is known, or means other operators.
+        A copy with another opset, in which the nodes of functions take the place of those that call them; the
+        model itself where its opset is known, or means other operators.
     """
     old = graph_model.opset_imports.get("", 0)
-    operators = {node.op_type for node in graph_model.graph.all_nodes() if node.domain == ""}
-    if old <= _NEWEST or not all(_is_same(operator, old) for operator in operators):
+    if old <= _NEWEST:
         return graph_model
     copy = graph_model.clone()
+    InlineFunctionsPass()(copy)
+    operators = {node.op_type for node in copy.graph.all_nodes() if node.domain == ""}
+    if not all(_is_same(operator, old) for operator in operators):
+        return graph_model
+    _write_float_remainders(copy)
     copy.opset_imports[""] = _NEWEST
     return copy
+
+
+def _write_float_remainders(graph_model: ir.Model) -> None:
+    """Writes remainders of floats that have the divisor's sign, which Mod has from opset 28 on only.
+
+    Mod of older opsets has the dividend's sign, and where the two differ, the divisor is added.
+    """
+    nodes = [
+        node
+        for node in graph_model.graph.all_nodes()
+        if (node.domain, node.op_type) == ("", "Mod") and not node.attributes.get_int("fmod", 0)
+    ]
+    if not nodes:
+        return
+    InferShapesPass()(graph_model)
+    taken = value_names(graph_model.graph)
+    for node in nodes:
+        divisor, output, graph = node.inputs[1], node.outputs[0], node.graph
+        if divisor is None or divisor.dtype is None or not divisor.dtype.is_floating_point():
+            continue
+        rest = ir.node("Mod", node.inputs, {"fmod": 1}, name=node.name)
+        signs = [ir.node("Sign", [value]) for value in (rest.outputs[0], divisor)]
+        product = ir.node("Mul", [sign.outputs[0] for sign in signs])
+        size = ir.node("Abs", product.outputs)
+        differ = ir.node("Less", [product.outputs[0], size.outputs[0]])
+        moved = ir.node("Add", [rest.outputs[0], divisor])
+        chosen = ir.node("Where", [differ.outputs[0], moved.outputs[0], rest.outputs[0]])
+        new = [rest, *signs, product, size, differ, moved]
+        for added in new:
+            added.outputs[0].name = take_name(f"{output.name}_{added.op_type}", taken)
+        assert isinstance(graph, ir.Graph)
+        ir.convenience.replace_nodes_and_values(graph, node, [node], [*new, chosen], [output], chosen.outputs)
 
 
 def _is_same(operator: str, opset: int) -> bool:
