@@ -6,7 +6,12 @@ import onnx
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import take_name, value_names
-from trtint8.models.loading.old_operators import mend_old_operators, refuse_old_operators
+from trtint8.models.loading.old_operators import (
+    OPSET_OF_SCANS,
+    mend_old_operators,
+    refuse_old_operators,
+    set_old_scans_apart,
+)
 from trtint8.models.loading.sequence_types import declare_sequences
 from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
 from trtint8.models.loading.unregistered import HIDDEN, hide, show
@@ -106,7 +111,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
 
     Args:
         graph_model: Any model; the result may share its weights.
-        opset: The oldest opset that is recent enough.
+        opset: The oldest opset that is recent enough; models with a Scan of opset 8 get one that is newer.
         name: The model's name in messages.
 
     Returns:
@@ -120,6 +125,8 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         return graph_model
     refuse_old_operators(graph_model, name)
     copy = graph_model.clone()
+    if old < 9 and set_old_scans_apart(copy):
+        opset = max(opset, OPSET_OF_SCANS)
     weights = {
         value.name or "": value.const_value
         for value in copy.graph.initializers.values()
