@@ -25,7 +25,7 @@ from calibrators.user_warnings import warn_user
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import message_graphs, values_behind
-from trtint8.models.loading.complete_nodes import check_complete
+from trtint8.models.loading.complete_nodes import check_complete, check_weights
 from trtint8.models.loading.domains import settle_domains
 from trtint8.models.loading.inferred_types import correct_shapes
 from trtint8.models.loading.input_bounds import hides_scores, input_bound
@@ -139,11 +139,11 @@ def load_model(source: ModelSource) -> Model:
         source: A path, the serialized model, or a ``ModelProto``; a :class:`Model` is returned as it is.
 
     Returns:
-        The model; weights in external files are mapped into memory and not read.
+        The model; weights in external files are mapped into memory and not kept there.
 
     Raises:
-        ModelError: The model is missing, empty, not ONNX, truncated, invalid or without nodes, or a file with
-            its weights is missing or too short.
+        ModelError: The model is missing, empty, not ONNX, truncated, invalid or without nodes, a file with
+            its weights is missing or too short, or weights are no numbers.
     """
     if isinstance(source, Model):
         return source
@@ -310,6 +310,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         inlined = graph_model.clone()
         run_passes(inlined, name, InlineFunctionsPass())
         check_complete(inlined, name)
+    check_weights(graph_model, name)
     functions = graph_model.functions.values()
     if any(node.op_type == "DequantizeLinear" for one in functions for node in one.all_nodes()):
         run_passes(graph_model, name, InlineFunctionsPass())  # pairs are looked for in the main graph
