@@ -23,7 +23,7 @@ _SAME_INPUTS = frozenset({("com.microsoft", "QuantizeLinear"), ("com.microsoft",
 
 #: Operators that give out NaN where a constant holds it, to the indices of their weights, which are finite.
 #: In other inputs of these minus infinity may be meant: as a bias it hides a class. Where there are no
-#: weights, infinity may be meant as well.
+#: weights, infinity may be meant as well, and NaN where the network looks for it.
 _COMPUTING: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("Add", "Div", "Mul", "PRelu", "Sub", "Sum", "SkipLayerNormalization"), ()),
     **dict.fromkeys(("Conv", "ConvTranspose", "DeformConv", "FusedConv"), (1,)),
@@ -107,9 +107,11 @@ def check_weights(graph_model: ir.Model, name: str) -> None:
         with contextlib.suppress(ModelError):  # who prepares the model is told
             run_passes(inlined, name, InlineFunctionsPass())
             graph_model = inlined
-    for node in all_nodes(graph_model):
+    nodes = list(all_nodes(graph_model))
+    looks_for_nan = any(node.op_type == "IsNaN" for node in nodes)
+    for node in nodes:
         weights = _COMPUTING.get(node.op_type) if node.domain in _DOMAINS else None
-        if weights is None:
+        if weights is None or (looks_for_nan and not weights):
             continue
         # What is wrong with the scale of a pair, the check of pairs says.
         for index, value in enumerate(node.inputs[:1] if node.op_type == "QuantizeLinear" else node.inputs):

@@ -53,7 +53,7 @@ def test_inputs_that_nobody_needs(operator, inputs, domain):
     assert load_model(model(operator, inputs, domain)).inputs[0].name == "x"
 
 
-def _conv_and_more(constants):
+def _conv_and_more(constants, guarded=False):
     """A convolution, a normalization, a layer and a sum, with constants by name."""
     random = np.random.default_rng(0)
     arrays = {
@@ -70,7 +70,7 @@ def _conv_and_more(constants):
         helper.make_node("Flatten", ["p"], ["f"], "flat"),
         helper.make_node("MatMul", ["f", "weights"], ["m"], "layer"),
         helper.make_node("Add", ["m", "added"], ["a"], "sum"),
-        helper.make_node("IsNaN", ["a"], ["lost"], "lost"),
+        helper.make_node("IsNaN" if guarded else "IsInf", ["a"], ["lost"], "lost"),
         helper.make_node("Where", ["lost", "table", "a"], ["y"], "chosen"),
     ]
     graph = helper.make_graph(
@@ -128,6 +128,11 @@ def test_infinity_is_taken_where_it_may_be_meant(name, value, taken):
 
 
 @pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE])
+def test_nan_that_a_network_looks_for_is_taken():
+    constants = {"added": np.array([0, 1, np.nan, 2])}
+    assert load_model(_conv_and_more(constants, guarded=True)).name == "model"
+
+
 def test_weights_of_other_types_that_are_not_numbers(dtype):
     faulty = model("MatMul", ["x", "w"])
     for value in (*faulty.graph.input, *faulty.graph.output):
