@@ -127,12 +127,12 @@ def test_infinity_is_taken_where_it_may_be_meant(name, value, taken):
             load_model(model)
 
 
-@pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE])
 def test_nan_that_a_network_looks_for_is_taken():
     constants = {"added": np.array([0, 1, np.nan, 2])}
     assert load_model(_conv_and_more(constants, guarded=True)).name == "model"
 
 
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE])
 def test_weights_of_other_types_that_are_not_numbers(dtype):
     faulty = model("MatMul", ["x", "w"])
     for value in (*faulty.graph.input, *faulty.graph.output):
