@@ -31,7 +31,7 @@ from trtint8.models.loading.inferred_types import correct_shapes
 from trtint8.models.loading.input_bounds import hides_scores, input_bound
 from trtint8.models.loading.ir_versions import settle_ir_version
 from trtint8.models.loading.names import check_names
-from trtint8.models.loading.node_names import name_graphs, name_nodes_apart
+from trtint8.models.loading.node_names import name_graphs, name_listed_outputs, name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
 from trtint8.models.loading.opset import with_known_opset, with_opset
 from trtint8.models.loading.output_shapes import declare_output_shapes, list_outputs_once, with_some_shapes
@@ -291,6 +291,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     declare_plugins(light.message)
     name_nodes_apart(light.message)
     name_graphs(light.message)
+    name_listed_outputs(light.message)
     correct_shapes(light.message)
     declare_output_shapes(light.message)
     declare_sequences(light.message)
