@@ -33,7 +33,7 @@ from trtint8.models.loading.ir_versions import settle_ir_version
 from trtint8.models.loading.names import check_names
 from trtint8.models.loading.node_names import name_graphs, name_listed_outputs, name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
-from trtint8.models.loading.opset import with_known_opset, with_opset
+from trtint8.models.loading.opset import settle_function_opsets, with_known_opset, with_opset
 from trtint8.models.loading.output_shapes import declare_output_shapes, list_outputs_once, with_some_shapes
 from trtint8.models.loading.plugins import declare_plugins, refuse_tool_quantizers, unknown_nodes
 from trtint8.models.loading.random_nodes import random_nodes
@@ -277,6 +277,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         )
     check_names(light.message, name)
     settle_domains(light.message, name)
+    settle_function_opsets(light.message)
     stored = check_stored_tensors(light, name, path)
     check_functions(light.message, name)
     refuse_tool_quantizers(light.message, name)

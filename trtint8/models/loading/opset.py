@@ -6,6 +6,7 @@ import onnx
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import take_name, value_names
+from trtint8.models.inner_graphs import message_graphs
 from trtint8.models.loading.old_operators import (
     OPSET_OF_SCANS,
     mend_old_operators,
@@ -30,6 +31,30 @@ _IR_VERSION = 9
 _NEWEST = 27
 
 
+#: The oldest opset from which on operators with the same inputs and attributes compute the same, and those
+#: that do not.
+_STABLE, _UNSTABLE = 13, frozenset({"Mod"})
+
+
+def settle_function_opsets(message: onnx.ModelProto) -> None:
+    """Lets functions import the opset of the model, where their operators are the same in both.
+
+    ONNX Runtime takes functions of any opset. Their nodes take the place of those that call them, and ONNX's
+    checker refuses an operator that has more types in one of the two opsets.
+
+    Args:
+        message: The model; changed. Functions of other operators stay as they are.
+    """
+    ours = next((opset.version for opset in message.opset_import if not opset.domain), 0)
+    for function in message.functions:
+        for opset in function.opset_import:
+            nodes = (node for graph in message_graphs(function) for node in graph.node if not node.domain)
+            if opset.domain or min(opset.version, ours) < _STABLE:
+                continue
+            if all(_is_same(node.op_type, opset.version, ours) for node in nodes):
+                opset.version = ours
+
+
 def with_known_opset(graph_model: ir.Model) -> ir.Model:
     """Lowers a model of an opset newer than ONNX Runtime's to one in which its operators are the same.
 
@@ -49,7 +74,7 @@ def with_known_opset(graph_model: ir.Model) -> ir.Model:
     copy = graph_model.clone()
     InlineFunctionsPass()(copy)
     operators = {node.op_type for node in copy.graph.all_nodes() if node.domain == ""}
-    if not all(_is_same(operator, old) for operator in operators):
+    if not all(operator in _UNSTABLE or _is_same(operator, old, _NEWEST) for operator in operators):
         return graph_model
     _write_float_remainders(copy)
     copy.opset_imports[""] = _NEWEST
@@ -88,19 +113,21 @@ def _write_float_remainders(graph_model: ir.Model) -> None:
         ir.convenience.replace_nodes_and_values(graph, node, [node], [*new, chosen], [output], chosen.outputs)
 
 
-def _is_same(operator: str, opset: int) -> bool:
-    """Whether an operator has the same inputs, outputs and attributes in the newest known opset."""
+def _is_same(operator: str, first: int, second: int) -> bool:
+    """Whether an operator has the same inputs, outputs, attributes and meaning in two opsets."""
     try:
-        new, known = (onnx.defs.get_schema(operator, version) for version in (opset, _NEWEST))
+        one, other = (onnx.defs.get_schema(operator, version) for version in (first, second))
     except onnx.defs.SchemaError:
         return False
-    return new.since_version == known.since_version or all(
-        [
-            [formal.name for formal in new.inputs] == [formal.name for formal in known.inputs],
-            [formal.name for formal in new.outputs] == [formal.name for formal in known.outputs],
-            new.attributes.keys() == known.attributes.keys(),
-        ]
+    return one.since_version == other.since_version or (
+        operator not in _UNSTABLE and _interface(one) == _interface(other)
     )
+
+
+def _interface(schema: onnx.defs.OpSchema) -> tuple[object, ...]:
+    """The names of an operator's inputs and outputs, and its attributes with their defaults."""
+    attributes = {name: str(one.default_value) for name, one in schema.attributes.items()}
+    return [one.name for one in schema.inputs], [one.name for one in schema.outputs], attributes
 
 
 def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:

@@ -97,10 +97,22 @@ def test_functions_of_the_model_are_kept(old, new):
     np.testing.assert_array_equal(run(to_proto(converted), {"x": x}), run(model, {"x": x}))
 
 
-def test_a_function_of_another_opset():
-    model = load_model(with_function(17, 16))
-    with pytest.raises(ModelError, match=r"has opset 17, 19 is needed, .*version 17 in the model but"):
-        with_opset(model.graph_model, 19, "model")
+@pytest.mark.parametrize(("opset", "inner"), [(17, 16), (19, 13), (13, 19)])
+def test_a_function_of_another_opset(opset, inner):
+    model = with_function(opset, inner)
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    converted = with_opset(load_model(model).graph_model, 19, "model")
+    np.testing.assert_array_equal(run(to_proto(converted), {"x": x}), run(model, {"x": x}))
+    prepared = prepare(load_model(model)).graph_model
+    np.testing.assert_array_equal(run(to_proto(prepared), {"x": x}), run(model, {"x": x}))
+
+
+def test_a_function_of_operators_that_another_opset_changed_is_refused():
+    model = with_function(18, 13)
+    model.functions[0].node.append(helper.make_node("ReduceMean", ["b"], ["m"], axes=[1]))
+    model.functions[0].output[0] = "m"
+    with pytest.raises(ModelError, match=r"'model'.* 13 .*18"):
+        load_model(model)
 
 
 def test_a_domain_that_is_imported_under_both_names_is_imported_once():
