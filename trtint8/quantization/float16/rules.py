@@ -30,15 +30,21 @@ _MARGIN = 2.0
 #: Operator to what it computes. Squares, sums and exponentials of ordinary values leave FP16's range, above
 #: or below; roots, quotients and logarithms of values that were rounded to zero are infinite or undefined.
 _DELICATE = {
+    "CumProd": "multiplies",
     "CumSum": "sums",
+    "DFT": "sums",
+    "Det": "multiplies",
     "Div": "divides",
     "Exp": "exponentiates",
+    "GlobalLpPool": "sums powers",
     "GroupNormalization": "sums squares",
     "InstanceNormalization": "sums squares",
+    "LRN": "sums squares",
     "LayerNormalization": "sums squares",
     "Log": "takes a logarithm",
     "LogSoftmax": "takes a logarithm",
     "LpNormalization": "sums squares",
+    "LpPool": "sums powers",
     "MeanVarianceNormalization": "sums squares",
     "Pow": "raises to a power",
     "RMSNormalization": "sums squares",
@@ -51,6 +57,7 @@ _DELICATE = {
     "ReduceProd": "multiplies",
     "ReduceSum": "sums",
     "ReduceSumSquare": "sums squares",
+    "STFT": "sums",
     "Softplus": "exponentiates",
     "Sqrt": "takes a root",
 }
