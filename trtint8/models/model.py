@@ -35,7 +35,7 @@ from trtint8.models.loading.node_names import name_graphs, name_listed_outputs, 
 from trtint8.models.loading.node_order import sort_nodes
 from trtint8.models.loading.opset import settle_function_opsets, with_known_opset, with_opset
 from trtint8.models.loading.output_shapes import declare_output_shapes, list_outputs_once, with_some_shapes
-from trtint8.models.loading.plugins import declare_plugins, refuse_tool_quantizers, unknown_nodes
+from trtint8.models.loading.plugins import declare_plugins, is_unknown, refuse_tool_quantizers, unknown_nodes
 from trtint8.models.loading.random_nodes import random_nodes
 from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
 from trtint8.models.loading.stored_tensors import StoredTensors, check_stored_tensors, without_stored_tensors
@@ -314,8 +314,10 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         check_complete(inlined, name)
     check_weights(graph_model, name)
     functions = graph_model.functions.values()
-    if any(node.op_type == "DequantizeLinear" for one in functions for node in one.all_nodes()):
-        run_passes(graph_model, name, InlineFunctionsPass())  # pairs are looked for in the main graph
+    inside = (node for function in functions for node in function.all_nodes())
+    if any(node.op_type == "DequantizeLinear" or is_unknown(node) for node in inside):
+        # Both are looked for in the main graph.
+        run_passes(graph_model, name, InlineFunctionsPass())
         changed = True
     as_read = None if stored.files or changed else light
     model = Model(graph_model, name, light=as_read, data_files=stored.files)

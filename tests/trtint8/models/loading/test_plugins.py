@@ -172,6 +172,27 @@ def test_results_name_what_was_not_run(operator, tmp_path, capsys):
     assert shown["provenance"]["left_out"] == wanted
 
 
+@pytest.mark.parametrize("operator", ["Mine", "BatchedNMS_TRT"])
+@pytest.mark.filterwarnings("ignore:ONNX has no such operator:UserWarning")
+def test_unknown_operators_inside_functions(operator):
+    source = unknown(operator)
+    node = source.graph.node[-1]
+    imports = [helper.make_opsetid("", 17)]
+    inner = helper.make_node(operator, ["a"], ["b"], "inner")
+    source.functions.append(helper.make_function("own", "Segment", ["a"], ["b"], [inner], imports))
+    node.op_type, node.domain = "Segment", "own"
+    source.opset_import.append(helper.make_opsetid("own", 1))
+    data = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    table = trtint8.calibrate(source, data, method="minmax", progress=False)
+    assert list(table.provenance.left_out.values()) == [operator]
+    assert set(table.amax) == {"x", "layer_out"}
+    quantized = trtint8.quantize(source, table, progress=False)
+    assert [one.op_type for one in quantized.graph.node][-1] == operator
+    if operator == "Mine":
+        with pytest.warns(UserWarning, match=r"\(Mine\)"):
+            load_model(source)
+
+
 def test_tables_that_do_not_say_what_was_left_out_are_read(tmp_path):
     """As those of 0.2.0."""
     table = tmp_path / "t.json"
