@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias, get_args
 
@@ -36,7 +36,7 @@ from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import graph_values
 from trtint8.models.model import Model, ModelSource, load_float_model, prepare
 from trtint8.models.outputs.cutting import cut_model
-from trtint8.models.outputs.runnable_part import runnable_part
+from trtint8.models.outputs.runnable_part import left_out_nodes, runnable_part
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.samples.activation_memory import FittingBatchSize
 from trtint8.models.samples.joining import Joining, try_joining, two_samples
@@ -212,6 +212,7 @@ class Calibration:
             where the model is run part by part.
         close: Closes the model that was observed.
         masks: Names of the inputs that hide scores.
+        left_out: Names of the nodes that the model was cut before, to their operators.
     """
 
     observe: Callable[..., Observation]
@@ -224,6 +225,7 @@ class Calibration:
     reference: Callable[[], Reference | None] = lambda: None
     close: Callable[[], None] = lambda: None
     masks: frozenset[str] = frozenset()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
         """Calibrates; the caller removes the checkpoint when the table is written."""
@@ -243,7 +245,9 @@ class Calibration:
             warn_user(warning)
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
         versions = {"trtint8": __version__, "numpy": np.__version__, runtime: _runtime_version()}
-        provenance = Provenance(self.model, seen.data_fingerprint, seen.samples, versions, seen.input_sizes)
+        provenance = Provenance(
+            self.model, seen.data_fingerprint, seen.samples, versions, seen.input_sizes, self.left_out
+        )
         if self.auto is None:
             table = CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
         else:
@@ -274,6 +278,7 @@ def open_calibration(
     run: RunOptions,
 ) -> Calibration:
     """Opens model and data: see :func:`calibrate_prepared`."""
+    left_out = left_out_nodes(prepared)
     prepared = runnable_part(prepared)
     with contextlib.ExitStack() as opened:
         auto = None
@@ -286,7 +291,7 @@ def open_calibration(
             auto.open_ahead()
         opened.pop_all()  # closed when the calibration has run
     warn_of_random(data)
-    return calibration
+    return replace(calibration, left_out=left_out)
 
 
 def _open_calibration(

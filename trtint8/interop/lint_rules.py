@@ -191,7 +191,8 @@ def _type(node: ir.Node, name: str, activation: bool) -> Iterator[Finding]:
 
 def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
     sources = [dequantizer_behind(value) for value in node.inputs[:2]]
-    if any(sources) and not all(map(reads_integers, node.inputs[:2])):
+    one_sided = any(sources) and not all(map(reads_integers, node.inputs[:2]))
+    if one_sided and not any(map(_is_empty, node.inputs[:2])):
         yield Finding(
             "one-sided", name, f"only one of its operands is quantized: it runs in float{_one_sided(node)}"
         )
@@ -201,6 +202,12 @@ def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
     if len(sources) > 1 and sources[1] is not None and lacks_kernel_shape(node):
         message = "it does not tell kernel_shape, without which TensorRT 8.6 refuses quantized weights"
         yield Finding("kernel-shape", name, message)
+
+
+def _is_empty(value: ir.Value | None) -> bool:
+    """True of a constant without elements, as of an adapter of rank 0: there is nothing to quantize."""
+    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    return tensor is not None and tensor.size == 0
 
 
 def _weight_axis(

@@ -94,6 +94,7 @@ class TableRecord:
         versions: Tool name to version.
         input_sizes: Input name to the sizes of its samples, for inputs that leave some open besides the
             number of samples.
+        left_out: Names of the nodes at the end of the model that were not run, to their operators.
         overridden: Names of the tensors whose range was set by hand.
         amax: Tensor name to range. A range that is negative or not finite is the table's to refuse, by the
             tensor's name.
@@ -109,6 +110,7 @@ class TableRecord:
     samples: Count | None = None
     versions: Mapping[Line, Line] = field(default_factory=dict)
     input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
     amax: Mapping[str, float]
     choice: RangeChoice | None = None
