@@ -3,11 +3,11 @@
 Each is a :class:`calibrators.tensorrt.calibrator.Calibrator` and a subclass of one of TensorRT's own::
 
     from calibrators.tensorrt import EntropyCalibrator2
+    from calibrators.tensorrt.calibrator import ServedBuild
     from calibrators.tensorrt.network_inputs import network_dtypes
 
     calibrator = EntropyCalibrator2("calibration.npz", inputs, cache="model.cache")
-    calibrator.network_dtypes = network_dtypes(tensorrt, network)
-    calibrator.prepare()
+    calibrator.bind(ServedBuild(network_dtypes=network_dtypes(tensorrt, network)))
     config.int8_calibrator = calibrator
     plan = builder.build_serialized_network(network, config)
     calibrator.raise_failure()

@@ -201,7 +201,7 @@ def test_nor_does_a_kept_failure_of_a_calibrator(rtx):
     model = g.model({"x": ["N", 8]}, g.op("Foo", ["x"], "custom")).SerializeToString()
     implicit = ImplicitInt8(calibrator)
     with collected(rtx.module) as log, pytest.raises(ConnectionError) as caught:
-        _Build(rtx, log, (), (), BuildOptions(), True, implicit, None, None).run(model)
+        _Build(rtx, log, (), (), BuildOptions(), True, implicit, None, None, {}).run(model)
     assert isinstance(caught.value.__cause__, BuildError)
     assert not BUILDERS & (held_by(caught.value) | held_by(caught.value.__cause__))
 
