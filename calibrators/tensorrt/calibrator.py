@@ -215,20 +215,17 @@ class Calibrator:
         Raises:
             GpuUnavailableError: There is no driver, no GPU, or none of that index.
             EngineError: The driver cannot use the GPU.
-            UnsupportedError: Neither PyCUDA nor cuda-python is installed.
         """
         return open_device(self._device) if isinstance(self._device, int) else self._device
 
-    def context(self) -> AbstractContextManager[None] | None:
-        """The CUDA context of that GPU; None where no package opens it, which a finished cache does not need.
+    def context(self) -> AbstractContextManager[None]:
+        """The CUDA context of that GPU.
 
         To build in it, because batches are freed while TensorRT still calibrates. PyCUDA then makes the
         context current that it entered last, which is another one where the primary one was made current
         without PyCUDA.
         """
-        with contextlib.suppress(UnsupportedError):
-            return self.device.active()
-        return None
+        return self.device.active()
 
     def prepare(self) -> None:
         """Checks the cache before minutes of work, and forgets an earlier failure and an earlier result.

@@ -48,8 +48,7 @@ def installed_calibrator(name: str) -> type:
         # The extra tensorrt brings the newest version, which has no calibrators.
         return _gone(
             name,
-            f"{name} needs TensorRT 8.5 to 10.x, which is not installed; run pip install 'trtint8[cuda]' "
-            "'tensorrt<11'",
+            f"{name} needs TensorRT 8.5 to 10.x, which is not installed; run pip install 'tensorrt<11'",
         )
     try:
         return calibrator_class(name, flavors.load("tensorrt"))

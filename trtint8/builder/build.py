@@ -192,9 +192,10 @@ def build_engine(
     with (
         _context(calibrator, options.device),
         collected(flavor.module) as log,
-        deferred_interrupt() as interrupted,
+        deferred_interrupt() as deferred,
         progress_bar("building engine", None, enabled=progress) as advance,
     ):
+        interrupted = deferred
         monitor = new_monitor(flavor.module, advance, interrupted) if flavor.has_progress_monitor else None
         in_int8 = int8 or implicit is not None
         build = _Build(
