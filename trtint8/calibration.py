@@ -23,7 +23,7 @@ from calibrators.histograms.histogram import BINS
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.host.checkpoint import Checkpoint, check_place, check_resume
-from calibrators.host.counted import Counted, CountedFormat
+from calibrators.host.counted import CALIBRATION, Counted
 from calibrators.host.devices import device_kind
 from calibrators.host.observer import MostRows, Observation, Observer
 from calibrators.ray.distributed import RayObserver
@@ -172,7 +172,7 @@ def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) ->
         "device": device_kind(device),
     }
     path = check_place(options.path)
-    return Checkpoint(path, identity, CountedFormat(), options.resume, options.seconds)
+    return Checkpoint(path, identity, CALIBRATION, options.resume, options.seconds)
 
 
 def calibrate_prepared(
