@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -36,6 +37,9 @@ _MOST_BYTES = 8 << 20
 #: The most bytes of all counts that a table holds, unpacked: those of 12,800 histograms of 2048 bins, or of
 #: more that have fewer bins.
 MOST_BYTES_OF_COUNTS = 200 << 20
+
+
+_Packed = TypeVar("_Packed")
 
 
 @dataclass(frozen=True)
@@ -235,8 +239,21 @@ def _encoded(histograms: Mapping[str, Histogram], source: str) -> dict[str, Hist
                 f"cannot write '{source}': the histogram of '{name}' is none that a calibration counts, as "
                 f"{error}"
             ) from error
+    return packed(HistogramRecord.of, histograms)
+
+
+def packed(pack: Callable[[Histogram], _Packed], histograms: Mapping[str, Histogram]) -> dict[str, _Packed]:
+    """Packs histograms, several at once.
+
+    Args:
+        pack: Makes of a histogram what a file holds: :meth:`HistogramRecord.of`, or what calls it.
+        histograms: Tensor name to histogram.
+
+    Returns:
+        Tensor name to what ``pack`` returns.
+    """
     with ThreadPoolExecutor(_THREADS, "trtint8-pack") as pool:
-        return dict(zip(histograms, pool.map(HistogramRecord.of, histograms.values()), strict=True))
+        return dict(zip(histograms, pool.map(pack, histograms.values()), strict=True))
 
 
 def decode_histograms(record: TableRecord, source: str) -> dict[str, Histogram]:

@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from tests.trtint8.onnx_models import Graph
-from trtint8.models.samples.separate import computes_samples_separately
+from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.session import open_graph_model
 
 #: Values of x, of shape (samples, 4, 6, 6) or (samples, 6).
@@ -242,7 +242,7 @@ def graph_of(build, shape):
 def test_operators(cases, values, name):
     build, separate = cases[name]
     graph_model = graph_of(build, ["N", *values.shape[1:]])
-    assert computes_samples_separately(graph_model) == separate
+    assert joined_by_graph(graph_model).separate == separate
     if separate:  # then a sample alone gives what it gives among others
         session = open_graph_model(graph_model)
         (together,) = session.run({"x": values})[:1]
