@@ -32,6 +32,7 @@ from calibrators.tensorrt.flavor import Flavor, Target
 from calibrators.tensorrt.foreign import AnyCalibrator, as_any_calibrator
 from calibrators.user_warnings import warn_user
 from trtint8.builder.build import BuiltEngine, build_engine, check_build
+from trtint8.builder.equal_forms import with_equal_forms
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.precisions import check_io_names
@@ -412,7 +413,7 @@ class _Job:
                 where its builder does, or fails in branches or loops, one of them.
         """
         try:
-            with runnable(graph_model) as serialized:
+            with runnable(with_equal_forms(graph_model)) as serialized:
                 return build_engine(
                     serialized,
                     self.loaded.inputs,

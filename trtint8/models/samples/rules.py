@@ -224,6 +224,11 @@ def _transposes(node: ir.Node, found: Found) -> bool:
     return _reads_only_first(node, found) and list(node.attributes.get_ints("perm", ()))[:1] == [0]
 
 
+def _samples_at_places(node: ir.Node, found: Found) -> bool:
+    # Each sample has a map and places of its own.
+    return all(value in found.samples for value in node.inputs)
+
+
 def _quantizes(node: ir.Node, found: Found) -> bool:
     # One scale for all, or one for each place along an axis.
     scales, axis = _rank(node.inputs[1]), node.attributes.get_int("axis", 1)
@@ -286,6 +291,7 @@ RULES: Mapping[str, Callable[[ir.Node, Found], bool]] = {
     "Flatten": _flattens,
     "Gather": _gathers,
     "Gemm": _multiplies_matrices,
+    "GridSample": _samples_at_places,
     "MatMul": _multiplies,
     "Pad": _pads,
     "QuantizeLinear": _quantizes,

@@ -83,6 +83,12 @@ def pair(g, scale, axis=1):
     return g.op("DequantizeLinear", [quantized, *parameters], "y", axis=axis)
 
 
+def places_of(g):
+    """Two maps of numbers between -1 and 1, computed from each sample, as places of a GridSample."""
+    parts = g.op("Slice", ["x", integers(g, 0), integers(g, 2), integers(g, 1)], "two")
+    return g.op("Transpose", [g.op("Tanh", [parts], "places")], "turned", perm=[0, 2, 3, 1])
+
+
 def slope(g, shape):
     return g.constant(np.full(shape, 0.25, np.float32))
 
@@ -91,6 +97,19 @@ def slope(g, shape):
 WITH_IMAGES = {
     "Conv": (lambda g: g.op("Conv", ["x", g.weights(5, 4, 3, 3)], "y", pads=[1] * 4), True),
     "ConvTranspose": (lambda g: g.op("ConvTranspose", ["x", g.weights(4, 5, 3, 3)], "y"), True),
+    "neighbouring channels": (lambda g: g.op("LRN", ["x"], "y", size=3), True),
+    "values at computed places": (
+        lambda g: g.op("GridSample", ["x", places_of(g)], "y", mode="bilinear", align_corners=1),
+        True,
+    ),
+    "values of one constant map for each sample": (
+        lambda g: g.op("GridSample", [g.weights(3, 4, 6, 6), places_of(g)], "y", mode="bilinear"),
+        False,
+    ),
+    "values at the same places in all samples": (
+        lambda g: g.op("GridSample", ["x", g.weights(3, 5, 5, 2)], "y", mode="bilinear"),
+        False,
+    ),
     "pooling": (lambda g: g.op("MaxPool", ["x"], "y", kernel_shape=[2, 2]), True),
     "places of the largest values": (places, False),
     "activation": (lambda g: g.op("Relu", ["x"], "y"), True),
