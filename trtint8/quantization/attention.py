@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import is_constant
-from trtint8.models.kinds import SHAPE_READERS, is_along_last_axis
+from trtint8.models.kinds import is_along_last_axis
 from trtint8.models.static_shapes import StaticShapes
 from trtint8.quantization.targets import AttentionLimits
 
@@ -111,7 +112,7 @@ def find_attentions(model: ir.Model, largest: Mapping[str, Sequence[int]] | None
 def output_readers(attention: Attention) -> tuple[tuple[ir.Node, int], ...]:
     """The inputs that read the values of an attention's output: nodes and indices."""
     uses = attention.context.outputs[0].uses()
-    return tuple((node, index) for node, index in uses if node.op_type not in SHAPE_READERS)
+    return tuple((node, index) for node, index in uses if not operator_of(node).reads_shape)
 
 
 def _is_softmax(node: ir.Node) -> bool:

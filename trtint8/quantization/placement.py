@@ -15,9 +15,9 @@ import onnx_ir as ir
 
 from calibrators.checks import several
 from calibrators.errors import ModelError
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import nodes_inside
-from trtint8.models.kinds import SHAPE_READERS
 from trtint8.models.loading.plugins import unknown_nodes
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.joint import JointConfigs
@@ -446,7 +446,7 @@ def _only_read_by(value: ir.Value, edges: set[tuple[str, int]]) -> bool:
     if value.is_graph_output() or not value.uses():
         return False
     for node, index in value.uses():
-        if (node.name or "", index) in edges or node.op_type in SHAPE_READERS:
+        if (node.name or "", index) in edges or operator_of(node).reads_shape:
             continue
         if index != 0 or not commutes_with_quantization(node):
             return False

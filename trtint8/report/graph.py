@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.engine.file import EngineInfo
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import values_read
-from trtint8.models.kinds import SHAPE_READERS
 from trtint8.quantization.operators import FUSED_INTO_WEIGHTED, MULTIPLYING, UNPAIRED, WEIGHTED
 from trtint8.report.network import Cell, make_cell, reads_int8
 from trtint8.sensitivity.results import Sensitivity
@@ -137,7 +137,7 @@ def _size_nodes(graph: ir.Graph) -> set[ir.Node]:
     found: set[ir.Node] = set()
     for node in graph:
         read = [value for value in values_read(node) if not is_constant(value)]
-        if node.op_type in SHAPE_READERS or (read and all(value.producer() in found for value in read)):
+        if operator_of(node).reads_shape or (read and all(value.producer() in found for value in read)):
             found.add(node)
     return found
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.equalization.following.arithmetic_rules import add, divide, multiply
 from trtint8.equalization.following.channels import NetworkChannels
 from trtint8.equalization.following.labelling import Labelling
@@ -22,7 +23,6 @@ from trtint8.equalization.following.operators import AFFINE, ELEMENTWISE, MOVING
 from trtint8.equalization.following.shapes import Shapes
 from trtint8.equalization.following.weighted_rules import multiply_by_weights, multiply_matrices
 from trtint8.equalization.following.weights import is_linear
-from trtint8.models.kinds import SHAPE_READERS
 
 _Rule: TypeAlias = Callable[[Labelling, ir.Node], None]
 
@@ -44,7 +44,7 @@ def follow_channels(model: ir.Model, shapes: Shapes) -> NetworkChannels:
     """
     labelling = Labelling(model, shapes)
     for node in model.graph:
-        if node not in labelling.absorbed and node.op_type not in SHAPE_READERS:
+        if node not in labelling.absorbed and not operator_of(node).reads_shape:
             values = [value for value in (*node.inputs, node.outputs[0]) if value is not None]
             known = all(labelling.shape(value) is not None for value in values)
             (_rule(node) if known else Labelling.stop)(labelling, node)

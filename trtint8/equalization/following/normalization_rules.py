@@ -6,12 +6,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import operator_of
 from trtint8.equalization.following.channels import Change, Copy, Producer
 from trtint8.equalization.following.labelling import Affine, Labelling
 from trtint8.equalization.following.labels import placed, with_rank
 from trtint8.equalization.following.operators import AFFINE, AFFINE_ON_AXIS_1
 from trtint8.models.graph_constants import constant_input, take_name
-from trtint8.models.kinds import SHAPE_READERS
 
 
 def normalize(labelling: Labelling, node: ir.Node) -> None:
@@ -71,7 +71,7 @@ def separate_readers(
         A copy of these nodes, where other readers need the output unchanged; else nothing.
     """
     output = affine.output
-    readers = list(dict.fromkeys(user for user, _ in output.uses() if user.op_type not in SHAPE_READERS))
+    readers = list(dict.fromkeys(user for user, _ in output.uses() if not operator_of(user).reads_shape))
     uses = {reader: labelling.affine_uses.get((output, reader)) for reader in readers}
     good = {
         reader: labels

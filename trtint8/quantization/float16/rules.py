@@ -12,9 +12,9 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import Product, operator_of
 from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.inner_graphs import holds_graphs
-from trtint8.models.kinds import RECURRENT
 from trtint8.quantization.float16.magnitudes import KEEPING_SIZE, MOVING, Magnitudes
 from trtint8.quantization.float16.rounding import (
     LARGEST,
@@ -282,7 +282,7 @@ def _joins_integers(node: ir.Node) -> bool:
 def _hides_by_length(node: ir.Node) -> bool:
     """Whether a node runs along sequences of given lengths."""
     lengths = node.inputs[_LENGTHS] if len(node.inputs) > _LENGTHS else None
-    return node.op_type in RECURRENT and lengths is not None
+    return operator_of(node).product is Product.RECURRENT and lengths is not None
 
 
 def _producer_name(value: ir.Value) -> str | None:

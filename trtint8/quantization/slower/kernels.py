@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import is_constant
-from trtint8.models.kinds import SHAPE_READERS
 from trtint8.quantization.operators import CONVOLUTIONS, WEIGHTED, commutes_with_quantization
 
 #: Operators with one operand that becomes a part of the FP16 kernel before them.
@@ -196,7 +196,7 @@ class KernelGraph:
                         seen.update(node.outputs)
                         transposed = transposed or node.op_type == "Transpose"
                         pooled += [read, *node.outputs] if node.op_type == "MaxPool" else []
-                elif node.op_type not in SHAPE_READERS:
+                elif not operator_of(node).reads_shape:
                     kernels.add(self._kernels.get(node, node))
         return Readers(products, adding, len(kernels), pooled, transposed)
 
