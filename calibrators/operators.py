@@ -435,7 +435,8 @@ _ONNX: Mapping[str, Operator] = {
         axes=_IMAGES, homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums powers", pools=True
     ),
     # --- Normalizations ---
-    "BatchNormalization": Operator(affine=(1, 2)),
+    # In training it takes its statistics from all samples.
+    "BatchNormalization": Operator(axes=_IMAGES, affine=(1, 2)),
     # Before opset 21 it has a factor and an offset per group, and not per channel.
     "GroupNormalization": Operator(
         axes=_IMAGES, loses_in_fp16="sums squares", few_large=True, stand_in="Identity"
