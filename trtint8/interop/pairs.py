@@ -11,24 +11,10 @@ from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
 from trtint8.models.inner_graphs import holds_graphs
+from trtint8.quantization.targets import TARGETS
 
-#: Operators behind which TensorRT for RTX still reads the integers of a pair: layer lists of engines show a
-#: layer that reads such an output in INT8, and behind a Resize in float.
-_READ_THROUGH = frozenset(
-    {
-        "Concat",
-        "Flatten",
-        "Identity",
-        "MaxPool",
-        "Pad",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
+#: Operators behind which a layer still reads the integers of a pair, where that was seen.
+_READ_THROUGH = TARGETS["rtx"].reads_through or frozenset()
 
 #: Values that are followed from weights back to constants; from an activation it would be all of a model.
 _MOST_BEHIND_WEIGHTS = 64

@@ -19,12 +19,6 @@ from trtint8.models.kinds import is_along_last_axis
 from trtint8.models.static_shapes import StaticShapes
 from trtint8.quantization.targets import AttentionLimits
 
-#: Operators between the first product and the softmax that TensorRT takes into the fused kernel.
-_SCALES = frozenset({"Cast", "Div", "Dropout", "Identity", "Mul", "Reshape"})
-
-#: Operators between the softmax and the second product that change nothing of the values.
-_PASSES = frozenset({"Cast", "Dropout", "Identity", "Reshape"})
-
 #: Heads that TensorRT fuses in floating point. Layer dump of TensorRT for RTX: 12 to 256 are fused, padded
 #: where need be, and 8 and 264 are not.
 _SMALLEST_HEAD, _LARGEST_HEAD = 9, 256
@@ -162,10 +156,13 @@ def _product_before(value: ir.Value) -> ir.Node | None:
 
 
 def _scored_operands(node: ir.Node) -> Iterator[ir.Value]:
-    """The inputs of a node in a fused kernel that may hold the scores of queries and keys."""
-    if node.op_type in _SCALES:
-        operands = node.inputs if node.op_type == "Mul" else node.inputs[:1]
-    elif node.op_type in ("Add", "Sub"):
+    """The inputs of a node in a fused kernel that may hold the scores of queries and keys.
+
+    TensorRT takes scales, masks, conversions and reshapings of the scores into the kernel.
+    """
+    if operator_of(node).keeps_order or node.op_type == "Div":
+        operands = node.inputs[:1]
+    elif node.op_type == "Mul" or node.op_type in ("Add", "Sub"):
         operands = node.inputs
     elif node.op_type == "Where":
         operands = node.inputs[1:]
@@ -188,7 +185,7 @@ def _product_behind(value: ir.Value) -> tuple[ir.Node, bool] | None:
         ((node, index),) = uses
         if node.op_type == "MatMul" and index == 0 and node.domain == "":
             return (node, guarded) if not is_constant(node.inputs[1]) else None
-        if node.op_type not in _PASSES or index != 0:
+        if not operator_of(node).keeps_order or index != 0:
             return None
         value = node.outputs[0]
     return None
