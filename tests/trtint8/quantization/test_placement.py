@@ -191,6 +191,18 @@ def test_a_model_of_recurrent_operators_alone_is_named_as_such():
         placed(g.model({"x": [5, "N", 4]}, "cell_out"))
 
 
+def test_a_deformable_convolution_is_a_layer_in_float():
+    g = Shaped()
+    x = g.op("Conv", ["x", g.weights(8, 4, 3, 3)], "conv", pads=[1] * 4)
+    offset = g.op("Conv", ["x", g.weights(18, 4, 3, 3)], "offset", pads=[1] * 4)
+    x = g.op("DeformConv", [x, g.weights(8, 8, 3, 3), offset], "deformed", pads=[1] * 4)
+    model = g.model(IMAGES, g.op("Conv", [x, g.weights(8, 8, 1, 1)], "last"))
+    model.opset_import[0].version = 19
+    placement = placed(model)
+    assert placement.multiplying == 4 and set(placement.quantized_nodes) == {"conv", "offset", "last"}
+    assert dict(placement.float_nodes)["deformed"].startswith("TensorRT has no INT8 kernel")
+
+
 def test_a_model_of_integer_operators_is_named_as_such():
     g = Shaped()
     weights = g.constant(np.ones((4, 4), np.uint8))
