@@ -131,12 +131,35 @@ def pad(value):
     return build
 
 
+def moved(operator, *others, **attributes):
+    def build(g, x):
+        return g.op(operator, [x, *map(g.constant, others)], "move", **attributes)
+
+    return build
+
+
 @pytest.mark.parametrize(
-    ("between", "tensor"), [(pool, "pool_out"), (pool_and_slice, "slice_out"), (pad(0), "pad_out")]
+    ("between", "tensor"),
+    [
+        (pool, "pool_out"),
+        (pool_and_slice, "slice_out"),
+        (pad(0), "pad_out"),
+        (moved("ReverseSequence", np.array([3]), batch_axis=0, time_axis=1), "move_out"),
+        (moved("GatherElements", np.zeros((1, 4, 8, 8), np.int64), axis=3), "move_out"),
+        (moved("Compress", np.array([True] * 6), axis=2), "move_out"),
+    ],
 )
 def test_operators_that_round_nothing_share_the_scale_of_their_source(between, tensor):
     assert groups(chain(between)) == [{"x", tensor}]
     assert chain(between, quantized_source=False).shared == ()
+
+
+@pytest.mark.parametrize(
+    "between",
+    [moved("ReduceMax", axes=[2], keepdims=1), moved("GridSample", np.zeros((1, 8, 8, 2), np.float32))],
+)
+def test_what_no_kernel_computes_in_int8_has_its_own_scale(between):
+    assert chain(between).shared == ()
 
 
 def test_padding_with_another_value_has_its_own_scale():
