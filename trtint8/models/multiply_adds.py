@@ -40,7 +40,7 @@ def multiply_adds(node: ir.Node, sizes: Sizes) -> int | None:
     first, second = operands[0], operands[1]
     if len(first) < _SMALLEST_RANK.get(node.op_type, 0):
         return None  # such a node is invalid, and TensorRT refuses it
-    if node.op_type == "Conv":
+    if node.op_type in ("Conv", "DeformConv"):
         return math.prod(output) * math.prod(second[1:])
     if node.op_type == "ConvTranspose":
         return math.prod(first) * math.prod(second[1:])

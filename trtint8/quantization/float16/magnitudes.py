@@ -94,13 +94,13 @@ def _beyond_half(node: ir.Node, found: Mapping[str, float]) -> float | None:
     Calibration may not have seen it, and a cast to FP16 would make it infinite. Masks of PyTorch's attentions
     are such constants: with infinite ones the softmax of a row that is hidden as a whole is not a number.
     """
+    if not keeps_size(node):
+        return None
+    sizes = [found.get(_name(value), 0.0) for value in node.inputs]
     if node.op_type == "Where":
         arrays = [read_constant(value) for value in node.inputs[1:]]
-        largest = max((_largest(array) for array in arrays if array is not None), default=0.0)
-    elif keeps_size(node):
-        largest = max((found.get(_name(value), 0.0) for value in node.inputs), default=0.0)
-    else:
-        return None
+        sizes += [_largest(array) for array in arrays if array is not None]
+    largest = max(sizes, default=0.0)
     return largest if largest > LARGEST else None
 
 

@@ -55,7 +55,7 @@ def test_what_leaves_the_range_of_fp16_stays_in_fp32(step, does):
     assert list(kept) == [name] and does in kept[name]
 
 
-@pytest.mark.parametrize("move", ["Tile", "Split", "Expand", "Flatten"])
+@pytest.mark.parametrize("move", ["Tile", "Split", "Expand", "Flatten", "Where"])
 def test_a_mask_beyond_fp16_stays_in_fp32_wherever_it_is_moved(move):
     """FP16 would make minus infinity of it, and a row of those no number."""
     g = Shaped(quantized=False)
@@ -63,7 +63,9 @@ def test_a_mask_beyond_fp16_stays_in_fp32_wherever_it_is_moved(move):
     mask = g.op("Where", [seen, g.constant(np.float32(0)), g.constant(np.float32(-3.4e38))], "mask")
     sizes = {"Tile": [[1, 1]], "Expand": [[2, 8]], "Split": [[8]]}.get(move, [])
     attributes = {"axis": 1} if move == "Split" else {}
-    mask = g.op(move, [mask, *(g.constant(np.array(one)) for one in sizes)], "move", **attributes)
+    others = [g.constant(np.array(one)) for one in sizes]
+    inputs = [seen, mask, g.constant(np.float32(0))] if move == "Where" else [mask, *others]
+    mask = g.op(move, inputs, "move", **attributes)
     scores = g.op("Add", [g.op("MatMul", ["x", g.weights(8, 8)], "scores"), mask], "add")
     softmax = g.op("Softmax", [scores], "softmax", axis=-1)
     model = g.model({"x": [2, 8]}, g.op("MatMul", [softmax, g.weights(8, 8)], "layer"))
