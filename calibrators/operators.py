@@ -121,9 +121,9 @@ class Bound:
 class Operator:
     """One row: the properties of an operator.
 
-    Every default is the safe side, where nothing is known of the operator: it stays in float, its samples are
-    not taken apart, no pair and no factor passes through it, and its results have no bounds. An operator
-    without a row has all defaults.
+    Every default says that nothing is known: the operator stays in float, its samples are not taken apart, no
+    pair and no factor passes through it, and its results have no bounds. An operator without a row has all
+    defaults, and stays in FP32 as well.
 
     Attributes:
         values: How its results come from the values of its data.
@@ -250,12 +250,12 @@ class _Node(Protocol):
 
 
 def operator_of(node: _Node) -> Operator:
-    """Returns the row of a node's operator; one of defaults where the operator has none."""
+    """Returns the row of a node's operator; the safe side where the operator has none."""
     return operator_named(node.op_type, node.domain)
 
 
 def operator_named(name: str, domain: str = "") -> Operator:
-    """Returns the row of an operator; one of defaults where it has none.
+    """Returns the row of an operator; the safe side where it has none.
 
     Args:
         name: The operator, such as ``Conv``.
@@ -264,7 +264,8 @@ def operator_named(name: str, domain: str = "") -> Operator:
     return OPERATORS.get((domain, name), _UNKNOWN)
 
 
-_UNKNOWN = Operator()
+#: The row of operators that have none.
+_UNKNOWN = Operator(loses_in_fp16="computes something unknown")
 
 #: Why recurrent operators stay in float.
 _NO_RECURRENT = "TensorRT has no INT8 kernel for recurrent operators"

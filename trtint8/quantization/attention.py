@@ -160,12 +160,16 @@ def _scored_operands(node: ir.Node) -> Iterator[ir.Value]:
 
     TensorRT takes scales, masks, conversions and reshapings of the scores into the kernel.
     """
-    if operator_of(node).keeps_order or node.op_type == "Div":
+    operator = operator_of(node)
+    if operator.keeps_order or node.op_type == "Div":
         operands = node.inputs[:1]
-    elif node.op_type == "Mul" or node.op_type in ("Add", "Sub"):
-        operands = node.inputs
     elif node.op_type == "Where":
         operands = node.inputs[1:]
+    elif node.op_type == "Mul" or operator.addends == (
+        0,
+        1,
+    ):  # a scale, or a mask that is added or subtracted
+        operands = node.inputs
     else:
         operands = ()
     yield from (value for value in operands if value is not None and not is_constant(value))
