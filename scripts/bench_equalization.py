@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 import trtint8
 from calibrators.data.batches import open_batches
+from calibrators.operators import operator_of
 from trtint8.equalization.following.channels import NetworkChannels
 from trtint8.equalization.following.follow import follow_channels
-from trtint8.equalization.following.operators import AFFINE
 from trtint8.equalization.following.shapes import measure_shapes
 from trtint8.equalization.forms import Form, find_forms
 from trtint8.equalization.rewriting import apply_factors
@@ -104,7 +104,7 @@ class Network:
     def _place(self, form: Form) -> str:
         if not form.readings:
             return "qk"
-        if self.nodes[form.producers[0]].op_type in AFFINE:
+        if operator_of(self.nodes[form.producers[0]]).affine:
             return "norm"
         return "v" if self._passes_a_product(form) else "up"
 

@@ -52,6 +52,7 @@ FLOORS = (
     "calibrators.user_warnings",
     "calibrators.own_modules",
     "calibrators.lazy_imports",
+    "calibrators.operators",
     "calibrators.error_text",
     "calibrators.errors",
 )

@@ -10,11 +10,7 @@ import onnx
 
 from calibrators.host.model_parts import BYTES_PER_PART, ObservationPart, divided
 from calibrators.host.weights import LightModel
-
-#: Operators that only rearrange: their first output has the values of their first input, each as often.
-_REARRANGING = frozenset(
-    {"DepthToSpace", "Flatten", "Identity", "Reshape", "SpaceToDepth", "Squeeze", "Transpose", "Unsqueeze"}
-)
+from calibrators.operators import operator_of
 
 
 @dataclass(frozen=True)
@@ -80,7 +76,7 @@ def plan_observation(
     same_as = {
         node.output[0]: node.input[0]
         for node in graph.node
-        if node.op_type in _REARRANGING and node.domain == "" and node.input[0] not in constant
+        if operator_of(node).rearranges and node.input[0] not in constant
     }
     sources = {name: _source(name, same_as) for name in asked}
     needed = dict.fromkeys(sources.values())

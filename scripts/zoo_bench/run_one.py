@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 import trtint8
+from calibrators.operators import operator_named
 from trtint8.models.model import load_model, prepare
-from trtint8.quantization.operators import WEIGHTED
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.targets import target_named
 from zoo_bench.architectures import ARCHITECTURES, Architecture
@@ -83,7 +83,7 @@ def data(architecture: Architecture, samples: int, seed: int) -> dict[str, np.nd
 
 def reasons(placement: Placement) -> tuple[int, int, dict[str, int]]:
     """How many weighted nodes are quantized, of how many, and why the others are not."""
-    decisions = [d for d in placement.decisions if d.operator in WEIGHTED]
+    decisions = [d for d in placement.decisions if operator_named(d.operator).is_weighted]
     why = Counter(f"{d.operator}: {d.reason}" for d in decisions if not d.quantized)
     return sum(d.quantized for d in decisions), len(decisions), dict(why)
 

@@ -7,17 +7,12 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from trtint8.models.inner_graphs import values_read
-from trtint8.models.kinds import RECURRENT
+from calibrators.operators import operator_of
+from trtint8.models.inner_graphs import holds_graphs, values_read
 from trtint8.models.model import Model
 from trtint8.models.multiply_adds import multiply_adds
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.static_shapes import StaticShapes
-
-#: Operators that compute products, or whose graphs may; those of Attention and of graphs are not counted.
-_PRODUCTS = frozenset(
-    {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", *RECURRENT, "Attention", "If", "Loop", "Scan"}
-)
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,8 @@ def count_work(graph_model: ir.Model) -> Work:
     counted: dict[str, int] = {}
     uncounted = []
     for node in _nodes_that_run(graph_model.graph):
-        if node.op_type in _PRODUCTS:
+        # Products of Attention, and in the graphs of nodes, are not counted.
+        if operator_of(node).multiplies or holds_graphs(node):
             number = multiply_adds(node, sizes)
             if number is None:
                 uncounted.append(node.name or "")

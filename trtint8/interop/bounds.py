@@ -7,7 +7,8 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.interop.float_movement import MOVING, extrapolates, moved_data
+from calibrators.operators import Values, operator_of
+from trtint8.interop.float_movement import extrapolates
 from trtint8.interop.grids import grid_of
 from trtint8.interop.pairs import input_at
 from trtint8.models.graph_constants import constant_input, read_constant
@@ -17,16 +18,6 @@ Ends = tuple[float, float]
 
 #: The ends of a tensor of which nothing is known.
 OPEN: Ends = (-math.inf, math.inf)
-
-#: Operators whose results have ends of their own.
-_OWN: dict[str, Ends] = {
-    **dict.fromkeys(("HardSigmoid", "Sigmoid", "Softmax"), (0.0, 1.0)),
-    **dict.fromkeys(("Cos", "Erf", "Sin", "Softsign", "Tanh"), (-1.0, 1.0)),
-    **dict.fromkeys(("Abs", "Exp", "ReduceL2", "Softplus", "Sqrt"), (0.0, math.inf)),
-}
-
-#: Operators whose results lie between 0 and the ends of what they read: paddings are zeros.
-_AVERAGES = frozenset({"AveragePool", "GlobalAveragePool", "ReduceMax", "ReduceMean", "ReduceMin"})
 
 
 class Bounds:
@@ -51,13 +42,12 @@ class Bounds:
         """Notes the ends of what a node computes; those of what it reads were noted before."""
         ends = self._computed(node) if node.domain == "" else OPEN
         if ends != OPEN:
-            for output in node.outputs:
+            results = operator_of(node).results
+            for output in node.outputs if results is None else node.outputs[:1]:
                 self[output] = ends
 
     def _computed(self, node: ir.Node) -> Ends:
-        operator = node.op_type
-        if operator in _OWN:
-            return _OWN[operator]
+        operator, row = node.op_type, operator_of(node)
         if operator == "DequantizeLinear":
             return self._dequantized(node)
         if operator in ("Add", "Mul"):
@@ -71,16 +61,11 @@ class Bounds:
                 for index, end in ((1, -math.inf), (2, math.inf))
             )
             return min(max(low, least), most), min(max(high, least), most)
-        if operator in _AVERAGES:
-            return min(low, 0.0), max(high, 0.0)
-        overshoots = node.attributes.get_string("mode", "nearest") == "cubic" or extrapolates(node)
-        if operator == "Resize" and overshoots:
-            return OPEN
-        data = moved_data(node)
-        if not data or MOVING[operator].outputs == ():
-            return OPEN
-        sources = [self[value] for value in data.values()]
-        if operator == "Pad" and input_at(node, 2) is None:
+        if row.values is Values.COMPUTED or row.values is Values.CONVERTED or _overshoots(node):
+            return row.ends
+        data = (node.inputs[index] for index in row.data_among(len(node.inputs)))
+        sources = [self[value] for value in data if value is not None]
+        if row.values is Values.AVERAGED_WITH_ZEROS or (operator == "Pad" and input_at(node, 2) is None):
             sources.append((0.0, 0.0))
         return min(one[0] for one in sources), max(one[1] for one in sources)
 
@@ -96,3 +81,8 @@ class Bounds:
             return OPEN
         low, high = grid_of(quantize).ends
         return float(np.min(low)), float(np.max(high))
+
+
+def _overshoots(node: ir.Node) -> bool:
+    """Whether results of a node may lie beyond the values of its data."""
+    return "cubic" in node.attributes.get_string("mode", "") or extrapolates(node)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
+from calibrators.operators import Picks, Values, operator_of
 from trtint8.interop.pairs import (
     INTEGER_TYPES,
     Parameters,
@@ -19,34 +19,6 @@ from trtint8.interop.pairs import (
     with_type_of,
 )
 from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
-from trtint8.quantization.operators import COPYING
-
-
-@dataclass(frozen=True)
-class _Movement:
-    """Which inputs and outputs of an operator hold the data that it moves.
-
-    Attributes:
-        inputs: Indices of the inputs; None for all.
-        outputs: Indices of the outputs; None for all.
-    """
-
-    inputs: tuple[int, ...] | None = (0,)
-    outputs: tuple[int, ...] | None = (0,)
-
-
-#: Operators that compute the same on values and, except for rounding, on the integers that represent them.
-MOVING = {
-    **dict.fromkeys((*COPYING, "Resize"), _Movement()),
-    # The ends of a Clip are integers as well.
-    "Clip": _Movement(inputs=(0, 1, 2)),
-    "Concat": _Movement(inputs=None),
-    "Pad": _Movement(inputs=(0, 2)),
-    "Split": _Movement(outputs=None),
-    "Where": _Movement(inputs=(1, 2)),
-    # Their results are indices or sizes.
-    **dict.fromkeys(("ArgMax", "ArgMin", "Shape", "Size"), _Movement(outputs=())),
-}
 
 
 class FloatMovementPass(ir.passes.InPlacePass):
@@ -67,18 +39,29 @@ class FloatMovementPass(ir.passes.InPlacePass):
         self.moved = [
             node.name or ""
             for node in list(model.graph)
-            if node.domain == "" and node.op_type in MOVING and _move_in_float(model.graph, node)
+            if moves_integers(node) and _move_in_float(model.graph, node)
         ]
         return ir.passes.PassResult(model, modified=bool(self.moved))
 
 
+def moves_integers(node: ir.Node) -> bool:
+    """True if a node computes the same of values and, but for rounding, of integers that represent them."""
+    operator = operator_of(node)
+    return operator.selects or operator.values is Values.AVERAGED or _gives_no_data(node)
+
+
 def moved_data(node: ir.Node) -> dict[int, ir.Value]:
     """The inputs whose data an operator moves, by index; empty for operators that do not move data."""
-    if node.domain != "" or node.op_type not in MOVING:
+    if not moves_integers(node):
         return {}
-    inputs = MOVING[node.op_type].inputs
-    indices = range(len(node.inputs)) if inputs is None else inputs
-    return {index: value for index in indices if (value := input_at(node, index)) is not None}
+    indices = operator_of(node).data_among(len(node.inputs))
+    return {index: value for index in indices if (value := node.inputs[index]) is not None}
+
+
+def _gives_no_data(node: ir.Node) -> bool:
+    """Whether the results of a node are places or sizes, which are the same for values and their integers."""
+    operator = operator_of(node)
+    return operator.reads_shape or operator.picks is Picks.PLACES
 
 
 def extrapolates(node: ir.Node) -> bool:
@@ -88,7 +71,7 @@ def extrapolates(node: ir.Node) -> bool:
 
 def _move_in_float(graph: ir.Graph, node: ir.Node) -> bool:
     """Replaces a node by one on float data; False where that cannot be done."""
-    movement, data = MOVING[node.op_type], moved_data(node)
+    data = moved_data(node)
     parameters = _parameters(node, data)
     if parameters is None:
         return False
@@ -108,7 +91,8 @@ def _move_in_float(graph: ir.Graph, node: ir.Node) -> bool:
         num_outputs=len(node.outputs),
         name=node.name,
     )
-    outputs = range(len(node.outputs)) if movement.outputs is None else movement.outputs
+    results = operator_of(node).results
+    outputs = () if _gives_no_data(node) else range(len(node.outputs)) if results is None else results
     again = with_type_of(next(iter(data.values())), parameters, graph, f"{node.name}_output")
     replace_by_float(node, new, [again if index in outputs else None for index in range(len(node.outputs))])
     return True
@@ -159,7 +143,7 @@ def _dequantized_with(value: ir.Value) -> Iterator[Parameters]:
         parameters = read_parameters(reader)
         if reader.op_type == "DequantizeLinear" and parameters is not None:
             yield parameters
-        elif reader.op_type in MOVING:
+        elif moves_integers(reader):
             for output in reader.outputs:
                 yield from _dequantized_with(output)
 

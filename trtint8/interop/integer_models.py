@@ -10,6 +10,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
+from calibrators.operators import operator_of
 from trtint8.interop.expand_dynamic import ExpandDynamicPass
 from trtint8.interop.expand_qlinear import ExpandQLinearPass, is_qlinear, qlinear_obstacle
 from trtint8.interop.float_movement import FloatMovementPass
@@ -24,15 +25,6 @@ from trtint8.models.onnx_errors import as_model_errors, run_passes
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.inline_functions import InlineFunctionsPass
 from trtint8.models.passes.name_nodes import NameNodesPass
-
-#: Operators that compute on integers whose scales are computed at run time, so that no Q/DQ pairs can replace
-#: them. ONNX Runtime sums their products exactly on every processor only in an optimized graph.
-RUN_TIME_SCALES = frozenset(
-    {*FLOAT_COUNTERPARTS, "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"}
-)
-
-#: Operators of ONNX Runtime that compute on integers with constant scales, and that are not replaced.
-_NOT_REPLACED = frozenset({"QAttention", "QLinearReduceMean"})
 
 _QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 
@@ -99,10 +91,7 @@ def expand(model: ir.Model, name: str) -> Expanded:
 
 def integer_operators(model: ir.Model) -> tuple[str, ...]:
     """Types of the operators that compute on integers, each once, in alphabetical order."""
-    integer = RUN_TIME_SCALES | _NOT_REPLACED
-    return tuple(
-        sorted({node.op_type for node in model.graph if is_qlinear(node) or node.op_type in integer})
-    )
+    return tuple(sorted({node.op_type for node in model.graph if operator_of(node).integers is not None}))
 
 
 def refuse_float(graph_model: ir.Model, name: str) -> None:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
+from calibrators.operators import operator_of
 from trtint8.interop.expand_qlinear import is_qlinear
 from trtint8.interop.grids import HIGHEST, Grid, grid_of, weight_grid
 from trtint8.interop.integer_models import Expanded
@@ -26,7 +27,7 @@ from trtint8.interop.pairs import (
 )
 from trtint8.interop.unquantize import activation_behind, quantized_nodes
 from trtint8.models.graph_constants import read_constant
-from trtint8.quantization.operators import WEIGHTED, lacks_kernel_shape, weight_axis
+from trtint8.quantization.operators import lacks_kernel_shape, weight_axis
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _pair_findings(node: ir.Node) -> Iterator[Finding]:
     name = node.name or ""
     if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
         yield from _quantizer(node, name)
-    elif node.op_type in WEIGHTED:
+    elif operator_of(node).is_weighted:
         yield from _weighted(node, name)
     elif node.op_type == "Concat":
         yield from _concat(node, name)

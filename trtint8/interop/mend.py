@@ -19,6 +19,7 @@ from onnx_ir.passes import common
 
 from calibrators.display.counts import counted
 from calibrators.errors import ModelError
+from calibrators.operators import operator_of
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.extract import pair_ranges
 from trtint8.interop.float_movement import moved_data
@@ -46,7 +47,7 @@ from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
 from trtint8.models.serialization import save_model
 from trtint8.quantization.attention import Attention, find_attentions
-from trtint8.quantization.operators import WEIGHTED, weight_axis
+from trtint8.quantization.operators import weight_axis
 from trtint8.quantization.placement import Edge, Placement, place
 from trtint8.quantization.quantize import tensor_names, with_pairs
 
@@ -128,7 +129,7 @@ class _Layers:
     def of(cls, model: ir.Model) -> _Layers:
         layers = cls({}, [], set())
         for node in model.graph:
-            if node.op_type not in WEIGHTED or node.domain != "":
+            if not operator_of(node).is_weighted:
                 continue
             name = node.name or ""
             layers.scales[name] = [scale for value in node.inputs[:2] for scale in constant_scales(value)]
@@ -153,7 +154,7 @@ class _Layers:
         return [
             node.name or ""
             for node in model.graph
-            if node.op_type in WEIGHTED
+            if operator_of(node).is_weighted
             and (node.name in self.floating or (node.name in self.unsure and not self._lies_on_steps(node)))
         ]
 
@@ -224,7 +225,7 @@ class _Mender:
         stayed = pair_ranges(prepared.graph_model)
         ranges = {**stayed, **unquantized.ranges}
         unquantized = replace(unquantized, ranges=ranges, kept_float=list(kept))
-        if len(kept) == sum(node.op_type in WEIGHTED for node in nodes.values()):
+        if len(kept) == sum(operator_of(node).is_weighted for node in nodes.values()):
             wider = _widened(prepared.graph_model)
             return _Changes(widened=wider) if wider else Mended(prepared.graph_model, (), unquantized, {})
         bare = _without_pairs(prepared.graph_model)
@@ -241,7 +242,7 @@ class _Mender:
             return _Changes(given_up=lost)
         wanted = _missing_pairs(placement, nodes)
         plan = plan_migration(wanted, ranges)
-        layers = {edge for edge in wanted.activations if nodes[edge.node].op_type in WEIGHTED}
+        layers = {edge for edge in wanted.activations if operator_of(nodes[edge.node]).is_weighted}
         missing = frozenset(plan.unsolved)
         if unsolved := sorted(edge.tensor for edge in layers if edge.tensor in missing):
             raise ModelError(

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.errors import TableError
+from calibrators.operators import operator_of
 from calibrators.tables.formats import ncnn
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.model import load_model, prepare
-from trtint8.quantization.operators import WEIGHTED, weight_axis
+from trtint8.quantization.operators import weight_axis
 
 #: The largest table or network of ncnn that is read, in bytes; that of ResNet-152 has half a megabyte.
 _MOST_BYTES = 16 << 20
@@ -92,7 +93,7 @@ def _weighted(model: str | os.PathLike[str]) -> dict[str, ir.Node]:
     return {
         (node.name or "").replace(" ", "_"): node
         for node in graph
-        if node.op_type in WEIGHTED and len(node.inputs) > 1 and is_constant(node.inputs[1])
+        if operator_of(node).is_weighted and len(node.inputs) > 1 and is_constant(node.inputs[1])
     }
 
 

@@ -9,27 +9,13 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
 from trtint8.models.inner_graphs import holds_graphs
-from trtint8.quantization.operators import WEIGHTED
+from trtint8.quantization.targets import TARGETS
 
-#: Operators behind which TensorRT for RTX still reads the integers of a pair: layer lists of engines show a
-#: layer that reads such an output in INT8, and behind a Resize in float.
-_READ_THROUGH = frozenset(
-    {
-        "Concat",
-        "Flatten",
-        "Identity",
-        "MaxPool",
-        "Pad",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
+#: Operators behind which a layer still reads the integers of a pair, where that was seen.
+_READ_THROUGH = TARGETS["rtx"].reads_through or frozenset()
 
 #: Values that are followed from weights back to constants; from an activation it would be all of a model.
 _MOST_BEHIND_WEIGHTS = 64
@@ -190,7 +176,7 @@ def feeds_integers(node: ir.Node) -> bool:
     while pending:
         for output in pending.pop().outputs:
             for reader, _ in output.uses():
-                if reader.op_type == "QuantizeLinear" or (reader.op_type in WEIGHTED and reader.domain == ""):
+                if reader.op_type == "QuantizeLinear" or operator_of(reader).is_weighted:
                     return True
                 if reader.op_type in _READ_THROUGH and reader.domain == "" and reader not in seen:
                     seen.add(reader)

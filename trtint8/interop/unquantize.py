@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
+from calibrators.operators import operator_of
 from trtint8.interop.bounds import Bounds
 from trtint8.interop.grids import HIGHEST, LOWEST, Grid, grid_of, integer_ends, parameters, type_ends
 from trtint8.interop.pairs import input_at, is_quantized_constant, quantized_type, reads_integers
@@ -30,7 +31,6 @@ from trtint8.models.graph_constants import (
     value_names,
 )
 from trtint8.models.inner_graphs import nodes_inside
-from trtint8.quantization.operators import MULTIPLYING, WEIGHTED
 
 _FLOAT, _INT8 = ir.DataType.FLOAT, ir.DataType.INT8
 
@@ -490,7 +490,7 @@ def activation_behind(dequantize: ir.Node) -> ir.Node | None:
         return None
     before = source.inputs[0].producer() if source.inputs[0] is not None else None
     after = [user for user, _ in dequantize.outputs[0].uses()]
-    if before is None or before.op_type not in WEIGHTED or dequantize.outputs[0].is_graph_output():
+    if before is None or not operator_of(before).is_weighted or dequantize.outputs[0].is_graph_output():
         return None
     if not any(is_constant(value) or is_quantized_constant(value) for value in before.inputs[:2]):
         return None  # the output of an attention has a pair of its own
@@ -553,7 +553,7 @@ def quantized_nodes(model: ir.Model) -> tuple[str, ...]:
     return tuple(
         node.name or ""
         for node in model.graph
-        if node.op_type in WEIGHTED and all(map(reads_integers, node.inputs[:2]))
+        if operator_of(node).is_weighted and all(map(reads_integers, node.inputs[:2]))
     )
 
 
@@ -564,5 +564,5 @@ def float_nodes(model: ir.Model) -> tuple[tuple[str, str], ...]:
     return tuple(
         (node.name or node.op_type, "the model has no Q/DQ pairs before both of its operands")
         for node in nodes
-        if node.domain == "" and node.op_type in MULTIPLYING and node.name not in quantized
+        if operator_of(node).multiplies and node.name not in quantized
     )

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-#: Operators that read the shape of a tensor and none of its values.
-SHAPE_READERS = frozenset({"Shape", "Size"})
-
-#: Operators of recurrent layers.
-RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
-
 
 def may_be_float(value: ir.Value) -> bool:
     """Whether a tensor has floating-point values, no classes or sizes; true where the type is unknown."""

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from trtint8.models.kinds import RECURRENT
+from calibrators.operators import Product, operator_of
 
 #: Gives the dimensions of a tensor; None where they are not known.
 Sizes: TypeAlias = Callable[[ir.Value | None], tuple[int, ...] | None]
@@ -31,7 +31,7 @@ def multiply_adds(node: ir.Node, sizes: Sizes) -> int | None:
         The number; None for a node that computes no products, whose dimensions are not known, or that has
         graphs of its own.
     """
-    if node.op_type in RECURRENT:
+    if operator_of(node).product is Product.RECURRENT:
         return _recurrent(node, sizes)
     operands = [sizes(value) for value in node.inputs[:2]]
     output = sizes(node.outputs[0]) if node.outputs else None
@@ -40,7 +40,7 @@ def multiply_adds(node: ir.Node, sizes: Sizes) -> int | None:
     first, second = operands[0], operands[1]
     if len(first) < _SMALLEST_RANK.get(node.op_type, 0):
         return None  # such a node is invalid, and TensorRT refuses it
-    if node.op_type == "Conv":
+    if node.op_type in ("Conv", "DeformConv"):
         return math.prod(output) * math.prod(second[1:])
     if node.op_type == "ConvTranspose":
         return math.prod(first) * math.prod(second[1:])

@@ -13,16 +13,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import is_constant
-from trtint8.models.kinds import SHAPE_READERS, is_along_last_axis
+from trtint8.models.kinds import is_along_last_axis
 from trtint8.models.static_shapes import StaticShapes
 from trtint8.quantization.targets import AttentionLimits
-
-#: Operators between the first product and the softmax that TensorRT takes into the fused kernel.
-_SCALES = frozenset({"Cast", "Div", "Dropout", "Identity", "Mul", "Reshape"})
-
-#: Operators between the softmax and the second product that change nothing of the values.
-_PASSES = frozenset({"Cast", "Dropout", "Identity", "Reshape"})
 
 #: Heads that TensorRT fuses in floating point. Layer dump of TensorRT for RTX: 12 to 256 are fused, padded
 #: where need be, and 8 and 264 are not.
@@ -111,7 +106,7 @@ def find_attentions(model: ir.Model, largest: Mapping[str, Sequence[int]] | None
 def output_readers(attention: Attention) -> tuple[tuple[ir.Node, int], ...]:
     """The inputs that read the values of an attention's output: nodes and indices."""
     uses = attention.context.outputs[0].uses()
-    return tuple((node, index) for node, index in uses if node.op_type not in SHAPE_READERS)
+    return tuple((node, index) for node, index in uses if not operator_of(node).reads_shape)
 
 
 def _is_softmax(node: ir.Node) -> bool:
@@ -161,13 +156,20 @@ def _product_before(value: ir.Value) -> ir.Node | None:
 
 
 def _scored_operands(node: ir.Node) -> Iterator[ir.Value]:
-    """The inputs of a node in a fused kernel that may hold the scores of queries and keys."""
-    if node.op_type in _SCALES:
-        operands = node.inputs if node.op_type == "Mul" else node.inputs[:1]
-    elif node.op_type in ("Add", "Sub"):
-        operands = node.inputs
+    """The inputs of a node in a fused kernel that may hold the scores of queries and keys.
+
+    TensorRT takes scales, masks, conversions and reshapings of the scores into the kernel.
+    """
+    operator = operator_of(node)
+    if operator.keeps_order or node.op_type == "Div":
+        operands = node.inputs[:1]
     elif node.op_type == "Where":
         operands = node.inputs[1:]
+    elif node.op_type == "Mul" or operator.addends == (
+        0,
+        1,
+    ):  # a scale, or a mask that is added or subtracted
+        operands = node.inputs
     else:
         operands = ()
     yield from (value for value in operands if value is not None and not is_constant(value))
@@ -187,7 +189,7 @@ def _product_behind(value: ir.Value) -> tuple[ir.Node, bool] | None:
         ((node, index),) = uses
         if node.op_type == "MatMul" and index == 0 and node.domain == "":
             return (node, guarded) if not is_constant(node.inputs[1]) else None
-        if node.op_type not in _PASSES or index != 0:
+        if not operator_of(node).keeps_order or index != 0:
             return None
         value = node.outputs[0]
     return None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from calibrators.operators import Product, operator_of
 from trtint8.models.graph_constants import is_constant
-from trtint8.quantization.operators import CONVOLUTIONS, UNPAIRED
 from trtint8.quantization.targets import KernelLimits, SmallSizes, Target
 
 
@@ -19,8 +19,8 @@ def obstacle(node: ir.Node, target: Target) -> str | None:
     Returns:
         The reason, in words for the user; None where nothing about the node itself is in the way.
     """
-    if node.op_type in UNPAIRED:
-        return UNPAIRED[node.op_type]
+    if reason := operator_of(node).no_pairs:
+        return reason
     first, second = node.inputs[:2]
     if first is None or second is None:
         return "an input is missing"
@@ -31,7 +31,7 @@ def obstacle(node: ir.Node, target: Target) -> str | None:
             return f"'{value.name}' has no elements"
     if is_constant(first) and is_constant(second):
         return "both inputs are constant"
-    if node.op_type in CONVOLUTIONS and not is_constant(second):
+    if operator_of(node).is_convolution and not is_constant(second):
         return "its weights are computed at run time, and TensorRT's INT8 convolutions need constant ones"
     if any(value.shape is not None and len(value.shape) < 2 for value in (first, second)):
         return "an operand is a vector"
@@ -41,9 +41,9 @@ def obstacle(node: ir.Node, target: Target) -> str | None:
 def _refusal(node: ir.Node, target: Target) -> str | None:
     """The reason of one target."""
     reason = target.refused.get(node.op_type)
-    if reason is None and node.op_type in CONVOLUTIONS and _groups(node) > 1:
+    if reason is None and operator_of(node).is_convolution and _groups(node) > 1:
         reason = target.refused.get(f"grouped {node.op_type}")
-    if reason is None and target.kernels is not None and node.op_type in CONVOLUTIONS:
+    if reason is None and target.kernels is not None and operator_of(node).is_convolution:
         reason = _too_large(node, target.kernels)
     if reason is None and target.small is not None:
         reason = _too_small(node, target.small)
@@ -65,7 +65,7 @@ def _too_large(node: ir.Node, limits: KernelLimits) -> str | None:
 def _too_small(node: ir.Node, small: SmallSizes) -> str | None:
     if node.op_type == "Conv":
         return _few_channels(node, small)
-    if node.op_type in ("Gemm", "MatMul"):
+    if operator_of(node).product is Product.MATRICES:
         return _small_product(node, small)
     return None
 

@@ -1,54 +1,10 @@
-"""Properties of ONNX operators on which the placement of Q/DQ pairs rests."""
+"""What the properties of operators mean for the Q/DQ pairs of one node, given its attributes."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
-#: Those among the operators with weights whose weights are kernels.
-CONVOLUTIONS = ("Conv", "ConvTranspose")
-#: Operators with weights: those that quantization speeds up.
-WEIGHTED = (*CONVOLUTIONS, "Gemm", "MatMul")
-
-#: Operators that multiply matrices and get no Q/DQ pairs, and the reason in words for the user.
-UNPAIRED = {
-    "Attention": "its softmax is inside the operator, where no Q/DQ pair can stand; exported with an opset "
-    "older than 23, it could be quantized",
-    "Einsum": "it is no product of two matrices, so it cannot become a MatMul, which would be quantized",
-    "GRU": "TensorRT has no INT8 kernel for recurrent operators",
-    "LSTM": "TensorRT has no INT8 kernel for recurrent operators",
-    "RNN": "TensorRT has no INT8 kernel for recurrent operators",
-}
-
-#: Operators that multiply matrices: of these INT8 is counted.
-MULTIPLYING = (*WEIGHTED, *UNPAIRED)
-
-#: Operators that TensorRT fuses into the weighted operator before them, so that the tensor between the two is
-#: never stored.
-FUSED_INTO_WEIGHTED = frozenset(
-    {"Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Tanh"}
-)
-
-#: Operators with one output that copy or select values of their first input.
-COPYING = frozenset(
-    {
-        "DepthToSpace",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "GlobalMaxPool",
-        "Identity",
-        "MaxPool",
-        "Reshape",
-        "Slice",
-        "SpaceToDepth",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
-
-_COMMUTING = COPYING | {"Dropout", "Split"}
+from calibrators.operators import Axes, Values, operator_of
 
 
 def weight_axis(node: ir.Node, weight: ir.Value) -> int | None:
@@ -62,10 +18,11 @@ def weight_axis(node: ir.Node, weight: ir.Value) -> int | None:
         The axis of the output channels; None where TensorRT runs the node in INT8 only with one scale for the
         whole tensor.
     """
-    if node.op_type == "Conv":
-        return 0
-    if node.op_type == "ConvTranspose":
-        return 1 if node.attributes.get_int("group", 1) == 1 else None
+    operator = operator_of(node)
+    if operator.is_convolution:
+        # The groups of a ConvTranspose have their output channels along the same places of axis 1.
+        grouped = operator.weights_axis == 1 and node.attributes.get_int("group", 1) != 1
+        return None if grouped else operator.weights_axis
     if weight is not node.inputs[1]:
         return None
     if node.op_type == "Gemm":
@@ -75,18 +32,19 @@ def weight_axis(node: ir.Node, weight: ir.Value) -> int | None:
 
 def lacks_kernel_shape(node: ir.Node) -> bool:
     """Whether a node is a convolution that leaves the shape of its kernel to its weights, as ONNX allows."""
-    return node.op_type in CONVOLUTIONS and "kernel_shape" not in node.attributes
+    return operator_of(node).is_convolution and "kernel_shape" not in node.attributes
 
 
 def commutes_with_quantization(node: ir.Node) -> bool:
     """Whether quantizing before or after a node, with the same scale, gives the same integers."""
-    if node.domain != "":
-        return False
-    if node.op_type == "Resize":
+    operator = operator_of(node)
+    if node.domain == "" and node.op_type == "Resize":
         return node.attributes.get_string("mode", "nearest") == "nearest"
-    if node.op_type == "Pad":
+    if node.domain == "" and node.op_type == "Pad":
         return _pads_with_zero(node)
-    return node.op_type in _COMMUTING
+    # Of those that choose values, TensorRT runs poolings in INT8, and no reductions.
+    chooses = operator.values is Values.CHOSEN and operator.axes is Axes.IMAGES
+    return operator.data == (0,) and (operator.moves or chooses)
 
 
 def _pads_with_zero(node: ir.Node) -> bool:

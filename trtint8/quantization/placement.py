@@ -15,27 +15,17 @@ import onnx_ir as ir
 
 from calibrators.checks import several
 from calibrators.errors import ModelError
+from calibrators.operators import OPERATORS, operator_named, operator_of
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import nodes_inside
-from trtint8.models.kinds import SHAPE_READERS
 from trtint8.models.loading.plugins import unknown_nodes
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.obstacles import obstacle
-from trtint8.quantization.operators import (
-    CONVOLUTIONS,
-    MULTIPLYING,
-    UNPAIRED,
-    WEIGHTED,
-    commutes_with_quantization,
-    weight_axis,
-)
+from trtint8.quantization.operators import commutes_with_quantization, weight_axis
 from trtint8.quantization.slower.choose import Products, slower_in_int8
 from trtint8.quantization.targets import TARGETS, KernelCosts, Target
 from trtint8.quantization.tensor_configs import join_configs
-
-#: Operators of layers whose weights are integers.
-_INTEGER = frozenset({"ConvInteger", "MatMulInteger", "QGemm", "QLinearConv", "QLinearMatMul"})
 
 
 @dataclass(frozen=True)
@@ -111,19 +101,21 @@ class Placement:
     @property
     def multiplying(self) -> int:
         """The number of nodes that multiply matrices, in INT8 or in float."""
-        return sum(decision.operator in MULTIPLYING for decision in self.decisions)
+        return sum(operator_named(decision.operator).multiplies for decision in self.decisions)
 
     @property
     def float_nodes(self) -> tuple[tuple[str, str], ...]:
         """Names of the nodes that multiply matrices in float, each with the reason."""
         return tuple(
-            (d.node, d.reason) for d in self.decisions if d.operator in MULTIPLYING and not d.quantized
+            (d.node, d.reason)
+            for d in self.decisions
+            if operator_named(d.operator).multiplies and not d.quantized
         )
 
     @property
     def quantized_nodes(self) -> tuple[str, ...]:
         """Names of the weighted nodes that run in INT8."""
-        return tuple(d.node for d in self.decisions if d.quantized and d.operator in WEIGHTED)
+        return tuple(d.node for d in self.decisions if d.quantized and operator_named(d.operator).is_weighted)
 
 
 def place(
@@ -216,7 +208,7 @@ class _Placer:
         self, costs: KernelCosts, forced: Collection[str], largest: Mapping[str, Sequence[int]] | None
     ) -> None:
         """Leaves layers in float that are estimated to be slower in INT8 than in FP16."""
-        weighted = [node for node in self.model.graph if node.domain == "" and node.op_type in WEIGHTED]
+        weighted = [node for node in self.model.graph if operator_of(node).is_weighted]
         possible = [
             node for node in weighted if node not in self.int8_products and self._obstacle(node) is None
         ]
@@ -234,7 +226,7 @@ class _Placer:
     def choose(self) -> None:
         """Decides on every node: fills in the edges, the decisions and the alternatives."""
         for node in self.model.graph:
-            if node.domain == "" and node.op_type in MULTIPLYING:
+            if operator_of(node).multiplies:
                 self._place_weighted(node)
         for attention in self.whole:
             self._place_output(attention)
@@ -247,7 +239,7 @@ class _Placer:
                 self._place_concat(node)
         unique = dict.fromkeys(self.activations)
         self.activations = sorted(unique, key=lambda edge: (self.order[edge.node], edge.index))
-        if not any(decision.operator in WEIGHTED for decision in self.decisions.values()):
+        if not any(operator_named(decision.operator).is_weighted for decision in self.decisions.values()):
             raise _nothing_to_quantize(self.model)
 
     def _ordered_decisions(self) -> Iterator[Decision]:
@@ -259,7 +251,7 @@ class _Placer:
                 reason = "ONNX has no such operator, so it is taken for a plugin of TensorRT"
                 yield Decision(node.name or "", node.op_type, False, reason)
             for inner in nodes_inside(node):
-                if inner.domain == "" and inner.op_type in MULTIPLYING:
+                if operator_of(inner).multiplies:
                     reason = f"it is inside the {node.op_type} '{node.name}', where no Q/DQ pairs are placed"
                     yield Decision(inner.name or inner.op_type, inner.op_type, False, reason)
 
@@ -293,7 +285,7 @@ class _Placer:
     def _attention_obstacle(self, attention: Attention) -> str | None:
         """The reason why an attention cannot be quantized whole, or None."""
         readers = output_readers(attention)
-        others = (node for node, _ in readers if node.op_type not in WEIGHTED)
+        others = (node for node, _ in readers if not operator_of(node).is_weighted)
         for node in (*attention.nodes, *others):
             if node.name in self.kept:
                 return f"'{node.name}' is kept in float by '{self.kept[node.name or '']}'"
@@ -342,7 +334,7 @@ class _Placer:
         conv = value.producer()
         return (
             conv is not None
-            and conv.op_type in CONVOLUTIONS
+            and operator_of(conv).is_convolution
             and self._is_quantized(conv)
             and len(value.uses()) == 1
             and not value.is_graph_output()
@@ -394,28 +386,31 @@ def _producer_name(value: ir.Value) -> str:
 
 
 def _candidates(model: ir.Model) -> Iterator[ir.Node]:
+    """The nodes that may get pairs whatever stands around them."""
+    others = (("", "Add"), ("", "Concat"))
     return (
-        node for node in model.graph if node.domain == "" and node.op_type in (*WEIGHTED, "Add", "Concat")
+        node for node in model.graph if operator_of(node).is_weighted or (node.domain, node.op_type) in others
     )
 
 
 def _nothing_to_quantize(model: ir.Model) -> ModelError:
     for node in model.graph:
-        if any(inner.op_type in WEIGHTED for inner in nodes_inside(node)):
+        if any(operator_of(inner).is_weighted for inner in nodes_inside(node)):
             return ModelError(
                 f"the model's layers are in the graphs of {node.op_type} '{node.name}', which stay as they "
                 "are; export the branch that you need as a model of its own"
             )
-        if node.op_type in _INTEGER:
+        if operator_of(node).integers is not None:
             return ModelError(
                 f"the model computes in integers already, as in {node.op_type} '{node.name}'; give the float "
                 "model, or make one of this with 'trtint8 lint MODEL --fix -o MENDED'"
             )
-    *others, last = WEIGHTED
+    *others, last = (name for (_, name), operator in OPERATORS.items() if operator.is_weighted)
     nothing = f"the model has no {', '.join(others)} or {last} node, so there is nothing to run in INT8"
-    unpaired = next((node for node in model.graph if node.op_type in UNPAIRED), None)
+    unpaired = next((node for node in model.graph if operator_of(node).no_pairs), None)
     if unpaired is not None:
-        nothing += f"; {unpaired.op_type} '{unpaired.name}' stays in float: {UNPAIRED[unpaired.op_type]}"
+        reason = operator_of(unpaired).no_pairs
+        nothing += f"; {unpaired.op_type} '{unpaired.name}' stays in float: {reason}"
     return ModelError(nothing)
 
 
@@ -446,7 +441,7 @@ def _only_read_by(value: ir.Value, edges: set[tuple[str, int]]) -> bool:
     if value.is_graph_output() or not value.uses():
         return False
     for node, index in value.uses():
-        if (node.name or "", index) in edges or node.op_type in SHAPE_READERS:
+        if (node.name or "", index) in edges or operator_of(node).reads_shape:
             continue
         if index != 0 or not commutes_with_quantization(node):
             return False

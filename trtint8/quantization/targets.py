@@ -76,18 +76,55 @@ class KernelLimits:
     stride: int
 
 
+#: Activation functions that every TensorRT computes in the kernel of the product before them.
+FUSED_ACTIVATIONS = frozenset(
+    {"Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Tanh"}
+)
+
+
 @dataclass(frozen=True)
 class KernelCosts:
     """What decides whether a product is faster in INT8 than in FP16, where a kernel more requantizes it.
+
+    The operators are those that layer dumps of TensorRT for RTX show.
 
     Attributes:
         operations_per_byte: The FP16 operations that a GPU computes in the time in which it moves one byte; a
             multiply-add is two operations, and INT8 has twice as many.
         channels: The channels of a group that INT8 has at least; fewer are padded.
+        fused: Operators with one operand that become a part of the FP16 kernel before them.
+        fused_with_constant: The same with two operands, where the other one is constant.
+        gates: Functions of a value that are multiplied by it in the same kernel.
+        float32: Operators whose output is FP16 only where a product reads it in FP16.
     """
 
     operations_per_byte: int = 300
     channels: int = 4
+    fused: frozenset[str] = frozenset(
+        {
+            "BatchNormalization",
+            "Cast",
+            "Clip",
+            "Dropout",
+            "Elu",
+            "Erf",
+            "Gelu",
+            "HardSigmoid",
+            "HardSwish",
+            "Identity",
+            "LeakyRelu",
+            "PRelu",
+            "Relu",
+            "Selu",
+            "Sigmoid",
+            "Tanh",
+        }
+    )
+    fused_with_constant: frozenset[str] = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
+    gates: frozenset[str] = frozenset({"HardSigmoid", "Sigmoid", "Tanh"})
+    float32: frozenset[str] = frozenset(
+        {"GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization"}
+    )
 
 
 @dataclass(frozen=True)
@@ -105,6 +142,8 @@ class Target:
         one_scale_with_float16: Whether, with FP16 around it, a convolution stores less where its weights are
             dequantized by one scale (:mod:`trtint8.quantization.float16.one_scale`).
         costs_with_float16: What INT8 costs with FP16 around it; None where nothing is known of it.
+        reads_through: Operators behind which a layer still reads the integers of a pair; None where nothing
+            is known of it.
         capability: The oldest compute capability with INT8, like (7, 5); None where it does not matter.
         capabilities: The only compute capabilities that engines are built for; None where all newer ones are.
     """
@@ -117,6 +156,7 @@ class Target:
     kernels: KernelLimits | None = None
     one_scale_with_float16: bool = False
     costs_with_float16: KernelCosts | None = None
+    reads_through: frozenset[str] | None = None
     capability: tuple[int, int] | None = None
     capabilities: tuple[str, ...] | None = None
 
@@ -163,6 +203,22 @@ TARGETS = {
             # product writes FP16 either way.
             one_scale_with_float16=True,
             costs_with_float16=KernelCosts(),
+            # Layer lists of engines: a layer reads such an output in INT8, and what a Resize gives in float.
+            reads_through=frozenset(
+                {
+                    "Concat",
+                    "Flatten",
+                    "Identity",
+                    "MaxPool",
+                    "Pad",
+                    "Reshape",
+                    "Slice",
+                    "Split",
+                    "Squeeze",
+                    "Transpose",
+                    "Unsqueeze",
+                }
+            ),
             # For 7.5 the layer dump shows kernels that dequantize and multiply in float.
             capability=(8, 0),
             # ComputeCapability of its module, which need not be installed here.

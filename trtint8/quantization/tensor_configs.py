@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import is_constant
 from trtint8.quantization.config import State, TensorQuantConfig
 from trtint8.quantization.joint import JointConfigs
-from trtint8.quantization.operators import FUSED_INTO_WEIGHTED, WEIGHTED, commutes_with_quantization
-from trtint8.quantization.targets import Target
+from trtint8.quantization.operators import commutes_with_quantization
+from trtint8.quantization.targets import FUSED_ACTIVATIONS, Target
 
 
 def join_configs(
@@ -90,7 +91,7 @@ def _join_fused(
 ) -> None:
     """Joins the outputs of fused operators: only the last one is stored, and it dominates those before it."""
     for node in model.graph:
-        if node.op_type not in WEIGHTED or node.name not in quantized:
+        if not operator_of(node).is_weighted or node.name not in quantized:
             continue
         chain = [node.outputs[0]]
         while chain[-1].name not in placed and (reader := _fused_reader(chain[-1], quantized)) is not None:
@@ -106,7 +107,7 @@ def _fused_reader(value: ir.Value, quantized: Collection[str]) -> ir.Node | None
     if len(uses) != 1 or value.is_graph_output():
         return None
     reader = uses[0][0]
-    fuses = reader.op_type in FUSED_INTO_WEIGHTED or (reader.op_type == "Add" and reader.name in quantized)
+    fuses = reader.op_type in FUSED_ACTIVATIONS or (reader.op_type == "Add" and reader.name in quantized)
     return reader if fuses and reader.domain == "" else None
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.engine.file import EngineInfo
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import values_read
-from trtint8.models.kinds import SHAPE_READERS
-from trtint8.quantization.operators import FUSED_INTO_WEIGHTED, MULTIPLYING, UNPAIRED, WEIGHTED
+from trtint8.quantization.targets import FUSED_ACTIVATIONS
 from trtint8.report.network import Cell, make_cell, reads_int8
 from trtint8.sensitivity.results import Sensitivity
 
@@ -137,7 +137,7 @@ def _size_nodes(graph: ir.Graph) -> set[ir.Node]:
     found: set[ir.Node] = set()
     for node in graph:
         read = [value for value in values_read(node) if not is_constant(value)]
-        if node.op_type in SHAPE_READERS or (read and all(value.producer() in found for value in read)):
+        if operator_of(node).reads_shape or (read and all(value.producer() in found for value in read)):
             found.add(node)
     return found
 
@@ -165,7 +165,7 @@ def _connect(
 def _precision(node: ir.Node, engine: EngineInfo | None) -> str:
     if engine and engine.layers:
         return engine.layers.precision_of(node.name or "") or "unknown"
-    if node.op_type in MULTIPLYING:
+    if operator_of(node).multiplies:
         return "INT8" if reads_int8(node) else "float"
     return "INT8" if _reads_only_pairs(node) else "float"
 
@@ -183,7 +183,7 @@ def _is_dequantized(value: ir.Value) -> bool:
 
 def _reason(node: ir.Node, precision: str, engine: EngineInfo | None, reasons: Mapping[str, str]) -> str:
     """Why a node has its precision, in words."""
-    if node.op_type in MULTIPLYING:
+    if operator_of(node).multiplies:
         return _reason_of_product(node, precision, reasons)
     if precision == "INT8":
         return (
@@ -202,7 +202,9 @@ def _follows_product(node: ir.Node) -> bool:
     """Whether a node is an activation function of what a product of matrices writes."""
     first = node.inputs[0] if node.inputs else None
     producer = first.producer() if first is not None else None
-    return node.op_type in FUSED_INTO_WEIGHTED and producer is not None and producer.op_type in WEIGHTED
+    if node.domain != "" or node.op_type not in FUSED_ACTIVATIONS:
+        return False
+    return producer is not None and operator_of(producer).is_weighted
 
 
 def _reason_of_product(node: ir.Node, precision: str, reasons: Mapping[str, str]) -> str:
@@ -210,7 +212,7 @@ def _reason_of_product(node: ir.Node, precision: str, reasons: Mapping[str, str]
     if name in reasons:
         return reasons[name]
     if not reads_int8(node):
-        return UNPAIRED.get(node.op_type, "no Q/DQ pair stands before its operands")
+        return operator_of(node).no_pairs or "no Q/DQ pair stands before its operands"
     if precision == "INT8":
         return "Q/DQ pairs stand before its operands"
     if precision == "unknown":

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_named, operator_of
 from trtint8.engine.file import EngineInfo
-from trtint8.quantization.operators import WEIGHTED
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 
 #: The shares of the noise at which the next level of the legend begins.
@@ -89,12 +89,14 @@ def _intended(
         return {
             node.name or "": (node.op_type, "INT8" if reads_int8(node) else "float")
             for node in qdq.graph
-            if node.op_type in WEIGHTED
+            if operator_of(node).is_weighted
         }
     if engine is not None:
         return dict.fromkeys(engine.quantized_nodes, ("", "INT8"))
     layers = sensitivity.layers if sensitivity else ()
-    return {layer.node: (layer.operator, "INT8") for layer in layers if layer.operator in WEIGHTED}
+    return {
+        layer.node: (layer.operator, "INT8") for layer in layers if operator_named(layer.operator).is_weighted
+    }
 
 
 def reads_int8(node: ir.Node) -> bool:

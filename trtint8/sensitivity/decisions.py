@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.models.inner_graphs import values_read
-from trtint8.models.kinds import SHAPE_READERS
 from trtint8.sensitivity.gradients.writer import reached_from
 from trtint8.sensitivity.segments import Layer
 
@@ -36,7 +36,7 @@ def deciding_operators(
         operators = frozenset(
             node.op_type
             for node in nodes
-            if node.op_type not in SHAPE_READERS
+            if not operator_of(node).reads_shape
             and any(value in reached for value in values_read(node))
             and any(output in leading and output not in reached for output in node.outputs)
         )

@@ -20,6 +20,7 @@ from onnx import helper, numpy_helper
 
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
+from calibrators.operators import Axes, Product, operator_of
 from trtint8.models.inner_graphs import values_read
 from trtint8.models.outputs.parts import OutputPart, output_parts, split_outputs
 from trtint8.quantization.placement import Edge, Placement
@@ -68,10 +69,10 @@ class Layer:
         Args:
             rank: How many axes the activation has, at least two.
         """
-        kind, index = self.node.op_type, self.activations[0].index
-        if kind in ("Conv", "ConvTranspose", "AveragePool", "GlobalAveragePool"):
+        operator, index = operator_of(self.node), self.activations[0].index
+        if operator.axes is Axes.IMAGES:
             return 1
-        if kind in ("Gemm", "MatMul"):
+        if operator.product is Product.MATRICES:
             # The axis that is summed over: the last one of the first operand, the one before of the second.
             turned = self.node.attributes.get_int("transB" if index else "transA", 0)
             return rank - 1 - (index ^ turned)

@@ -10,15 +10,7 @@ from numpy.typing import NDArray
 
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import LEVELS
-
-#: Operators whose outputs have a small number of large values among many small ones, or the reverse.
-_DELICATE = (
-    "Softmax",
-    "LayerNormalization",
-    "RMSNormalization",
-    "GroupNormalization",
-    "InstanceNormalization",
-)
+from calibrators.operators import operator_of
 
 #: With a range more than eight times that of 99.9 % of the values, these have fewer than 16 of 127 steps.
 _OUTLIERS = 8.0
@@ -137,7 +129,7 @@ def neighbour_suspects(value: ir.Value) -> list[Suspect]:
         At most one finding, ``delicate-neighbour``.
     """
     producer = value.producer()
-    if producer is None or producer.op_type not in _DELICATE:
+    if producer is None or not operator_of(producer).few_large:
         return []
     message = (
         f"'{value.name}' comes from the {producer.op_type} '{producer.name}': few large values among many "

@@ -138,3 +138,41 @@ def test_of_a_divided_model_every_relu_is_observed_itself():
     plan = plan_observation(model.SerializeToString(), ["x"], names, bytes_per_part=1, rectify=True)
     assert len(plan.parts) > 1 and plan.rectified == {}
     assert plan.observed == names
+
+
+def rearranged(operator, *others, **attributes):
+    """The model of one node that rearranges an input of (2, 4, 2, 2), and the network's output."""
+    constants = [onnx.numpy_helper.from_array(np.array(one), f"c{index}") for index, one in enumerate(others)]
+    graph = helper.make_graph(
+        [
+            helper.make_node(operator, ["x", *(one.name for one in constants)], ["moved"], **attributes),
+            helper.make_node("Relu", ["moved"], ["y"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4, 2, 2])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        constants,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("model", "once"),
+    [
+        (rearranged("DepthToSpace", blocksize=2), True),
+        (rearranged("ReverseSequence", [2, 4], batch_axis=0, time_axis=1), True),
+        (rearranged("Dropout"), True),
+        (rearranged("Cast", to=TensorProto.FLOAT16), False),
+        (rearranged("Tile", [1, 1, 2, 1]), False),
+        (rearranged("MaxPool", kernel_shape=[2, 2]), False),
+    ],
+)
+def test_only_what_has_the_same_values_as_often_is_observed_by_its_source(model, once):
+    plan = plan_observation(model.SerializeToString(), ["x"], ("moved",))
+    assert plan.sources == {"moved": "x" if once else "moved"}
+
+
+def test_moved_names_of_other_domains_are_observed_themselves():
+    model = rearranged("Identity")
+    model.graph.node[0].domain = "mine"
+    assert plan_observation(model.SerializeToString(), ["x"], ("moved",)).sources == {"moved": "moved"}

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from tests.trtint8.onnx_models import Graph
 from trtint8.interop.bounds import OPEN, Bounds
@@ -28,6 +28,11 @@ def ends(g, output, **inputs):
         ("Sigmoid", (0, 1)),
         ("Softmax", (0, 1)),
         ("Tanh", (-1, 1)),
+        ("Hardmax", (0, 1)),
+        ("Atan", (-math.pi / 2, math.pi / 2)),
+        ("LogSoftmax", (-INFINITY, 0)),
+        ("GlobalLpPool", (0, INFINITY)),
+        ("Dropout", OPEN),
         ("Exp", (0, INFINITY)),
         ("Neg", OPEN),
         ("Selu", OPEN),
@@ -49,6 +54,27 @@ def test_ends_go_through_what_moves_values():
     x = g.op("Concat", [x, g.op("Relu", [x], "relu"), clip(g, x, 2, 9, "narrow")], "concat", axis=1)
     x = g.op("Pad", [x, g.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1]))], "pad")
     assert ends(g, g.op("GlobalAveragePool", [x], "average")) == (-1, 3)
+
+
+def test_what_is_looked_up_outside_is_zero_and_means_of_all_have_no_zeros():
+    grid = {"x": ["N", 4, 8, 8], "grid": ["N", 5, 5, 2]}
+    for attributes, wanted in (({}, (0, 3)), ({"mode": "bicubic"}, OPEN)):
+        g = Graph()
+        sampled = g.op("GridSample", [clip(g, "x", 2, 3), "grid"], "sample", **attributes)
+        assert ends(g, sampled, **grid) == wanted
+    g = Graph()
+    assert ends(g, g.op("ReduceMean", [clip(g, "x", 2, 3)], "mean")) == (2, 3)
+
+
+def test_places_of_the_largest_values_have_no_ends_of_values():
+    g = Graph()
+    x = clip(g, "x", -1, 3)
+    g.nodes.append(helper.make_node("TopK", [x, g.constant(np.array([2]))], ["values", "places"]))
+    assert ends(g, "values") == (-1, 3)
+    g = Graph()
+    x = clip(g, "x", -1, 3)
+    g.nodes.append(helper.make_node("TopK", [x, g.constant(np.array([2]))], ["values", "places"]))
+    assert ends(g, g.op("Cast", ["places"], "y", to=TensorProto.FLOAT)) == OPEN
 
 
 def test_paddings_are_zeros():

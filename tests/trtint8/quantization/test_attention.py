@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
@@ -24,6 +25,17 @@ def test_forms(name):
     assert (attention.queries, attention.keys, attention.head, attention.heads) == (8, 8, 16, 2)
     assert attention.guarded == (name == "guarded")
     assert (attention.obstacle(LIMITS) is None) == (name != "guarded")
+
+
+@pytest.mark.parametrize("moves", [("Unsqueeze", "Squeeze"), ("Reshape", "Reshape")])
+def test_shapes_may_change_between_the_softmax_and_the_values(moves):
+    g = AttentionGraph()
+    softmax = g.softmax(g.scores())
+    for number, operator in enumerate(moves):
+        sizes = [[0, 2, 1, 8, 8], [0, 2, 8, 8]][number] if operator == "Reshape" else [2]
+        softmax = g.op(operator, [softmax, g.constant(np.array(sizes))], f"move{number}")
+    (attention,) = found(g.finish(g.context(softmax)))
+    assert attention.context.name == "context"
 
 
 def test_a_softmax_that_others_read_is_not_fused():

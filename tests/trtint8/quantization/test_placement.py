@@ -131,12 +131,35 @@ def pad(value):
     return build
 
 
+def moved(operator, *others, **attributes):
+    def build(g, x):
+        return g.op(operator, [x, *map(g.constant, others)], "move", **attributes)
+
+    return build
+
+
 @pytest.mark.parametrize(
-    ("between", "tensor"), [(pool, "pool_out"), (pool_and_slice, "slice_out"), (pad(0), "pad_out")]
+    ("between", "tensor"),
+    [
+        (pool, "pool_out"),
+        (pool_and_slice, "slice_out"),
+        (pad(0), "pad_out"),
+        (moved("ReverseSequence", np.array([3]), batch_axis=0, time_axis=1), "move_out"),
+        (moved("GatherElements", np.zeros((1, 4, 8, 8), np.int64), axis=3), "move_out"),
+        (moved("Compress", np.array([True] * 6), axis=2), "move_out"),
+    ],
 )
 def test_operators_that_round_nothing_share_the_scale_of_their_source(between, tensor):
     assert groups(chain(between)) == [{"x", tensor}]
     assert chain(between, quantized_source=False).shared == ()
+
+
+@pytest.mark.parametrize(
+    "between",
+    [moved("ReduceMax", axes=[2], keepdims=1), moved("GridSample", np.zeros((1, 8, 8, 2), np.float32))],
+)
+def test_what_no_kernel_computes_in_int8_has_its_own_scale(between):
+    assert chain(between).shared == ()
 
 
 def test_padding_with_another_value_has_its_own_scale():
@@ -189,6 +212,18 @@ def test_a_model_of_recurrent_operators_alone_is_named_as_such():
         r"stays in float: TensorRT has no INT8 kernel for recurrent operators",
     ):
         placed(g.model({"x": [5, "N", 4]}, "cell_out"))
+
+
+def test_a_deformable_convolution_is_a_layer_in_float():
+    g = Shaped()
+    x = g.op("Conv", ["x", g.weights(8, 4, 3, 3)], "conv", pads=[1] * 4)
+    offset = g.op("Conv", ["x", g.weights(18, 4, 3, 3)], "offset", pads=[1] * 4)
+    x = g.op("DeformConv", [x, g.weights(8, 8, 3, 3), offset], "deformed", pads=[1] * 4)
+    model = g.model(IMAGES, g.op("Conv", [x, g.weights(8, 8, 1, 1)], "last"))
+    model.opset_import[0].version = 19
+    placement = placed(model)
+    assert placement.multiplying == 4 and set(placement.quantized_nodes) == {"conv", "offset", "last"}
+    assert dict(placement.float_nodes)["deformed"].startswith("TensorRT has no INT8 kernel")
 
 
 def test_a_model_of_integer_operators_is_named_as_such():

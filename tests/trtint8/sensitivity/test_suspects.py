@@ -79,7 +79,14 @@ def test_uneven_channels_of_an_activation():
     assert channel_suspects("x", np.array([0.5, 0.5, 0.5, 7.9])) == []
 
 
-@pytest.mark.parametrize(("operator", "found"), [("Softmax", ["delicate-neighbour"]), ("Relu", [])])
+@pytest.mark.parametrize(
+    ("operator", "found"),
+    [
+        ("Softmax", ["delicate-neighbour"]),
+        ("SimplifiedLayerNormalization", ["delicate-neighbour"]),
+        ("Relu", []),
+    ],
+)
 def test_the_operator_before(operator, found):
     node = ir.Node("", operator, [ir.Value(name="x")], name="before")
     node.outputs[0].name = "y"

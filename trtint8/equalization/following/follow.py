@@ -13,16 +13,16 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.equalization.following.arithmetic_rules import add, divide, multiply
 from trtint8.equalization.following.channels import NetworkChannels
 from trtint8.equalization.following.labelling import Labelling
 from trtint8.equalization.following.moving_rules import move, pass_on, reduce_axes
 from trtint8.equalization.following.normalization_rules import normalize, separate_readers
-from trtint8.equalization.following.operators import AFFINE, ELEMENTWISE, MOVING, REDUCING, is_spatial
+from trtint8.equalization.following.operators import is_elementwise, is_moving, is_reducing, is_spatial
 from trtint8.equalization.following.shapes import Shapes
 from trtint8.equalization.following.weighted_rules import multiply_by_weights, multiply_matrices
 from trtint8.equalization.following.weights import is_linear
-from trtint8.models.kinds import SHAPE_READERS
 
 _Rule: TypeAlias = Callable[[Labelling, ir.Node], None]
 
@@ -44,7 +44,7 @@ def follow_channels(model: ir.Model, shapes: Shapes) -> NetworkChannels:
     """
     labelling = Labelling(model, shapes)
     for node in model.graph:
-        if node not in labelling.absorbed and node.op_type not in SHAPE_READERS:
+        if node not in labelling.absorbed and not operator_of(node).reads_shape:
             values = [value for value in (*node.inputs, node.outputs[0]) if value is not None]
             known = all(labelling.shape(value) is not None for value in values)
             (_rule(node) if known else Labelling.stop)(labelling, node)
@@ -70,17 +70,16 @@ def follow_channels(model: ir.Model, shapes: Shapes) -> NetworkChannels:
 
 def _rule(node: ir.Node) -> _Rule:
     """What happens to the channels that a node reads."""
-    operator = node.op_type
-    if operator in AFFINE:
+    if operator_of(node).affine:
         return normalize
     if node.domain != "":
         return Labelling.stop
     if is_linear(node):
         return multiply_by_weights
-    if operator in MOVING:
+    if is_moving(node):
         return move
-    if operator in ELEMENTWISE or is_spatial(node):
+    if is_elementwise(node) or is_spatial(node):
         return pass_on
-    if operator in REDUCING:
+    if is_reducing(node):
         return reduce_axes
-    return _ARITHMETIC.get(operator, Labelling.stop)
+    return _ARITHMETIC.get(node.op_type, Labelling.stop)

@@ -10,16 +10,14 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import Axes, operator_of
 from trtint8.equalization.following.channel_classes import FIXED, Channels
 from trtint8.equalization.following.labelling import Labelling
 from trtint8.equalization.following.labels import moved
-from trtint8.equalization.following.operators import ELEMENTWISE, reduced_axes
+from trtint8.equalization.following.operators import is_elementwise, reduced_axes
 from trtint8.models.graph_constants import read_constant
 
 logger = logging.getLogger(__name__)
-
-#: Operators that take elements along one axis, whatever is on the others.
-_ALONG_ONE_AXIS = frozenset({"Concat", "Gather", "Split"})
 
 
 def pass_on(labelling: Labelling, node: ir.Node) -> None:
@@ -29,7 +27,7 @@ def pass_on(labelling: Labelling, node: ir.Node) -> None:
         labelling.fix(node, index, f"'{node.name}' multiplies other values by them")
     if labels is None:
         return
-    if node.op_type not in ELEMENTWISE:
+    if not is_elementwise(node):
         in_shape, out_shape = labelling.shape(node.inputs[0]), labelling.shape(node.outputs[0])
         assert in_shape is not None and out_shape is not None
         is_read = any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
@@ -54,7 +52,7 @@ def reduce_axes(labelling: Labelling, node: ir.Node) -> None:
 
 def move(labelling: Labelling, node: ir.Node) -> None:
     """Moves labels as the operator moves values."""
-    count = len(node.inputs) if node.op_type == "Concat" else 1
+    count = len(operator_of(node).data_among(len(node.inputs)))
     read = {index: labelling.read(node, index) for index in range(count)}
     if all(labels is None for labels in read.values()):
         return
@@ -94,7 +92,7 @@ def _axes_to_spread(node: ir.Node, read: Sequence[Channels]) -> set[int]:
         read: The labels of its inputs, of one rank.
     """
     rank = read[0].ndim
-    if node.op_type not in _ALONG_ONE_AXIS:
+    if operator_of(node).axes is not Axes.ONE:  # which takes elements along it, whatever is on the others
         return set(range(rank))
     touched = node.attributes.get_int("axis", 0) % rank
     return {touched, *(axis for axis in range(rank) if any(labels.shape[axis] != 1 for labels in read))}

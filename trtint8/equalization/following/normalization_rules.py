@@ -6,23 +6,22 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import Axes, operator_of
 from trtint8.equalization.following.channels import Change, Copy, Producer
 from trtint8.equalization.following.labelling import Affine, Labelling
 from trtint8.equalization.following.labels import placed, with_rank
-from trtint8.equalization.following.operators import AFFINE, AFFINE_ON_AXIS_1
 from trtint8.models.graph_constants import constant_input, take_name
-from trtint8.models.kinds import SHAPE_READERS
 
 
 def normalize(labelling: Labelling, node: ir.Node) -> None:
-    """Gives the output of an operator of :data:`AFFINE` new channels, where its parameters are constant."""
+    """Gives the output of an operator that ends with factors new channels, where these are constant."""
     labelling.stop(node)
-    indices = [index for index in AFFINE[node.op_type] if index < len(node.inputs)]
+    indices = [index for index in operator_of(node).affine if index < len(node.inputs)]
     constants = [constant_input(node, index) for index in indices]
     is_read = any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
     trains = bool(node.attributes.get_int("training_mode", 0))
     parameters = [one for one in constants if one is not None and one.dtype == np.float32]
-    on_axis_1 = node.op_type in AFFINE_ON_AXIS_1
+    on_axis_1 = operator_of(node).axes is Axes.IMAGES  # else the channels are on the last axes
     if len(parameters) < len(indices) or trains or (is_read and on_axis_1):
         return
     rank, shape = labelling.rank(node.outputs[0]), parameters[0].shape
@@ -71,7 +70,7 @@ def separate_readers(
         A copy of these nodes, where other readers need the output unchanged; else nothing.
     """
     output = affine.output
-    readers = list(dict.fromkeys(user for user, _ in output.uses() if user.op_type not in SHAPE_READERS))
+    readers = list(dict.fromkeys(user for user, _ in output.uses() if not operator_of(user).reads_shape))
     uses = {reader: labelling.affine_uses.get((output, reader)) for reader in readers}
     good = {
         reader: labels

@@ -10,50 +10,28 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import Axes, Values, operator_of
 from trtint8.models.graph_constants import constant_input
 from trtint8.quantization.operators import commutes_with_quantization
 
-#: Homogeneous for each element on its own; the output has the shape of the first input.
-ELEMENTWISE = frozenset({"Abs", "Dropout", "Identity", "LeakyRelu", "Neg", "PRelu", "Relu"})
 
-#: Homogeneous for each channel of (N, C, spatial...) on its own.
-_POOLING = frozenset(
-    {"AveragePool", "GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "LpPool", "MaxPool"}
-)
+def is_moving(node: ir.Node) -> bool:
+    """True if a node moves elements of its first input, or of all, and computes nothing."""
+    operator = operator_of(node)
+    moves = operator.moves and operator.values is not Values.SAME
+    return moves and operator.data in ((0,), None)
 
-#: Homogeneous along the axes that they reduce.
-REDUCING = frozenset({"ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"})
 
-#: Operators that move elements and compute nothing.
-MOVING = frozenset(
-    {
-        "Concat",
-        "DepthToSpace",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Reshape",
-        "Slice",
-        "SpaceToDepth",
-        "Split",
-        "Squeeze",
-        "Tile",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
+def is_elementwise(node: ir.Node) -> bool:
+    """True if an operator is homogeneous for each element; the output has the shape of the first input."""
+    operator = operator_of(node)
+    return operator.homogeneous and operator.axes is Axes.ELEMENTWISE
 
-#: Operators that end with a factor and an offset per channel, to the indices of these constants.
-AFFINE = {
-    "BatchNormalization": (1, 2),
-    "InstanceNormalization": (1, 2),
-    "LayerNormalization": (1, 2),
-    "RMSNormalization": (1,),
-    "SimplifiedLayerNormalization": (1,),
-}
 
-#: The operators of :data:`AFFINE` whose channels are axis 1; the others have them on the last axes.
-AFFINE_ON_AXIS_1 = frozenset({"BatchNormalization", "InstanceNormalization"})
+def is_reducing(node: ir.Node) -> bool:
+    """True if an operator is homogeneous along the axes that it reduces."""
+    operator = operator_of(node)
+    return operator.homogeneous and operator.axes is Axes.SEVERAL
 
 
 def is_spatial(node: ir.Node) -> bool:
@@ -63,7 +41,8 @@ def is_spatial(node: ir.Node) -> bool:
         return transformation != "tf_crop_and_resize"
     if node.op_type == "Pad":
         return _pads_spatially(node)
-    return node.op_type in _POOLING
+    operator = operator_of(node)
+    return operator.homogeneous and operator.axes is Axes.IMAGES
 
 
 def _pads_spatially(node: ir.Node) -> bool:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import unused_name, value_names
 from trtint8.models.inner_graphs import holds_graphs
-from trtint8.models.kinds import SHAPE_READERS
 from trtint8.models.session import open_graph_model
 
 logger = logging.getLogger(__name__)
@@ -117,6 +117,6 @@ def _computed_from_shapes(graph: ir.Graph) -> set[str]:
     known: set[str] = set(graph.initializers)
     for node in graph:
         read = {value.name for value in node.inputs if value is not None}
-        if node.op_type in SHAPE_READERS or (read <= known and not holds_graphs(node)):
+        if operator_of(node).reads_shape or (read <= known and not holds_graphs(node)):
             known |= {value.name for value in node.outputs if value.name}
     return known

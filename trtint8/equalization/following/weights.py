@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import constant_input
-from trtint8.quantization.operators import CONVOLUTIONS, WEIGHTED
 
 
 def is_linear(node: ir.Node) -> bool:
@@ -15,7 +15,7 @@ def is_linear(node: ir.Node) -> bool:
 
     These are convolutions, and products with a constant matrix that has elements.
     """
-    if node.op_type not in WEIGHTED or node.domain != "":
+    if not operator_of(node).is_weighted:
         return False
     weights = constant_input(node, 1)
     if weights is None or weights.dtype != np.float32 or not weights.size:
@@ -25,7 +25,7 @@ def is_linear(node: ir.Node) -> bool:
 
 def is_convolution(node: ir.Node) -> bool:
     """Whether a weighted node is a convolution, whose channels are axis 1 of its input and output."""
-    return node.op_type in CONVOLUTIONS
+    return operator_of(node).is_convolution
 
 
 def has_constant_bias(node: ir.Node) -> bool:

@@ -5,18 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.models.kinds import SHAPE_READERS
-
-#: Operators that only move the values of their first input, or give them another type.
-_MOVEMENTS = frozenset(
-    {"Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice", "Expand"}
-)
-
-#: Operators behind which minus infinity in a mask still hides what it hid before.
-_JOINING = frozenset({"Add", "Concat", "Dropout", "Expand", "Gather", "Split", "Tile", "Where"})
-
-#: Operators that hide what is minus infinity, to the index of the input that they read it from.
-_HIDING = {"Softmax": 0, "LogSoftmax": 0, "Attention": 3}
+from calibrators.operators import Values, operator_of
 
 
 def hides_scores(value: ir.Value) -> bool:
@@ -35,15 +24,14 @@ def hides_scores(value: ir.Value) -> bool:
         if current.is_graph_output():
             return False
         for node, index in current.uses():
-            if node.domain:
-                return False
-            if node.op_type in SHAPE_READERS:
+            operator = operator_of(node)
+            if operator.reads_shape:
                 continue
-            if _HIDING.get(node.op_type) == index:
+            if operator.hides == index:
                 hides = True
             elif any(map(_is_convolved, node.inputs)):
                 return False
-            elif node.op_type in _JOINING or (node.op_type in _MOVEMENTS and index == 0):
+            elif (node.op_type, node.domain) == ("Add", "") or _is_moved(node, index):
                 added = [output for output in node.outputs if output not in seen]
                 seen.update(added)
                 waiting.extend(added)
@@ -54,7 +42,14 @@ def hides_scores(value: ir.Value) -> bool:
 
 def _is_convolved(value: ir.Value | None) -> bool:
     node = value.producer() if value is not None else None
-    return node is not None and node.op_type in ("Conv", "ConvTranspose")
+    return node is not None and operator_of(node).is_convolution
+
+
+def _is_moved(node: ir.Node, index: int) -> bool:
+    """Whether a node gives out the values of an input, perhaps in another type."""
+    operator = operator_of(node)
+    moves = operator.moves or operator.values is Values.CONVERTED
+    return moves and index in operator.data_among(len(node.inputs))
 
 
 def input_bound(value: ir.Value) -> int | None:
@@ -78,7 +73,7 @@ def input_bound(value: ir.Value) -> int | None:
                 rows += _table_rows(node)
             elif node.op_type == "Sub" and index == 1:
                 is_mask = is_mask or _is_one(node.inputs[0])
-            elif node.op_type in _MOVEMENTS and index == 0:
+            elif _is_moved(node, index):
                 moved = node.outputs[0]
                 is_mask = is_mask or node.attributes.get_int("to", 0) == ir.DataType.BOOL
                 if moved not in seen:

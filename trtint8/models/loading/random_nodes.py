@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.models.inner_graphs import all_nodes
-
-#: The operators of ONNX whose results are random. A Dropout is not among them: in inference it drops nothing.
-RANDOM_OPERATORS = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
-)
 
 
 def random_nodes(model: ir.Model) -> list[ir.Node]:
@@ -21,11 +17,7 @@ def random_nodes(model: ir.Model) -> list[ir.Node]:
     Returns:
         The nodes, in graph order.
     """
-    return [
-        node
-        for node in all_nodes(model)
-        if node.op_type in RANDOM_OPERATORS and not node.domain and _is_read(node.outputs[0])
-    ]
+    return [node for node in all_nodes(model) if operator_of(node).random and _is_read(node.outputs[0])]
 
 
 def _is_read(value: ir.Value) -> bool:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import onnx
 
 from calibrators.errors import ModelError
+from calibrators.operators import operator_of
 from trtint8.models.inner_graphs import message_graphs
 from trtint8.models.loading.inferred_types import infer_types
-
-#: Operators that make sequences or optional values of tensors, or of nothing.
-_MAKING = frozenset({"Optional", "SequenceConstruct", "SequenceEmpty", "SequenceMap", "SplitToSequence"})
 
 #: Types of values that are no tensors, in words.
 _NO_TENSORS = {"sequence_type": "a sequence", "optional_type": "optional", "map_type": "a map"}
@@ -57,6 +55,6 @@ def check_outputs_are_tensors(message: onnx.ModelProto, name: str) -> None:
 
 
 def _holds_others(graph: onnx.GraphProto) -> bool:
-    return any(node.op_type in _MAKING and not node.domain for node in graph.node) or any(
+    return any(operator_of(node).no_tensors for node in graph.node) or any(
         not value.type.HasField("tensor_type") for value in graph.input
     )

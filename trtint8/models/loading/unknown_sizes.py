@@ -7,13 +7,11 @@ from collections.abc import Iterator
 import onnx
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.models.inner_graphs import all_nodes, graph_values, message_graphs
 
 #: Names of sizes that are not known: converters of PaddlePaddle write ``?``, and others nothing.
 _NO_NAMES = ("?", "")
-
-#: The operators whose outputs are as long as what they find, which may be nothing.
-_FINDING = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
 
 
 def clear_unknown_sizes(message: onnx.ModelProto) -> None:
@@ -43,7 +41,7 @@ def names_to_keep(model: ir.Model) -> set[str] | None:
     Returns:
         Those that it has, in graphs inside its nodes too; None for all, as no size of it may be 0.
     """
-    if not any(node.op_type in _FINDING and not node.domain for node in all_nodes(model)):
+    if not any(operator_of(node).open_size for node in all_nodes(model)):
         return None
     return {name for value in _values(model) for name in _names(value)}
 

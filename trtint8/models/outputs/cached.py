@@ -11,15 +11,9 @@ from collections.abc import Collection, Iterator
 
 import onnx_ir as ir
 
+from calibrators.operators import Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.kinds import SHAPE_READERS
 from trtint8.models.static_shapes import declared_sizes
-
-#: Operators behind which a cache is the same, perhaps in another element type.
-_SAME = ("Identity", "Cast")
-
-#: Operators that write into a copy of their first input.
-_WRITING = ("ScatterND", "ScatterElements", "TensorScatter")
 
 
 def cached_outputs(graph_model: ir.Model) -> tuple[str, ...]:
@@ -86,7 +80,7 @@ def _is_cached(output: ir.Value) -> bool:
         return False
     if node.op_type == "Concat":
         return any(_adds_to(node, before) for before in node.inputs)
-    return node.op_type in _WRITING and _is_only_read_by(node, node.inputs[0])
+    return operator_of(node).writes_into and _is_only_read_by(node, node.inputs[0])
 
 
 def _adds_to(concat: ir.Node, before: ir.Value | None) -> bool:
@@ -114,12 +108,14 @@ def _is_input(value: ir.Value | None) -> bool:
 
 def _readers(value: ir.Value) -> set[ir.Node]:
     """The nodes that read the values of a tensor, without those that copy or convert it."""
-    return {node for node, _ in value.uses() if not (_is_copy(node) or node.op_type in SHAPE_READERS)}
+    return {node for node, _ in value.uses() if not (_is_copy(node) or operator_of(node).reads_shape)}
 
 
 def _is_copy(node: ir.Node) -> bool:
     """Whether a node gives what it reads; exporters write a Concat of one tensor where a cache begins."""
-    return not node.domain and (node.op_type in _SAME or (node.op_type == "Concat" and len(node.inputs) == 1))
+    if operator_of(node).values <= Values.CONVERTED:
+        return True
+    return not node.domain and node.op_type == "Concat" and len(node.inputs) == 1
 
 
 def _copies(value: ir.Value) -> Iterator[ir.Value]:

@@ -13,15 +13,13 @@ from typing import Any, TypeAlias
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.static_shapes import declared_sizes
 
 #: The most quantities that are told apart; a join of more, as of the layers of a dense block, is one.
 _MOST = 8
-
-#: Operators behind which an element is still the same quantity, and none is missing.
-MOVING = ("Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose")
 
 
 @dataclass(frozen=True)
@@ -148,8 +146,13 @@ def _joins_before(value: ir.Value | None) -> Iterator[ir.Node]:
             yield node
             for joined in dict.fromkeys(node.inputs):
                 yield from _joins_before(joined)
-        elif node.op_type in MOVING:
+        elif _keeps_quantities(node):
             yield from _joins_before(node.inputs[0])
+
+
+def _keeps_quantities(node: ir.Node) -> bool:
+    """Whether quantities stay what they are behind a node, none is missing, and axes can be followed."""
+    return operator_of(node).keeps_order or (node.op_type == "Transpose" and not node.domain)
 
 
 def _lacks_sizes(node: ir.Node) -> bool:
@@ -166,10 +169,10 @@ def _joined(value: ir.Value | None) -> _Joined | None:
         return None
     if node.op_type == "Concat":
         return _of_concat(node)
-    if node.op_type not in MOVING:
+    if not _keeps_quantities(node):
         return None
     before = _joined(node.inputs[0])
-    if before is None or node.op_type in ("Identity", "Cast"):
+    if before is None or operator_of(node).values <= Values.CONVERTED:
         return before
     if node.op_type == "Transpose":
         return _Joined(_permutation(node, before.rank).index(before.axis), before.sizes, before.rank)
@@ -194,11 +197,11 @@ def _of_concat(node: ir.Node) -> _Joined | None:
 def _holds_positions(value: ir.Value | None, axis: int) -> bool:
     """Whether an axis was made of others since the tensor was computed, such as of height and width."""
     node = None if value is None else value.producer()
-    while node is not None and node.op_type in MOVING and not node.domain:
+    while node is not None and _keeps_quantities(node):
         before, after = declared_sizes(node.inputs[0]), declared_sizes(node.outputs[0])
         if node.op_type == "Transpose":
             axis = _permutation(node, len(after or ()))[axis]
-        elif node.op_type not in ("Identity", "Cast"):
+        elif operator_of(node).values > Values.CONVERTED:
             kept = _reshaped(_Joined(axis, (), len(after or ())), after, before)
             if kept is None:
                 return True

@@ -13,23 +13,14 @@ from dataclasses import dataclass
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from calibrators.operators import Picks as Picking
+from calibrators.operators import Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import nodes_inside, values_behind, values_read
-from trtint8.models.kinds import RECURRENT, SHAPE_READERS, may_be_float
+from trtint8.models.kinds import may_be_float
 from trtint8.models.loading.plugins import plugin_nodes
-from trtint8.models.outputs.parts import MOVING, inferred_copy
-
-#: Operators that pick elements by their values: those in the order of their values, or so many as there are.
-_RANKING = ("TopK", "NonMaxSuppression", "NonZero", "Compress", "Unique")
-
-#: Operators that pick the place of one element in each row, such as its class. What is computed from such
-#: places stays where it is, so that its values can be compared, but not the places themselves.
-_PLACING = ("ArgMax", "ArgMin")
-
-#: Operators that compute with weights, or products of two activations. What they compute is worth comparing,
-#: also where it is computed from picked elements, as in a decoder that picks its queries.
-_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "Attention", *RECURRENT)
+from trtint8.models.outputs.parts import inferred_copy
 
 
 @dataclass(frozen=True)
@@ -64,7 +55,7 @@ def find_picks(graph_model: ir.Model) -> Picks:
         Nothing where there is no such output, or it is not known what it is picked from.
     """
     nodes, plugins = graph_model.graph, set(plugin_nodes(graph_model))
-    if not plugins and not any(node.op_type in _RANKING + _PLACING for node in nodes):
+    if not plugins and all(operator_of(node).picks is None for node in nodes):
         return NO_PICKS
     if any(value.dtype is None for node in nodes if node not in plugins for value in node.outputs):
         graph_model = inferred_copy(graph_model)
@@ -154,7 +145,7 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     """The outputs that hold picks, and the activations that these are computed from."""
     nodes, plugins = list(graph_model.graph), set(plugin_nodes(graph_model))
     layers = set(filter(_is_layer, nodes))
-    of_values = [node for node in nodes if not _is_one(node, SHAPE_READERS)]
+    of_values = [node for node in nodes if not operator_of(node).reads_shape]
     activations = values_behind(of_values, layers.__contains__)
     needed: set[ir.Value] = set()  # by layers
     for node in reversed(nodes):
@@ -165,11 +156,17 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
         at_the_end = not any(value in needed for value in node.outputs)
         return at_the_end and any(value in activations for value in values_read(node))
 
-    ranked = values_behind(nodes, lambda node: (node in plugins or _is_one(node, _RANKING)) and decides(node))
-    placed = values_behind(nodes, lambda node: _is_one(node, _PLACING) and decides(node))
+    def picks(node: ir.Node, what: Picking) -> bool:
+        return operator_of(node).picks is what and decides(node)
+
+    ranked = values_behind(
+        nodes, lambda node: picks(node, Picking.ELEMENTS) or (node in plugins and decides(node))
+    )
+    # What is computed from places stays where it is, so that its values can be compared, but not the places.
+    placed = values_behind(nodes, lambda node: picks(node, Picking.PLACES))
     places: set[ir.Value] = set()
     for node in nodes:
-        joined = _is_one(node, (*MOVING, "Concat")) and any(value in places for value in node.inputs)
+        joined = _keeps_all(node) and any(value in places for value in node.inputs)
         found = (value for value in node.outputs if value in placed)
         places.update(value for value in found if joined or not may_be_float(value))
     outputs = [value for value in graph_model.graph.outputs if value in ranked or value in places]
@@ -189,18 +186,24 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     return outputs, [value for node in nodes for value in node.outputs if value in sources]
 
 
-def _is_one(node: ir.Node, operators: Collection[str]) -> bool:
-    return node.op_type in operators and not node.domain
+def _keeps_all(node: ir.Node) -> bool:
+    """Whether a node gives out all elements that it reads, perhaps joined or converted."""
+    return operator_of(node).values <= Values.REORDERED or (node.op_type == "Concat" and not node.domain)
 
 
 def _is_layer(node: ir.Node) -> bool:
-    return any(_is_one(inner, _LAYERS) for inner in (node, *nodes_inside(node)))
+    """Whether a node computes products with weights or of activations.
+
+    What it computes is worth comparing, also where it is computed from picked elements, as in a decoder that
+    picks its queries.
+    """
+    return any(operator_of(inner).multiplies for inner in (node, *nodes_inside(node)))
 
 
 def _origin(value: ir.Value) -> ir.Value:
     """The tensor that has the same elements, before they were put elsewhere."""
     node = value.producer()
-    while node is not None and _is_one(node, MOVING):
+    while node is not None and operator_of(node).values <= Values.REORDERED:
         before = node.inputs[0]
         if before is None or before.producer() is None or not _is_float(before):
             break

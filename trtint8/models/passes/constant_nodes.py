@@ -9,10 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import operator_of
 from trtint8.models.passes.integer_nodes import compute_integers
-
-#: Operators whose paddings, dilations and rounded sizes ONNX's reference takes otherwise.
-_POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 
 
 def compute_node(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opset: int) -> NDArray[Any]:
@@ -47,7 +45,7 @@ def _is_computed_otherwise(node: ir.Node, inputs: Sequence[NDArray[Any] | None])
     """Whether ONNX's reference computes other numbers than ONNX Runtime and TensorRT."""
     if node.op_type == "Slice":
         return _begins_or_ends_outside(*inputs)
-    if node.op_type in _POOLS:
+    if operator_of(node).pools:  # it takes paddings, dilations and rounded sizes otherwise
         return True
     if node.op_type == "MaxUnpool":  # takes places in the larger output for those in the smaller one
         return len(inputs) > 2 and inputs[2] is not None

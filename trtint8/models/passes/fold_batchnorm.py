@@ -10,12 +10,10 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import add_initializer, read_constant, take_name, value_names
 
 logger = logging.getLogger(__name__)
-
-#: Operator to the axis of the output channels in its weights.
-_OUTPUT_AXIS = {"Conv": 0, "ConvTranspose": 1}
 
 
 class FoldBatchNormPass(ir.passes.InPlacePass):
@@ -46,7 +44,7 @@ def _fold(norm: ir.Node, taken: set[str]) -> bool:
         not isinstance(graph, ir.Graph)
         or source is None
         or conv is None
-        or conv.op_type not in _OUTPUT_AXIS
+        or not operator_of(conv).is_convolution
         or conv.graph is not graph
         or len(source.uses()) != 1
         or source.is_graph_output()
@@ -65,7 +63,8 @@ def _fold(norm: ir.Node, taken: set[str]) -> bool:
     gamma, beta, mean, variance = (
         parameter.numpy() for parameter in parameters[-4:] if parameter is not None
     )
-    axis = _OUTPUT_AXIS[conv.op_type]
+    axis = operator_of(conv).weights_axis
+    assert axis is not None, "a convolution has one"
     channels = weight.shape[axis] if weight.ndim > axis else 0
     for value in (*conv.inputs[2:], *norm.inputs[1:]):
         _check_channels(value, channels, norm, conv)

@@ -13,14 +13,11 @@ from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from calibrators.errors import ModelError
+from calibrators.operators import operator_of
 from trtint8.models.inner_graphs import holds_graphs
-from trtint8.models.loading.random_nodes import RANDOM_OPERATORS
 from trtint8.models.passes.constant_nodes import compute_node
 
 logger = logging.getLogger(__name__)
-
-#: Operators that are not folded: Q/DQ pairs of constants must be kept, and random values must stay random.
-_KEPT = frozenset({"QuantizeLinear", "DequantizeLinear", *RANDOM_OPERATORS})
 
 #: How many bytes a constant may be larger than the inputs of its node: a Tile or ConstantOfShape of a scalar
 #: can be gigabytes.
@@ -46,11 +43,12 @@ class FoldConstantsPass(ir.passes.InPlacePass):
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Folds in graph order, so that chains of nodes are folded in one pass."""
-        folded, kept = 0, _KEPT
-        if not any(node.op_type == "QuantizeLinear" for node in model.graph):
-            kept = _KEPT - {"DequantizeLinear"}
+        folded = 0
+        has_pairs = any(node.op_type == "QuantizeLinear" for node in model.graph)
         for node in list(model.graph):
-            if node.op_type not in kept:
+            # Q/DQ pairs of constants must be kept, and random values must stay random.
+            paired = has_pairs and node.op_type in ("QuantizeLinear", "DequantizeLinear")
+            if not paired and not operator_of(node).random:
                 folded += _fold(model, node)
         if folded:
             logger.debug("folded %d constant nodes", folded)

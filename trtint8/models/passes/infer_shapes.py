@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
+import onnx
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from calibrators.operators import operator_named
 from trtint8.models.inner_graphs import all_nodes
 from trtint8.models.loading.unknown_sizes import clear_new_names, names_to_keep
 from trtint8.models.loading.unregistered import HIDDEN
 from trtint8.models.passes.element_types import settle_element_types
-
-#: Domains and names of operators of which ONNX infers nothing, to operators of ONNX whose output has the same
-#: type and shape.
-_STAND_INS: Mapping[tuple[str, str], str] = {
-    ("", "GroupNormalization"): "Identity",
-    ("", "SimplifiedLayerNormalization"): "Identity",
-    (HIDDEN, "GroupNormalization"): "Identity",
-    (HIDDEN, "LayerNormalization"): "Identity",
-    (HIDDEN, "SimplifiedLayerNormalization"): "Identity",
-    (HIDDEN, "ThresholdedRelu"): "Identity",
-    ("com.microsoft", "BiasGelu"): "Identity",
-    ("com.microsoft", "FastGelu"): "Identity",
-    ("com.microsoft", "FusedConv"): "Conv",
-    ("com.microsoft", "FusedGemm"): "Gemm",
-    ("com.microsoft", "Gelu"): "Identity",
-    ("com.microsoft", "QuickGelu"): "Identity",
-    ("com.microsoft", "SkipLayerNormalization"): "Identity",
-}
 
 
 class InferShapesPass(ir.passes.InPlacePass):
@@ -53,14 +37,24 @@ class InferShapesPass(ir.passes.InPlacePass):
 def _stand_ins(model: ir.Model) -> Iterator[None]:
     """Makes nodes of which ONNX infers nothing others of the same shapes, until the block ends."""
     replaced = [
-        (node, node.domain, node.op_type)
+        (node, node.domain, node.op_type, stand_in)
         for node in all_nodes(model)
-        if (node.domain, node.op_type) in _STAND_INS
+        if (stand_in := _stand_in(node)) is not None
     ]
     try:
-        for node, domain, operator in replaced:
-            node.domain, node.op_type = "", _STAND_INS[domain, operator]
+        for node, _, _, stand_in in replaced:
+            node.domain, node.op_type = "", stand_in
         yield
     finally:
-        for node, domain, operator in replaced:
+        for node, domain, operator, _ in replaced:
             node.domain, node.op_type = domain, operator
+
+
+def _stand_in(node: ir.Node) -> str | None:
+    """The operator of ONNX whose output has the type and shape of a node's, of which ONNX infers nothing."""
+    hidden = node.domain == HIDDEN
+    stand_in = operator_named(node.op_type, "" if hidden else node.domain).stand_in
+    if not stand_in or hidden or node.domain or not onnx.defs.has(node.op_type):
+        return stand_in or None
+    inferred = onnx.defs.get_schema(node.op_type).has_type_and_shape_inference_function
+    return None if inferred else stand_in

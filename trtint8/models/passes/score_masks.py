@@ -9,16 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import Values, operator_of
 from trtint8.models.graph_constants import is_constant, read_constant
-
-#: Operators whose output is finite where their inputs are.
-_PRODUCTS = frozenset({"Conv", "Gemm", "MatMul"})
-
-#: Operators that change no values of the scores.
-_COPYING = frozenset({"Cast", "Dropout", "Identity", "Reshape"})
-
-#: Operators that change no values of a mask.
-_SHAPING = _COPYING | {"Expand", "Squeeze", "Transpose", "Unsqueeze"}
 
 #: Values of a mask below this hide what they are added to.
 _MASKED = -1e4
@@ -61,9 +53,9 @@ def score_masks(value: ir.Value | None) -> tuple[ScoreMask, ...] | None:
     masks: list[ScoreMask] = []
     factor = 1.0
     while (node := value.producer() if value is not None else None) is not None and node.domain == "":
-        if node.op_type in _PRODUCTS:
+        if operator_of(node).is_weighted:  # its output is finite where its inputs are
             return tuple(masks)
-        if node.op_type in _COPYING:
+        if operator_of(node).keeps_order:
             value = node.inputs[0]
             continue
         step = _step(node)
@@ -107,7 +99,8 @@ def _choice(value: ir.Value | None) -> ir.Node | None:
     while (node := value.producer() if value is not None else None) is not None and node.domain == "":
         if node.op_type == "Where":
             return node if is_constant(node.inputs[1]) and is_constant(node.inputs[2]) else None
-        if node.op_type not in _SHAPING:
+        operator = operator_of(node)
+        if operator.values > Values.PLACED or operator.data != (0,):
             return None
         value = node.inputs[0]
     return None

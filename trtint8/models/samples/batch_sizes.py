@@ -8,6 +8,7 @@ from enum import Enum
 
 import onnx_ir as ir
 
+from calibrators.operators import Values, operator_of
 from trtint8.models.graph_constants import constant_integers
 from trtint8.models.static_shapes import declared_sizes
 
@@ -29,9 +30,6 @@ Size = int | Unknown | None
 
 #: Sizes along the axes of a tensor. Truth values are 0 and 1.
 Sizes = tuple[Size, ...]
-
-#: Operators that leave a vector's elements as they are, read one after another.
-_COPYING = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 #: Types that hold every size as it is. A cast to truth values or to small integers changes sizes.
 _EXACT = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -94,8 +92,10 @@ class BatchSizes:
             return self._shape(node, has_samples=False)
         inputs = [self.of(value) for value in node.inputs]
         first = inputs[0]
-        if node.op_type in _COPYING:
-            return first if node.op_type != "Cast" or node.outputs[0].dtype in _EXACT else None
+        own = operator_of(node)
+        if own.keeps_order:
+            exact = own.values is not Values.CONVERTED or node.outputs[0].dtype in _EXACT
+            return first if exact else None
         if node.op_type == "Concat":
             return _joined(inputs)
         if node.op_type == "ConstantOfShape":

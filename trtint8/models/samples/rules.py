@@ -5,102 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import onnx_ir as ir
 
+from calibrators.operators import Axes, operator_of
 from trtint8.models.graph_constants import constant_input, constant_integers
 from trtint8.models.samples.batch_sizes import BatchSizes, depends_on_batch
 
 #: Operators that take the shape of what they compute as an input.
 SHAPING = ("Expand", "Reshape")
-
-#: Operators that compute every element from the elements at the same place, with broadcasting.
-_ELEMENTWISE = (
-    "Abs",
-    "Add",
-    "And",
-    "Cast",
-    "Ceil",
-    "Celu",
-    "Clip",
-    "Cos",
-    "Div",
-    "Elu",
-    "Equal",
-    "Erf",
-    "Exp",
-    "Floor",
-    "Gelu",
-    "Greater",
-    "GreaterOrEqual",
-    "HardSigmoid",
-    "HardSwish",
-    "Identity",
-    "LeakyRelu",
-    "Less",
-    "LessOrEqual",
-    "Log",
-    "Max",
-    "Mean",
-    "Min",
-    "Mish",
-    "Mod",
-    "Mul",
-    "Neg",
-    "Not",
-    "Or",
-    "PRelu",
-    "Pow",
-    "Reciprocal",
-    "Relu",
-    "Round",
-    "Selu",
-    "Sigmoid",
-    "Sign",
-    "Sin",
-    "Softplus",
-    "Softsign",
-    "Sqrt",
-    "Sub",
-    "Sum",
-    "Tanh",
-    "ThresholdedRelu",
-    "Where",
-    "Xor",
-)
-
-#: Operators whose axis 0 is the batch by definition; what else they read are weights.
-_BATCHED = (
-    "AveragePool",
-    "Conv",
-    "ConvTranspose",
-    "DepthToSpace",
-    "GlobalAveragePool",
-    "GlobalLpPool",
-    "GlobalMaxPool",
-    "GroupNormalization",
-    "InstanceNormalization",
-    "LRN",
-    "LpPool",
-    "MaxPool",
-    "SpaceToDepth",
-)
-
-#: Operators that work along the axis of an attribute, with its default.
-_ALONG_AXIS = {
-    "Hardmax": -1,
-    "LayerNormalization": -1,
-    "LogSoftmax": -1,
-    "RMSNormalization": -1,
-    "Softmax": -1,
-    "Split": 0,
-}
-
-#: Operators that work along the axes of an attribute or a constant input, with the number of the input.
-_ALONG_AXES = {"Slice": 3, "Squeeze": 1, "Unsqueeze": 1} | {
-    f"Reduce{kind}": 1
-    for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
-}
 
 
 @dataclass(frozen=True)
@@ -117,6 +31,10 @@ class Found:
     samples: set[ir.Value | None]
     sizes: BatchSizes
     shape_of: Callable[[ir.Value | None], tuple[int | None, ...] | None]
+
+
+#: Whether a node keeps samples apart, given what the nodes before it have computed.
+Rule: TypeAlias = Callable[[ir.Node, Found], bool]
 
 
 def _elementwise(node: ir.Node, found: Found) -> bool:
@@ -141,12 +59,12 @@ def _normalizes_batch(node: ir.Node, found: Found) -> bool:
 
 
 def _along_axis(node: ir.Node, found: Found) -> bool:
-    axis = node.attributes.get_int("axis", _ALONG_AXIS[node.op_type])
+    axis = node.attributes.get_int("axis", operator_of(node).axis)
     return _reads_only_first(node, found) and _is_other(axis, _rank(node.inputs[0]))
 
 
 def _along_axes(node: ir.Node, found: Found) -> bool:
-    axes = _axes(node, _ALONG_AXES[node.op_type])
+    axes = _axes(node, operator_of(node).axes_input)
     # New axes are counted among those of the output.
     rank = _rank(node.outputs[0] if node.op_type == "Unsqueeze" else node.inputs[0])
     return _reads_only_first(node, found) and bool(axes) and all(_is_other(axis, rank) for axis in axes)
@@ -166,6 +84,11 @@ def _gathers(node: ir.Node, found: Found) -> bool:
     if data in found.samples:
         return indices not in found.samples and _is_other(axis, _rank(data))
     return axis == 0  # rows of a table
+
+
+def _looks_up(node: ir.Node, found: Found) -> bool:
+    """Whether each sample is looked up at places of its own."""
+    return all(value in found.samples for value in node.inputs)
 
 
 def _multiplies(node: ir.Node, found: Found) -> bool:
@@ -224,11 +147,6 @@ def _transposes(node: ir.Node, found: Found) -> bool:
     return _reads_only_first(node, found) and list(node.attributes.get_ints("perm", ()))[:1] == [0]
 
 
-def _samples_at_places(node: ir.Node, found: Found) -> bool:
-    # Each sample has a map and places of its own.
-    return all(value in found.samples for value in node.inputs)
-
-
 def _quantizes(node: ir.Node, found: Found) -> bool:
     # One scale for all, or one for each place along an axis.
     scales, axis = _rank(node.inputs[1]), node.attributes.get_int("axis", 1)
@@ -277,13 +195,8 @@ def _is_other(axis: int, rank: int | None) -> bool:
     return axis > 0 or (rank is not None and -rank < axis < 0)
 
 
-#: Operator to whether a node of it keeps samples apart, given what the nodes before it have computed. At
-#: least one of its inputs has samples, or its target shape was computed from shapes.
-RULES: Mapping[str, Callable[[ir.Node, Found], bool]] = {
-    **dict.fromkeys(_ELEMENTWISE, _elementwise),
-    **dict.fromkeys(_BATCHED, _batched),
-    **dict.fromkeys(_ALONG_AXIS, _along_axis),
-    **dict.fromkeys(_ALONG_AXES, _along_axes),
+#: Operators whose nodes keep samples apart under conditions of their own, and these.
+_RULES: Mapping[str, Rule] = {
     "BatchNormalization": _normalizes_batch,
     "Concat": _concatenates,
     "DequantizeLinear": _quantizes,
@@ -291,7 +204,7 @@ RULES: Mapping[str, Callable[[ir.Node, Found], bool]] = {
     "Flatten": _flattens,
     "Gather": _gathers,
     "Gemm": _multiplies_matrices,
-    "GridSample": _samples_at_places,
+    "GridSample": _looks_up,
     "MatMul": _multiplies,
     "Pad": _pads,
     "QuantizeLinear": _quantizes,
@@ -299,3 +212,26 @@ RULES: Mapping[str, Callable[[ir.Node, Found], bool]] = {
     "Resize": _resizes,
     "Transpose": _transposes,
 }
+
+#: The same for all other operators, by what axes mean to them.
+_RULES_OF_AXES: Mapping[Axes, Rule] = {
+    Axes.ELEMENTWISE: _elementwise,
+    Axes.IMAGES: _batched,
+    Axes.ONE: _along_axis,
+    Axes.SEVERAL: _along_axes,
+}
+
+
+def keeps_samples_apart(node: ir.Node, found: Found) -> bool:
+    """True if a node computes each sample from the same sample of what it reads, as far as that is known.
+
+    Args:
+        node: The node. At least one of its inputs has samples, or its target shape was computed from shapes.
+        found: What the nodes before it have computed.
+    """
+    if node.domain != "":
+        return False
+    rule, axes = _RULES.get(node.op_type), operator_of(node).axes
+    if rule is None and axes is not None:
+        rule = _RULES_OF_AXES[axes]
+    return rule is not None and rule(node, found)

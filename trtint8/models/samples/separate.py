@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from trtint8.models.inner_graphs import holds_graphs
 from trtint8.models.samples.batch_sizes import BatchSizes
-from trtint8.models.samples.rules import RULES, SHAPING, Found
+from trtint8.models.samples.rules import SHAPING, Found, keeps_samples_apart
 from trtint8.models.static_shapes import StaticShapes, declared_sizes, open_inputs
 
 
@@ -95,9 +95,8 @@ def _keeps_samples(node: ir.Node, found: Found) -> bool:
     if not (makes_samples or reads_samples) or (node.op_type == "Shape" and node.domain == ""):
         found.sizes.follow(node)
         return True
-    rule = RULES.get(node.op_type) if node.domain == "" else None
     changes = any(found.sizes.depends_on_samples(value) for value in node.inputs)
-    if rule is None or (changes and not shapes) or not rule(node, found):
+    if (changes and not shapes) or not keeps_samples_apart(node, found):
         return False
     found.samples.update(node.outputs)
     return True

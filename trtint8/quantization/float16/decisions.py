@@ -14,44 +14,9 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import nodes_inside, values_read
-from trtint8.quantization.operators import MULTIPLYING
-
-#: Operators that compare two tensors element by element.
-_COMPARING = frozenset({"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
-
-#: Operator to the indices of the inputs by whose values it decides.
-_DECIDING: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(_COMPARING, (0, 1)),
-    "ArgMax": (0,),
-    "ArgMin": (0,),
-    "Ceil": (0,),
-    "Floor": (0,),
-    "Hardmax": (0,),
-    "IsInf": (0,),
-    "Mod": (0, 1),
-    "NonMaxSuppression": (0, 1),
-    "NonZero": (0,),
-    "OneHot": (0, 1),
-    "Range": (0, 1, 2),
-    "Round": (0,),
-    "Sign": (0,),
-    "TopK": (0,),
-    "Unique": (0,),
-}
-
-#: Operator to the indices of the inputs that hold coordinates, or from which it makes some.
-_COORDINATES: Mapping[str, tuple[int, ...]] = {
-    "AffineGrid": (0,),
-    "GridSample": (1,),
-    "MaxRoiPool": (1,),
-    "Resize": (1, 2),
-    "RoiAlign": (1,),
-}
-
-#: Functions of angles, which may be positions times frequencies, far beyond one turn.
-_PERIODIC = frozenset({"Cos", "Sin", "Tan"})
 
 _FLOAT = ir.DataType.FLOAT
 
@@ -141,29 +106,30 @@ def _indices(node: ir.Node) -> tuple[int, ...]:
         return () if ir.DataType(node.attributes.get_int("to", 1)).is_floating_point() else (0,)
     if node.op_type == "MaxPool":
         return (0,) if len(node.outputs) > 1 and node.outputs[1].uses() else ()
-    if node.op_type in _PERIODIC:
-        return (0,)
-    return _DECIDING.get(node.op_type) or _COORDINATES.get(node.op_type, ())
+    operator = operator_of(node)
+    return (0,) if operator.periodic else operator.decides or operator.coordinates
 
 
 def _looks_up(node: ir.Node) -> bool:
-    return node.op_type in _COORDINATES or node.op_type in _PERIODIC
+    operator = operator_of(node)
+    return bool(operator.coordinates) or operator.periodic
 
 
 def _compares(node: ir.Node) -> bool:
     """Whether a node takes computed values together whose difference matters."""
     operands = {value for value in node.inputs if value is not None and not is_constant(value)}
-    return node.domain == "" and node.op_type in (*_COMPARING, "Sub") and len(operands) > 1
+    compares = operator_of(node).compares or (node.domain, node.op_type) == ("", "Sub")
+    return compares and len(operands) > 1
 
 
 def _is_close(node: ir.Node) -> bool:
     """Whether the rounding of a layer's sums may matter to what a node decides by them."""
-    return _compares(node) or node.op_type == "Equal" or node.op_type in _COORDINATES
+    return _compares(node) or node.op_type == "Equal" or bool(operator_of(node).coordinates)
 
 
 def _is_layer(node: ir.Node) -> bool:
     """Whether what a node computes is no longer what a layer before it has computed."""
-    if node.domain != "" or node.op_type not in _LAYERS:
+    if not operator_of(node).multiplies:
         return False
     if node.op_type == "Einsum":
         # A product without a sum, as of positions and frequencies, is a Mul.
@@ -179,7 +145,3 @@ def _is_filter(node: ir.Node) -> bool:
     """Whether a node is a convolution that makes each channel of one channel, as to blur a map."""
     weights = node.inputs[1].shape if node.op_type == "Conv" and node.inputs[1] is not None else None
     return weights is not None and tuple(weights[:2]) == (node.attributes.get_int("group", 1), 1)
-
-
-#: Operators of layers.
-_LAYERS = frozenset(MULTIPLYING) | {"DeformConv"}

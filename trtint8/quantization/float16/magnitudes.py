@@ -17,72 +17,14 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import Values, operator_of
 from trtint8.models.graph_constants import constant_input, read_constant
 from trtint8.quantization.float16.rounding import LARGEST, SMALLEST_NORMAL
-
-#: Operators that put the elements of their first input into other places.
-MOVING = frozenset({"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-
-#: Operators whose output is about as large as the largest of their inputs.
-KEEPING_SIZE = MOVING | {"Add", "Concat", "Expand", "Gather", "Slice"}
-
-#: Operators none of whose outputs is larger than the first input.
-_BOUNDED_BY_FIRST = MOVING | {
-    "Abs",
-    "AveragePool",
-    "Cast",
-    "Compress",
-    "DepthToSpace",
-    "Dropout",
-    "Expand",
-    "Flatten",
-    "Gather",
-    "GatherElements",
-    "GatherND",
-    "Gelu",
-    "GlobalAveragePool",
-    "GlobalMaxPool",
-    "HardSwish",
-    "MaxPool",
-    "Mish",
-    "Neg",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "Relu",
-    "ReverseSequence",
-    "Slice",
-    "SpaceToDepth",
-    "Split",
-    "Swish",
-    "ThresholdedRelu",
-    "Tile",
-    "Trilu",
-}
-
-#: Operators whose output is at most 1, whatever they read.
-_BOUNDED_BY_ONE = frozenset(
-    {"Cos", "Erf", "HardSigmoid", "Hardmax", "Sigmoid", "Sign", "Sin", "Softmax", "Softsign", "Tanh"}
-)
-
-#: Activation functions to the factor by which their output may be larger than their input, and what may be
-#: added to that; the attribute alpha may make both larger.
-_ACTIVATIONS = {
-    "Ceil": (1.0, 1.0),
-    "Celu": (1.0, 1.0),
-    "Elu": (1.0, 1.0),
-    "Floor": (1.0, 1.0),
-    "LeakyRelu": (1.0, 0.0),
-    "Round": (1.0, 1.0),
-    "Selu": (1.06, 1.8),
-    "Softplus": (1.0, 0.7),
-    "Sqrt": (1.0, 1.0),
-}
 
 #: Element types to the largest magnitude of their numbers, where FP16 has it.
 _OF_TYPES = {ir.DataType.BOOL: 1.0, ir.DataType.INT8: 128.0, ir.DataType.UINT8: 255.0}
 
-#: How far Resize may go beyond its input: cubic interpolation overshoots.
+#: How far cubic interpolation may go beyond its input.
 _OVERSHOOT = 2.0
 
 
@@ -121,7 +63,7 @@ class Magnitudes:
                     seen[names[0]] = bound
             elif (chosen := _beyond_half(node, seen)) is not None:
                 seen[names[0]] = max(chosen, seen.get(names[0], 0.0))
-            elif node.op_type in MOVING and names[0] not in seen and _name(node.inputs[0]) in seen:
+            elif operator_of(node).rearranges and names[0] not in seen and _name(node.inputs[0]) in seen:
                 seen[names[0]] = seen[_name(node.inputs[0])]
             elif any(name not in seen for name in names) and (bound := _bound(node, both)) is not None:
                 # The states of an LSTM's cells are sums without bounds. What cannot be large is small.
@@ -152,13 +94,13 @@ def _beyond_half(node: ir.Node, found: Mapping[str, float]) -> float | None:
     Calibration may not have seen it, and a cast to FP16 would make it infinite. Masks of PyTorch's attentions
     are such constants: with infinite ones the softmax of a row that is hidden as a whole is not a number.
     """
+    if not keeps_size(node):
+        return None
+    sizes = [found.get(_name(value), 0.0) for value in node.inputs]
     if node.op_type == "Where":
         arrays = [read_constant(value) for value in node.inputs[1:]]
-        largest = max((_largest(array) for array in arrays if array is not None), default=0.0)
-    elif node.op_type in KEEPING_SIZE:
-        largest = max(found.get(_name(value), 0.0) for value in node.inputs)
-    else:
-        return None
+        sizes += [_largest(array) for array in arrays if array is not None]
+    largest = max(sizes, default=0.0)
     return largest if largest > LARGEST else None
 
 
@@ -166,20 +108,24 @@ def _bound(node: ir.Node, found: Mapping[str, float]) -> float | None:
     """The largest magnitude that the outputs of a node may have; None where that is not known."""
     if node.domain != "":
         return None
-    operator, sizes = node.op_type, [_size(value, found) for value in node.inputs]
-    if operator in _BOUNDED_BY_ONE:
-        return 1.0
-    if operator in _SPECIAL:
-        return _SPECIAL[operator](node, sizes)
-    if not sizes or sizes[0] is None:
+    operator, sizes = operator_of(node), [_size(value, found) for value in node.inputs]
+    largest_end = max(map(abs, operator.ends))
+    if largest_end < math.inf:
+        return largest_end
+    if node.op_type in _SPECIAL:
+        return _SPECIAL[node.op_type](node, sizes)
+    if operator.values is not Values.COMPUTED:
+        return _of_largest([sizes[index] for index in operator.data_among(len(sizes))])
+    if operator.bound is None or not sizes or sizes[0] is None:
         return None
-    if operator in _BOUNDED_BY_FIRST:
-        return sizes[0]
-    if operator in _ACTIVATIONS:
-        factor, added = _ACTIVATIONS[operator]
-        alpha = abs(node.attributes.get_float("alpha", 0.0))
-        return max(factor, alpha) * sizes[0] + max(added, alpha)
-    return None
+    alpha = abs(node.attributes.get_float("alpha", 0.0)) if operator.bound.alpha else 0.0
+    return max(operator.bound.factor, alpha) * sizes[0] + max(operator.bound.added, alpha)
+
+
+def keeps_size(node: ir.Node) -> bool:
+    """True if the output of a node is about as large as the largest of its inputs."""
+    operator = operator_of(node)
+    return operator.moves or (node.domain, node.op_type) == ("", "Add")
 
 
 def _of_sum(_node: ir.Node, sizes: _Sizes) -> float | None:
@@ -190,10 +136,9 @@ def _of_factors(_node: ir.Node, sizes: _Sizes) -> float | None:
     return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
 
-def _of_largest(node: ir.Node, sizes: _Sizes) -> float | None:
-    """What is an element of one of the inputs, or lies between them; conditions and amounts do not count."""
-    counted = {"Where": sizes[1:], "Pad": [*sizes[:1], *sizes[2:3]]}.get(node.op_type, sizes)
-    return None if None in counted else max((size for size in counted if size is not None), default=0.0)
+def _of_largest(sizes: _Sizes) -> float | None:
+    """What is an element of one of the inputs, or lies between them."""
+    return None if None in sizes else max((size for size in sizes if size is not None), default=0.0)
 
 
 def _of_clip(node: ir.Node, sizes: _Sizes) -> float | None:
@@ -330,8 +275,8 @@ def _of_slopes(_node: ir.Node, sizes: _Sizes) -> float | None:
     return None if sizes[0] is None or slope is None else max(1.0, slope) * sizes[0]
 
 
-def _of_resize(node: ir.Node, sizes: _Sizes) -> float | None:
-    factor = _OVERSHOOT if node.attributes.get_string("mode", "nearest") == "cubic" else 1.0
+def _of_interpolation(node: ir.Node, sizes: _Sizes) -> float | None:
+    factor = _OVERSHOOT if "cubic" in node.attributes.get_string("mode", "") else 1.0
     return None if sizes[0] is None else factor * sizes[0]
 
 
@@ -349,27 +294,22 @@ _SPECIAL: Mapping[str, Callable[[ir.Node, _Sizes], float | None]] = {
     "Add": _of_sum,
     "BatchNormalization": _of_batch_normalization,
     "Clip": _of_clip,
-    "Concat": _of_largest,
     "Conv": _of_product,
     "ConvTranspose": _of_product,
     "Div": _of_quotient,
     "GRU": _of_recurrent,
     "Gemm": _of_product,
+    "GridSample": _of_interpolation,
     "GroupNormalization": _of_normalization,
     "InstanceNormalization": _of_normalization,
     "LSTM": _of_recurrent,
     "LayerNormalization": _of_normalization,
     "MatMul": _of_product,
-    "Max": _of_largest,
-    "Mean": _of_largest,
-    "Min": _of_largest,
     "Mul": _of_factors,
     "PRelu": _of_slopes,
-    "Pad": _of_largest,
     "RMSNormalization": _of_normalization,
     "RNN": _of_recurrent,
-    "Resize": _of_resize,
+    "Resize": _of_interpolation,
     "Sub": _of_sum,
     "Sum": _of_sum,
-    "Where": _of_largest,
 }

@@ -12,10 +12,10 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import Product, operator_of
 from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.inner_graphs import holds_graphs
-from trtint8.models.kinds import RECURRENT
-from trtint8.quantization.float16.magnitudes import KEEPING_SIZE, MOVING, Magnitudes
+from trtint8.quantization.float16.magnitudes import Magnitudes, keeps_size
 from trtint8.quantization.float16.rounding import (
     LARGEST,
     SMALLEST_NORMAL,
@@ -27,49 +27,12 @@ from trtint8.quantization.float16.rounding import (
 #: Inputs unlike those of calibration may cause larger values than these, by up to this factor.
 _MARGIN = 2.0
 
-#: Operator to what it computes. Squares, sums and exponentials of ordinary values leave FP16's range, above
-#: or below; roots, quotients and logarithms of values that were rounded to zero are infinite or undefined.
-_DELICATE = {
-    "CumProd": "multiplies",
-    "CumSum": "sums",
-    "DFT": "sums",
-    "Det": "multiplies",
-    "Div": "divides",
-    "Exp": "exponentiates",
-    "GlobalLpPool": "sums powers",
-    "GroupNormalization": "sums squares",
-    "InstanceNormalization": "sums squares",
-    "LRN": "sums squares",
-    "LayerNormalization": "sums squares",
-    "Log": "takes a logarithm",
-    "LogSoftmax": "takes a logarithm",
-    "LpNormalization": "sums squares",
-    "LpPool": "sums powers",
-    "MeanVarianceNormalization": "sums squares",
-    "Pow": "raises to a power",
-    "RMSNormalization": "sums squares",
-    "Reciprocal": "divides",
-    "ReduceL1": "sums",
-    "ReduceL2": "sums squares",
-    "ReduceLogSum": "sums",
-    "ReduceLogSumExp": "sums exponentials",
-    "ReduceMean": "sums",
-    "ReduceProd": "multiplies",
-    "ReduceSum": "sums",
-    "ReduceSumSquare": "sums squares",
-    "STFT": "sums",
-    "Softplus": "exponentiates",
-    "Sqrt": "takes a root",
-}
 
 #: How the reason begins why a node is in FP32 of whose tensors calibration has seen too few.
 UNSEEN = "no range tells how large"
 
 #: The input of a recurrent operator that holds the sequences' lengths.
 _LENGTHS = 4
-
-#: Operator to the indices of the inputs that are added to something.
-_ADDENDS = {"Add": (0, 1), "Conv": (2,), "ConvTranspose": (2,), "Gemm": (2,), "Sub": (0, 1)}
 
 _HALF = "tensor(float16)"
 
@@ -192,8 +155,8 @@ def _reasons(
         yield "it takes the bits of its input for another type"
     if types.known and node.op_type != "Cast" and not types.follows(node):
         yield "it gives out FP32, whatever it reads"
-    if node.op_type in _DELICATE:
-        yield f"it {_DELICATE[node.op_type]}, which FP16 may not hold"
+    if delicate := operator_of(node).loses_in_fp16:
+        yield f"it {delicate}, which FP16 may not hold"
     for value in (*floats, *results):
         magnitude = seen.get(value.name or "", 0.0)
         if magnitude > LARGEST / _MARGIN:
@@ -225,7 +188,7 @@ def _decisive_when_small(
     the sum, which is rounded to steps that are as large or larger.
     """
     names = [value.name or "" for value in outputs]
-    if node.op_type in KEEPING_SIZE and all(name in seen for name in names):
+    if keeps_size(node) and all(name in seen for name in names):
         return names
     return [value.name or "" for value in inputs] + names
 
@@ -251,7 +214,7 @@ def _constant_fits(node: ir.Node, index: int, array: NDArray[Any]) -> bool:
         return False
     # What small addends lose is no more than what their sum loses, whose magnitude has been judged: biases
     # that training has left near zero are no reason. A single small number keeps a divisor from being zero.
-    return (array.size > 1 and index in _ADDENDS.get(node.op_type, ())) or loses_little(array)
+    return (array.size > 1 and index in operator_of(node).addends) or loses_little(array)
 
 
 def _is_float(value: ir.Value | None) -> bool:
@@ -279,7 +242,7 @@ def _sequences_with_lengths(model: ir.Model) -> dict[ir.Node, ir.Node]:
     """The nodes that make the sequences of a recurrent node which hides by lengths, or move them, to it."""
     found: dict[ir.Node, ir.Node] = {}
     for node in reversed(model.graph):
-        moved = node in found and node.op_type in MOVING and node.domain == ""
+        moved = node in found and operator_of(node).rearranges
         if (moved or _hides_by_length(node)) and (source := node.inputs[0]) is not None:
             producer = source.producer()
             if producer is not None:
@@ -301,7 +264,7 @@ def _joins_integers(node: ir.Node) -> bool:
 def _hides_by_length(node: ir.Node) -> bool:
     """Whether a node runs along sequences of given lengths."""
     lengths = node.inputs[_LENGTHS] if len(node.inputs) > _LENGTHS else None
-    return node.op_type in RECURRENT and lengths is not None
+    return operator_of(node).product is Product.RECURRENT and lengths is not None
 
 
 def _producer_name(value: ir.Value) -> str | None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from calibrators.operators import Product, operator_of
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.multiply_adds import multiply_adds
 from trtint8.models.static_shapes import StaticShapes
@@ -85,7 +86,7 @@ class _Chooser:
             if value.shape is not None
         }
         self._shapes = StaticShapes(model, shapes)
-        self._graph = KernelGraph(model)
+        self._graph = KernelGraph(model, costs)
         self._choice = BinaryChoice()
         #: Products to the elements that another product in the same kernel has read.
         self._read_before: dict[ir.Node, int] = {}
@@ -116,7 +117,7 @@ class _Chooser:
         siblings = [
             product.node
             for product in readers.products
-            if product.node.op_type in ("Gemm", "MatMul")
+            if operator_of(product.node).product is Product.MATRICES
             and is_constant(product.node.inputs[1])
             and product.node in self._possible
         ]
@@ -168,7 +169,7 @@ class _Chooser:
             self._choice.add_cost(int8_too, true=_INT8 * elements)
             self._choice.add_cost(int8_only, false=_FP16 * elements)
             producer = value.producer()
-            if readers.kernels and producer is not None and producer.op_type in _IN_FP32:
+            if readers.kernels and producer is not None and producer.op_type in self._costs.float32:
                 # What other kernels read is FP32 then, which is written and read.
                 self._choice.add_cost(int8_too, true=2 * _FP16 * elements)
         else:
@@ -232,11 +233,6 @@ class _Chooser:
             return (0,)
         return tuple(_SAMPLES if size is None else size for size in sizes)
 
-
-#: Operators whose output is FP16 only where a product reads it in FP16.
-_IN_FP32 = frozenset(
-    {"GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization"}
-)
 
 #: How many times its elements something impossible costs: more than all kernels that read or write it.
 _NEVER = 1000

@@ -12,37 +12,10 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import is_constant
-from trtint8.models.kinds import SHAPE_READERS
-from trtint8.quantization.operators import CONVOLUTIONS, WEIGHTED, commutes_with_quantization
-
-#: Operators with one operand that becomes a part of the FP16 kernel before them.
-_FUSED = frozenset(
-    {
-        "BatchNormalization",
-        "Cast",
-        "Clip",
-        "Dropout",
-        "Elu",
-        "Erf",
-        "Gelu",
-        "HardSigmoid",
-        "HardSwish",
-        "Identity",
-        "LeakyRelu",
-        "PRelu",
-        "Relu",
-        "Selu",
-        "Sigmoid",
-        "Tanh",
-    }
-)
-
-#: Functions of a value that are multiplied by it in the same kernel.
-_GATES = frozenset({"HardSigmoid", "Sigmoid", "Tanh"})
-
-#: The same with two operands, where the other one is constant.
-_FUSED_WITH_CONSTANT = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
+from trtint8.quantization.operators import commutes_with_quantization
+from trtint8.quantization.targets import KernelCosts
 
 #: The most dimensions of a matrix product that takes anything in.
 _LARGEST_RANK = 3
@@ -89,12 +62,13 @@ class KernelGraph:
 
     Args:
         model: A prepared model.
+        costs: What kernels take in.
     """
 
-    def __init__(self, model: ir.Model) -> None:
-        self._model = model
+    def __init__(self, model: ir.Model, costs: KernelCosts) -> None:
+        self._model, self._costs = model, costs
         self._order = {node: position for position, node in enumerate(model.graph)}
-        weighted = [node for node in model.graph if node.domain == "" and node.op_type in WEIGHTED]
+        weighted = [node for node in model.graph if operator_of(node).is_weighted]
         self.products: Mapping[ir.Node, FusedProduct] = {node: self._with_epilogue(node) for node in weighted}
         self._taken = {node: product for product in self.products.values() for node in product.inside}
         self._kernels = self._generated()
@@ -130,14 +104,14 @@ class KernelGraph:
         if value.is_graph_output() or not users or any(node not in self._order for node in users):
             return None
         if len(users) == 2:
-            return _gate(value, users)
+            return self._gate(value, users)
         node = users[0]
         if node.domain != "" or len(users) > 1:
             return None
         others = [other for other in node.inputs if other is not None and other is not value]
-        if node.op_type in _FUSED:
+        if node.op_type in self._costs.fused:
             return [node], None
-        if node.op_type in _FUSED_WITH_CONSTANT and others and all(map(is_constant, others)):
+        if node.op_type in self._costs.fused_with_constant and others and all(map(is_constant, others)):
             return [node], None
         if node.op_type == "Add" and len(others) == 1 and self._adds(product, others[0]):
             return [node], others[0]
@@ -145,15 +119,26 @@ class KernelGraph:
 
     def _adds(self, product: FusedProduct, other: ir.Value) -> bool:
         """Whether a convolution takes in the addition of another value."""
-        if product.node.op_type not in CONVOLUTIONS or product.residual is not None:
+        if not operator_of(product.node).is_convolution or product.residual is not None:
             return False
         sizes = (product.output.shape, other.shape)
         if None not in sizes and len(sizes[0] or ()) != len(sizes[1] or ()):
             return False
         producer = other.producer()
         # Of two convolutions, the later one adds.
-        rival = producer is not None and producer.op_type in CONVOLUTIONS and len(other.uses()) == 1
+        rival = producer is not None and operator_of(producer).is_convolution and len(other.uses()) == 1
         return not rival or producer is None or self._order[producer] < self._order[product.node]
+
+    def _gate(self, value: ir.Value, users: Sequence[ir.Node]) -> tuple[list[ir.Node], None] | None:
+        """The nodes of a product of a value and a function of it, such as SiLU."""
+        function, product = users if users[1].op_type == "Mul" else users[::-1]
+        if function.op_type not in self._costs.gates or product.op_type != "Mul":
+            return None
+        inner = function.outputs[0]
+        operands = set(product.inputs)
+        if operands != {value, inner} or len(inner.uses()) != 1 or inner.is_graph_output():
+            return None
+        return [function, product], None
 
     def _generated(self) -> dict[ir.Node, ir.Node]:
         """Every node of a generated kernel, to one node that is the same for all nodes of the kernel."""
@@ -196,22 +181,10 @@ class KernelGraph:
                         seen.update(node.outputs)
                         transposed = transposed or node.op_type == "Transpose"
                         pooled += [read, *node.outputs] if node.op_type == "MaxPool" else []
-                elif node.op_type not in SHAPE_READERS:
+                elif not operator_of(node).reads_shape:
                     kernels.add(self._kernels.get(node, node))
         return Readers(products, adding, len(kernels), pooled, transposed)
 
 
 def _copies(node: ir.Node) -> bool:
     return node.op_type == "Concat" or commutes_with_quantization(node)
-
-
-def _gate(value: ir.Value, users: Sequence[ir.Node]) -> tuple[list[ir.Node], None] | None:
-    """The nodes of a product of a value and a function of it, such as SiLU."""
-    function, product = users if users[1].op_type == "Mul" else users[::-1]
-    if function.op_type not in _GATES or product.op_type != "Mul":
-        return None
-    inner = function.outputs[0]
-    operands = set(product.inputs)
-    if operands != {value, inner} or len(inner.uses()) != 1 or inner.is_graph_output():
-        return None
-    return [function, product], None

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.errors import CalibrationDataError
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import constant_input, set_constant_input
-from trtint8.quantization.operators import WEIGHTED
 from trtint8.quantization.placement import Placement
 from trtint8.sensitivity.segments import Layer, Quantizer, cut
 from trtint8.tuning.remedies.layer_runs import float_layers
@@ -234,7 +234,7 @@ class _Problem:
 def _rounding_problem(layer: Layer, placement: Placement) -> _Problem | None:
     """A layer's problem; None where the layer is no product of matrices with weights that only it reads."""
     node = layer.node
-    if node.op_type not in WEIGHTED or len(layer.weights) != 1 or layer.weights[0].index != 1:
+    if not operator_of(node).is_weighted or len(layer.weights) != 1 or layer.weights[0].index != 1:
         return None
     (edge,), value, weights = layer.weights, node.inputs[1], constant_input(node, 1)
     if value is None or weights is None or len(value.uses()) != 1:

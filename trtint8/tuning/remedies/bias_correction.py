@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
+from calibrators.operators import operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import constant_input, set_constant_input
 from trtint8.models.session import open_graph_model
@@ -18,9 +19,6 @@ from trtint8.quantization.placement import Placement
 from trtint8.sensitivity.gradients.writer import GraphWriter
 from trtint8.sensitivity.quantized_layers import QuantizedLayers
 from trtint8.sensitivity.segments import Quantizer, find_layers
-
-#: Operators with a bias; their output channels lie along axis 1.
-_BIASED = ("Conv", "ConvTranspose", "Gemm")
 
 
 @dataclass(frozen=True)
@@ -141,7 +139,9 @@ def _rank(node: ir.Node) -> int:
 
 
 def _takes_bias(node: ir.Node) -> bool:
-    if node.op_type not in _BIASED or node.domain != "" or _beta(node) == 0:
+    operator = operator_of(node)
+    # Of operators with a bias, the output channels lie along axis 1.
+    if not (operator.is_weighted and operator.addends) or _beta(node) == 0:
         return False
     absent = len(node.inputs) < 3 or node.inputs[2] is None
     return absent or constant_input(node, 2) is not None

@@ -11,8 +11,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import operator_of
 from trtint8.models.windows import Window, padding
-from trtint8.quantization.operators import CONVOLUTIONS
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class MatrixForm:
             values = values * np.float32(self.node.attributes.get_float("alpha", 1.0))
         seeds = [(*seed, first + row) for row in range(len(values))]
         every = np.arange(len(values))[:, None]
-        if self.node.op_type in CONVOLUTIONS:
+        if operator_of(self.node).is_convolution:
             patches = self._patches(values)
             sizes = patches.shape[2 : values.ndim]
             at = np.unravel_index(_choose(math.prod(sizes), places, seeds), sizes)

@@ -34,6 +34,10 @@ def ints(g, *values):
     return g.constant(np.array(values, np.int64))
 
 
+def some(g):
+    return g.constant(np.array([True, False, True]))
+
+
 THROUGH = {
     "tokens": (
         lambda g, x: g.op(
@@ -50,6 +54,26 @@ THROUGH = {
     "padded": (
         lambda g, x: g.op("Flatten", [g.op("Pad", [x, ints(g, 0, 0, 1, 0, 0, 0, 0, 0)], "pad")], "flatten"),
         120,
+    ),
+    "turned round": (
+        lambda g, x: g.op(
+            "Flatten",
+            [g.op("ReverseSequence", [x, ints(g, 6, 6)], "turn", batch_axis=0, time_axis=1)],
+            "flatten",
+        ),
+        96,
+    ),
+    "some": (
+        lambda g, x: g.op("Flatten", [g.op("Compress", [x, some(g)], "some", axis=2)], "flatten"),
+        48,
+    ),
+    "looked up": (
+        lambda g, x: g.op(
+            "Flatten",
+            [g.op("GridSample", [x, g.constant(normal(2, 3, 3, 2))], "sample")],
+            "flatten",
+        ),
+        54,
     ),
     "to depth": (
         lambda g, x: g.op("Flatten", [g.op("SpaceToDepth", [x], "depth", blocksize=2)], "flatten"),

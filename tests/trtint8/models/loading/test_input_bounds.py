@@ -60,6 +60,31 @@ def test_the_smallest_of_several_tables_counts():
     assert bounds(nodes, initializers=tables, outputs=("y", "z")) == [7]
 
 
+@pytest.mark.parametrize(
+    ("operator", "others", "attributes"),
+    [
+        ("Slice", {"starts": [1], "ends": [3]}, {}),
+        ("Gather", {"columns": [0, 2]}, {"axis": 1}),
+        ("Tile", {"repeats": [1, 2]}, {}),
+        ("DepthToSpace", None, {}),
+        ("ReverseSequence", {"lengths": [2] * 6}, {"time_axis": 0, "batch_axis": 1}),
+        ("Concat", {"padding": [[0] * 6]}, {"axis": 0}),
+    ],
+)
+def test_tokens_may_be_moved_first(operator, others, attributes):
+    if others is None:
+        nodes = [
+            helper.make_node("Reshape", ["ids", "images"], ["i"]),
+            helper.make_node(operator, ["i"], ["m"], blocksize=1),
+        ]
+        constants = {"images": np.array([-1, 1, 1, 6])}
+    else:
+        nodes = [helper.make_node(operator, ["ids", *others], ["m"], **attributes)]
+        constants = {name: np.array(values) for name, values in others.items()}
+    nodes.append(helper.make_node("Gather", ["table", "m"], ["y"]))
+    assert bounds(nodes, initializers=TABLE | constants) == [50]
+
+
 @pytest.mark.parametrize("axis", [1, -1])
 def test_columns_are_no_rows(axis):
     nodes = [helper.make_node("Gather", ["table", "ids"], ["y"], axis=axis)]
@@ -110,7 +135,13 @@ def attention(*mask_nodes, mask="mask", shape=("N", 1, 4), opset=17, softmax=Tru
             helper.make_tensor_value_info("mask", TensorProto.FLOAT, shape),
         ],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4, 8])],
-        [numpy_helper.from_array(W, "w"), numpy_helper.from_array(np.array([1]), "one")],
+        [
+            numpy_helper.from_array(W, "w"),
+            *(
+                numpy_helper.from_array(np.array([number]), name)
+                for name, number in (("zero", 0), ("one", 1), ("last", 2), ("four", 4))
+            ),
+        ],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
@@ -123,6 +154,9 @@ def test_masks_of_scores_are_known_by_the_softmax_behind_them():
     assert masked(attention()) == {"x": False, "mask": True}
     unsqueezed = helper.make_node("Unsqueeze", ["mask", "one"], ["wide"])
     assert masked(attention(unsqueezed, mask="wide", shape=("N", 4)))["mask"]
+    cut = helper.make_node("Slice", ["mask", "zero", "four", "last"], ["part"])
+    assert masked(attention(cut, mask="part", shape=("N", 1, 6)))["mask"]
+    assert not masked(attention(helper.make_node("Clip", ["mask"], ["c"]), mask="c"))["mask"]
     assert not masked(attention(softmax=False))["mask"]
     assert not masked(attention(helper.make_node("Exp", ["mask"], ["e"]), mask="e"))["mask"]
     assert not masked(attention(helper.make_node("MatMul", ["mask", "k"], ["also"])))["mask"]

@@ -21,6 +21,10 @@ NETWORKS = {
         i = MatMulInteger (q, t)
         f = Cast <to = 1> (i)
         y = Mul (f, scale)""",
+    "cut off": """t = Slice (w, start, end)
+        i = MatMulInteger (q, t)
+        f = Cast <to = 1> (i)
+        y = Mul (f, scale)""",
     "MatMulIntegerToFloat": "y = com.microsoft.MatMulIntegerToFloat (q, w, one, scale)",
     "DynamicQuantizeMatMul": "y = com.microsoft.DynamicQuantizeMatMul (x, w, scale)",
 }
@@ -33,6 +37,7 @@ def model(body, weights=WEIGHTS, **constants):
             {body}
         }}""")
     constants |= {"w": weights, "one": np.float32(1), "zero": np.uint8(0), "scale": np.float32(1 / 64)}
+    constants |= {"start": np.array([0]), "end": np.array([64])} if "start" in body else {}
     for name, array in constants.items():
         made.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
     return made
@@ -58,12 +63,14 @@ def test_the_zero_point_is_written_where_it_is_missing():
         "MatMulInteger": ["q", "w", "", "weight_zero_point"],
         "with an empty name": ["q", "w", "zero", "weight_zero_point"],
         "transposed": ["q", "t", "", "weight_zero_point"],
+        "cut off": ["q", "t", "", "weight_zero_point"],
         "MatMulIntegerToFloat": ["q", "w", "one", "scale", "", "weight_zero_point"],
         "DynamicQuantizeMatMul": ["x", "w", "scale", "weight_zero_point"],
     }
     for network, inputs in places.items():
         made = model(NETWORKS[network])
-        assert written(made) == ([inputs], constants)
+        parts = ["start", "end"] if network == "cut off" else []
+        assert written(made) == ([inputs], [*constants[:-1], *parts, constants[-1]])
         assert onnx.numpy_helper.to_array(made.graph.initializer[-1]) == np.int8(0)
 
 

@@ -29,6 +29,20 @@ def test_no_mask():
     assert masks_of(("Mul", 0.5), ("Div", 2.0)) == ()
 
 
+@pytest.mark.parametrize("operator", ["Slice", "Tile", "Flatten", "Transpose"])
+def test_a_chosen_mask_may_be_moved(operator):
+    g = Shaped()
+    product = g.op("MatMul", ["x", g.weights(3, 3)], "product")
+    mask = g.op("Where", ["seen", g.constant(np.float32(0)), g.constant(np.float32(LOW))], "choice")
+    others = {"Slice": [[0], [3], [1]], "Tile": [[1, 1]]}.get(operator, [])
+    mask = g.op(operator, [mask, *(g.constant(np.array(values)) for values in others)], "moved")
+    scores = g.op("Add", [product, mask], "masked")
+    model = g.model({"x": [3, 3], "seen": [3, 3]}, g.op("Softmax", [scores], "softmax", axis=-1))
+    graph = ir.from_proto(model).graph
+    (found,) = score_masks(graph.outputs[0].producer().inputs[0])
+    assert found.choice.name == "choice" and found.values.tolist() == [0, LOW]
+
+
 @pytest.mark.parametrize(("operator", "first"), [("Div", [True]), ("Pow", []), ("Sub", [])])
 def test_other_operators_are_not_followed(operator, first):
     assert masks_of((operator, 2.0, *first)) is None

@@ -89,6 +89,23 @@ def places_of(g):
     return g.op("Transpose", [g.op("Tanh", [parts], "places")], "turned", perm=[0, 2, 3, 1])
 
 
+def sampled(g, images):
+    """Images that are looked up at places which are computed of each sample of x."""
+    part = g.op("Slice", ["x", integers(g, 0), integers(g, 2), integers(g, 1)], "part")
+    return g.op("GridSample", [images, g.op("Transpose", [part], "grid", perm=[0, 2, 3, 1])], "y")
+
+
+def largest(g, axis):
+    """The two largest elements along an axis, as floats."""
+    g.nodes.append(helper.make_node("TopK", ["x", integers(g, 2)], ["y_out", "at"], name="y", axis=axis))
+    return "y_out"
+
+
+def place(g, axis):
+    """Where the largest elements along an axis are, as floats."""
+    return g.op("Cast", [g.op("ArgMax", ["x"], "at", axis=axis)], "y", to=onnx.TensorProto.FLOAT)
+
+
 def slope(g, shape):
     return g.constant(np.full(shape, 0.25, np.float32))
 
@@ -218,6 +235,16 @@ WITH_IMAGES = {
     "Q/DQ pair with a scale per column": (lambda g: pair(g, 6, axis=-1), True),
     "Q/DQ pair with a scale per sample": (lambda g: pair(g, 3, axis=0), False),
     "Q/DQ pair with a scale per sample, from the end": (lambda g: pair(g, 3, axis=-4), False),
+    "looked up at places of its own": (lambda g: sampled(g, "x"), True),
+    "looked up in constants": (lambda g: sampled(g, g.weights(3, 4, 6, 6)), False),
+    "divided by neighbouring channels": (lambda g: g.op("LRN", ["x"], "y", size=3, alpha=2.0), True),
+    "length of each channel": (lambda g: g.op("GlobalLpPool", ["x"], "y"), True),
+    "largest channels": (lambda g: largest(g, 1), True),
+    "largest samples": (lambda g: largest(g, 0), False),
+    "place of the largest channel": (lambda g: place(g, 1), True),
+    "number of the largest sample": (lambda g: place(g, 0), False),
+    "divided by lengths": (lambda g: g.op("LpNormalization", ["x"], "y", axis=1), True),
+    "divided by lengths of samples": (lambda g: g.op("LpNormalization", ["x"], "y", axis=0), False),
     "running sum of samples": (lambda g: g.op("CumSum", ["x", integers(g, 0)], "y"), False),
     "a token for every sample": (
         lambda g: g.op(

@@ -38,6 +38,40 @@ def test_sums_of_squares_stay_in_fp32_between_casts():
     assert found["layernormalization1_out"] == FLOAT
 
 
+@pytest.mark.parametrize(
+    ("step", "does"),
+    [
+        (("LRN", [], {"size": 3}), "sums squares"),
+        (("LpPool", [], {"kernel_shape": [2, 2]}), "sums powers"),
+        (("GlobalLpPool", [], {}), "sums powers"),
+        (("Cosh", [], {}), "exponentiates"),
+        (("Asinh", [], {}), "takes a logarithm"),
+    ],
+)
+def test_what_leaves_the_range_of_fp16_stays_in_fp32(step, does):
+    steps = [("Conv", [weights(4, 4, 1, 1)], {}), step, ("Conv", [weights(4, 4, 1, 1)], {})]
+    _, kept = convert(network(*steps, shape=(1, 4, 6, 6)))
+    name = f"{step[0].lower()}1"
+    assert list(kept) == [name] and does in kept[name]
+
+
+@pytest.mark.parametrize("move", ["Tile", "Split", "Expand", "Flatten", "Where"])
+def test_a_mask_beyond_fp16_stays_in_fp32_wherever_it_is_moved(move):
+    """FP16 would make minus infinity of it, and a row of those no number."""
+    g = Shaped(quantized=False)
+    seen = g.op("Greater", ["x", g.constant(np.float32(0))], "seen")
+    mask = g.op("Where", [seen, g.constant(np.float32(0)), g.constant(np.float32(-3.4e38))], "mask")
+    sizes = {"Tile": [[1, 1]], "Expand": [[2, 8]], "Split": [[8]]}.get(move, [])
+    attributes = {"axis": 1} if move == "Split" else {}
+    others = [g.constant(np.array(one)) for one in sizes]
+    inputs = [seen, mask, g.constant(np.float32(0))] if move == "Where" else [mask, *others]
+    mask = g.op(move, inputs, "move", **attributes)
+    scores = g.op("Add", [g.op("MatMul", ["x", g.weights(8, 8)], "scores"), mask], "add")
+    softmax = g.op("Softmax", [scores], "softmax", axis=-1)
+    model = g.model({"x": [2, 8]}, g.op("MatMul", [softmax, g.weights(8, 8)], "layer"))
+    assert {"mask", "move", "add", "softmax"} <= set(convert(model)[1])
+
+
 def test_a_tensor_that_comes_near_the_end_of_fp16_keeps_its_nodes_in_fp32():
     steps = [("MatMul", [weights(8, 8)], {})] * 3
     _, kept = convert(network(*steps), peaks={"matmul1_out": 33000.0, "matmul0_out": 32000.0})

@@ -5,12 +5,14 @@ import numpy as np
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.slower.kernels import KernelGraph
+from trtint8.quantization.targets import KernelCosts
 
 IMAGES = {"x": ["N", 8, 8, 8]}
 
 
 def graph_of(g, inputs, output):
-    return KernelGraph(prepare(load_model(g.model(inputs, output).SerializeToString())).graph_model)
+    model = load_model(g.model(inputs, output).SerializeToString())
+    return KernelGraph(prepare(model).graph_model, KernelCosts())
 
 
 def conv(g, source, name):

@@ -1,0 +1,574 @@
+"""What each ONNX operator is: one row per operator, and everything that asks for a property asks this table.
+
+A row says facts that ONNX's definition of the operator gives, or that follow from its arithmetic. Which
+kernels a TensorRT has for it differs between targets, and stands in ``trtint8/quantization/targets.py``. What
+a property means for one node, given its attributes, is decided where the property is used.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+_INFINITY = math.inf
+
+#: ONNX Runtime's own domain.
+_MICROSOFT = "com.microsoft"
+
+
+class Values(enum.IntEnum):
+    """How an operator's results come from the values of its data, from the least to the most that happens.
+
+    Attributes:
+        SAME: The results are the data, in their place and shape. A Dropout counts as it is in inference.
+        CONVERTED: The same in another element type.
+        RESHAPED: The same values in the same order, in another shape.
+        REORDERED: Each value once, at another place.
+        PLACED: Values of the data, some of them left out or repeated. No value of the data decides which.
+        CHOSEN: Values of the data that are chosen by their size, such as the largest.
+        AVERAGED: Means of values of the data, whose weights add up to 1.
+        AVERAGED_WITH_ZEROS: The same, with zeros among the values.
+        COMPUTED: Anything else.
+    """
+
+    SAME = 0
+    CONVERTED = 1
+    RESHAPED = 2
+    REORDERED = 3
+    PLACED = 4
+    CHOSEN = 5
+    AVERAGED = 6
+    AVERAGED_WITH_ZEROS = 7
+    COMPUTED = 8
+
+
+class Axes(enum.Enum):
+    """What the axes of an operator's data mean to it.
+
+    Attributes:
+        ELEMENTWISE: Nothing: each element is computed from those at the same place, with broadcasting.
+        IMAGES: The first input is (samples, channels, spatial...), and each sample is computed by itself. All
+            else that is read are weights.
+        ONE: It works along the axis of its attribute ``axis``, or along that and all behind it.
+        SEVERAL: It works along the axes of its attribute or its input ``axes``.
+    """
+
+    ELEMENTWISE = enum.auto()
+    IMAGES = enum.auto()
+    ONE = enum.auto()
+    SEVERAL = enum.auto()
+
+
+class Product(enum.Enum):
+    """Which products of matrices an operator computes.
+
+    Attributes:
+        CONVOLUTION: Windows of images with a kernel.
+        MATRICES: Two matrices, or stacks of them.
+        RECURRENT: The steps of a sequence, one after another.
+        OTHER: Products of another form.
+    """
+
+    CONVOLUTION = enum.auto()
+    MATRICES = enum.auto()
+    RECURRENT = enum.auto()
+    OTHER = enum.auto()
+
+
+class Picks(enum.Enum):
+    """What an operator picks by the values of its data.
+
+    Attributes:
+        ELEMENTS: Elements in the order of their values, or so many as there are.
+        PLACES: The place of one element in each row, such as its class.
+    """
+
+    ELEMENTS = enum.auto()
+    PLACES = enum.auto()
+
+
+class Integers(enum.Enum):
+    """Where the scales of an operator come from that computes on the integers of quantized tensors.
+
+    Attributes:
+        CONSTANT_SCALES: From its inputs, which are constants.
+        RUN_TIME_SCALES: From the values of a batch, or from nodes around it.
+    """
+
+    CONSTANT_SCALES = enum.auto()
+    RUN_TIME_SCALES = enum.auto()
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How large a result may be: ``factor`` times the magnitude of the first input, and ``added`` to that.
+
+    Attributes:
+        factor: The factor.
+        added: What may be added.
+        alpha: Whether the attribute ``alpha`` may make both larger.
+    """
+
+    factor: float = 1.0
+    added: float = 0.0
+    alpha: bool = False
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One row: the properties of an operator.
+
+    Every default says that nothing is known: the operator stays in float, its samples are not taken apart, no
+    pair and no factor passes through it, and its results have no bounds. An operator without a row has all
+    defaults, and stays in FP32 as well.
+
+    Attributes:
+        values: How its results come from the values of its data.
+        data: Indices of the inputs that hold its data; None for all.
+        results: Indices of the outputs that hold its results; None for all. Others are places or masks.
+        axes: What the axes of its data mean to it.
+        axis: The default of its attribute ``axis``.
+        axes_input: Index of the input that holds its axes, where no attribute does.
+        homogeneous: Whether f(s x) = s f(x) for every factor s > 0 of its first input.
+        affine: Indices of the constants with which it ends: a factor and an offset per channel.
+        product: Which products of matrices it computes.
+        no_pairs: Why it gets no Q/DQ pairs although it computes products, in words for the user.
+        weights_axis: The axis of the output channels in its weights; None where attributes or ranks decide.
+        addends: Indices of the inputs that are added to something; of an operator with weights, its bias.
+        ends: The lowest and the highest value that a result may have, whatever the input.
+        bound: How large a result may be beside the first input; None where ``values`` or ``ends`` tell, or
+            nothing does.
+        decides: Indices of the inputs by whose values it decides.
+        compares: Whether it compares two tensors element by element.
+        coordinates: Indices of the inputs that hold coordinates, or from which it makes some.
+        periodic: Whether it is a function of angles, which may be far beyond one turn.
+        loses_in_fp16: What it does that FP16 may not hold, in words after "it". Squares, sums and
+            exponentials of ordinary values leave FP16's range, above or below. Roots, quotients and
+            logarithms of values that were rounded to zero are infinite or undefined.
+        few_large: Whether its results are few large values among many small ones, or the reverse, which one
+            INT8 scale serves badly.
+        hides: Index of the input from which it takes minus infinity for what is hidden.
+        reads_shape: Whether it reads the shape of a tensor and none of its values.
+        random: Whether its results are random. A Dropout is not: in inference it drops nothing.
+        picks: What it picks by the values of its data.
+        open_size: Whether its results are as many as it finds, which may be none.
+        no_tensors: Whether it makes sequences or optional values.
+        writes_into: Whether it writes into a copy of its first input.
+        pools: Whether it pools a window that moves over its data, with paddings and rounded sizes.
+        integers: Where its scales come from, if it computes on the integers of quantized tensors.
+        integer_weights: Indices of its integer weights and of their zero point, which may be left out.
+        stand_in: An operator of ONNX whose output has the same type and shape, for where ONNX infers nothing.
+    """
+
+    values: Values = Values.COMPUTED
+    data: tuple[int, ...] | None = (0,)
+    results: tuple[int, ...] | None = (0,)
+    axes: Axes | None = None
+    axis: int = 0
+    axes_input: int = 1
+    homogeneous: bool = False
+    affine: tuple[int, ...] = ()
+    product: Product | None = None
+    no_pairs: str = ""
+    weights_axis: int | None = None
+    addends: tuple[int, ...] = ()
+    ends: tuple[float, float] = (-_INFINITY, _INFINITY)
+    bound: Bound | None = None
+    decides: tuple[int, ...] = ()
+    compares: bool = False
+    coordinates: tuple[int, ...] = ()
+    periodic: bool = False
+    loses_in_fp16: str = ""
+    few_large: bool = False
+    hides: int | None = None
+    reads_shape: bool = False
+    random: bool = False
+    picks: Picks | None = None
+    open_size: bool = False
+    no_tensors: bool = False
+    writes_into: bool = False
+    pools: bool = False
+    integers: Integers | None = None
+    integer_weights: tuple[int, int] | None = None
+    stand_in: str = ""
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it computes products of matrices: of these INT8 is counted."""
+        return self.product is not None
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether it computes products and gets Q/DQ pairs: those are what quantization speeds up."""
+        return self.product is not None and not self.no_pairs
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether it computes products with kernels and gets Q/DQ pairs."""
+        return self.is_weighted and self.product is Product.CONVOLUTION
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether its first output has the values of its first input in their order, perhaps converted."""
+        return self.values <= Values.RESHAPED
+
+    @property
+    def rearranges(self) -> bool:
+        """Whether its first output has the values of its first input, each as often."""
+        return self.values <= Values.REORDERED and self.values is not Values.CONVERTED
+
+    @property
+    def moves(self) -> bool:
+        """Whether its results are values of its data, wherever; which ones, no value of the data decides."""
+        return self.values <= Values.PLACED and self.values is not Values.CONVERTED
+
+    @property
+    def selects(self) -> bool:
+        """Whether its results are values of its data, whatever decides which ones."""
+        return self.values <= Values.CHOSEN and self.values is not Values.CONVERTED
+
+    def data_among(self, inputs: int) -> tuple[int, ...]:
+        """Indices of the inputs that hold its data.
+
+        Args:
+            inputs: How many inputs the node has.
+        """
+        return tuple(index for index in (range(inputs) if self.data is None else self.data) if index < inputs)
+
+
+class _Node(Protocol):
+    """A node of onnx-ir, or a message of ONNX."""
+
+    @property
+    def domain(self) -> str: ...
+
+    @property
+    def op_type(self) -> str: ...
+
+
+def operator_of(node: _Node) -> Operator:
+    """Returns the row of a node's operator; the safe side where the operator has none."""
+    return operator_named(node.op_type, node.domain)
+
+
+def operator_named(name: str, domain: str = "") -> Operator:
+    """Returns the row of an operator; the safe side where it has none.
+
+    Args:
+        name: The operator, such as ``Conv``.
+        domain: Its domain; the empty one is ONNX's.
+    """
+    return OPERATORS.get((domain, name), _UNKNOWN)
+
+
+#: The row of operators that have none.
+_UNKNOWN = Operator(loses_in_fp16="computes something unknown")
+
+#: Why recurrent operators stay in float.
+_NO_RECURRENT = "TensorRT has no INT8 kernel for recurrent operators"
+
+# What several rows have in common.
+_ELEMENTWISE, _IMAGES, _ONE, _SEVERAL = Axes.ELEMENTWISE, Axes.IMAGES, Axes.ONE, Axes.SEVERAL
+_AS_LARGE = Bound()
+_POSITIVE = (0.0, _INFINITY)
+
+#: The operators of ONNX's own domain.
+_ONNX: Mapping[str, Operator] = {
+    # --- Layers: products of matrices ---
+    "Attention": Operator(
+        product=Product.OTHER,
+        no_pairs="its softmax is inside the operator, where no Q/DQ pair can stand; exported with an opset "
+        "older than 23, it could be quantized",
+        hides=3,
+    ),
+    "CausalConvWithState": Operator(),
+    "Conv": Operator(axes=_IMAGES, product=Product.CONVOLUTION, weights_axis=0, addends=(2,)),
+    "ConvTranspose": Operator(axes=_IMAGES, product=Product.CONVOLUTION, weights_axis=1, addends=(2,)),
+    "DeformConv": Operator(
+        product=Product.CONVOLUTION,
+        no_pairs="TensorRT has no INT8 kernel for deformable convolutions",
+        weights_axis=0,
+        addends=(3,),
+    ),
+    "Einsum": Operator(
+        product=Product.OTHER,
+        no_pairs="it is no product of two matrices, so it cannot become a MatMul, which would be quantized",
+    ),
+    "GRU": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT),
+    "Gemm": Operator(product=Product.MATRICES, addends=(2,)),
+    "LSTM": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT),
+    "LinearAttention": Operator(),
+    "MatMul": Operator(product=Product.MATRICES),
+    "RNN": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT),
+    # --- What computes on the integers of quantized tensors, and the pairs themselves ---
+    "ConvInteger": Operator(integers=Integers.RUN_TIME_SCALES),
+    "DequantizeLinear": Operator(),
+    "DynamicQuantizeLinear": Operator(),
+    "MatMulInteger": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 3)),
+    "QLinearConv": Operator(integers=Integers.CONSTANT_SCALES),
+    "QLinearMatMul": Operator(integers=Integers.CONSTANT_SCALES),
+    "QuantizeLinear": Operator(),
+    # --- What moves values ---
+    "Cast": Operator(Values.CONVERTED, axes=_ELEMENTWISE),
+    "CastLike": Operator(Values.CONVERTED, axes=_ELEMENTWISE),
+    "Compress": Operator(Values.PLACED, picks=Picks.ELEMENTS, open_size=True),
+    "Concat": Operator(Values.PLACED, data=None, axes=_ONE),
+    "DepthToSpace": Operator(Values.REORDERED, axes=_IMAGES),
+    # One whose mode is computed at run time counts as in inference too.
+    "Dropout": Operator(Values.SAME, axes=_ELEMENTWISE, homogeneous=True),
+    "Expand": Operator(Values.PLACED),
+    "Flatten": Operator(Values.RESHAPED),
+    "Gather": Operator(Values.PLACED, axes=_ONE),
+    "GatherElements": Operator(Values.PLACED),
+    "GatherND": Operator(Values.PLACED),
+    "Identity": Operator(Values.SAME, axes=_ELEMENTWISE, homogeneous=True),
+    "Pad": Operator(Values.PLACED, data=(0, 2)),
+    "Reshape": Operator(Values.RESHAPED),
+    "ReverseSequence": Operator(Values.REORDERED),
+    "Scatter": Operator(Values.PLACED, data=(0, 2), writes_into=True),
+    # With an attribute ``reduction`` they add or multiply what they write.
+    "ScatterElements": Operator(writes_into=True),
+    "ScatterND": Operator(writes_into=True),
+    "Slice": Operator(Values.PLACED, axes=_SEVERAL, axes_input=3),
+    "SpaceToDepth": Operator(Values.REORDERED, axes=_IMAGES),
+    "Split": Operator(Values.PLACED, results=None, axes=_ONE),
+    "Squeeze": Operator(Values.RESHAPED, axes=_SEVERAL),
+    "TensorScatter": Operator(Values.PLACED, data=(0, 1), writes_into=True),
+    "Tile": Operator(Values.PLACED),
+    "Transpose": Operator(Values.REORDERED),
+    "Unsqueeze": Operator(Values.RESHAPED, axes=_SEVERAL),
+    "Where": Operator(Values.PLACED, data=(1, 2), axes=_ELEMENTWISE),
+    # --- What chooses values by their size ---
+    # Its ends are values that it may give out.
+    "Clip": Operator(Values.CHOSEN, data=(0, 1, 2), axes=_ELEMENTWISE),
+    "GlobalMaxPool": Operator(Values.CHOSEN, axes=_IMAGES, homogeneous=True),
+    "Max": Operator(Values.CHOSEN, data=None, axes=_ELEMENTWISE),
+    "MaxPool": Operator(Values.CHOSEN, axes=_IMAGES, homogeneous=True, pools=True),
+    "Min": Operator(Values.CHOSEN, data=None, axes=_ELEMENTWISE),
+    "ReduceMax": Operator(Values.CHOSEN, axes=_SEVERAL, homogeneous=True),
+    "ReduceMin": Operator(Values.CHOSEN, axes=_SEVERAL, homogeneous=True),
+    "TopK": Operator(Values.CHOSEN, axes=_ONE, axis=-1, decides=(0,), picks=Picks.ELEMENTS),
+    "Unique": Operator(Values.CHOSEN, decides=(0,), picks=Picks.ELEMENTS, open_size=True),
+    # --- What averages values, or looks them up between places ---
+    "AffineGrid": Operator(coordinates=(0,)),
+    "AveragePool": Operator(Values.AVERAGED_WITH_ZEROS, axes=_IMAGES, homogeneous=True, pools=True),
+    "CenterCropPad": Operator(Values.AVERAGED_WITH_ZEROS),
+    "GlobalAveragePool": Operator(Values.AVERAGED, axes=_IMAGES, homogeneous=True),
+    # Cubic interpolation overshoots. Its second input has the places of each sample.
+    "GridSample": Operator(Values.AVERAGED_WITH_ZEROS, axes=_IMAGES, homogeneous=True, coordinates=(1,)),
+    "MaxRoiPool": Operator(Values.AVERAGED_WITH_ZEROS, coordinates=(1,)),
+    "MaxUnpool": Operator(Values.AVERAGED_WITH_ZEROS),
+    "Mean": Operator(Values.AVERAGED, data=None, axes=_ELEMENTWISE),
+    "ReduceMean": Operator(Values.AVERAGED, axes=_SEVERAL, homogeneous=True, loses_in_fp16="sums"),
+    # Cubic interpolation overshoots, and that of the nearest element places values.
+    "Resize": Operator(Values.AVERAGED, coordinates=(1, 2)),
+    "RoiAlign": Operator(Values.AVERAGED_WITH_ZEROS, coordinates=(1,)),
+    "Trilu": Operator(Values.AVERAGED_WITH_ZEROS),
+    "Upsample": Operator(Values.AVERAGED, coordinates=(1,)),
+    # --- Arithmetic ---
+    "Abs": Operator(axes=_ELEMENTWISE, homogeneous=True, ends=_POSITIVE, bound=_AS_LARGE),
+    "Add": Operator(axes=_ELEMENTWISE, addends=(0, 1)),
+    "Ceil": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0), decides=(0,)),
+    "CumProd": Operator(loses_in_fp16="multiplies"),
+    "CumSum": Operator(loses_in_fp16="sums"),
+    "Det": Operator(loses_in_fp16="multiplies"),
+    "Div": Operator(axes=_ELEMENTWISE, loses_in_fp16="divides"),
+    "Erf": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0)),
+    "Exp": Operator(axes=_ELEMENTWISE, ends=_POSITIVE, loses_in_fp16="exponentiates"),
+    "Floor": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0), decides=(0,)),
+    "Log": Operator(axes=_ELEMENTWISE, loses_in_fp16="takes a logarithm"),
+    "Mod": Operator(axes=_ELEMENTWISE, decides=(0, 1)),
+    "Mul": Operator(axes=_ELEMENTWISE),
+    "Neg": Operator(axes=_ELEMENTWISE, homogeneous=True, bound=_AS_LARGE),
+    "Pow": Operator(axes=_ELEMENTWISE, loses_in_fp16="raises to a power"),
+    "Reciprocal": Operator(axes=_ELEMENTWISE, loses_in_fp16="divides"),
+    "Round": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0), decides=(0,)),
+    "Sign": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0), decides=(0,)),
+    "Sqrt": Operator(axes=_ELEMENTWISE, ends=_POSITIVE, bound=Bound(1.0, 1.0), loses_in_fp16="takes a root"),
+    "Sub": Operator(axes=_ELEMENTWISE, addends=(0, 1)),
+    "Sum": Operator(axes=_ELEMENTWISE),
+    # --- Functions of angles ---
+    "Acos": Operator(axes=_ELEMENTWISE, ends=(0.0, math.pi)),
+    "Acosh": Operator(axes=_ELEMENTWISE, ends=_POSITIVE, loses_in_fp16="takes a logarithm"),
+    "Asin": Operator(axes=_ELEMENTWISE, ends=(-math.pi / 2, math.pi / 2)),
+    "Asinh": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE, loses_in_fp16="takes a logarithm"),
+    "Atan": Operator(axes=_ELEMENTWISE, ends=(-math.pi / 2, math.pi / 2)),
+    "Atanh": Operator(axes=_ELEMENTWISE, loses_in_fp16="takes a logarithm"),
+    "Cos": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0), periodic=True),
+    "Cosh": Operator(axes=_ELEMENTWISE, ends=(1.0, _INFINITY), loses_in_fp16="exponentiates"),
+    "Sin": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0), periodic=True),
+    "Sinh": Operator(axes=_ELEMENTWISE, loses_in_fp16="exponentiates"),
+    "Tan": Operator(axes=_ELEMENTWISE, periodic=True),
+    # --- Activation functions ---
+    "Celu": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0, alpha=True)),
+    "Elu": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0, alpha=True)),
+    "Gelu": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE),
+    "HardSigmoid": Operator(axes=_ELEMENTWISE, ends=(0.0, 1.0)),
+    "HardSwish": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE),
+    "LeakyRelu": Operator(axes=_ELEMENTWISE, homogeneous=True, bound=Bound(1.0, 0.0, alpha=True)),
+    "Mish": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE),
+    "PRelu": Operator(axes=_ELEMENTWISE, homogeneous=True),
+    "Relu": Operator(axes=_ELEMENTWISE, homogeneous=True, bound=_AS_LARGE),
+    "Selu": Operator(axes=_ELEMENTWISE, bound=Bound(1.06, 1.8, alpha=True)),
+    "Shrink": Operator(axes=_ELEMENTWISE),
+    "Sigmoid": Operator(axes=_ELEMENTWISE, ends=(0.0, 1.0)),
+    "Softplus": Operator(
+        axes=_ELEMENTWISE, ends=_POSITIVE, bound=Bound(1.0, 0.7), loses_in_fp16="exponentiates"
+    ),
+    "Softsign": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0)),
+    "SwiGLU": Operator(),
+    "Swish": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE),
+    "Tanh": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0)),
+    "ThresholdedRelu": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE, stand_in="Identity"),
+    # --- Reductions ---
+    "ReduceL1": Operator(axes=_SEVERAL, homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums"),
+    "ReduceL2": Operator(axes=_SEVERAL, homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums squares"),
+    "ReduceLogSum": Operator(axes=_SEVERAL, loses_in_fp16="sums"),
+    "ReduceLogSumExp": Operator(axes=_SEVERAL, loses_in_fp16="sums exponentials"),
+    "ReduceProd": Operator(axes=_SEVERAL, loses_in_fp16="multiplies"),
+    "ReduceSum": Operator(axes=_SEVERAL, homogeneous=True, loses_in_fp16="sums"),
+    "ReduceSumSquare": Operator(axes=_SEVERAL, ends=_POSITIVE, loses_in_fp16="sums squares"),
+    "GlobalLpPool": Operator(axes=_IMAGES, homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums powers"),
+    "LpPool": Operator(
+        axes=_IMAGES, homogeneous=True, ends=_POSITIVE, loses_in_fp16="sums powers", pools=True
+    ),
+    # --- Normalizations ---
+    # In training it takes its statistics from all samples.
+    "BatchNormalization": Operator(axes=_IMAGES, affine=(1, 2)),
+    # Before opset 21 it has a factor and an offset per group, and not per channel.
+    "GroupNormalization": Operator(
+        axes=_IMAGES, loses_in_fp16="sums squares", few_large=True, stand_in="Identity"
+    ),
+    "InstanceNormalization": Operator(
+        axes=_IMAGES, affine=(1, 2), loses_in_fp16="sums squares", few_large=True
+    ),
+    "LRN": Operator(axes=_IMAGES, loses_in_fp16="sums squares"),
+    "LayerNormalization": Operator(
+        axes=_ONE, axis=-1, affine=(1, 2), loses_in_fp16="sums squares", few_large=True, stand_in="Identity"
+    ),
+    "LpNormalization": Operator(axes=_ONE, axis=-1, ends=(-1.0, 1.0), loses_in_fp16="sums squares"),
+    "MeanVarianceNormalization": Operator(loses_in_fp16="sums squares"),
+    "RMSNormalization": Operator(
+        axes=_ONE, axis=-1, affine=(1,), loses_in_fp16="sums squares", few_large=True
+    ),
+    # ONNX Runtime and TensorRT have it in ONNX's domain: RMSNormalization of before opset 23.
+    "SimplifiedLayerNormalization": Operator(
+        axes=_ONE, axis=-1, affine=(1,), loses_in_fp16="sums squares", few_large=True, stand_in="Identity"
+    ),
+    "Hardmax": Operator(axes=_ONE, axis=-1, ends=(0.0, 1.0), decides=(0,)),
+    "LogSoftmax": Operator(
+        axes=_ONE, axis=-1, ends=(-_INFINITY, 0.0), loses_in_fp16="takes a logarithm", hides=0
+    ),
+    "Softmax": Operator(axes=_ONE, axis=-1, ends=(0.0, 1.0), few_large=True, hides=0),
+    # --- Comparisons, and what finds places ---
+    "And": Operator(axes=_ELEMENTWISE),
+    "ArgMax": Operator(axes=_ONE, decides=(0,), picks=Picks.PLACES),
+    "ArgMin": Operator(axes=_ONE, decides=(0,), picks=Picks.PLACES),
+    "Equal": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True),
+    "Greater": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True),
+    "GreaterOrEqual": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True),
+    "IsInf": Operator(axes=_ELEMENTWISE, decides=(0,)),
+    "IsNaN": Operator(axes=_ELEMENTWISE),
+    "Less": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True),
+    "LessOrEqual": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True),
+    "NonMaxSuppression": Operator(decides=(0, 1), picks=Picks.ELEMENTS, open_size=True),
+    "NonZero": Operator(decides=(0,), picks=Picks.ELEMENTS, open_size=True),
+    "Not": Operator(axes=_ELEMENTWISE),
+    "OneHot": Operator(decides=(0, 1)),
+    "Or": Operator(axes=_ELEMENTWISE),
+    "Xor": Operator(axes=_ELEMENTWISE),
+    # --- Shapes and constants ---
+    "Constant": Operator(),
+    "ConstantOfShape": Operator(),
+    "EyeLike": Operator(),
+    "Range": Operator(decides=(0, 1, 2)),
+    "Shape": Operator(reads_shape=True),
+    "Size": Operator(reads_shape=True),
+    # --- Random numbers ---
+    "Bernoulli": Operator(random=True),
+    "Multinomial": Operator(random=True),
+    "RandomNormal": Operator(random=True),
+    "RandomNormalLike": Operator(random=True),
+    "RandomUniform": Operator(random=True),
+    "RandomUniformLike": Operator(random=True),
+    # --- Sequences, optional values and graphs inside nodes ---
+    "ConcatFromSequence": Operator(),
+    "If": Operator(),
+    "Loop": Operator(),
+    "Optional": Operator(no_tensors=True),
+    "OptionalGetElement": Operator(),
+    "OptionalHasElement": Operator(),
+    "Scan": Operator(),
+    "SequenceAt": Operator(),
+    "SequenceConstruct": Operator(no_tensors=True),
+    "SequenceEmpty": Operator(no_tensors=True),
+    "SequenceErase": Operator(no_tensors=True),
+    "SequenceInsert": Operator(no_tensors=True),
+    "SequenceLength": Operator(),
+    "SequenceMap": Operator(no_tensors=True),
+    "SplitToSequence": Operator(no_tensors=True),
+    # --- Bits, signals, texts and losses, of which nothing is known that matters here ---
+    "BitCast": Operator(),
+    "BitShift": Operator(axes=_ELEMENTWISE),
+    "BitwiseAnd": Operator(axes=_ELEMENTWISE),
+    "BitwiseNot": Operator(axes=_ELEMENTWISE),
+    "BitwiseOr": Operator(axes=_ELEMENTWISE),
+    "BitwiseXor": Operator(axes=_ELEMENTWISE),
+    "BlackmanWindow": Operator(),
+    "Col2Im": Operator(),
+    "DFT": Operator(loses_in_fp16="sums"),
+    "HammingWindow": Operator(),
+    "HannWindow": Operator(),
+    "ImageDecoder": Operator(),
+    "MelWeightMatrix": Operator(),
+    "NegativeLogLikelihoodLoss": Operator(),
+    "RegexFullMatch": Operator(),
+    "RotaryEmbedding": Operator(),
+    "STFT": Operator(loses_in_fp16="sums"),
+    "SoftmaxCrossEntropyLoss": Operator(loses_in_fp16="takes a logarithm"),
+    "StringConcat": Operator(),
+    "StringNormalizer": Operator(),
+    "StringSplit": Operator(),
+    "TfIdfVectorizer": Operator(),
+    # --- What ONNX once tried ---
+    "ImageScaler": Operator(),
+    "ParametricSoftplus": Operator(),
+    "ScaledTanh": Operator(),
+}
+
+#: The operators of ONNX Runtime's own domain.
+_RUNTIME: Mapping[str, Operator] = {
+    "BiasGelu": Operator(stand_in="Identity"),
+    "DequantizeLinear": Operator(),
+    "DynamicQuantizeLSTM": Operator(integers=Integers.RUN_TIME_SCALES),
+    "DynamicQuantizeMatMul": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 3)),
+    "FastGelu": Operator(stand_in="Identity"),
+    "FusedConv": Operator(stand_in="Conv"),
+    "FusedGemm": Operator(stand_in="Gemm"),
+    "Gelu": Operator(stand_in="Identity"),
+    "MatMulIntegerToFloat": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 5)),
+    "QAttention": Operator(integers=Integers.CONSTANT_SCALES, integer_weights=(1, 7)),
+    "QGemm": Operator(integers=Integers.CONSTANT_SCALES),
+    "QLinearAdd": Operator(integers=Integers.CONSTANT_SCALES),
+    "QLinearAveragePool": Operator(integers=Integers.CONSTANT_SCALES),
+    "QLinearConcat": Operator(integers=Integers.CONSTANT_SCALES),
+    "QLinearGlobalAveragePool": Operator(integers=Integers.CONSTANT_SCALES),
+    "QLinearLeakyRelu": Operator(integers=Integers.CONSTANT_SCALES),
+    "QLinearMul": Operator(integers=Integers.CONSTANT_SCALES),
+    "QLinearReduceMean": Operator(integers=Integers.CONSTANT_SCALES),
+    "QLinearSigmoid": Operator(integers=Integers.CONSTANT_SCALES),
+    "QLinearSoftmax": Operator(integers=Integers.CONSTANT_SCALES),
+    "QLinearWhere": Operator(integers=Integers.CONSTANT_SCALES),
+    "QuantizeLinear": Operator(),
+    "QuickGelu": Operator(stand_in="Identity"),
+    "SkipLayerNormalization": Operator(stand_in="Identity"),
+}
+
+#: Domain and name of each operator to its row.
+OPERATORS: Mapping[tuple[str, str], Operator] = {
+    **{("", name): row for name, row in _ONNX.items()},
+    **{(_MICROSOFT, name): row for name, row in _RUNTIME.items()},
+}
