@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from calibrators.display.counts import counted
 from calibrators.errors import ModelError
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import read_constant
 from trtint8.models.inner_graphs import all_nodes
 from trtint8.models.onnx_errors import run_passes
@@ -20,30 +21,6 @@ from trtint8.models.passes.inline_functions import InlineFunctionsPass
 
 #: Operators of ONNX Runtime's own domain that take what ONNX's operators of the same name take.
 _SAME_INPUTS = frozenset({("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear")})
-
-#: Operators that give out NaN where a constant holds it, to the indices of their weights, which are finite.
-#: In other inputs of these minus infinity may be meant: as a bias it hides a class. Where there are no
-#: weights, infinity may be meant as well, and NaN where the network looks for it.
-_COMPUTING: Mapping[str, tuple[int, ...]] = {
-    **dict.fromkeys(("Add", "Div", "Mul", "PRelu", "Sub", "Sum", "SkipLayerNormalization"), ()),
-    **dict.fromkeys(("Conv", "ConvTranspose", "DeformConv", "FusedConv"), (1,)),
-    **dict.fromkeys(("Einsum", "FusedGemm", "FusedMatMul", "Gemm", "MatMul"), (0, 1)),
-    **dict.fromkeys(("GRU", "LSTM", "RNN"), (1, 2)),
-    **dict.fromkeys(
-        (
-            "BatchNormalization",
-            "GroupNormalization",
-            "InstanceNormalization",
-            "LayerNormalization",
-            "RMSNormalization",
-            "SimplifiedLayerNormalization",
-        ),
-        (1,),
-    ),
-    "QuantizeLinear": (0,),
-}
-
-_DOMAINS = ("", "com.microsoft")
 
 _Option = onnx.defs.OpSchema.FormalParameterOption
 
@@ -110,7 +87,7 @@ def check_weights(graph_model: ir.Model, name: str) -> None:
     nodes = list(all_nodes(graph_model))
     looks_for_nan = any(node.op_type == "IsNaN" for node in nodes)
     for node in nodes:
-        weights = _COMPUTING.get(node.op_type) if node.domain in _DOMAINS else None
+        weights = operator_of(node).weights
         if weights is None or (looks_for_nan and not weights):
             continue
         # What is wrong with the scale of a pair, the check of pairs says.
