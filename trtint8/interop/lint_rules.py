@@ -17,9 +17,11 @@ from trtint8.interop.integer_models import Expanded
 from trtint8.interop.integer_product import FLOAT_COUNTERPARTS
 from trtint8.interop.pairs import (
     dequantizer_behind,
+    feeds_integers,
     input_at,
     is_quantized_constant,
     quantized_type,
+    quantizers_before,
     reads_integers,
 )
 from trtint8.interop.unquantize import activation_behind, quantized_nodes
@@ -259,20 +261,16 @@ def _concat(node: ir.Node, name: str) -> Iterator[Finding]:
 
 
 def concat_grids(node: ir.Node) -> dict[str, Grid]:
-    """The pairs before a Concat, where another pair reads what the Concat makes.
+    """The pairs before a Concat, where a layer or another pair reads what the Concat makes.
 
     Returns:
         Name of each QuantizeLinear to what its pair computes.
     """
     found: dict[str, Grid] = {}
-    after = (reader.op_type for reader, _ in node.outputs[0].uses())
-    if node.op_type != "Concat" or "QuantizeLinear" not in after:
+    if node.op_type != "Concat" or not feeds_integers(node):
         return found
     for value in node.inputs:
-        dequantize = value.producer() if value is not None else None
-        source = dequantize.inputs[0] if dequantize and dequantize.op_type == "DequantizeLinear" else None
-        quantize = source.producer() if source is not None else None
-        if quantize is not None and quantize.op_type == "QuantizeLinear":
+        for quantize in quantizers_before(value):
             with contextlib.suppress(ModelError):  # a finding of its own
                 found[quantize.name or ""] = grid_of(quantize)
     return found

@@ -357,12 +357,13 @@ def _pairs_of_halves(
 
 def _pairs_before(value: ir.Value | None) -> Iterator[str]:
     """Names of the QuantizeLinear nodes of the pairs that a node reads, also through movements of values."""
-    pending = [value]
+    pending, seen = [value], set()
     while pending:
         found = pending.pop()
         node = found.producer() if found is not None else None
-        if node is None:
+        if node is None or node in seen:
             continue
+        seen.add(node)
         if node.op_type != "DequantizeLinear":
             pending += moved_data(node).values()
         elif node.inputs[0] is not None and (quantize := node.inputs[0].producer()) is not None:
