@@ -7,7 +7,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.interop.float_movement import MOVING, moved_data
+from trtint8.interop.float_movement import MOVING, extrapolates, moved_data
 from trtint8.interop.grids import grid_of
 from trtint8.interop.pairs import input_at
 from trtint8.models.graph_constants import constant_input, read_constant
@@ -73,8 +73,9 @@ class Bounds:
             return min(max(low, least), most), min(max(high, least), most)
         if operator in _AVERAGES:
             return min(low, 0.0), max(high, 0.0)
-        if operator == "Resize" and node.attributes.get_string("mode", "nearest") == "cubic":
-            return OPEN  # it overshoots
+        overshoots = node.attributes.get_string("mode", "nearest") == "cubic" or extrapolates(node)
+        if operator == "Resize" and overshoots:
+            return OPEN
         data = moved_data(node)
         if not data or MOVING[operator].outputs == ():
             return OPEN

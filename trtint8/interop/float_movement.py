@@ -81,6 +81,11 @@ def moved_data(node: ir.Node) -> dict[int, ir.Value]:
     return {index: value for index in indices if (value := input_at(node, index)) is not None}
 
 
+def extrapolates(node: ir.Node) -> bool:
+    """Whether a Resize writes a number of its own where it has no data."""
+    return node.attributes.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize"
+
+
 def _move_in_float(graph: ir.Graph, node: ir.Node) -> bool:
     """Replaces a node by one on float data; False where that cannot be done."""
     movement, data = MOVING[node.op_type], moved_data(node)
@@ -117,7 +122,7 @@ def _parameters(node: ir.Node, data: dict[int, ir.Value]) -> Parameters | None:
     if not candidates or not all(agree(candidates[0], other) for other in candidates[1:]):
         return None
     scale = read_constant(candidates[0].scale)
-    if scale is None and _pads_with_raw_zero(node):
+    if (scale is None and _pads_with_raw_zero(node)) or extrapolates(node):
         return None
     return None if scale is not None and scale.size > 1 else candidates[0]
 

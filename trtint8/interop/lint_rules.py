@@ -200,7 +200,8 @@ def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
     for index, source in enumerate(sources):
         if source is not None:
             yield from _weight_axis(node, name, index, *source)
-    if len(sources) > 1 and sources[1] is not None and lacks_kernel_shape(node):
+    weights = sources[1] if len(sources) > 1 else None
+    if weights is not None and _is_weight(weights[0].inputs[0]) and lacks_kernel_shape(node):
         message = "it does not tell kernel_shape, without which TensorRT 8.6 refuses quantized weights"
         yield Finding("kernel-shape", name, message)
 

@@ -507,6 +507,56 @@ def test_pairs_in_branches_alone_are_named():
         )
 
 
+def test_integers_that_a_branch_reads_are_told_and_not_mended():
+    g = Pairs()
+    parameters = [g.constant(np.float32(0.1)), g.constant(np.uint8(128))]
+    integers = g.op("QuantizeLinear", ["x", *parameters], "q")
+    value = [helper.make_tensor_value_info("there", TensorProto.FLOAT, None)]
+    nodes = [helper.make_node("DequantizeLinear", [integers, *parameters], ["there"], name="inside")]
+    branch = helper.make_graph(nodes, "branch", [], value)
+    chosen = g.op("If", [g.constant(np.bool_(True))], "choice", then_branch=branch, else_branch=branch)
+    output = g.op("Add", [g.conv(g.op("DequantizeLinear", [integers, *parameters], "dq")), chosen], "sum")
+    model = model_of(g, output)
+    assert [(one.node, one.rule) for one in lint(model) if not one.mendable] == [("choice", "integer-data")]
+    with pytest.raises(ModelError, match="choice"):
+        mend(model)
+
+
+@pytest.mark.parametrize("zero", [np.int8(0), np.uint8(128)])
+def test_what_a_resize_writes_outside_is_clipped_as_it_was(zero):
+    g = Pairs()
+    region = g.constant(np.float32([0, 0, -0.5, -0.5, 1, 1, 1.5, 1.5]))
+    sizes = g.constant(np.array([2, 4, 8, 8]))
+    crop = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
+    wider = g.op("Resize", [g.op("Sigmoid", ["x"], "s"), region, "", sizes], "r", mode="linear", **crop)
+    proto = g.model({"x": [2, 4, 6, 6]}, g.conv(g.quantize(wider, 0.02, zero=zero)))
+    x = np.random.default_rng(0).normal(size=(2, 4, 6, 6)).astype(np.float32)
+    stays(proto, inputs=[x])
+
+
+def test_the_kernel_shape_of_computed_weights_is_no_finding():
+    g = Pairs()
+    weights = g.quantize(g.op("Reshape", ["x", g.constant(np.array([4, 4, 1, 1]))], "kernel"), name="w")
+    g.nodes.append(
+        helper.make_node(
+            "Conv",
+            [
+                g.quantize(
+                    g.op(
+                        "Expand",
+                        [g.constant(np.ones((1, 4, 5, 5), np.float32)), g.constant(np.array([1, 4, 5, 5]))],
+                        "e",
+                    )
+                ),
+                weights,
+            ],
+            ["y"],
+            name="conv",
+        )
+    )
+    assert "kernel-shape" not in rules(load_model(g.model({"x": [1, 16]}, "y")))
+
+
 @pytest.mark.parametrize(("dtype", "zero"), [(np.int8, 0), (np.int8, 9), (np.uint8, 128), (np.uint8, 0)])
 def test_integers_that_the_caller_gives_may_be_moved_first(dtype, zero):
     g = Pairs()
