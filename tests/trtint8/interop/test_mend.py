@@ -670,6 +670,18 @@ def test_joined_pairs_before_a_layer_get_one_scale_and_are_named(moved):
     assert lint(load_model(to_proto(made.graph_model))) == []
 
 
+def test_a_pair_that_is_placed_anew_gets_the_scale_of_the_one_beside_it():
+    g = Pairs()
+    fine = g.quantize("x", 1.6e-5, zero=np.int16(0), name="fine")  # its Clip is what both pairs read
+    finest = g.quantize(g.op("Relu", [fine], "relu"), 2e-6, zero=np.int16(0), name="finest")
+    joined = g.op("Concat", [g.quantize(fine, 0.02, name="coarse"), finest], "joined", axis=0)
+    proto = proto_of(g, product(g, joined), opset=21)
+    assert {finding.rule for finding in lint(load_model(proto))} >= {"steps", "concat-scales"}
+    mended = mend(load_model(proto))
+    assert mended.quantized_nodes == ("product",)
+    assert lint(load_model(to_proto(mended.graph_model))) == []
+
+
 @pytest.mark.slow
 def test_joined_pairs_run_in_int8_once_they_have_one_scale(rtx, tmp_path):
     del rtx
