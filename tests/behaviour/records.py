@@ -1,5 +1,6 @@
 """What is recorded: a name, which is that of the file with what is expected, and what makes its lines."""
 
+import importlib
 import json
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from tests.behaviour.networks import network_lines
 from tests.behaviour.verbs import SCENARIOS, scenario_lines
 
 EXPECTED = Path(__file__).parent / "expected"
+
+#: Records that engines are built for, or reports written, and what that takes.
+_WITH_EXTRAS = ("verbs/engines", "verbs/refused_engines", "verbs/without_gpu")
+_EXTRAS = ("tensorrt_rtx", "jinja2", "matplotlib", "PIL")
 
 #: Name of a record to the function that makes its lines in an empty folder.
 RECORDS = {
@@ -33,11 +38,19 @@ def missing(name):
     """What this machine lacks for a record, or has too much of; empty where it has what is needed."""
     if name.removeprefix("networks/") in TRAINED and not CIFAR10:
         return "TRTINT8_CIFAR10 names no folder with networks"
-    if name not in ("verbs/engines", "verbs/without_gpu"):
+    if name not in _WITH_EXTRAS:
         return ""
-    found = json.loads(run("doctor --json")[1])
-    if "TensorRT for RTX" not in found["found"]:
-        return "TensorRT for RTX is not installed"
-    if name == "verbs/without_gpu" and not found["GPU"].startswith("none"):
-        return "this machine has a GPU"
-    return ""
+    if lacking := [package for package in _EXTRAS if not _is_installed(package)]:
+        return f"{', '.join(lacking)} is not installed"
+    has_gpu = name == "verbs/without_gpu" and not json.loads(run("doctor --json")[1])["GPU"].startswith(
+        "none"
+    )
+    return "this machine has a GPU" if has_gpu else ""
+
+
+def _is_installed(package):
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        return False
+    return True

@@ -120,3 +120,27 @@ def test_a_number_of_eleven_bytes_is_refused(tmp_path):
     (tmp_path / "model.onnx").write_bytes(data.replace(ten, b"\x28" + b"\xff" * 10 + b"\x01"))
     with pytest.raises(trtint8.ModelError, match=r"model\.onnx"):
         trtint8.calibrate(tmp_path / "model.onnx", samples, method="minmax", progress=False)
+
+
+@pytest.mark.parametrize("op_type", ["BatchNormalization", "InstanceNormalization"])
+def test_equalization_keeps_what_a_network_with_a_normalization_computes(op_type):
+    factors = np.geomspace(0.02, 3, 8)
+    n = Net("normalized")
+    x = n.conv("first", n.input("images", "batch", 3, 8, 8), 3, 8)
+    x = n.op("MaxPool", "pool", x, kernel_shape=[2, 2])
+    x = n.op("Relu", "relu", n.norm("norm", x, 8, op_type))
+    model = n.model(n.conv("last", x, 8, 4, 1))
+    changed = {"norm.scale": factors, "norm.shift": 0.3 * factors}
+    changed["last.weight"] = n.random.standard_normal((4, 8, 1, 1)) / factors.reshape(1, 8, 1, 1)
+    for constant in model.graph.initializer:
+        if constant.name in changed:
+            values = changed[constant.name].astype(np.float32)
+            constant.CopyFrom(onnx.numpy_helper.from_array(values, constant.name))
+    samples = {"images": n.random.standard_normal((24, 3, 8, 8)).astype(np.float32)}
+    table = trtint8.calibrate(model, samples, method="minmax", progress=False)
+    decibels = []
+    for options in ({}, {"equalize": samples}):
+        quantized = trtint8.quantize(model, table, progress=False, **options)
+        found = trtint8.validate(quantized, samples, reference=model, metrics="sqnr", progress=False)
+        decibels.append(found.outputs[0].sqnr_db)
+    assert decibels[1] > decibels[0] + 6
