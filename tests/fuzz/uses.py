@@ -73,7 +73,7 @@ def table(path: Path) -> None:
     """Computes all that a table offers, and writes it in every format."""
     loaded = CalibrationTable.load(path)
     assert len(loaded.fingerprint) == 64
-    assert set(loaded.peaks) == set(loaded.amax)
+    assert set(loaded.peaks) <= set(loaded.amax)  # without histograms a range may be less than the peak
     loaded.diff(loaded.override({"y": 1.0}))
     loaded.merged(loaded)
     with _refused:  # of one tensor nothing would be left
