@@ -75,6 +75,19 @@ class State(enum.Enum):
     FAILED = "a callback failed: there are no more batches, and no cache is written"
 
 
+class _Told:
+    """An attribute of the build that is served, which a builder of one's own may also set by itself."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, calibrator: Calibrator | None, _kind: type[Calibrator]) -> Any:
+        return self if calibrator is None else getattr(calibrator._build, self._name)
+
+    def __set__(self, calibrator: Calibrator, value: Any) -> None:
+        calibrator._build = replace(calibrator._build, **{self._name: value})
+
+
 class Calibrator:
     """Feeds a TensorRT calibrator. Its subclasses in :mod:`calibrators.tensorrt` are what TensorRT takes.
 
@@ -101,6 +114,10 @@ class Calibrator:
         model_fingerprint: Identifies the model in the cache's sidecar; None where the user does not say, and
             the sidecar names the model that is built.
         state: How far the calibrator is in the build that it serves.
+        built_model: ``model`` of the :class:`ServedBuild`. This one and the next may also be set one by one.
+        before_fusion: See there.
+        network_dtypes: See there.
+        cancelled: See there.
 
     Raises:
         CalibrationDataError: The data does not fit the inputs or the options.
@@ -110,6 +127,10 @@ class Calibrator:
     algorithm: ClassVar[str]
     tensorrt_version: ClassVar[str]
     settings: str | None = None
+    built_model = _Told("model")
+    before_fusion = _Told("before_fusion")
+    network_dtypes = _Told("network_dtypes")
+    cancelled = _Told("cancelled")
 
     def __init__(
         self,
@@ -174,24 +195,6 @@ class Calibrator:
         """
         self._build = build
         self.prepare()
-
-    @property
-    def before_fusion(self) -> bool:
-        """Whether the build that is served calibrates before layers are fused."""
-        return self._build.before_fusion
-
-    @before_fusion.setter
-    def before_fusion(self, value: bool) -> None:
-        self._build = replace(self._build, before_fusion=value)
-
-    @property
-    def network_dtypes(self) -> Mapping[str, np.dtype[Any]]:
-        """Input name to its element type in the network of the build that is served."""
-        return self._build.network_dtypes
-
-    @network_dtypes.setter
-    def network_dtypes(self, dtypes: Mapping[str, np.dtype[Any]]) -> None:
-        self._build = replace(self._build, network_dtypes=dtypes)
 
     @property
     def implementation(self) -> Calibrator:

@@ -246,10 +246,15 @@ def test_a_builder_of_ones_own_may_say_it_by_attributes():
     calibrator = make()
     calibrator.network_dtypes = {"x": np.dtype(np.float16)}
     calibrator.before_fusion = True
+    calibrator.built_model = "one"
     calibrator.prepare()
     (address,) = calibrator.get_batch(["x"])
     np.testing.assert_array_equal(read(address, np.float16, (4, 3)), DATA[:4].astype(np.float16))
-    assert calibrator.before_fusion
+    assert calibrator.before_fusion and calibrator.built_model == "one"
+    calibrator.cancelled = lambda: True
+    assert calibrator.get_batch(["x"]) is None
+    with pytest.raises(KeyboardInterrupt):
+        calibrator.raise_failure()
 
 
 def test_the_states_of_a_calibrator():
