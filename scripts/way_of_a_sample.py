@@ -5,7 +5,7 @@ python scripts/way_of_a_sample.py --calls    # every call that took the data, to
 
 *Entered* are the modules of which anything was called before the first batch was run. The data *passes* a
 module when a function of it is called with the data itself or with an object that holds it; a *return* is a
-call into a module that the data had left. Both are counted up to the first batch, and samples that were copied
+call into a module that the data had left. Both are counted up to the first batch. Samples that were copied
 out of the data are not followed.
 """
 
@@ -48,7 +48,9 @@ def model() -> onnx.ModelProto:
         helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
         for name, shape in (("x", ["n", 3, 8, 8]), ("y", ["n", 4, 1, 1]))
     ]
-    graph = helper.make_graph(nodes, "graph", ends[:1], ends[1:], [numpy_helper.from_array(weights, "weights")])
+    graph = helper.make_graph(
+        nodes, "graph", ends[:1], ends[1:], [numpy_helper.from_array(weights, "weights")]
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -151,7 +153,7 @@ def _arrays(data: Any) -> Iterable[np.ndarray[Any, Any]]:
     if isinstance(data, np.ndarray):
         return [data]
     if isinstance(data, trtint8.BatchAxes):
-        return [array for array in data.data.values()] if isinstance(data.data, dict) else []
+        return list(data.data.values()) if isinstance(data.data, dict) else []
     return [array for item in data for array in item.values()] if isinstance(data, list) else []
 
 

@@ -15,8 +15,7 @@ import onnx_ir as ir
 from calibrators.checks import check_choice, is_number
 from calibrators.data.batches import Batches, DataSource, open_data
 from calibrators.data.feeds import batch_rows, listed
-from calibrators.data.inputs import has_fixed_batch
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, has_fixed_batch
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import CalibrationDataError, ModelError, TableError
 from calibrators.histograms.histogram import BINS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
 
 from calibrators.data.batches import DataSource
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.run_options import RunOptions

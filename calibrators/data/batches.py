@@ -18,17 +18,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import refuse_empty_path
-from calibrators.data.axes import BatchAxes, check_axes
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, copied_feed, listed
+from calibrators.data.feeds import (
+    LABELS,
+    BatchAxes,
+    Binding,
+    FeedDict,
+    batch_rows,
+    check_axes,
+    copied_feed,
+    listed,
+)
 from calibrators.data.file_reader import FileReader, open_source
-from calibrators.data.images.coco_boxes import read_coco_boxes
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import Array, DataOptions, LabelSource
+from calibrators.data.images.true_boxes import read_coco_boxes
+from calibrators.data.inputs import Array, DataOptions, InputSpec, LabelSource
 from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
-from calibrators.data.recorded_steps import RecordedSteps, recorded_steps
-from calibrators.data.samples.names import NamesOfPart, in_data, numbered
-from calibrators.data.sequences import StateSequences
+from calibrators.data.samples import NamesOfPart, in_data, numbered
+from calibrators.data.sequences import RecordedSteps, StateSequences, recorded_steps
 from calibrators.data.shards import (
     FeedReader,
     LabelledFeed,
@@ -39,11 +45,17 @@ from calibrators.data.shards import (
     labelled_alike,
 )
 from calibrators.data.sources.arrays import Source, load_labels
-from calibrators.data.sources.datasets import BlockReader, block_batches, is_dataset
-from calibrators.data.sources.indexed import SampleReader, has_columns, is_indexed, row_batches
-from calibrators.data.sources.items import as_array, is_tensor, known_length
+from calibrators.data.sources.datasets import (
+    BlockReader,
+    SampleReader,
+    block_batches,
+    has_columns,
+    is_dataset,
+    is_indexed,
+    row_batches,
+)
 from calibrators.data.sources.random_samples import RANDOM
-from calibrators.data.sources.streams import Stream, restartable
+from calibrators.data.sources.streams import Stream, as_array, is_tensor, known_length, restartable
 from calibrators.errors import CalibrationDataError
 
 __all__ = ["Batches", "DataSource", "FeedDict", "open_batches", "open_data"]
@@ -242,7 +254,7 @@ def open_batches(
               a block of samples with the batch axis; or a folder of images, flat or with one sub-folder per
               class, or with true boxes beside them (see :mod:`calibrators.data.images.true_boxes`);
             - an array or tensor for the model's only input, or a dict of these, with samples along axis 0;
-            - :class:`calibrators.data.axes.BatchAxes`: a .npz or a dict of arrays of which some inputs have
+            - :class:`calibrators.data.feeds.BatchAxes`: a .npz or a dict of arrays of which some inputs have
               their samples along another axis. Each sample is then a feed dict of its own, as it is where an
               input is one number;
             - :class:`calibrators.data.sequences.StateSequences`, where there is a float model to record the

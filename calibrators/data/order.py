@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.sources.streams import warn_left_out
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import LABELS, Binding, FeedDict, OneSample, batch_rows
-from calibrators.data.samples.names import numbered
+from calibrators.data.samples import numbered
 from calibrators.errors import CalibrationDataError
 
 

@@ -26,10 +26,7 @@ from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.feeds import batch_rows, copied_feed, pieces
 from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.preflight import Preflight
-from calibrators.data.samples.fingerprint import DataFingerprint
-from calibrators.data.samples.kept import Outputs, SampleKeeper
-from calibrators.data.samples.names import numbered
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import DataFingerprint, Outputs, SampleKeeper, SampleSizes, numbered
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram

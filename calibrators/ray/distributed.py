@@ -14,8 +14,7 @@ from pathlib import Path
 from calibrators.data.batches import Batches
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import Preflight
-from calibrators.data.samples.fingerprint import DataFingerprint
-from calibrators.data.samples.kept import SampleKeeper
+from calibrators.data.samples import DataFingerprint, SampleKeeper
 from calibrators.errors import UnsupportedError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.checkpoint import Checkpoint, Timer

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from calibrators.cuda import current_device
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.tensorrt.calibrator import Calibrator
 
 

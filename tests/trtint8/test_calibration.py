@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.data.axes import BatchAxes
+from calibrators.data.feeds import BatchAxes
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.host.observer import Observer
 from calibrators.tables.formats import json

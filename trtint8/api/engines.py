@@ -8,7 +8,7 @@ from pathlib import Path
 
 from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.options import DataOptions, LabelSource
+from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.tables.source import TableSource, as_table
 from calibrators.tensorrt.flavor import Target
 from trtint8.auditing.audit import audit_model

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.options import DataOptions, LabelSource
+from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.ray.executor import Executor
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.source import TableSource, as_table

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from calibrators.checks import check_mapping
 from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.options import DataOptions, LabelSource
+from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.errors import CalibrationDataError
 from calibrators.ray.executor import Executor
 from calibrators.ray.run_options import RunOptions

@@ -6,7 +6,7 @@ import argparse
 from typing import Any, Literal, get_args
 
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.thresholds import Method
 from calibrators.ray.executor import RayExecutor

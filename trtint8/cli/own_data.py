@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrators.data.axes import BatchAxes
+from calibrators.data.feeds import BatchAxes
 from calibrators.data.sequences import StateSequences
-from calibrators.data.sources.datasets import is_dataset
-from calibrators.data.sources.indexed import has_columns, is_indexed
+from calibrators.data.sources.datasets import has_columns, is_dataset, is_indexed
 from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.files import exists

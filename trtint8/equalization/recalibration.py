@@ -8,8 +8,7 @@ from typing import cast
 
 from calibrators.data.batches import DataSource, open_data
 from calibrators.data.feeds import FeedDict, first_feeds
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.preflight import Preflight
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import TableError

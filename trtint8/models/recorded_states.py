@@ -9,8 +9,7 @@ import onnx_ir as ir
 
 from calibrators.data.feeds import listed
 from calibrators.data.inputs import shape_text
-from calibrators.data.recorded_steps import RecordedSteps, StepRunner
-from calibrators.data.sequences import StateSequences
+from calibrators.data.sequences import RecordedSteps, StateSequences, StepRunner
 from calibrators.errors import CalibrationDataError
 from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model

@@ -11,8 +11,7 @@ import numpy as np
 
 from calibrators.data.batches import Batches, DataSource, open_data
 from calibrators.data.feeds import FeedDict
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.errors import CalibrationDataError
 from calibrators.ray.run_options import RunOptions
 from calibrators.tables.source import table_among

@@ -12,8 +12,8 @@ import numpy as np
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import first_feeds
-from calibrators.data.options import DataOptions
-from calibrators.data.samples.names import numbered
+from calibrators.data.inputs import DataOptions
+from calibrators.data.samples import numbered
 from calibrators.data.shards import labelled_alike
 from calibrators.errors import CalibrationDataError
 

@@ -18,7 +18,7 @@ from calibrators.data.batches import Batches, FeedDict
 from calibrators.data.feeds import batch_rows
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
-from calibrators.data.samples.names import numbered
+from calibrators.data.samples import numbered
 from calibrators.data.shards import LabelledFeed
 from calibrators.data.sources.arrays import first_labels
 from calibrators.errors import CalibrationDataError, ModelError, TrtInt8Error

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
-from calibrators.data.samples.fingerprint import DataFingerprint
+from calibrators.data.samples import DataFingerprint
 from calibrators.data.shards import Reader
 from calibrators.errors import TrtInt8Error
 from calibrators.files import is_file

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from calibrators.data.batches import Batches, DataSource
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
 from calibrators.data.shards import Shard
 from calibrators.errors import ModelError
 from calibrators.ray.run_options import RunOptions

@@ -5,9 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from calibrators.data.axes import BatchAxes, count_samples, needs_single_feeds, one_sample
 from calibrators.data.batches import open_batches
-from calibrators.data.feeds import batch_rows
+from calibrators.data.feeds import BatchAxes, batch_rows, count_samples, needs_single_feeds, one_sample
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from calibrators.data.batches import open_batches, open_data
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import RAW, VECTOR, refused, vectors
 

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
 from calibrators.errors import CalibrationDataError
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.ray.run_options import RunOptions
 from tests.trtint8.equalization.layers import even, only_one_layer, two_layers

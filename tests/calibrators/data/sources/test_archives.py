@@ -7,7 +7,7 @@ import pytest
 
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
-from calibrators.data.sources.archives import read_archive
+from calibrators.data.sources.arrays import read_archive
 from calibrators.errors import CalibrationDataError
 
 VALUES = np.arange(60, dtype=np.float32).reshape(10, 2, 3)

@@ -11,7 +11,7 @@ from calibrators.data.batches import open_batches
 from calibrators.data.feeds import Binding
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.data.sources.indexed import has_columns, is_indexed, sample_arrays
+from calibrators.data.sources.datasets import has_columns, is_indexed, sample_arrays
 from calibrators.errors import CalibrationDataError
 
 X = np.arange(30, dtype=np.float32).reshape(5, 2, 3)
