@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from calibrators.errors import TrtInt8Error as TrtInt8Error
     from calibrators.errors import UnsupportedError as UnsupportedError
     from calibrators.errors import WorkerError as WorkerError
-    from calibrators.ray.executor import RayExecutor as RayExecutor
+    from calibrators.ray.cluster import RayExecutor as RayExecutor
     from calibrators.tables.table import CalibrationTable as CalibrationTable
     from trtint8.api.building import build_int8_engine as build_int8_engine
     from trtint8.api.building import set_dynamic_ranges as set_dynamic_ranges
@@ -97,7 +97,7 @@ else:
             "UnsupportedError",
             "WorkerError",
         ),
-        "calibrators.ray.executor": ("RayExecutor",),
+        "calibrators.ray.cluster": ("RayExecutor",),
         "calibrators.tables.table": ("CalibrationTable",),
         "trtint8.api.building": (
             "build_int8_engine",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -69,6 +69,11 @@ def has_fixed_batch(inputs: Sequence[InputSpec]) -> bool:
     return any((spec.static_batch or 1) > 1 for spec in inputs)
 
 
+def fixed_batches(inputs: Sequence[InputSpec]) -> set[int]:
+    """The fixed first dimensions of the inputs; mostly one or none."""
+    return {spec.static_batch for spec in inputs if spec.static_batch is not None}
+
+
 def named_sizes(inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
     """The sizes of dynamic dimensions by their names, such as that of a text's tokens.
 
@@ -98,13 +103,41 @@ _OUTPUT_BYTES_ON_CPU = 64 << 20
 #: An array of any shape and element type.
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
-#: Samples per batch, from the arrays of one sample as the model is fed it; from none where samples cannot be
-#: looked at beforehand.
-SizeRule: TypeAlias = Callable[[Mapping[str, Array]], int]
-
 #: Labels, one per sample: class indices, an array whose axis 0 is the samples, or the path of a .npy or .npz
 #: file; or, for a folder of images, of a .json file of COCO's instances.
 LabelSource: TypeAlias = Sequence[int] | Array | str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class BatchBudget:
+    """How large batches may be that are run on the CPU: see :meth:`DataOptions.on_cpu`.
+
+    Attributes:
+        inputs: The model's inputs.
+        outputs: The shapes of the model's outputs.
+    """
+
+    inputs: tuple[InputSpec, ...]
+    outputs: tuple[OpenShape, ...] = ()
+
+    @property
+    def needs_sample(self) -> bool:
+        """Whether the size depends on sizes that the model leaves open."""
+        return any(
+            spec.shape is None or not all(isinstance(size, int) for size in spec.shape[1:])
+            for spec in self.inputs
+        )
+
+    def size(self, sample: Mapping[str, Array]) -> int:
+        """Samples per batch.
+
+        Args:
+            sample: The arrays of the first sample; may lack inputs, whose open sizes then count as 1.
+        """
+        most = max((0, *(_bytes_per_sample(spec, sample.get(spec.name)) for spec in self.inputs)))
+        named = named_sizes(self.inputs, {name: array.shape[1:] for name, array in sample.items()})
+        given = max((0, *(_output_bytes(shape, named) for shape in self.outputs)))
+        return min(fitting_batch_size(_BYTES_ON_CPU, most), fitting_batch_size(_OUTPUT_BYTES_ON_CPU, given))
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +153,8 @@ class DataOptions:
         seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: How raw uint8 images become what the model is fed; None feeds the data as it is.
         labels: One label per sample in the order of the data, which replace the data's own.
-        default_batch_size: Samples per feed dict where neither ``batch_size`` nor the model says, or what
-            tells it from a sample.
+        default_batch_size: Samples per feed dict where neither ``batch_size`` nor the model says, or how
+            large they may be; None leaves it to who takes the batches.
 
     Raises:
         CalibrationDataError: ``batch_size`` or ``limit`` is no positive integer, ``seed`` is negative, or
@@ -134,7 +167,7 @@ class DataOptions:
     seed: int = 0
     preprocessing: Preprocessing | None = None
     labels: LabelSource | None = None
-    default_batch_size: int | SizeRule = DEFAULT_BATCH_SIZE
+    default_batch_size: int | BatchBudget | None = DEFAULT_BATCH_SIZE
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "limit"):
@@ -143,15 +176,6 @@ class DataOptions:
         if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
             raise CalibrationDataError(f"seed is {self.seed!r}; give an integer of 0 or more")
         check_preprocessing(self.preprocessing)
-
-    def default_size(self, sample: Callable[[], Mapping[str, Array]]) -> int:
-        """Samples per feed dict where neither ``batch_size`` nor the model says.
-
-        Args:
-            sample: Reads one sample; called only where the size depends on it.
-        """
-        size = self.default_batch_size
-        return size(sample()) if callable(size) else size
 
     def on_cpu(self, inputs: Sequence[InputSpec], outputs: Sequence[OpenShape] = ()) -> DataOptions:
         """The same options with the batch size that suits runs on the CPU, where nothing else says one.
@@ -165,20 +189,8 @@ class DataOptions:
             more than 2 MiB, and no output more than 64 MiB as float32, if there is more than one sample.
             Sizes that the model leaves open are those of the first sample.
         """
-
-        def size_for(sample: Mapping[str, Array]) -> int:
-            most = max((0, *(_bytes_per_sample(spec, sample.get(spec.name)) for spec in inputs)))
-            named = named_sizes(inputs, {name: array.shape[1:] for name, array in sample.items()})
-            given = max((0, *(_output_bytes(shape, named) for shape in outputs)))
-            return min(
-                fitting_batch_size(_BYTES_ON_CPU, most), fitting_batch_size(_OUTPUT_BYTES_ON_CPU, given)
-            )
-
-        known = all(
-            spec.shape is not None and all(isinstance(size, int) for size in spec.shape[1:])
-            for spec in inputs
-        )
-        return replace(self, default_batch_size=size_for({}) if known else size_for)
+        budget = BatchBudget(tuple(inputs), tuple(outputs))
+        return replace(self, default_batch_size=budget if budget.needs_sample else budget.size({}))
 
 
 def _bytes_per_sample(spec: InputSpec, array: Array | None) -> int:

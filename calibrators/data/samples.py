@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, copied_feed
@@ -22,16 +21,14 @@ def numbered(sample: int) -> str:
     return f"sample {sample}"
 
 
-def in_data(files: Sequence[Path], order: NDArray[np.intp], sample: int) -> str:
-    """A sample by where it is in the data, wherever it is in the order of iteration.
+def file_name(files: Sequence[Path], sample: int) -> str:
+    """A sample by its file.
 
     Args:
-        files: The file of each sample; empty where all samples are in one.
-        order: The samples of the data in the order of iteration, shape (samples,).
-        sample: The number in that order.
+        files: The file of each sample.
+        sample: The sample's number in the data.
     """
-    found = int(order[sample])
-    return f"'{files[found]}'" if files else numbered(found)
+    return f"'{files[sample]}'"
 
 
 @dataclass(frozen=True)

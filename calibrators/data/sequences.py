@@ -12,14 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import refuse_empty_path
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, listed, one_sample
-from calibrators.data.inputs import InputSpec, shape_text
+from calibrators.data.array_files import ARRAY_SUFFIXES, labels_array
+from calibrators.data.feeds import (
+    LABELS,
+    Binding,
+    FeedDict,
+    as_array,
+    batch_rows,
+    is_tensor,
+    listed,
+    named_arrays,
+    one_sample,
+)
+from calibrators.data.inputs import DataOptions, InputSpec, shape_text
 from calibrators.data.preflight import check_feed
-from calibrators.data.sources.arrays import ARRAY_SUFFIXES, labels_array, read_arrays
+from calibrators.data.sources.arrays import read_arrays
 from calibrators.data.sources.datasets import is_dataset, is_indexed
 from calibrators.data.sources.folders import array_files
 from calibrators.data.sources.random_samples import RANDOM
-from calibrators.data.sources.streams import as_array, is_tensor, named_arrays, restartable
+from calibrators.data.sources.streams import Stream, refuse_shuffling, restartable
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_folder
 
@@ -261,6 +272,32 @@ class RecordedSteps:
 
     sequences: StateSequences
     open_model: Callable[[], StepRunner]
+
+
+@dataclass(frozen=True, eq=False)
+class Steps(Stream):
+    """The steps of sequences: what the float model was fed at each, its recorded states included."""
+
+    @staticmethod
+    def accepts(data: Any) -> bool:
+        """True for sequences, whether there is a model or not."""
+        return isinstance(data, StateSequences | RecordedSteps)
+
+    @classmethod
+    def open(cls, data: Any, binding: Binding, options: DataOptions) -> Stream:
+        """Opens sequences with the model that records their states.
+
+        Raises:
+            CalibrationDataError: There is no such model; or see :func:`recorded_steps`.
+        """
+        if isinstance(data, StateSequences):
+            raise CalibrationDataError(
+                "states are recorded by running the float model, and here is none; give the states of each "
+                "step as data, such as a .npz with --batch-axis"
+            )
+        start = recorded_steps(data, binding)
+        refuse_shuffling(options)
+        return cls.of(start, binding, options, passes_on=True)
 
 
 def recorded_steps(data: RecordedSteps, binding: Binding) -> Callable[[], Iterator[FeedDict]]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.data.sources.arrays import read_archive
+from calibrators.data.array_files import read_archive
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.histograms.histogram import BINS, Histogram

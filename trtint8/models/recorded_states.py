@@ -26,7 +26,7 @@ def with_recorded_states(data: _Data, model: Model, threads: int | None = None) 
         threads: Threads per operator; ONNX Runtime's choice where None.
 
     Returns:
-        What :func:`calibrators.data.batches.open_data` takes.
+        What :func:`calibrators.data.opening.open_data` takes.
 
     Raises:
         CalibrationDataError: A state is no input of the model, what returns it is no output, or the two

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import LABELS, Binding, FeedDict
-from calibrators.data.inputs import shape_text
-from calibrators.data.sources.arrays import as_labels
-from calibrators.data.sources.streams import (
+from calibrators.data.array_files import as_labels
+from calibrators.data.batches import IndexedSource, Source, warn_left_out
+from calibrators.data.feeds import (
     LABEL_KEYS,
+    LABELS,
+    Binding,
+    FeedDict,
     are_numbers,
     known_length,
     named_arrays,
-    warn_left_out,
 )
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions, fixed_batches, shape_text
+from calibrators.data.sources.streams import Stream, refuse_shuffling
 from calibrators.errors import CalibrationDataError
 
 
@@ -39,25 +43,37 @@ def has_columns(data: Any) -> bool:
     return hasattr(data, "column_names") and hasattr(data, "with_format") and not isinstance(data, Mapping)
 
 
-def row_batches(dataset: Any, binding: Binding) -> Iterator[dict[str, Any]]:
-    """The rows of a streamed dataset of Hugging Face as feed dicts of one sample, not prepared.
+@dataclass(frozen=True, eq=False)
+class Rows(Stream):
+    """The rows of a streamed dataset of Hugging Face, one sample each."""
 
-    Args:
-        dataset: The dataset.
-        binding: Says what feeds the model.
+    @staticmethod
+    def accepts(data: Any) -> bool:
+        """True for a dataset of Hugging Face; one with a length is of another kind."""
+        return has_columns(data)
 
-    Raises:
-        CalibrationDataError: A column is not there.
-    """
+    @classmethod
+    def open(cls, data: Any, binding: Binding, options: DataOptions) -> Stream:
+        """Opens a streamed dataset for a model; see :class:`Stream`.
+
+        Raises:
+            CalibrationDataError: It is to be shuffled; or, while it is read, a column is not there.
+        """
+        refuse_shuffling(options)
+        return cls.of(partial(_row_feeds, data, binding), binding, options, passes_on=False)
+
+
+def _row_feeds(dataset: Any, binding: Binding) -> Iterator[dict[str, Any]]:
+    """Rows as feed dicts of one sample, not prepared."""
     return (sample_arrays(_row(row, binding), binding) for row in iter(_as_arrays(dataset)))
 
 
-@dataclass(frozen=True)
-class SampleReader:
-    """Reads samples by index and joins them to batches; reads them in this process, without workers.
+@dataclass(frozen=True, eq=False)
+class Indexed(IndexedSource):
+    """A dataset that gives one sample per index, and perhaps its label with it; read here, without workers.
 
     Attributes:
-        dataset: The dataset, as :func:`opened` returns it.
+        dataset: The dataset.
         binding: Says what feeds the model.
         rows: Whether its samples are rows of columns.
         labelled: Whether its labels are taken.
@@ -68,15 +84,25 @@ class SampleReader:
     rows: bool
     labelled: bool
 
-    @classmethod
-    def of(cls, dataset: Any, binding: Binding, *, labelled: bool) -> SampleReader:
-        """The reader of a dataset (see :func:`is_indexed`)."""
-        rows = has_columns(dataset)
-        return cls(_as_arrays(dataset) if rows else dataset, binding, rows, labelled)
+    @staticmethod
+    def accepts(data: Any) -> bool:
+        """True for a dataset of PyTorch or of Hugging Face with a length: see :func:`is_indexed`."""
+        return is_indexed(data)
 
-    def samples(self, batch: NDArray[np.intp]) -> int:
-        """How many indices there are."""
-        return len(batch)
+    @classmethod
+    def open(cls, data: Any, binding: Binding, options: DataOptions) -> Indexed:
+        """Opens a dataset for a model.
+
+        Raises:
+            CalibrationDataError: It is empty.
+        """
+        if not len(data):
+            raise CalibrationDataError(
+                f"the data is an empty {type(data).__name__}; pass at least one sample"
+            )
+        rows = has_columns(data)
+        labelled = options.labels is None
+        return cls(_as_arrays(data) if rows else data, binding, rows, labelled, count=len(data))
 
     def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, NDArray[Any] | None]:
         """Reads and joins the samples of a batch.
@@ -192,59 +218,82 @@ def is_dataset(data: Any) -> bool:
     return ray_data is not None and isinstance(data, ray_data.Dataset)
 
 
-def block_batches(dataset: Any, size: int, limit: int | None, *, whole: bool) -> Iterator[list[Slice]]:
-    """One pass over a Ray Dataset, of which only references are held here.
+@dataclass(frozen=True, eq=False)
+class Blocks(Source):
+    """A Ray Dataset: where its rows are is looked up here, and they are read where they are needed.
 
-    Args:
-        dataset: The dataset. Its blocks are computed as they are asked for, in the order in which they become
-            ready.
-        size: Samples per batch.
-        limit: The most samples to take; all where None.
-        whole: Leave out samples at the end that do not fill a batch.
-
-    Yields:
-        Where the samples of a batch are.
-
-    Warns:
-        UserWarning: Samples were left out.
-    """
-    batch: list[Slice] = []
-    rows = 0
-    for piece in _limited(_blocks(dataset), limit):
-        start = piece.start
-        while start < piece.stop:
-            stop = min(piece.stop, start + size - rows)
-            batch.append(Slice(piece.block, start, stop))
-            rows += stop - start
-            start = stop
-            if rows == size:
-                yield batch
-                batch, rows = [], 0
-    if rows and whole:
-        warn_left_out(rows, size)
-    elif rows:
-        yield batch
-
-
-@dataclass(frozen=True)
-class BlockReader:
-    """Reads slices of blocks; columns are inputs, and a column ``labels`` holds labels.
+    Its columns are inputs, and a column ``labels`` holds labels. A dataset's only column besides ``labels``
+    feeds a model's only input, whatever the column is called.
 
     Attributes:
-        binding: Says what feeds the model. A dataset's only column besides ``labels`` feeds a model's only
-            input, whatever the column is called.
-        computes: Whether Ray computes the blocks while the data is read, for which it needs a processor.
+        dataset: The dataset. Its blocks are computed as they are asked for, in the order in which they become
+            ready. Only references to them are held here.
+        binding: Says what feeds the model.
+        limit: The most samples to take; all where None.
+        whole: Leave out samples at the end that do not fill a batch.
     """
 
+    dataset: Any = field(repr=False)
     binding: Binding
-    computes: bool
+    limit: int | None
+    whole: bool
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "dataset": None}
+
+    @staticmethod
+    def accepts(data: Any) -> bool:
+        """True for a Ray Dataset."""
+        return is_dataset(data)
 
     @classmethod
-    def of(cls, dataset: Any, binding: Binding) -> BlockReader:
-        """The reader of a Ray Dataset."""
+    def open(cls, data: Any, binding: Binding, options: DataOptions) -> Blocks:
+        """Opens a Ray Dataset for a model.
+
+        Raises:
+            CalibrationDataError: It is to be shuffled, or its labels do not come with it.
+        """
         from ray.data.dataset import MaterializedDataset
 
-        return cls(binding, computes=not isinstance(dataset, MaterializedDataset))
+        refuse_shuffling(options)
+        if options.labels is not None:
+            raise CalibrationDataError(
+                "labels that do not come with a Ray Dataset cannot be matched with its rows; "
+                "put them into a column 'labels'"
+            )
+        is_computed = not isinstance(data, MaterializedDataset)
+        whole = bool(fixed_batches(binding.inputs))
+        return cls(data, binding, options.limit, whole, is_computed=is_computed)
+
+    def batches(self, size: int | None) -> Iterator[list[Slice]]:
+        """One pass over the dataset.
+
+        Args:
+            size: Samples per batch.
+
+        Yields:
+            Where the samples of a batch are.
+
+        Warns:
+            UserWarning: Samples were left out.
+        """
+        size = size or DEFAULT_BATCH_SIZE
+        batch: list[Slice] = []
+        rows = 0
+        for piece in _limited(_blocks(self.dataset), self.limit):
+            start = piece.start
+            while start < piece.stop:
+                stop = min(piece.stop, start + size - rows)
+                batch.append(Slice(piece.block, start, stop))
+                rows += stop - start
+                start = stop
+                if rows == size:
+                    yield batch
+                    batch, rows = [], 0
+        if rows and self.whole:
+            warn_left_out(rows, size)
+        elif rows:
+            yield batch
 
     def samples(self, batch: Sequence[Slice]) -> int:
         """How many rows the slices have."""

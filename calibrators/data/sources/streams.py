@@ -3,177 +3,114 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
-import ml_dtypes
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import LABELS, Binding, FeedDict, OneSample, batch_rows
-from calibrators.data.sources.arrays import as_labels
+from calibrators.data.array_files import as_labels, load_labels
+from calibrators.data.batches import Feeds, warn_left_out
+from calibrators.data.feeds import (
+    LABELS,
+    Binding,
+    FeedDict,
+    OneSample,
+    are_numbers,
+    batch_rows,
+    known_length,
+    named_arrays,
+)
+from calibrators.data.inputs import DataOptions, fixed_batches
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
-from calibrators.user_warnings import warn_user
-
-#: The keys that hold labels in dicts by name: the second is that of datasets before a collator renames it.
-LABEL_KEYS = (LABELS, "label")
-
-#: Element types of PyTorch that NumPy has from ml_dtypes, with PyTorch's type of integers of their size.
-_BITS = {"bfloat16": "int16", "float8_e4m3fn": "int8", "float8_e5m2": "int8"}
-
-
-def known_length(data: object) -> int | None:
-    """Returns the length of data; None where it has none, or cannot tell it.
-
-    Readers of ONNX Runtime, and loaders over iterable datasets, have a ``__len__`` that raises.
-    """
-    try:
-        return len(cast("Sized", data))
-    except Exception:  # noqa: BLE001  # whatever a user's class raises
-        return None
-
-
-def named_arrays(item: object, binding: Binding) -> dict[str, Any]:
-    """Names the parts of an item after the model's inputs.
-
-    Args:
-        item: One of
-
-            - a dict of input name to array, perhaps with ``labels`` or ``label``;
-            - a tuple or list with an array for each of the model's inputs in their order, and perhaps labels
-              after them, as data loaders of PyTorch yield them;
-            - a tuple or list of two: such a dict, tuple or list without labels, and the labels;
-            - an array for the model's only input.
-
-            Arrays may be tensors of PyTorch, on any device, images of Pillow, and whatever else converts
-            itself for NumPy.
-        binding: Says what feeds the model.
-
-    Returns:
-        Input name to array, and ``labels`` where there are any.
-
-    Raises:
-        CalibrationDataError: The item is something else, or has another number of parts.
-    """
-    if isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], Mapping | tuple | list):
-        return {**named_arrays(item[0], binding), LABELS: as_array(item[1])}
-    if isinstance(item, Mapping):
-        return _named(item, binding)
-    if isinstance(item, tuple | list):
-        names = [spec.name for spec in binding.inputs]
-        if len(item) == len(names) + 1 and LABELS not in names:
-            names.append(LABELS)
-        if len(item) != len(names):
-            raise CalibrationDataError(
-                f"a {type(item).__name__} of {len(item)} does not fit the model's {len(binding.inputs)} "
-                f"inputs ({', '.join(spec.name for spec in binding.inputs)}); an array for each, in this "
-                "order, is needed, and perhaps labels after them; or yield dicts of input name to array"
-            )
-        return {name: as_array(value) for name, value in zip(names, item, strict=True)}
-    array = as_array(item)
-    if not isinstance(array, np.ndarray):
-        raise CalibrationDataError(
-            f"it is a {type(item).__name__}; yield arrays, tuples of arrays, or dicts of input name to array"
-        )
-    return {binding.only_input("an array").name: array}
-
-
-def _named(item: Mapping[Any, Any], binding: Binding) -> dict[str, Any]:
-    """The arrays of a dict, with its labels under one name.
-
-    Tokenizers give more than every model takes: what is no input is left out where all inputs are there.
-    """
-    names = {spec.name for spec in binding.inputs}
-    labels = next((key for key in LABEL_KEYS if key in item and key not in names), None)
-    item = {(LABELS if name == labels else name): value for name, value in item.items()}
-    if names <= item.keys():
-        item = {name: value for name, value in item.items() if name in names or name == LABELS}
-    return {name: as_array(value) for name, value in item.items()}
-
-
-def are_numbers(labels: Any) -> bool:
-    """Whether labels can be compared with outputs; a detector's boxes, for example, are lists of dicts."""
-    try:
-        return labels is not None and np.asarray(labels).dtype.kind in "biuf"
-    except ValueError:  # lists of unequal length
-        return False
-
-
-def is_tensor(value: object) -> bool:
-    """Whether something is a tensor of PyTorch, by methods that it has and no array of NumPy."""
-    return all(hasattr(value, name) for name in ("detach", "cpu", "numpy"))
-
-
-def as_array(value: Any) -> Any:
-    """A tensor or an image as a NumPy array; everything else as it is.
-
-    Raises:
-        CalibrationDataError: A tensor holds nothing that NumPy can.
-    """
-    if isinstance(value, np.ndarray):
-        return value
-    if is_tensor(value):
-        return _tensor_values(value)
-    if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):  # images have the second only
-        return np.asarray(value)
-    return value
-
-
-def _tensor_values(tensor: Any) -> NDArray[Any]:
-    """The values of a tensor, which may be on a GPU, need gradients, or be a lazy conjugate or negative."""
-    try:
-        tensor = tensor.detach().cpu()
-        name = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
-        if name in _BITS:
-            bits = tensor.contiguous().view(getattr(sys.modules["torch"], _BITS[name])).numpy()
-            return cast("NDArray[Any]", bits.view(getattr(ml_dtypes, name)))
-        for lazy in ("resolve_conj", "resolve_neg"):
-            if hasattr(tensor, lazy):
-                tensor = getattr(tensor, lazy)()
-        return cast("NDArray[Any]", tensor.numpy())
-    except (TypeError, RuntimeError) as error:  # such as those of sparse tensors and of tensors without data
-        reason = str(error).strip().splitlines()[0].rstrip(".!")
-        raise CalibrationDataError(
-            f"a tensor does not become a NumPy array: {reason}; yield dense tensors that hold values"
-        ) from error
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class Stream(Feeds):
     """Feed dicts from an iterable, brought to the batches that were asked for.
 
-    Where the items come with labels, these stand in the feed dicts under the key ``labels``.
+    Where the items come with labels, these stand in the feed dicts under the key ``labels``. Labels that were
+    given apart (of the first ``limit`` samples) replace those, and are compared in number.
 
     Attributes:
         start: Begins a pass over the data.
         binding: Says what feeds the model.
-        batch_size: Samples are regrouped to this many; None passes the feeds on as they come.
         limit: Stops after this many samples; None takes all.
         fixed_batch: The batch that the model insists on; a smaller rest at the end is left out.
-        labels: One label per sample (of the first ``limit``), only to compare their number; they replace
-            those that come with the items.
     """
 
-    start: Callable[[], Iterator[Any]]
-    binding: Binding
-    batch_size: int | None
-    limit: int | None
-    fixed_batch: int | None
-    labels: NDArray[Any] | None
+    binding: Binding = field(kw_only=True)
+    limit: int | None = field(default=None, kw_only=True)
+    fixed_batch: int | None = field(default=None, kw_only=True)
 
-    def __call__(self) -> Iterator[FeedDict]:
+    @staticmethod
+    def accepts(data: Any) -> bool:  # noqa: ARG004  # as every kind
+        """True: what is of no other kind is taken for an iterable, or for a callable that returns one."""
+        return True
+
+    @classmethod
+    def open(cls, data: Any, binding: Binding, options: DataOptions) -> Stream:
+        """Opens an iterable for a model. Its items are prepared, and checked, as they arrive.
+
+        Args:
+            data: The iterable, or a callable without arguments that returns one.
+            binding: Says what feeds the model.
+            options: Which samples are taken.
+
+        Raises:
+            CalibrationDataError: It is neither, is empty, or is to be shuffled.
+        """
+        refuse_shuffling(options)
+        start = restartable(data)
+        if known_length(data) == 0:
+            raise CalibrationDataError(
+                f"the data is an empty {type(data).__name__}; pass at least one feed dict"
+            )
+        return cls.of(start, binding, options, passes_on=True)
+
+    @classmethod
+    def of(
+        cls,
+        start: Callable[[], Iterator[Any]],
+        binding: Binding,
+        options: DataOptions,
+        *,
+        passes_on: bool,
+    ) -> Stream:
+        """Makes a source of items.
+
+        Args:
+            start: Begins a pass over the items.
+            binding: Says what feeds the model.
+            options: Which samples are taken.
+            passes_on: Whether items are passed on as they come where nobody gives a batch size.
+        """
+        fixed = fixed_batches(binding.inputs)
+        labels = None if options.labels is None else load_labels(options.labels, None)[: options.limit]
+        return cls(
+            start,
+            labelled=LABELS not in {spec.name for spec in binding.inputs},
+            binding=binding,
+            limit=options.limit,
+            fixed_batch=next(iter(fixed)) if len(fixed) == 1 else None,
+            labels=labels,
+            passes_on=passes_on,
+        )
+
+    def batches(self, size: int | None) -> Iterator[FeedDict]:
         """One pass over the data.
+
+        Args:
+            size: Samples are regrouped to this many; None passes the feeds on as they come.
 
         Raises:
             CalibrationDataError: What the iterable yields is no feed dict, does not fit the model, or
                 cannot be regrouped; the data is no longer there; or the labels are not one per sample.
         """
         feeds: Iterator[FeedDict] = self._counted(self._limited(self._bound()))
-        if self.batch_size is not None:
-            feeds = _regrouped(feeds, self.batch_size)
+        if size is not None:
+            feeds = _regrouped(feeds, size)
         return feeds if self.fixed_batch is None else _whole(feeds, self.fixed_batch)
 
     def _bound(self) -> Iterator[FeedDict]:
@@ -217,6 +154,12 @@ class Stream:
             )
 
 
+def refuse_shuffling(options: DataOptions) -> None:
+    """Refuses to shuffle samples that come one after another."""
+    if options.shuffle:
+        raise CalibrationDataError("cannot shuffle an iterable of feed dicts; shuffle it where it is made")
+
+
 def restartable(data: Any) -> Callable[[], Iterator[Any]]:
     """How to begin a pass over an iterable, or over what a callable without arguments returns.
 
@@ -246,12 +189,6 @@ def restartable(data: Any) -> Callable[[], Iterator[Any]]:
         f"cannot take data from a {type(data).__name__}; pass a path, an array, a dict of arrays, "
         "an iterable of feed dicts, such as a data loader, or a callable that returns one"
     )
-
-
-def warn_left_out(count: int, fixed_batch: int) -> None:
-    """Says that samples at the end do not fill a batch of a model that takes no other."""
-    samples = "sample" if count == 1 else f"{count} samples"
-    warn_user(f"left out the last {samples}, too few to fill the model's fixed batch of {fixed_batch}")
 
 
 class _OneShot:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.data.sequences import RecordedSteps, StateSequences
 from calibrators.errors import CalibrationDataError
 

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 import trtint8
-from calibrators.data.batches import open_batches
+from calibrators.data.opening import open_batches
 from calibrators.data.sequences import RecordedSteps, StateSequences
 from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable

@@ -7,10 +7,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.images import true_boxes
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 8)),)
