@@ -6,7 +6,7 @@ python scripts/way_of_a_sample.py --calls    # every call that took the data, to
 *Entered* are the modules of which anything was called before the first batch was run. The data *passes* a
 module when a function of it is called with the data itself or with an object that holds it; a *return* is a
 call into a module that the data had left. Both are counted up to the first batch. Samples that were copied
-out of the data are not followed.
+out of the data, and files of a folder, are not followed.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Trace:
         if value is self._data:
             return True
         if isinstance(value, str | Path):
-            return isinstance(self._data, str) and str(value).startswith(self._data)
+            return isinstance(self._data, str) and str(value) == self._data
         if isinstance(value, np.ndarray):
             return any(np.may_share_memory(value, array) for array in _arrays(self._data))
         if not depth:

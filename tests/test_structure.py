@@ -141,7 +141,7 @@ def test_only_flavor_imports_tensorrt():
 
 def test_calibration_on_the_cpu_needs_no_gpu_stack():
     reached = set()
-    waiting = ["calibrators.host.observer", "calibrators.data.batches", "calibrators.tables.table"]
+    waiting = ["calibrators.host.observer", "calibrators.data.opening", "calibrators.tables.table"]
     while waiting:
         name = waiting.pop()
         if name not in reached:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, TypeAlias
 
 from calibrators.data.batches import Batches, Source
-from calibrators.data.feeds import BatchAxes, Binding, check_axes
+from calibrators.data.feeds import BatchAxes, Binding
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import Array, DataOptions, InputSpec, LabelSource
 from calibrators.data.sequences import RecordedSteps, StateSequences, Steps
-from calibrators.data.sources.arrays import ArrayFile, Arrays
+from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes
 from calibrators.data.sources.datasets import Blocks, Indexed, Rows
 from calibrators.data.sources.folders import Folder
 from calibrators.data.sources.random_samples import RandomSamples
@@ -48,6 +47,7 @@ class Kind(Protocol):
 #: All kinds of data. The first one that accepts data opens it.
 KINDS: tuple[Kind, ...] = (
     Arrays,
+    ArraysAlongAxes,
     RandomSamples,
     Folder,
     ArrayFile,
@@ -160,10 +160,6 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
         _check_untouched(options)
         return data
     binding = Binding(tuple(inputs), options.preprocessing)
-    if isinstance(data, BatchAxes):
-        check_axes(data, binding)
-        binding = replace(binding, batch_axes=dict(data.axes))
-        data = data.data
     return Batches.of(kind_of(data).open(data, binding, options), binding.inputs, options)
 
 

@@ -15,11 +15,13 @@ from calibrators.data.array_files import ARRAY_SUFFIXES, as_labels, load_arrays,
 from calibrators.data.batches import IndexedSource, facts
 from calibrators.data.feeds import (
     LABELS,
+    BatchAxes,
     Binding,
     FeedDict,
     OneSample,
     as_array,
     batch_rows,
+    check_axes,
     count_rows,
     count_samples,
     is_tensor,
@@ -165,6 +167,28 @@ class ArrayFile(IndexedSource):
             self._opened.append(opened)
         (source,) = self._opened
         return source.read(source.batch(batch))
+
+
+class ArraysAlongAxes:
+    """Arrays of which some inputs have their samples along another axis than the first."""
+
+    @staticmethod
+    def accepts(data: Any) -> bool:
+        """True for :class:`calibrators.data.feeds.BatchAxes`."""
+        return isinstance(data, BatchAxes)
+
+    @staticmethod
+    def open(data: BatchAxes, binding: Binding, options: DataOptions) -> Arrays | ArrayFile:
+        """Opens a .npz or a dict of arrays for a model.
+
+        Raises:
+            CalibrationDataError: It is neither, an axis does not fit, or see :class:`Arrays`.
+        """
+        check_axes(data, binding)
+        binding = replace(binding, batch_axes=dict(data.axes))
+        if isinstance(data.data, Mapping):
+            return Arrays.open(data.data, binding, options)
+        return ArrayFile.open(data.data, binding, options)
 
 
 def check_same_count(place: str, expected: int | None, found: int | None) -> None:

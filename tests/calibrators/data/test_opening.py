@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from calibrators.data.batches import sample_order
+from calibrators.data.feeds import BatchAxes
 from calibrators.data.inputs import DataOptions, InputSpec, fixed_batches
 from calibrators.data.opening import kind_of, open_data
 from calibrators.data.sequences import StateSequences, Steps
-from calibrators.data.sources.arrays import ArrayFile, Arrays
+from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes
 from calibrators.data.sources.folders import Folder
 from calibrators.data.sources.random_samples import RandomSamples
 from calibrators.data.sources.streams import Stream
@@ -74,6 +75,7 @@ def test_only_the_fixed_batch_size_is_taken():
     [
         (np.zeros(3), Arrays),
         ({"x": np.zeros(3)}, Arrays),
+        (BatchAxes({}, {}), ArraysAlongAxes),
         ("random:3", RandomSamples),
         ("/", Folder),
         (Path("/"), Folder),
