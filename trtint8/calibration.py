@@ -1,4 +1,4 @@
-"""Calibration from model and data to table, in this process or over Ray."""
+"""Calibration: from a model and data to a table."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ class _Calibrated:
                 alone=alone,
                 outputs=seen.kept.outputs if self.keeps_outputs else (),
                 # All observed tensors are among the outputs of this session, so that the last bits of what it
-                # computes are the same here and over Ray.
+                # computes are the same here and by workers.
                 reference=lambda: self.observer.reference,
                 progress=progress,
             )

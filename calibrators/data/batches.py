@@ -214,6 +214,10 @@ class Taken(Around):
     source: IndexedSource
     order: NDArray[np.intp] = field(repr=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Batches say which samples they hold.
+        return {**super().__getstate__(), "order": self.order[:0]}
+
     def batches(self, size: int | None) -> Iterator[Any]:
         """Begins a pass over the samples that are taken."""
         return self.source.batches_of(self.order, size)
@@ -358,8 +362,8 @@ class Batches:
             size: int | None = 1
             fixed_batch = None
         else:
-            _check_fixed(options.batch_size, fixed_batches(inputs))
             fixed_batch = None if source.passes_on else _fixed_batch(inputs)
+            _check_fixed(options.batch_size, fixed_batches(inputs))
             size = options.batch_size or fixed_batch
         if isinstance(source, IndexedSource):
             source = _selected(source, options, fixed_batch)

@@ -1,4 +1,4 @@
-"""Measurement over Ray: what every worker does with the batches that it gets."""
+"""Measurement by workers: what every one of them does with the batches that it gets."""
 
 from __future__ import annotations
 
