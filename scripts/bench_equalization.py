@@ -23,7 +23,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 import trtint8
-from calibrators.data.batches import open_batches
+from calibrators.data.opening import open_batches
 from calibrators.operators import operator_of
 from trtint8.equalization.following.channels import NetworkChannels
 from trtint8.equalization.following.follow import follow_channels

@@ -25,9 +25,9 @@ import numpy as np
 from gpu_checks.resnet50 import random_images, resnet50
 
 import trtint8
-from calibrators.data.batches import open_batches
+from calibrators.data.opening import open_batches
 from calibrators.host.observer import Observer
-from calibrators.ray.executor import RayExecutor
+from calibrators.ray.cluster import RayExecutor
 from trtint8.calibration import float_tensors
 from trtint8.models.model import load_model, prepare
 

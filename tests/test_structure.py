@@ -37,6 +37,7 @@ FLOORS = (
     "trtint8.models",
     "trtint8.data",
     "trtint8.version",
+    "calibrators.run",
     "calibrators.ray",
     "calibrators.tensorrt",
     "calibrators.host",
@@ -141,13 +142,23 @@ def test_only_flavor_imports_tensorrt():
 
 def test_calibration_on_the_cpu_needs_no_gpu_stack():
     reached = set()
-    waiting = ["calibrators.host.observer", "calibrators.data.batches", "calibrators.tables.table"]
+    waiting = ["calibrators.host.observer", "calibrators.data.opening", "calibrators.tables.table"]
     while waiting:
         name = waiting.pop()
         if name not in reached:
             reached.add(name)
             waiting += [target for target in IMPORTS[name] if target in MODULES]
     assert not [name for name in reached if name.startswith(("calibrators.cuda", "calibrators.tensorrt"))]
+
+
+def test_only_the_run_options_know_of_ray():
+    """Besides the public name and the option of the command line."""
+    assert {
+        name
+        for name, targets in IMPORTS.items()
+        if not name.startswith("calibrators.ray")
+        and any(target.startswith("calibrators.ray") for target in targets)
+    } == {"calibrators.run", "trtint8", "trtint8.cli.data_options"}
 
 
 def test_sessions_of_onnx_runtime_are_made_in_one_place():

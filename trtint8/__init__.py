@@ -13,8 +13,8 @@ import calibrators  # noqa: F401  # before ONNX Runtime: it turns off what that 
 from trtint8.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from calibrators.data.axes import BatchAxes as BatchAxes
     from calibrators.data.batches import Batches as Batches
+    from calibrators.data.feeds import BatchAxes as BatchAxes
     from calibrators.data.images.preprocessing import Preprocessing as Preprocessing
     from calibrators.data.inputs import InputSpec as InputSpec
     from calibrators.data.sequences import StateSequences as StateSequences
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from calibrators.errors import TrtInt8Error as TrtInt8Error
     from calibrators.errors import UnsupportedError as UnsupportedError
     from calibrators.errors import WorkerError as WorkerError
-    from calibrators.ray.executor import RayExecutor as RayExecutor
+    from calibrators.ray.cluster import RayExecutor as RayExecutor
     from calibrators.tables.table import CalibrationTable as CalibrationTable
     from trtint8.api.building import build_int8_engine as build_int8_engine
     from trtint8.api.building import set_dynamic_ranges as set_dynamic_ranges
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 else:
     #: Module to the public names that it has; the imports above are the same for type checkers.
     _HOMES = {
-        "calibrators.data.axes": ("BatchAxes",),
+        "calibrators.data.feeds": ("BatchAxes",),
         "calibrators.data.batches": ("Batches",),
         "calibrators.data.inputs": ("InputSpec",),
         "calibrators.data.images.preprocessing": ("Preprocessing",),
@@ -97,7 +97,7 @@ else:
             "UnsupportedError",
             "WorkerError",
         ),
-        "calibrators.ray.executor": ("RayExecutor",),
+        "calibrators.ray.cluster": ("RayExecutor",),
         "calibrators.tables.table": ("CalibrationTable",),
         "trtint8.api.building": (
             "build_int8_engine",

@@ -1,11 +1,11 @@
-"""Calibration from model and data to table, in this process or over Ray."""
+"""Calibration: from a model and data to a table."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias, get_args
 
@@ -13,10 +13,10 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.checks import check_choice, is_number
-from calibrators.data.batches import Batches, DataSource, open_data
+from calibrators.data.batches import Batches
 from calibrators.data.feeds import batch_rows, listed
-from calibrators.data.inputs import has_fixed_batch
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec, has_fixed_batch
+from calibrators.data.opening import DataSource, open_data
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import CalibrationDataError, ModelError, TableError
 from calibrators.histograms.histogram import BINS
@@ -25,9 +25,8 @@ from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.host.checkpoint import Checkpoint, check_place, check_resume
 from calibrators.host.counted import CALIBRATION, Counted
 from calibrators.host.devices import device_kind
-from calibrators.host.observer import MostRows, Observation, Observer
-from calibrators.ray.distributed import RayObserver
-from calibrators.ray.run_options import RunOptions
+from calibrators.host.observer import Observation
+from calibrators.run import AnyObserver, RunOptions
 from calibrators.tables.formats.json import fitting_histograms, stored_bins
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
@@ -46,7 +45,6 @@ from trtint8.models.session import TAKES_ONE
 from trtint8.quantization.placement import placed_tensors
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.range_choice.choose import MOST_SAMPLES
-from trtint8.range_choice.trial_network import Reference
 from trtint8.version import __version__
 
 #: Which tensors are observed: all float activations, as the implicit route needs them, or only those that get
@@ -111,12 +109,12 @@ class CheckpointOptions:
 
 
 def calibrate_model(
-    model: ModelSource,
+    model: ModelSource | Model,
     data: DataSource,
     options: CalibrationOptions,
     data_options: DataOptions,
     run: RunOptions,
-    checkpoint: CheckpointOptions,
+    checkpoint: CheckpointOptions = CheckpointOptions(),
     *,
     cut_at: Sequence[str] = (),
     on_table: Callable[[CalibrationTable], object] = lambda _table: None,
@@ -124,7 +122,8 @@ def calibrate_model(
     """Finds the range of every activation by running the float model, and keeps a checkpoint meanwhile.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``; a float model.
+        model: A path, the serialized model or a ``ModelProto``; a float model. Or one that is prepared
+            already, from :func:`trtint8.models.model.prepare`.
         data: The calibration samples.
         options: What is observed, and how ranges are chosen.
         data_options: How the data is read.
@@ -139,17 +138,40 @@ def calibrate_model(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
-    # Prepared here, where nothing else refers to it: it goes below, unless the method `auto` still needs it.
-    loaded = load_float_model(model)
-    if cut_at:
-        loaded = cut_model(prepare(loaded), cut_at).head
-    data = with_recorded_states(data, loaded, run.threads)
-    prepared = prepare(loaded)
-    del loaded
+    if isinstance(model, Model):
+        prepared = model
+    else:
+        # Prepared here, where nothing else refers to it: it goes below, unless `auto` still needs it.
+        loaded = load_float_model(model)
+        if cut_at:
+            loaded = cut_model(prepare(loaded), cut_at).head
+        data = with_recorded_states(data, loaded, run.threads)
+        prepared = prepare(loaded)
+        del loaded
     kept = open_checkpoint(prepared, checkpoint, run.device)
-    calibration = open_calibration(prepared, data, options, data_options, run)
+    opening = _opened(prepared, options, run)
     del prepared  # the session has weights of its own
-    table = calibration.run(progress=run.progress, checkpoint=kept)
+    with opening as calibrated:
+        batches = open_data(data, calibrated.inputs, replace(data_options, default_batch_size=None))
+        if batches.source.is_random:
+            warn_of_random(data)
+        alone = False
+        if calibrated.tried:
+            alone, batches = calibrated.tried(batches, data_options.batch_size is None)
+        # Here, because one processor is idle until the model is open. Workers are asked first whether they
+        # can run the model.
+        if calibrated.auto and run.is_local and device_kind(run.device) == "cpu":
+            with pause_garbage_collection():
+                calibrated.auto.open_ahead()
+        seen = calibrated.observer.observe(
+            batches,
+            progress=run.progress,
+            checkpoint=kept,
+            keep=calibrated.samples_kept,
+            keep_outputs=calibrated.keeps_outputs,
+            alone=alone,
+        )
+        table = calibrated.table(seen, batches.name_of, alone=alone, progress=run.progress)
     on_table(table)
     if kept:
         kept.remove()
@@ -175,73 +197,59 @@ def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) ->
     return Checkpoint(path, identity, CALIBRATION, options.resume, options.seconds)
 
 
-def calibrate_prepared(
-    prepared: Model,
-    data: DataSource,
-    options: CalibrationOptions,
-    data_options: DataOptions,
-    run: RunOptions,
-) -> CalibrationTable:
-    """:func:`calibrate_model` for a model that is prepared already, without a checkpoint.
-
-    Args:
-        prepared: From :func:`trtint8.models.model.prepare`.
-        data: The calibration samples.
-        options: What is observed, and how ranges are chosen.
-        data_options: How the data is read.
-        run: Where and how the model is run.
-    """
-    return open_calibration(prepared, data, options, data_options, run).run(progress=run.progress)
-
-
 @dataclass(frozen=True)
-class Calibration:
-    """A model and data, ready to run.
+class _Calibrated:
+    """A model that is ready to be calibrated.
 
     Attributes:
-        observe: Runs the model on the data.
-        name_of: Gives what a sample of the data is called in messages, by its number.
+        observer: Runs the model on data.
+        inputs: What it is fed.
         method: How ranges are chosen, like ``entropy``.
         model: The model's fingerprint.
         device: The device that the model runs on, like ``cpu`` or ``cuda:1``.
-        auto: Chooses ranges by what they cost the network; None where the method is another. Only this holds
-            the prepared model.
-        alone: Whether samples are not to be joined when ranges are chosen.
-        reference: Gives what runs the float model on a feed. All observed tensors are among the outputs of
-            its session, so that the last bits of what it computes are the same here and over Ray. Gives None
-            where the model is run part by part.
-        close: Closes the model that was observed.
-        masks: Names of the inputs that hide scores.
+        auto: Chooses ranges by what they cost the network; None where the method is another. Only this, and
+            ``tried``, hold the prepared model.
+        tried: Tries whether samples may be run together: see :func:`_tried`; None where the graph shows it.
         left_out: Names of the nodes that the model was cut before, to their operators.
     """
 
-    observe: Callable[..., Observation]
-    name_of: Callable[[int], str]
+    observer: AnyObserver
+    inputs: Sequence[InputSpec]
     method: str
     model: str
     device: str
-    auto: AutoRanges | None = None
-    alone: bool = False
-    reference: Callable[[], Reference | None] = lambda: None
-    close: Callable[[], None] = lambda: None
-    masks: frozenset[str] = frozenset()
-    left_out: Mapping[str, str] = field(default_factory=dict)
+    auto: AutoRanges | None
+    tried: Callable[[Batches, bool], tuple[bool, Batches]] | None
+    left_out: Mapping[str, str]
 
-    def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
-        """Calibrates; the caller removes the checkpoint when the table is written."""
-        with self.auto or contextlib.nullcontext():
-            return self._run(progress, checkpoint)
+    @property
+    def samples_kept(self) -> int:
+        """How many samples are kept to choose ranges with."""
+        return MOST_SAMPLES if self.auto else 0
 
-    def _run(self, progress: bool, checkpoint: Checkpoint[Counted] | None) -> CalibrationTable:
-        keep = MOST_SAMPLES if self.auto else 0
-        keep_outputs = self.auto is not None and self.auto.takes_outputs
-        seen = self.observe(progress=progress, checkpoint=checkpoint, keep=keep, keep_outputs=keep_outputs)
+    @property
+    def keeps_outputs(self) -> bool:
+        """Whether the model's outputs for these samples are kept as well."""
+        return self.auto is not None and self.auto.takes_outputs
+
+    def table(
+        self, seen: Observation, name_of: Callable[[int], str], *, alone: bool, progress: bool
+    ) -> CalibrationTable:
+        """Chooses the ranges.
+
+        Args:
+            seen: What a pass over the data showed.
+            name_of: Gives what a sample is called in messages, by its number.
+            alone: Whether samples are not to be joined.
+            progress: Whether a progress bar is shown on a terminal.
+        """
         if self.auto and self.auto.is_large:
-            self.close()
-        for mask in self.masks:
-            if mask in seen.histograms and seen.histograms[mask].infs:
-                del seen.histograms[mask]  # what is within a range would hide nothing
-        for warning in seen.warnings(self.name_of):
+            self.observer.close()
+        for spec in self.inputs:
+            # What is within a range would hide nothing.
+            if spec.hides_scores and spec.name in seen.histograms and seen.histograms[spec.name].infs:
+                del seen.histograms[spec.name]
+        for warning in seen.warnings(name_of):
             warn_user(warning)
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
         versions = {"trtint8": __version__, "numpy": np.__version__, runtime: _runtime_version()}
@@ -255,9 +263,11 @@ class Calibration:
                 seen.histograms,
                 seen.kept.samples,
                 seen.samples,
-                alone=self.alone,
-                outputs=seen.kept.outputs if keep_outputs else (),
-                reference=self.reference,
+                alone=alone,
+                outputs=seen.kept.outputs if self.keeps_outputs else (),
+                # All observed tensors are among the outputs of this session, so that the last bits of what it
+                # computes are the same here and by workers.
+                reference=lambda: self.observer.reference,
                 progress=progress,
             )
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
@@ -269,92 +279,51 @@ class Calibration:
         return table
 
 
-@pause_garbage_collection()
-def open_calibration(
-    prepared: Model,
-    data: DataSource,
-    options: CalibrationOptions,
-    data_options: DataOptions,
-    run: RunOptions,
-) -> Calibration:
-    """Opens model and data: see :func:`calibrate_prepared`."""
-    left_out = left_out_nodes(prepared)
-    prepared = runnable_part(prepared)
+@contextlib.contextmanager
+def _opened(prepared: Model, options: CalibrationOptions, run: RunOptions) -> Iterator[_Calibrated]:
+    """Makes a model ready to be calibrated, for as long as the block runs."""
     with contextlib.ExitStack() as opened:
-        auto = None
-        if options.method == "auto":
-            auto = opened.enter_context(AutoRanges(prepared, run.threads, run.device))
-        calibration = _open_calibration(prepared, data, options, data_options, run, auto)
-        # Here, because one processor is idle until the model is open. Over Ray the workers are asked first
-        # whether they can run the model.
-        if auto and not run.ray and device_kind(run.device) == "cpu":
-            auto.open_ahead()
-        opened.pop_all()  # closed when the calibration has run
-    warn_of_random(data)
-    return replace(calibration, left_out=left_out)
-
-
-def _open_calibration(
-    prepared: Model,
-    data: DataSource,
-    options: CalibrationOptions,
-    data_options: DataOptions,
-    run: RunOptions,
-    auto: AutoRanges | None,
-) -> Calibration:
-    placed = options.tensors == "placed"
-    names = placed_tensors(prepared.graph_model) if placed else float_tensors(prepared)
-    _warn_of_fewer_bins(len(names))
-    fitting = FittingBatchSize(prepared.graph_model, names)
-    # A GPU has memory for the batches that it is given, and is faster with large ones.
-    on_cpu = device_kind(run.device) == "cpu"
-    known = joined_by_graph(prepared.graph_model)
-    in_pieces = on_cpu and known.separate
-    data_options = replace(data_options, default_batch_size=fitting.rule)
-    batches = open_data(data, prepared.inputs, data_options)
-    alone = False
-    if not known.separate:
-        alone, batches = _tried(prepared, known, batches, data_options.batch_size is None)
-    most_rows = 1 if alone else fitting.rule if in_pieces else None
-    observer = partial(_open_observer, prepared, names, run, most_rows)
-    calibration = partial(
-        Calibration,
-        method=options.method,
-        model=prepared.fingerprint,
-        device=run.device,
-        auto=auto,
-        alone=alone,
-        masks=frozenset(spec.name for spec in prepared.inputs if spec.hides_scores),
-    )
-    if run.ray:
-        shared = RayObserver(
-            runnable(prepared.graph_model),
+        with pause_garbage_collection():
+            left_out = left_out_nodes(prepared)
+            prepared = runnable_part(prepared)
+            auto = None
+            if options.method == "auto":
+                auto = opened.enter_context(AutoRanges(prepared, run.threads, run.device))
+            graph_model = prepared.graph_model
+            placed = options.tensors == "placed"
+            names = placed_tensors(graph_model) if placed else float_tensors(prepared)
+            _warn_of_fewer_bins(len(names))
+            known = joined_by_graph(graph_model)
+            # A GPU has memory for the batches that it is given, and is faster with large ones.
+            divides = known.separate and device_kind(run.device) == "cpu"
+            fitting = FittingBatchSize(graph_model, names).rule
+            observer = run.observer(
+                light_or_file(graph_model), runnable(graph_model), prepared.inputs, names, fitting, divides
+            )
+            opened.callback(observer.close)
+        calibrated = _Calibrated(
+            observer,
             prepared.inputs,
-            names,
-            run.threads,
-            run.ray,
+            options.method,
+            prepared.fingerprint,
             run.device,
-            1 if alone else fitting.for_all if in_pieces else None,
+            auto,
+            None if known.separate else partial(_tried, prepared, known, fitting),
+            left_out,
         )
-        return calibration(
-            partial(shared.observe, batches), batches.name_of, reference=lambda: observer().reference
-        )
-    rows, batches = _rows_at_once(batches, fitting.rule) if in_pieces else (1, batches)
-    opened = observer(rows)
-    return calibration(
-        partial(opened.observe, batches),
-        batches.name_of,
-        reference=lambda: opened.reference,
-        close=opened.close,
-    )
+        del prepared, graph_model, fitting
+        yield calibrated
 
 
-def _tried(prepared: Model, known: Joined, batches: Batches, may_divide: bool) -> tuple[bool, Batches]:
+def _tried(
+    prepared: Model, known: Joined, fitting: int | FittingBatchSize, batches: Batches, may_divide: bool
+) -> tuple[bool, Batches]:
     """Tries whether samples may be run together, where the graph does not show it, and says where not.
 
     Args:
         prepared: The model.
         known: What the graph shows.
+        fitting: How many samples fit, or what tells it: see :class:`calibrators.host.observer.Observer`.
         batches: The data.
         may_divide: Whether the user has not said how many samples are run together.
 
@@ -364,8 +333,9 @@ def _tried(prepared: Model, known: Joined, batches: Batches, may_divide: bool) -
     """
     if has_fixed_batch(prepared.inputs) or not all(spec.shape for spec in prepared.inputs):
         return False, batches
+    batches = batches.fitting(fitting)
     head, batches = batches.begun(2)
-    feeds = [batches.reader.read(batch)[0] for batch in head.batches] if head else []
+    feeds = [batches.source.read(batch)[0] for batch in head.batches] if head else []
     pair = two_samples(feeds)
     found = joined_samples(prepared.graph_model, lambda: [pair] if pair else [], known)
     if found.joining not in (Joining.CHANGED, Joining.REFUSED):
@@ -396,25 +366,6 @@ def _warn_of_fewer_bins(tensors: int) -> None:
             f"{tensors:,} tensors are observed, so the table keeps histograms of {bins} bins instead of "
             f"{BINS}: its ranges are exact, and those of another method that is applied later are coarser"
         )
-
-
-def _rows_at_once(batches: Batches, fitting: int | FittingBatchSize) -> tuple[int, Batches]:
-    """How many samples will be run together, as far as the first batch tells; and the data for one pass."""
-    if isinstance(fitting, int) and batches.batch_size:
-        return min(fitting, batches.usual_rows), batches
-    first, batches = batches.read_ahead(1)
-    if not first:
-        return 1, batches
-    feed = first[0].feed
-    return min(fitting if isinstance(fitting, int) else fitting(feed), batch_rows(feed) or 1), batches
-
-
-def _open_observer(
-    prepared: Model, names: Sequence[str], run: RunOptions, most_rows: MostRows, usual_rows: int = 1
-) -> Observer:
-    """Opens the model in this process."""
-    with light_or_file(prepared.graph_model) as source:
-        return Observer(source, prepared.inputs, names, run.threads, run.device, most_rows, usual_rows)
 
 
 def _runtime_version() -> str:

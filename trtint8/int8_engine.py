@@ -11,7 +11,7 @@ from typing import get_args
 import onnx_ir as ir
 
 from calibrators.checks import check_choice, several
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.data.sources.random_samples import RANDOM, warn_of_random, with_shapes
 from calibrators.display.counts import enumerated
 from calibrators.errors import (

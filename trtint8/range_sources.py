@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias, cast
 
-from calibrators.data.batches import DataSource
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
+from calibrators.data.opening import DataSource
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.thresholds import Method
-from calibrators.ray.run_options import RunOptions
+from calibrators.run import RunOptions
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.source import is_table, table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.user_warnings import warn_user
-from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared
+from trtint8.calibration import CalibrationOptions, Observed, calibrate_model
 from trtint8.models.model import Model
 
 #: Methods to TensorRT's calibrators; the others are calibrated on the CPU. TensorRT has no choice by what
@@ -83,7 +83,7 @@ class RangeSources:
             # It is no calibrator: with one the route is implicit, and this is not called.
             data = cast("DataSource", self.calibration)
             options = CalibrationOptions(self.method, tensors)
-            table = calibrate_prepared(prepared, data, options, self.data, RunOptions(progress=self.progress))
+            table = calibrate_model(prepared, data, options, self.data, RunOptions(progress=self.progress))
         elif self.manual:
             table = CalibrationTable({})
         else:

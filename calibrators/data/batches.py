@@ -1,54 +1,332 @@
-"""The one way in for calibration and validation data: anything that holds samples becomes batches.
+"""Sources of samples, and batches: what divides a source by numbers.
 
-Opening data decides which samples stand in which batch, and reads labels and .npz files. A batch is made when
-it is asked for: by iterating in this process, or by a worker that was sent a shard, with the same reader.
+A source says what is known of its samples, and reads them. A batch is made when it is asked for: by iterating
+in this process, or by a worker that was sent a shard and reads it with the same source.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import refuse_empty_path
-from calibrators.data.axes import BatchAxes, check_axes
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, copied_feed, listed
-from calibrators.data.file_reader import FileReader, open_source
-from calibrators.data.images.coco_boxes import read_coco_boxes
+from calibrators.data.array_files import load_labels
+from calibrators.data.feeds import LABELS, FeedDict, OneSample, batch_rows, copied_feed, listed
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import Array, DataOptions, LabelSource
-from calibrators.data.order import check_fixed, fixed_batches, runs, sample_order
-from calibrators.data.recorded_steps import RecordedSteps, recorded_steps
-from calibrators.data.samples.names import NamesOfPart, in_data, numbered
-from calibrators.data.sequences import StateSequences
-from calibrators.data.shards import (
-    FeedReader,
-    LabelledFeed,
-    ReadAlready,
-    Reader,
-    Shard,
-    WholeReader,
-    labelled_alike,
-)
-from calibrators.data.sources.arrays import Source, load_labels
-from calibrators.data.sources.datasets import BlockReader, block_batches, is_dataset
-from calibrators.data.sources.indexed import SampleReader, has_columns, is_indexed, row_batches
-from calibrators.data.sources.items import as_array, is_tensor, known_length
-from calibrators.data.sources.random_samples import RANDOM
-from calibrators.data.sources.streams import Stream, restartable
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, BatchBudget, DataOptions, InputSpec, fixed_batches
+from calibrators.data.samples import NamesOfPart, numbered
+from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
-
-__all__ = ["Batches", "DataSource", "FeedDict", "open_batches", "open_data"]
+from calibrators.user_warnings import warn_user
 
 _Batch = TypeVar("_Batch")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Source:
+    """Samples of one kind, and how they are read.
+
+    A source can be pickled. It is sent to every worker once, and reads there what is sent of batches.
+
+    Attributes:
+        count: How many samples there are; None where that is not known before the end of a pass.
+        labels: One label per sample in their order: class indices, int64 of shape (samples,), or arrays along
+            axis 0; None where there are none, or where they are read with the samples.
+        class_names: Names of the classes by index, where folders give them.
+        name_of: Gives what a sample is called in messages, by its number.
+        is_single: Whether samples cannot share a batch: each is a feed dict of its own.
+        passes_on: Whether the data has put its samples together, and they are passed on so where nobody
+            gives a batch size.
+        is_random: Whether the values are random.
+        is_computed: Whether a cluster computes the samples while they are read, and needs a processor.
+    """
+
+    count: int | None = None
+    labels: NDArray[Any] | None = field(default=None, repr=False)
+    class_names: tuple[str, ...] | None = None
+    name_of: Callable[[int], str] = field(default=numbered, repr=False)
+    is_single: bool = False
+    passes_on: bool = False
+    is_random: bool = False
+    is_computed: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Labels and names of samples travel with these.
+        return {**self.__dict__, "labels": None, "name_of": numbered}
+
+    def batches(self, size: int | None) -> Iterator[Any]:
+        """Begins a pass over the samples in batches that are not read yet.
+
+        Args:
+            size: Samples per batch; None where nobody has said.
+        """
+        raise NotImplementedError
+
+    def samples(self, batch: Any) -> int:
+        """How many samples a batch has."""
+        raise NotImplementedError
+
+    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where they are stored with the samples.
+
+        Raises:
+            CalibrationDataError: A sample cannot be read, or does not fit the model.
+        """
+        raise NotImplementedError
+
+    def first(self) -> FeedDict:
+        """The first sample; an empty dict where it cannot be read without beginning a pass."""
+        return {}
+
+    def boxes(
+        self,
+        labels: Any,
+        order: NDArray[np.intp],  # noqa: ARG002  # images need it
+        preprocessing: Preprocessing | None,  # noqa: ARG002
+    ) -> NDArray[Any]:
+        """The boxes of images in a file of COCO's instances.
+
+        Args:
+            labels: The file.
+            order: The samples that are taken.
+            preprocessing: What the images go through.
+
+        Raises:
+            CalibrationDataError: The samples are no images, or the file does not fit them.
+        """
+        raise CalibrationDataError(
+            f"labels file '{labels}' is taken for the boxes of images, and the data is no folder of images; "
+            "give a .npy or .npz file"
+        )
+
+
+def facts(source: Source) -> dict[str, Any]:
+    """What is known of a source, for a source around it."""
+    return {known.name: getattr(source, known.name) for known in fields(Source)}
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedSource(Source):
+    """Samples in a known number, at least one, readable in any order."""
+
+    def batches(self, size: int | None) -> Iterator[Any]:
+        """Begins a pass over the samples."""
+        return self.batches_of(np.arange(self.count or 0), size)
+
+    def batches_of(self, order: NDArray[np.intp], size: int | None) -> Iterator[Any]:
+        """Begins a pass over some samples.
+
+        Args:
+            order: Their numbers, shape (n,).
+            size: Samples per batch; None where nobody has said.
+        """
+        size = 1 if self.is_single else size or DEFAULT_BATCH_SIZE
+        return (self.batch(order[first : first + size]) for first in range(0, len(order), size))
+
+    def batch(self, indices: NDArray[np.intp]) -> Any:
+        """What is needed to read some samples elsewhere."""
+        return indices
+
+    def samples(self, batch: Any) -> int:
+        """How many samples a batch has."""
+        return len(batch)
+
+    def first(self) -> FeedDict:
+        """The first sample."""
+        return self.read(self.batch(np.arange(1)))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Feeds(Source):
+    """Feed dicts that are prepared already.
+
+    Attributes:
+        start: Begins a pass over them.
+        labelled: Whether labels may stand in them, under the key ``labels``.
+    """
+
+    start: Callable[[], Iterator[FeedDict]] = field(repr=False)
+    labelled: bool = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "start": None}
+
+    def batches(self, size: int | None) -> Iterator[FeedDict]:  # noqa: ARG002  # they are put together already
+        """Begins a pass over the feed dicts as they are."""
+        return self.start()
+
+    def samples(self, batch: FeedDict) -> int:
+        """How many samples a feed dict has; 1 where its arrays do not share axis 0."""
+        rows = batch_rows(batch)
+        return 1 if rows is None else rows
+
+    def read(self, batch: FeedDict) -> tuple[FeedDict, NDArray[Any] | None]:
+        """The feed dict, and the labels where it has any."""
+        labels = batch.get(LABELS) if self.labelled else None
+        if labels is not None:
+            batch = {name: array for name, array in batch.items() if name != LABELS}
+        return batch, labels
+
+
+# Sources around a source -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Around(Source):
+    """A source that reads as another one does.
+
+    Attributes:
+        source: The other one.
+    """
+
+    source: Source
+
+    def batches(self, size: int | None) -> Iterator[Any]:
+        """Begins a pass over the samples."""
+        return self.source.batches(size)
+
+    def samples(self, batch: Any) -> int:
+        """How many samples a batch has."""
+        return self.source.samples(batch)
+
+    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where they are stored with the samples."""
+        return self.source.read(batch)
+
+
+@dataclass(frozen=True, eq=False)
+class Taken(Around):
+    """Some samples of a source, in some order.
+
+    Attributes:
+        source: All of them.
+        order: Those that are taken, shape (samples,).
+    """
+
+    source: IndexedSource
+    order: NDArray[np.intp] = field(repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Batches say which samples they hold.
+        return {**super().__getstate__(), "order": self.order[:0]}
+
+    def batches(self, size: int | None) -> Iterator[Any]:
+        """Begins a pass over the samples that are taken."""
+        return self.source.batches_of(self.order, size)
+
+    def first(self) -> FeedDict:
+        """The first sample that is taken."""
+        return self.source.read(self.source.batch(self.order[:1]))[0]
+
+
+def taken(source: IndexedSource, order: NDArray[np.intp], **changed: Any) -> IndexedSource | Taken:
+    """Takes some samples of a source.
+
+    Args:
+        source: All samples.
+        order: Those that are taken, in their order, shape (samples,).
+        changed: What is known otherwise of the samples that are taken.
+    """
+    known = {**facts(source), "count": len(order), **changed}
+    if len(order) == source.count and np.array_equal(order, np.arange(len(order))):
+        return replace(source, **known)
+    return Taken(source, order, **{**known, "name_of": partial(_named, source.name_of, order)})
+
+
+def _named(name_of: Callable[[int], str], order: NDArray[np.intp], sample: int) -> str:
+    """What a sample is called, wherever it is in the order of iteration."""
+    return name_of(int(order[sample]))
+
+
+@dataclass(frozen=True, eq=False)
+class Begun(Around):
+    """A source of which passes begin otherwise, such as one that goes on with a pass.
+
+    Attributes:
+        source: Reads the batches.
+        start: Begins a pass over batches that are not read yet.
+    """
+
+    start: Callable[[], Iterator[Any]] = field(repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "start": None}
+
+    def batches(self, size: int | None) -> Iterator[Any]:  # noqa: ARG002  # they have their size already
+        """Begins a pass."""
+        return self.start()
+
+
+class Whole(Around):
+    """Takes each batch as one sample, whatever lies along axis 0 of its arrays."""
+
+    def samples(self, batch: Any) -> int:  # noqa: ARG002  # as every source
+        """One."""
+        return 1
+
+    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where they are stored with the samples."""
+        feed, labels = self.source.read(batch)
+        return OneSample(feed), labels
+
+
+class _ReadAlready(Begun):
+    """Batches that were read."""
+
+    def samples(self, batch: LabelledFeed) -> int:
+        """How many samples a batch has; 1 where its arrays do not share axis 0."""
+        rows = batch_rows(batch.feed)
+        return 1 if rows is None else rows
+
+    def read(self, batch: LabelledFeed) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where there are any."""
+        return batch.feed, batch.labels
+
+
+# Batches -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A run of batches, on its way to a worker.
+
+    Attributes:
+        first: How many samples of the data come before it.
+        samples: How many samples it has.
+        batches: The batches, not read yet.
+        labels: One label per sample; None where there are none, or where they are read with the samples.
+        name_of: Gives what one of its samples is called in messages, by its number in the data.
+    """
+
+    first: int
+    samples: int
+    batches: Sequence[Any]
+    labels: NDArray[Any] | None = None
+    name_of: Callable[[int], str] = numbered
+
+
+@dataclass(frozen=True)
+class LabelledFeed:
+    """A batch that was read.
+
+    Attributes:
+        feed: What the model is fed.
+        labels: Labels from the batch's first sample on, which may go beyond its last one; None where
+            there are no labels.
+        first: How many samples of the data come before the batch.
+    """
+
+    feed: FeedDict
+    labels: NDArray[Any] | None
+    first: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,23 +334,70 @@ class Batches:
     """Feed dicts that can be iterated again and again (a generator's only once).
 
     Attributes:
-        start: Begins a pass over the batches as the reader takes them. Nothing is read yet.
-        batch_size: Samples per feed dict; None where an iterable's feed dicts are passed on as they come.
-        num_samples: How many samples a pass has; None where that is not known before its end.
-        labels: One label per sample in the order of iteration: class indices, int64 of shape (samples,), or
-            arrays along axis 0; None where there are none, or where they are read with the samples.
-        class_names: Names of the classes by index, where folders give them.
-        reader: Makes a feed dict of each batch.
-        name_of: Gives what a sample is called in messages, by its number in the order of iteration.
+        source: The samples.
+        batch_size: Samples per feed dict; None where an iterable's feed dicts are passed on as they come, or
+            where it is left to who takes them.
     """
 
-    start: Callable[[], Iterator[Any]] = field(repr=False)
+    source: Source = field(repr=False)
     batch_size: int | None = None
-    num_samples: int | None = None
-    labels: NDArray[Any] | None = field(default=None, repr=False)
-    class_names: tuple[str, ...] | None = None
-    reader: Reader = field(default=FeedReader(), repr=False)
-    name_of: Callable[[int], str] = field(default=numbered, repr=False)
+
+    @classmethod
+    def of(cls, source: Source, inputs: Sequence[InputSpec], options: DataOptions) -> Batches:
+        """Divides a source as a user wants it and a model takes it.
+
+        Args:
+            source: All samples.
+            inputs: The model's inputs.
+            options: Which samples are taken, in which order, and how many make a batch.
+
+        Raises:
+            CalibrationDataError: The options do not fit the samples or the model.
+
+        Warns:
+            UserWarning: The model has a fixed batch and the last samples do not fill one: they are left out.
+        """
+        if source.is_single:
+            _check_single(options.batch_size)
+            size: int | None = 1
+            fixed_batch = None
+        else:
+            fixed_batch = None if source.passes_on else _fixed_batch(inputs)
+            _check_fixed(options.batch_size, fixed_batches(inputs))
+            size = options.batch_size or fixed_batch
+        if isinstance(source, IndexedSource):
+            source = _selected(source, options, fixed_batch)
+        return cls(source, size or _default_size(source, options.default_batch_size))
+
+    @classmethod
+    def of_feeds(cls, start: Callable[[], Iterator[FeedDict]], **known: Any) -> Batches:
+        """Feed dicts that are prepared already.
+
+        Args:
+            start: Begins a pass over them.
+            known: What is known of them: see :class:`Source`.
+        """
+        return cls(Feeds(start, passes_on=True, **known))
+
+    @property
+    def num_samples(self) -> int | None:
+        """How many samples a pass has; None where that is not known before its end."""
+        return self.source.count
+
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """One label per sample in the order of iteration: see :class:`Source`."""
+        return self.source.labels
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """Names of the classes by index, where folders give them."""
+        return self.source.class_names
+
+    @property
+    def name_of(self) -> Callable[[int], str]:
+        """Gives what a sample is called in messages, by its number in the order of iteration."""
+        return self.source.name_of
 
     @property
     def num_batches(self) -> int | None:
@@ -88,8 +413,23 @@ class Batches:
             return 1
         return self.batch_size if self.num_samples is None else min(self.batch_size, self.num_samples)
 
+    def fitting(self, size: int | Callable[[FeedDict], int]) -> Batches:
+        """The same samples in batches of a size that fits them, where nobody has said one.
+
+        Args:
+            size: The size, or what tells it from the first sample: from an empty dict where that cannot be
+                read yet.
+        """
+        if self.batch_size is not None or self.source.passes_on:
+            return self
+        return replace(self, batch_size=size(self.source.first()) if callable(size) else size)
+
+    def start(self) -> Iterator[Any]:
+        """Begins a pass over the batches as the source reads them. Nothing is read yet."""
+        return self.source.batches(self.batch_size)
+
     def __iter__(self) -> Iterator[FeedDict]:
-        return (self.reader.read(batch)[0] for batch in self.start())
+        return (self.source.read(batch)[0] for batch in self.start())
 
     def labelled(self, first: int = 0) -> Iterator[LabelledFeed]:
         """One pass over the feed dicts with their labels.
@@ -101,8 +441,8 @@ class Batches:
             CalibrationDataError: Some batches have labels and others have none, or one cannot be read.
         """
         labels = self.labels
-        for batch in labelled_alike(self.start(), self.reader, first):
-            feed, own_labels = self.reader.read(batch)
+        for batch in labelled_alike(self.start(), self.source, first):
+            feed, own_labels = self.source.read(batch)
             rows = batch_rows(feed)
             samples = 1 if rows is None else rows
             yield LabelledFeed(feed, labels if own_labels is None else own_labels, first)
@@ -120,27 +460,22 @@ class Batches:
         """
         first, start = 0, self.start()
         # Each batch is copied at once, because a loader may overwrite its buffers for the next one.
-        while taken := [_copied(batch) for batch in islice(start, batches)]:
-            samples = sum(map(self.reader.samples, taken))
+        while some := [_copied(batch) for batch in islice(start, batches)]:
+            samples = sum(map(self.source.samples, some))
             labels = None if self.labels is None else self.labels[first : first + samples]
-            yield Shard(first, samples, taken, labels, NamesOfPart.of(self.name_of, first, samples))
+            yield Shard(first, samples, some, labels, NamesOfPart.of(self.name_of, first, samples))
             first += samples
 
     @classmethod
-    def of_shard(cls, shard: Shard, reader: Reader) -> Batches:
+    def of_shard(cls, shard: Shard, source: Source) -> Batches:
         """A shard as data of its own, whose samples keep their names and their numbers in messages.
 
         Args:
             shard: A run of batches.
-            reader: The reader of the data that the shard was cut from.
+            source: The source of the data that the shard was cut from.
         """
-        return cls(
-            lambda: iter(shard.batches),
-            num_samples=shard.samples,
-            labels=shard.labels,
-            reader=reader,
-            name_of=shard.name_of,
-        )
+        known = {"count": shard.samples, "labels": shard.labels, "name_of": shard.name_of}
+        return cls(Begun(source, lambda: iter(shard.batches), **{**facts(source), **known}))
 
     def begun(self, samples: int = 1) -> tuple[Shard | None, Batches]:
         """Takes the first batches of a pass out, to look at them before the pass is continued.
@@ -155,22 +490,25 @@ class Batches:
         """
 
         def enough(head: list[Any]) -> bool:
-            return sum(map(self.reader.samples, head)) >= samples
+            return sum(map(self.source.samples, head)) >= samples
 
         head, rest = _begun(self.start(), enough, _copied)
-        only_head = replace(self, start=lambda: iter(head))
-        return next(only_head.cut(len(head)), None), replace(self, start=lambda: chain(head, rest))
+        only_head = self.passing(lambda: iter(head))
+        return next(only_head.cut(len(head)), None), self.passing(lambda: chain(head, rest))
+
+    def passing(self, start: Callable[[], Iterator[Any]], **changed: Any) -> Batches:
+        """The same data, of which passes begin otherwise.
+
+        Args:
+            start: Begins a pass over batches that are not read yet.
+            changed: What is known otherwise of the samples of such a pass: see :class:`Source`.
+        """
+        return replace(self, source=Begun(self.source, start, **{**facts(self.source), **changed}))
 
     def whole(self) -> Batches:
         """The same data with each batch as one sample, whatever lies along axis 0 of its arrays."""
-        return replace(
-            self,
-            batch_size=1,
-            num_samples=self.num_batches,
-            labels=None,
-            reader=WholeReader(self.reader),
-            name_of=numbered,
-        )
+        known = {**facts(self.source), "count": self.num_batches, "labels": None, "name_of": numbered}
+        return Batches(Whole(self.passing(self.start).source, **known), 1)
 
     def read_ahead(self, nbytes: int) -> tuple[list[LabelledFeed], Batches]:
         """Reads the first batches of a pass before the pass is continued.
@@ -191,279 +529,149 @@ class Batches:
             return replace(batch, feed=_copied(batch.feed))
 
         first, rest = _begun(self.labelled(), enough, copied)
-        return first, replace(self, start=lambda: chain(first, rest), reader=ReadAlready())
+        read = _ReadAlready(self.source, lambda: chain(first, rest), **facts(self.source))
+        return first, replace(self, source=read)
 
 
-class RayDataset(Protocol):
-    """A ``ray.data.Dataset``, by two methods that it has and no other kind of data."""
-
-    def materialize(self) -> object:
-        """Computes the dataset."""
-        ...
-
-    def num_blocks(self) -> int | None:
-        """How many blocks it has."""
-        ...
+def warn_left_out(count: int, fixed_batch: int) -> None:
+    """Says that samples at the end do not fill a batch of a model that takes no other."""
+    samples = "sample" if count == 1 else f"{count} samples"
+    warn_user(f"left out the last {samples}, too few to fill the model's fixed batch of {fixed_batch}")
 
 
-#: What calibration and validation data may be: see :func:`open_batches`.
-DataSource: TypeAlias = (
-    str
-    | os.PathLike[str]
-    | Array
-    | Mapping[str, Array]
-    | BatchAxes
-    | StateSequences
-    | RecordedSteps
-    | Iterable[object]
-    | Callable[[], Iterable[object]]
-    | Batches
-    | RayDataset
-)
-
-
-def open_batches(
-    data: DataSource,
-    inputs: Sequence[InputSpec],
-    *,
-    batch_size: int | None = None,
-    limit: int | None = None,
-    shuffle: bool = False,
-    seed: int = 0,
-    preprocessing: Preprocessing | None = None,
-    labels: LabelSource | None = None,
-) -> Batches:
-    """Opens calibration or validation data for a model. Samples are read when they are iterated.
-
-    Args:
-        data: One of
-
-            - a path: a .npz (keys are input names) or .npy file; a folder of such files, each one sample, or
-              a block of samples with the batch axis; or a folder of images, flat or with one sub-folder per
-              class, or with true boxes beside them (see :mod:`calibrators.data.images.true_boxes`);
-            - an array or tensor for the model's only input, or a dict of these, with samples along axis 0;
-            - :class:`calibrators.data.axes.BatchAxes`: a .npz or a dict of arrays of which some inputs have
-              their samples along another axis. Each sample is then a feed dict of its own, as it is where an
-              input is one number;
-            - :class:`calibrators.data.sequences.StateSequences`, where there is a float model to record the
-              states with: every step is then a feed dict of its own;
-            - an iterable, or a callable without arguments that returns one, of feed dicts, of arrays for the
-              model's only input, or of tuples with an array for each input in the model's order and perhaps
-              labels after them: a ``DataLoader`` of PyTorch, for example, whose tensors may be on a GPU;
-            - a dataset of PyTorch, which gives one sample per index. It is read in this process; where that
-              is slow, a ``DataLoader`` with workers is faster;
-            - a dataset of Hugging Face, whose columns are inputs and, if called ``label`` or ``labels``,
-              labels; a model's only input takes the only other column;
-            - a Ray Dataset, whose columns are inputs and, if called ``labels``, labels;
-            - the text ``random:COUNT``: random values, for timing only; where other dimensions than the
-              batch are dynamic, with the shape of a sample, as in ``random:64,images=3x480x640``;
-            - :class:`Batches`, which are returned as they are.
-
-            The key ``labels`` of a dict or .npz is never fed. It holds class indices, or one array per sample
-            that an output can be compared with. Workers of a Ray cluster open a path themselves, under the
-            same name. The samples of arrays are sent to them as they are and are preprocessed there; an
-            iterable is read, and preprocessed, in this process.
-        inputs: What the model takes.
-        batch_size: Samples per feed dict. By default the model's fixed batch, else 32; feed dicts of an
-            iterable are passed on as they come.
-        limit: The most samples to take; all where None. Of a folder with one sub-folder per class, one sample
-            of each class in turn.
-        shuffle: Take the samples in a random order, before ``limit`` is applied.
-        seed: Seed of the random order, and of the values of ``random:COUNT``.
-        preprocessing: What raw uint8 images (N, H, W, C) go through. A model with one input then takes the
-            only array of a dict or .npz whatever its key.
-        labels: One label per sample in the order of the data, as an array or a .npy or .npz file, or for a
-            folder of images a .json file of COCO's instances; replaces the data's own. For an iterable their
-            number is compared at the end of a pass.
-
-    Returns:
-        The batches. Their arrays are C-contiguous and have the inputs' element types.
-
-    Raises:
-        CalibrationDataError: The data is unreadable, empty, or does not fit the model or the options.
-        UnsupportedError: Images are to be read and Pillow is not installed.
-
-    Warns:
-        UserWarning: The model has a fixed batch and the last samples do not fill one: they are left out.
-    """
-    return open_data(data, inputs, DataOptions(batch_size, limit, shuffle, seed, preprocessing, labels))
-
-
-def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOptions) -> Batches:
-    """:func:`open_batches` with its options in one object."""
-    if isinstance(data, Batches):
-        _check_untouched(options)
-        return data
-    binding = Binding(tuple(inputs), options.preprocessing)
-    if isinstance(data, BatchAxes):
-        check_axes(data, binding)
-        binding = replace(binding, batch_axes=dict(data.axes))
-        data = data.data
-    if isinstance(data, StateSequences):
+def _check_single(batch_size: int | None) -> None:
+    """Refuses to join samples that cannot share a batch."""
+    if batch_size not in (None, 1):
         raise CalibrationDataError(
-            "states are recorded by running the float model, and here is none; give the states of each step "
-            "as data, such as a .npz with --batch-axis"
+            f"batch_size is {batch_size}, and inputs that are one number or have another batch axis "
+            "than 0 are fed one sample at a time; leave batch_size out"
         )
-    if isinstance(data, RecordedSteps):
-        data = recorded_steps(data, binding)
-    if is_tensor(data):
-        data = as_array(data)
-    if isinstance(data, Mapping):
-        data = {name: as_array(array) for name, array in data.items()}
-    refuse_empty_path("the data", data, CalibrationDataError)
-    if isinstance(data, str | os.PathLike | np.ndarray | Mapping):
-        return _open_samples(data, binding, options)
-    if is_indexed(data):
-        return _open_indexed(data, binding, options)
-    if options.shuffle:
-        raise CalibrationDataError("cannot shuffle an iterable of feed dicts; shuffle it where it is made")
-    if has_columns(data):
-        size = options.batch_size or _fixed_batch(binding) or options.default_size(dict)
-        data, options = partial(row_batches, data, binding), replace(options, batch_size=size)
-    return _open_dataset(data, binding, options) if is_dataset(data) else _open_stream(data, binding, options)
 
 
-def _open_samples(data: Any, binding: Binding, options: DataOptions) -> Batches:
-    """Data whose samples can be read in any order."""
-    first = None if options.shuffle else options.limit
-    source = open_source(data, binding, options.seed, first)
-    if source.single:
-        order, size = _single(source.count, options)
-    else:
-        classes = source.labels if source.class_names else None
-        order, size = _order(source.count, binding, options, source.read, classes)
-    if options.labels is None:
-        labels = None if source.labels is None else source.labels[order]
-    else:
-        labels = _own_labels(source, options, order)
-    start: Callable[[], Iterator[Any]] = partial(runs, order, size)
-    reader: Reader
-    if isinstance(data, str | os.PathLike):
-        # A worker has another working folder.
-        place = data if isinstance(data, str) and data.startswith(RANDOM) else str(Path(data).absolute())
-        reader = FileReader(place, binding, options.seed, first, source)
-    elif source.single:
-        start, reader = partial(_each_of, source, order), FeedReader()
-    else:
-        start, reader = partial(_rows_of, source.arrays, order, size), FeedReader(binding)
-    return Batches(
-        start,
-        batch_size=size,
-        num_samples=len(order),
-        labels=labels,
-        class_names=source.class_names if options.labels is None else None,
-        reader=reader,
-        name_of=partial(in_data, source.files, order),
-    )
+def _check_fixed(batch_size: int | None, fixed: set[int]) -> None:
+    """Refuses a batch size that is not the model's fixed one."""
+    if batch_size is not None and fixed and fixed != {batch_size}:
+        raise CalibrationDataError(
+            f"batch_size is {batch_size} but the model has a fixed batch of "
+            f"{' and '.join(map(str, sorted(fixed)))}; leave batch_size out"
+        )
 
 
-def _open_indexed(data: Any, binding: Binding, options: DataOptions) -> Batches:
-    """A dataset that gives one sample per index, and perhaps its label with it."""
-    if not len(data):
-        raise CalibrationDataError(f"the data is an empty {type(data).__name__}; pass at least one sample")
-    labels = None if options.labels is None else load_labels(options.labels, len(data))
-    reader = SampleReader.of(data, binding, labelled=labels is None)
-    order, size = _order(len(data), binding, options, lambda indices: reader.read(indices)[0])
-    return Batches(
-        partial(runs, order, size),
-        batch_size=size,
-        num_samples=len(order),
-        labels=None if labels is None else labels[order],
-        reader=reader,
-        name_of=partial(in_data, (), order),
-    )
-
-
-def _order(
-    count: int,
-    binding: Binding,
-    options: DataOptions,
-    read: Callable[[NDArray[np.intp]], FeedDict],
-    classes: NDArray[np.int64] | None = None,
-) -> tuple[NDArray[np.intp], int]:
-    """Which samples are taken, in which order, and how many make a batch, for which one may be read."""
-    fixed_batch = _fixed_batch(binding)
-    check_fixed(options.batch_size, fixed_batches(binding.inputs))
-    order = sample_order(count, options, fixed_batch, classes)
-    size = options.batch_size or fixed_batch or options.default_size(lambda: read(order[:1]))
-    return order, size
-
-
-def _fixed_batch(binding: Binding) -> int | None:
+def _fixed_batch(inputs: Sequence[InputSpec]) -> int | None:
     """The model's fixed batch, for data that gives one sample at a time; None where it takes any."""
-    fixed = fixed_batches(binding.inputs)
+    fixed = fixed_batches(inputs)
     if len(fixed) > 1:
         raise CalibrationDataError(
-            f"the model's inputs have different fixed first dimensions: {listed(binding.inputs)}; "
+            f"the model's inputs have different fixed first dimensions: {listed(inputs)}; "
             "pass an iterable of feed dicts"
         )
     return next(iter(fixed), None)
 
 
-def _open_stream(data: Any, binding: Binding, options: DataOptions) -> Batches:
-    """Feed dicts that arrive one after another. They are prepared, and checked, as they arrive."""
-    start = restartable(data)
-    if known_length(data) == 0:
-        raise CalibrationDataError(f"the data is an empty {type(data).__name__}; pass at least one feed dict")
-    fixed = fixed_batches(binding.inputs)
-    check_fixed(options.batch_size, fixed)
-    labels = None if options.labels is None else load_labels(options.labels, None)[: options.limit]
-    fixed_batch = next(iter(fixed)) if len(fixed) == 1 else None
-    stream = Stream(start, binding, options.batch_size, options.limit, fixed_batch, labels)
-    reader = FeedReader(labelled=LABELS not in {spec.name for spec in binding.inputs})
-    return Batches(stream, batch_size=options.batch_size, labels=labels, reader=reader)
+def _default_size(source: Source, default: int | BatchBudget | None) -> int | None:
+    """Samples per batch where neither the user nor the model says; None where that is not said here."""
+    if source.passes_on:
+        return None
+    if isinstance(default, BatchBudget):
+        return default.size(source.first())
+    return default
 
 
-def _open_dataset(data: Any, binding: Binding, options: DataOptions) -> Batches:
-    """A Ray Dataset: where its rows are is looked up here, and they are read where they are needed."""
-    if options.labels is not None:
-        raise CalibrationDataError(
-            "labels that do not come with a Ray Dataset cannot be matched with its rows; "
-            "put them into a column 'labels'"
-        )
-    fixed = fixed_batches(binding.inputs)
-    check_fixed(options.batch_size, fixed)
-    size = options.batch_size or next(iter(fixed), None) or options.default_size(dict)
-    return Batches(
-        partial(block_batches, data, size, options.limit, whole=bool(fixed)),
-        batch_size=size,
-        reader=BlockReader.of(data, binding),
-    )
+def _selected(source: IndexedSource, options: DataOptions, fixed_batch: int | None) -> Source:
+    """The samples that are taken, in their order, with their labels."""
+    assert source.count is not None
+    classes = source.labels if source.class_names else None
+    order = sample_order(source.count, options, fixed_batch, classes)
+    if options.labels is None:
+        return taken(source, order, labels=None if source.labels is None else source.labels[order])
+    return taken(source, order, labels=_own_labels(source, options, order), class_names=None)
 
 
-def _own_labels(source: Source, options: DataOptions, order: NDArray[np.intp]) -> NDArray[Any]:
+def _own_labels(source: IndexedSource, options: DataOptions, order: NDArray[np.intp]) -> NDArray[Any]:
     """Labels that do not come with the samples, in the order of iteration."""
     labels = options.labels
     refuse_empty_path("the labels", labels, CalibrationDataError)
-    if not isinstance(labels, str | os.PathLike) or Path(labels).suffix.lower() != ".json":
-        return load_labels(labels, source.count)[order]
-    if not source.of_images:
+    if isinstance(labels, str | os.PathLike) and Path(labels).suffix.lower() == ".json":
+        return source.boxes(labels, order, options.preprocessing)
+    return load_labels(labels, source.count)[order]
+
+
+def sample_order(
+    count: int, options: DataOptions, fixed_batch: int | None, classes: NDArray[np.int64] | None = None
+) -> NDArray[np.intp]:
+    """Indices of the samples that are taken, in their order.
+
+    Args:
+        count: How many samples there are.
+        options: Which of them are taken.
+        fixed_batch: The model's only batch size; None where it takes any.
+        classes: The class of each sample where samples lie sorted by class, so that the first ones would be
+            those of one class; int64, shape (count,).
+
+    Raises:
+        CalibrationDataError: They do not fill a batch of a model that takes no other.
+    """
+    limit = count if options.limit is None else min(options.limit, count)
+    if options.shuffle:
+        order = np.random.default_rng(options.seed).permutation(count)[:limit]
+    elif classes is not None and limit < count:
+        order = _in_turn(classes, limit)
+    else:
+        order = np.arange(limit)
+    if not fixed_batch or not len(order) % fixed_batch:
+        return order
+    if len(order) < fixed_batch:
         raise CalibrationDataError(
-            f"labels file '{labels}' is taken for the boxes of images, and the data is no folder of images; "
-            "give a .npy or .npz file"
+            f"the data has {counted(len(order), 'sample')} but the model has a fixed batch of {fixed_batch}; "
+            f"give at least {fixed_batch}"
         )
-    files = [source.files[index] for index in order.tolist()]
-    return read_coco_boxes(Path(labels), files, options.preprocessing, upright=source.upright)
+    left_out = len(order) % fixed_batch
+    warn_left_out(left_out, fixed_batch)
+    return order[: len(order) - left_out]
 
 
-def _single(count: int, options: DataOptions) -> tuple[NDArray[np.intp], int]:
-    """Which samples are taken of those that cannot share a batch."""
-    if options.batch_size not in (None, 1):
-        raise CalibrationDataError(
-            f"batch_size is {options.batch_size}, and inputs that are one number or have another batch axis "
-            "than 0 are fed one sample at a time; leave batch_size out"
-        )
-    return sample_order(count, options, None), 1
+def _in_turn(classes: NDArray[np.int64], limit: int) -> NDArray[np.intp]:
+    """The first sample of each class, then the second of each, and so on, up to a limit.
+
+    Where the limit is not enough for one more sample of each, the classes that have one more are evenly
+    spaced among them all.
+    """
+    _, first, sizes = np.unique(classes, return_index=True, return_counts=True)
+    rounds = np.arange(len(classes)) - np.repeat(first, sizes)
+    order = np.lexsort((classes, rounds))
+    whole = int(np.searchsorted(rounds[order], rounds[order[limit]]))
+    last = order[whole : np.searchsorted(rounds[order], rounds[order[limit]], side="right")]
+    wanted = limit - whole
+    return np.concatenate([order[:whole], last[np.arange(wanted) * len(last) // max(wanted, 1)]])
 
 
-def _each_of(source: Source, order: NDArray[np.intp]) -> Iterator[FeedDict]:
-    """The samples of one feed after another, prepared."""
-    return (source.read(order[index : index + 1]) for index in range(len(order)))
+def labelled_alike(batches: Iterator[Any], source: Source, first: int = 0) -> Iterator[Any]:
+    """Passes on batches that were not read yet, of which all or none come with labels of their own.
 
+    Metrics would take those of some batches for those of all.
 
-def _rows_of(arrays: FeedDict, order: NDArray[np.intp], size: int) -> Iterator[FeedDict]:
-    """The samples of one batch after another, not prepared."""
-    return ({name: array[rows] for name, array in arrays.items()} for rows in runs(order, size))
+    Args:
+        batches: The batches. Those that are no feed dicts have their labels from one place.
+        source: Their source.
+        first: How many samples of the data come before them.
+
+    Raises:
+        CalibrationDataError: Some have labels and others have none.
+    """
+    expected: bool | None = None
+    for batch in batches:
+        has_labels = isinstance(batch, dict) and LABELS in batch
+        if expected not in (None, has_labels):
+            found = (
+                "labels, and those before it have none" if has_labels else "no labels, unlike those before it"
+            )
+            raise CalibrationDataError(
+                f"the batch that begins with sample {first} has {found}; give labels with every batch, or "
+                "with none"
+            )
+        expected = has_labels
+        first += source.samples(batch)
+        yield batch
 
 
 def _begun(
@@ -496,18 +704,3 @@ def _begun(
 
 def _copied(batch: Any) -> Any:
     return copied_feed(batch) if isinstance(batch, dict) else batch
-
-
-def _check_untouched(options: DataOptions) -> None:
-    is_given = {
-        "batch_size": options.batch_size is not None,
-        "limit": options.limit is not None,
-        "shuffle": options.shuffle,
-        "preprocessing": options.preprocessing is not None,
-        "labels": options.labels is not None,
-    }
-    if given := [name for name, value in is_given.items() if value]:
-        raise CalibrationDataError(
-            f"the data is opened already, so {', '.join(given)} would have no effect; "
-            "give it where the data is opened"
-        )

@@ -9,27 +9,25 @@ have to be kept.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
-from calibrators.data.batches import Batches, FeedDict
-from calibrators.data.feeds import batch_rows, copied_feed, pieces
+from calibrators.data.batches import Batches
+from calibrators.data.feeds import FeedDict, batch_rows, copied_feed, pieces
 from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.preflight import Preflight
-from calibrators.data.samples.fingerprint import DataFingerprint
-from calibrators.data.samples.kept import Outputs, SampleKeeper
-from calibrators.data.samples.names import numbered
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import DataFingerprint, Outputs, SampleKeeper, SampleSizes, numbered
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram
@@ -51,6 +49,12 @@ from calibrators.progress import progress_bar
 
 #: The most samples of a batch that are run at once, or what tells them from the batch; None for all.
 MostRows: TypeAlias = int | Callable[[FeedDict], int] | None
+
+#: What a model may be opened from.
+Form: TypeAlias = LightModel | bytes | Path
+
+_Share = TypeVar("_Share")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -115,44 +119,48 @@ class Observation:
 class Observer:
     """A model that is to be observed, on one set of data or on several one after another.
 
-    It opens in a thread of its own, while the caller goes on and the first batch is read.
+    How many samples are run at once it decides when it sees the first batch. Then it opens in a thread of its
+    own, while that batch is checked and the next one is read.
     """
 
     def __init__(
         self,
-        model: LightModel | bytes | Path,
+        model: Form | AbstractContextManager[Form],
         inputs: Sequence[InputSpec],
         tensors: Iterable[str],
         threads: int | None = None,
         device: str = "cpu",
         most_rows: MostRows = None,
-        usual_rows: int = 1,
+        *,
+        divides: bool = True,
     ) -> None:
-        """Opens the model, with all that is to be observed among its outputs.
+        """Plans the observation, and opens nothing yet.
 
         Args:
-            model: The FP32 model; its message, where it has one, is changed.
+            model: The FP32 model, or a block in which it is there, which ends when the model is open; its
+                message, where it has one, is changed.
             inputs: The model's inputs.
             tensors: Names of float tensors of the graph, inputs included.
             threads: How many threads run the model and count; all that this process may use where None.
             device: Where the model runs and its activations are counted: ``cpu``, ``cuda``, or ``cuda:1`` for
                 the second GPU.
-            most_rows: Larger batches are run in pieces of so many samples, which takes less memory, and time,
-                as new memory takes time; for models that compute every sample by itself. None runs batches
-                as they are.
-            usual_rows: How many samples may usually be run together, as far as that is known: as many as a
-                batch has, or ``most_rows``. They are divided among the threads where there are enough.
+            most_rows: How many samples have activations of a size that is quick to handle: new memory takes
+                time. Data that nobody has divided is divided into batches of so many. None takes it as it is.
+            divides: Whether larger batches are run in pieces of so many, which are divided among the threads
+                where there are enough; for models that compute every sample by itself.
 
         Raises:
             CalibrationDataError: ``threads`` is less than 1.
-            ModelError: ONNX Runtime cannot run the model, which is a path.
             UnsupportedError: The device is unknown, or something that it needs is not installed.
             GpuUnavailableError: There is no such GPU.
-            GpuMemoryError: The model, which is a path, does not fit.
         """
         check_threads(threads)
         self._device = open_device(device)
-        plan = plan_observation(
+        self._until_open = contextlib.ExitStack()
+        if not isinstance(model, LightModel | bytes | Path):
+            model = self._until_open.enter_context(model)
+        self._data_folder = model.parent if isinstance(model, Path) else None
+        self._plan = plan_observation(
             model,
             [spec.name for spec in inputs],
             tensors,
@@ -162,33 +170,45 @@ class Observer:
             rectify=isinstance(self._device, Cpu),
         )
         self._inputs, self._threads = tuple(inputs), threads or available_threads()
-        self._most_rows = most_rows
-        divided = isinstance(self._device, Cpu) and most_rows is not None and len(plan.parts) == 1
-        self._at_once = runs_at_once(self._threads, usual_rows) if divided else 1
-        self._opening = in_thread(self._open_sessions, plan, model)
-        if isinstance(model, Path):  # there may be no such file when the caller has gone on
-            self.wait_until_open()
+        self._most_rows, self._divides = most_rows, divides
+        self._opening: Future[list[Any]] | None = None
+        self._at_once = 1
+
+    def open(self, rows: int = 1) -> Future[list[Any]]:
+        """Opens the model, with all that is to be observed among its outputs, if it is not open yet.
+
+        Args:
+            rows: How many samples will usually be run together, as far as that is known.
+
+        Returns:
+            The sessions, one for each part of the model.
+
+        Raises:
+            ModelError: ONNX Runtime cannot run the model, which is a path.
+            GpuMemoryError: The model, which is a path, does not fit.
+        """
+        if self._opening is not None:
+            return self._opening
+        plan = self._plan
+        divided = isinstance(self._device, Cpu) and self._most_rows is not None and self._divides
+        self._at_once = runs_at_once(self._threads, rows) if divided and len(plan.parts) == 1 else 1
+        self._opening = in_thread(self._open_sessions, plan)
+        if self._data_folder is not None:  # there may be no such file when the caller has gone on
+            self._opening.result()
         # Without the models, but with the weights, which sessions use where they are.
         parts = tuple(dataclasses.replace(part, model=b"") for part in plan.parts)
         self._plan = dataclasses.replace(plan, parts=parts)
+        self._until_open.close()
+        return self._opening
 
-    def wait_until_open(self) -> None:
-        """Waits until the model is open.
-
-        Raises:
-            ModelError: ONNX Runtime cannot run the model.
-            GpuMemoryError: The model does not fit.
-        """
-        self._opening.result()
-
-    def _open_sessions(self, plan: ObservationPlan, model: LightModel | bytes | Path) -> list[Any]:
+    def _open_sessions(self, plan: ObservationPlan) -> list[Any]:
         """Opens a session for each part."""
         return [
             self._device.open_session(
                 part.model,
                 optimize=True,
                 threads=threads_of_session(self._threads, self._at_once),
-                data_folder=model.parent if isinstance(model, Path) else None,
+                data_folder=self._data_folder,
                 weights=part.weights,
                 one_of_many=len(plan.parts) > 1,
                 keep_layout=len(plan.parts) > 1,
@@ -204,12 +224,14 @@ class Observer:
         """
         if not self._plan.outputs:
             return None
-        (session,) = self._opening.result()
+        (session,) = self.open().result()
         return functools.partial(run_silently, session, names=self._plan.outputs)
 
     def close(self) -> None:
         """Closes the model; nothing can be observed any longer."""
-        self._opening.result().clear()
+        self._until_open.close()
+        if self._opening is not None and self._opening.exception() is None:
+            self._opening.result().clear()
 
     def observe(
         self,
@@ -221,6 +243,7 @@ class Observer:
         skip: int = 0,
         keep: int = 0,
         keep_outputs: bool = False,
+        alone: bool = False,
     ) -> Observation:
         """Runs the model on every batch and counts the magnitudes of the tensors.
 
@@ -241,6 +264,7 @@ class Observer:
             keep_outputs: Whether to keep the model's outputs for these samples as well; for models that
                 compute every sample by itself. They are kept where they are small, on the CPU, and where the
                 model is not run part by part: elsewhere their last bits may change with the batch size.
+            alone: Whether every sample has to be run by itself.
 
         Returns:
             The histograms and what identifies the data. There may be no samples at all: asking for its
@@ -259,38 +283,40 @@ class Observer:
         if before:
             before.check_tensors(observed)
         start = before.histograms if before else {name: Histogram() for name in observed}
-        with (
-            ThreadPoolExecutor(self._at_once, "trtint8-run") as workers,
-            self._device.histograms(start, self._threads, plan.rectified) as counted,
-            progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
-        ):
-            runs = [functools.partial(self._run_part, number) for number in range(len(plan.parts))]
+        most_rows = 1 if alone else self._most_rows if self._divides else None
+        if self._most_rows is not None:
+            batches = batches.fitting(self._most_rows)
+        name_of, samples = batches.name_of, batches.num_samples
+        with contextlib.ExitStack() as opened:
+            counted = opened.enter_context(self._device.histograms(start, self._threads, plan.rectified))
+            advance = opened.enter_context(progress_bar("Calibrating", samples, enabled=progress))
             one_pass = _Pass(
-                iter(batches),
-                runs,
+                [functools.partial(self._run_part, number) for number in range(len(plan.parts))],
                 plan,
                 counted,
-                Preflight(self._inputs, lambda sample: batches.name_of(first + sample)),
+                Preflight(self._inputs, functools.partial(_named_from, name_of, first)),
                 SampleKeeper(keep, whole_batches=has_fixed_batch(self._inputs)),
                 advance,
                 checkpoint,
-                self._most_rows,
-                self._at_once,
+                before,
+                skip,
+                most_rows,
                 plan.outputs if keep_outputs and isinstance(self._device, Cpu) else (),
             )
-            one_pass.skip(before.samples if before else skip)
-            if before:
-                before.check_data(one_pass.fingerprint.hexdigest())
-            skipped = one_pass.fingerprint.copy()
-            one_pass.count(workers)
+            for feed in batches:
+                if one_pass.workers is None:
+                    self.open(min(_rows_at_once(most_rows, feed), batch_rows(feed) or 1))
+                    one_pass.workers = opened.enter_context(_Workers(1 if alone else self._at_once))
+                one_pass.take(feed)
+            one_pass.finish()
             histograms = counted.merged()
         # Copied, because tensors that hold the same values were counted once.
         found = {name: histograms[source].copy() for name, source in plan.sources.items()}
-        return Observation(found, one_pass.fingerprint, one_pass.preflight, skipped, one_pass.kept)
+        return Observation(found, one_pass.fingerprint, one_pass.preflight, one_pass.skipped, one_pass.kept)
 
     def _run_part(self, number: int, names: Sequence[str], feed: FeedDict) -> Iterable[Any]:
         """Runs one part of the model."""
-        return self._device.run(self._opening.result()[number], names, feed)
+        return self._device.run(self.open().result()[number], names, feed)
 
 
 #: Counts tensors, given as names and values.
@@ -309,12 +335,48 @@ class _UpTo:
     data: str
 
 
+class _Workers:
+    """Threads that run and count parts of a batch."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+        self._pool = ThreadPoolExecutor(at_once, "trtint8-run")
+        #: Numbers of workers that run nothing, by which each counts for itself.
+        self._idle: SimpleQueue[int] = SimpleQueue()
+        for number in range(at_once):
+            self._idle.put(number)
+
+    def __enter__(self) -> _Workers:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._pool.shutdown()
+
+    def submit(self, run: Callable[[int, _Share], _Result], share: _Share) -> Future[_Result]:
+        """Runs a share of a batch, with the number of the worker that does."""
+        return self._pool.submit(self._run, run, share)
+
+    def _run(self, run: Callable[[int, _Share], _Result], share: _Share) -> _Result:
+        number = self._idle.get()
+        try:
+            return run(number, share)
+        finally:
+            self._idle.put(number)
+
+
 class _Pass:
-    """One pass: the next batch is read here while the workers run and count the ones before."""
+    """One pass: the next batch is read by the caller while the workers run and count the ones before.
+
+    Attributes:
+        fingerprint: Identifies the samples that were taken.
+        skipped: Identifies those of them that were only checked.
+        preflight: What their values are like.
+        kept: Some of them.
+        workers: What runs them; there is one before the first is taken.
+    """
 
     def __init__(
         self,
-        feeds: Iterator[FeedDict],
         runs: Sequence[Callable[[Sequence[str], FeedDict], Iterable[Any]]],
         plan: ObservationPlan,
         counted: ParallelHistograms,
@@ -322,54 +384,67 @@ class _Pass:
         kept: SampleKeeper,
         advance: Callable[[int], None],
         checkpoint: Checkpoint[Counted] | None,
+        before: Counted | None,
+        skip: int,
         most_rows: MostRows,
-        at_once: int,
         outputs: Sequence[str],
     ) -> None:
-        self.fingerprint = DataFingerprint()
+        self.fingerprint, self.skipped = DataFingerprint(), DataFingerprint()
         self.preflight, self.kept = preflight, kept
-        self._feeds = feeds
+        self.workers: _Workers | None = None
         self._runs, self._plan, self._counted = runs, plan, counted
-        self._advance, self._checkpoint = advance, checkpoint
-        self._most_rows, self._at_once = most_rows, at_once
+        self._advance, self._checkpoint, self._before = advance, checkpoint, before
+        self._most_rows = most_rows
         self._outputs = outputs
-        #: Numbers of workers that run nothing, by which each counts for itself.
-        self._idle: SimpleQueue[int] = SimpleQueue()
-        for number in range(at_once):
-            self._idle.put(number)
+        self._running: tuple[list[Future[dict[int, Outputs]]], _UpTo] | None = None
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
+        #: How many samples are still to be checked and not run.
+        self._to_skip = before.samples if before else skip
+        if not self._to_skip:
+            self._end_skipping()
 
-    def skip(self, samples: int) -> None:
-        """Checks the first samples and does not run them."""
-        while samples > 0 and (feed := next(self._feeds, None)):
+    def take(self, feed: FeedDict) -> None:
+        """Checks a batch, and begins to run and count what of it was not counted before."""
+        if self._to_skip:
             rows = batch_rows(feed)
-            if rows is not None and rows > samples:
-                feed, rest = _split(feed, samples)
-                self._feeds = chain([rest], self._feeds)
+            rest = None
+            if rows is not None and rows > self._to_skip:
+                feed, rest = _split(feed, self._to_skip)
             counted, _ = self._check_and_count(feed)
             self._advance(counted)
-            samples -= counted
+            self._to_skip = max(0, self._to_skip - counted)
+            if not self._to_skip:
+                self._end_skipping()
+            if rest is None:
+                return
+            feed = rest
+        rows_here, kept = self._check_and_count(feed)
+        done = _UpTo(rows_here, self.fingerprint.samples, self._data())
+        copy = copied_feed(feed)
+        if self._running and self._is_due():
+            self._finish(*self._running)
+            self._save(self._running[1])  # while nothing is counted
+            self._running = None
+        begun = self._begin(copy, kept if self._outputs else {}), done
+        # A worker that has run its part of a batch goes on with the next one.
+        if self._running:
+            self._finish(*self._running)
+        self._running = begun
 
-    def count(self, workers: ThreadPoolExecutor) -> None:
-        """Runs and counts all samples that are left."""
-        running: tuple[list[Future[dict[int, Outputs]]], _UpTo] | None = None
-        for feed in self._feeds:
-            rows, kept = self._check_and_count(feed)
-            done = _UpTo(rows, self.fingerprint.samples, self._data())
-            copy = copied_feed(feed)
-            if running and self._is_due():
-                self._finish(*running)
-                self._save(running[1])  # while nothing is counted
-                running = None
-            begun = self._begin(workers, copy, kept if self._outputs else {}), done
-            # A worker that has run its part of a batch goes on with the next one.
-            if running:
-                self._finish(*running)
-            running = begun
-        if running:
-            self._finish(*running)
+    def finish(self) -> None:
+        """Waits until all is counted."""
+        if self._to_skip:  # the data has ended before
+            self._end_skipping()
+        if self._running:
+            self._finish(*self._running)
             if self._is_due():
-                self._save(running[1])
+                self._save(self._running[1])
+
+    def _end_skipping(self) -> None:
+        """Compares the samples that were counted before with what was read of them now."""
+        if self._before:
+            self._before.check_data(self.fingerprint.hexdigest())
+        self.skipped = self.fingerprint.copy()
 
     def _check_and_count(self, feed: FeedDict) -> tuple[int, dict[int, int]]:
         """Checks a feed and adds it to the fingerprint.
@@ -384,12 +459,11 @@ class _Pass:
     def _data(self) -> str:
         return self.fingerprint.hexdigest() if self._checkpoint else ""
 
-    def _begin(
-        self, workers: ThreadPoolExecutor, feed: FeedDict, kept: Mapping[int, int]
-    ) -> list[Future[dict[int, Outputs]]]:
+    def _begin(self, feed: FeedDict, kept: Mapping[int, int]) -> list[Future[dict[int, Outputs]]]:
         """Begins to run and count a feed, in as many threads as there are workers."""
+        assert self.workers is not None
         most = self._most_rows(feed) if callable(self._most_rows) else self._most_rows
-        at_once = min(self._at_once, most or 1)
+        at_once = min(self.workers.at_once, most or 1)
         parts: list[_Part] = []
         start = 0
         for piece in pieces(feed, most, at_once):
@@ -399,21 +473,24 @@ class _Pass:
             start = stop
         # As many for each worker, so that none waits for another.
         shares = (parts[number::at_once] for number in range(min(at_once, len(parts))))
-        return [workers.submit(self._run, share) for share in shares]
+        observe = self._counted.observe_in_thread if self.workers.at_once > 1 else self._observe
+        return [self.workers.submit(functools.partial(self._run, observe), share) for share in shares]
 
-    def _run(self, parts: Iterable[_Part]) -> dict[int, Outputs]:
+    def _observe(self, _: int, tensors: Iterable[tuple[str, NDArray[Any]]]) -> None:
+        """Counts tensors in all threads."""
+        self._counted.observe(tensors)
+
+    def _run(
+        self,
+        observe: Callable[[int, Iterable[tuple[str, NDArray[Any]]]], None],
+        number: int,
+        parts: Iterable[_Part],
+    ) -> dict[int, Outputs]:
         """Runs and counts parts of a feed one after another; returns digests of samples to the outputs."""
-        number = self._idle.get()
-        observe = self._counted.observe
-        if self._at_once > 1:
-            observe = functools.partial(self._counted.observe_in_thread, number)
-        try:
-            found: dict[int, Outputs] = {}
-            for piece, wanted in parts:
-                found.update(self._run_piece(piece, wanted, observe))
-            return found
-        finally:
-            self._idle.put(number)
+        found: dict[int, Outputs] = {}
+        for piece, wanted in parts:
+            found.update(self._run_piece(piece, wanted, functools.partial(observe, number)))
+        return found
 
     def _run_piece(self, feed: FeedDict, kept: Mapping[int, int], observe: _Observe) -> dict[int, Outputs]:
         """Does that for a part that is run at once."""
@@ -453,6 +530,16 @@ class _Pass:
     def _save(self, done: _UpTo) -> None:
         assert self._checkpoint is not None
         self._checkpoint.save(Counted(done.samples, done.data, self._counted.merged()))
+
+
+def _named_from(name_of: Callable[[int], str], first: int, sample: int) -> str:
+    """What a sample is called, by its number in a part of the data before which there are some."""
+    return name_of(first + sample)
+
+
+def _rows_at_once(most_rows: MostRows, feed: FeedDict) -> int:
+    """How many samples of a feed are run together, at most."""
+    return (most_rows(feed) if callable(most_rows) else most_rows) or 1
 
 
 def _split(feed: FeedDict, rows: int) -> tuple[FeedDict, FeedDict]:

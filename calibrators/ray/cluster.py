@@ -1,19 +1,58 @@
-"""A Ray cluster: how it is reached, and how many workers it has room for."""
+"""A Ray cluster: how a user names it, how it is reached, and how many workers it has room for."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
+from calibrators.checks import is_number, positive_integer
 from calibrators.error_text import in_words
-from calibrators.errors import UnsupportedError
-from calibrators.ray.executor import RayExecutor
+from calibrators.errors import CalibrationDataError, UnsupportedError
+
+#: Threads per worker, where the user does not say.
+WORKER_THREADS = 1
+
+
+@dataclass(frozen=True)
+class RayExecutor:
+    """Where work runs, and how it is shared out. Nothing of this changes its result.
+
+    Attributes:
+        address: The address of a Ray cluster, as ``ray.init`` takes it. None takes the connection that this
+            program has, else the cluster that Ray finds (``RAY_ADDRESS``), else starts one on this machine.
+        workers: How many processes run the model; as many as the cluster has processors for where None.
+        num_gpus: GPUs that Ray reserves for each worker; may be a fraction of one. The model itself
+            runs on the CPU unless another device is asked for.
+        shard_batches: Batches per shard, which a worker gets at once; chosen by the number of workers where
+            None.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    num_gpus: float = 0
+    shard_batches: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("workers", "shard_batches"):
+            if (value := getattr(self, name)) is not None:
+                positive_integer(name, value)
+        if not _is_number_of_gpus(self.num_gpus):
+            raise CalibrationDataError(
+                f"num_gpus is {self.num_gpus!r}; give a number from 0 to 1, or a whole one above"
+            )
+
+
+def _is_number_of_gpus(value: float) -> bool:
+    return is_number(value) and 0 <= value < math.inf and (value <= 1 or value == int(value))
+
 
 #: Seconds that a cluster may take to answer.
 _SECONDS_TO_ANSWER = 20

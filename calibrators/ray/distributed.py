@@ -10,26 +10,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
+from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import Preflight
-from calibrators.data.samples.fingerprint import DataFingerprint
-from calibrators.data.samples.kept import SampleKeeper
+from calibrators.data.samples import DataFingerprint, SampleKeeper
 from calibrators.errors import UnsupportedError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.host.counted import Counted
 from calibrators.host.devices import device_kind
 from calibrators.host.observation_plan import plan_observation
-from calibrators.host.observer import Observation, Observer
+from calibrators.host.observer import Form, MostRows, Observation, Observer
 from calibrators.host.threads import check_threads
+from calibrators.host.work import check_sees
 from calibrators.progress import progress_bar
-from calibrators.ray.cluster import import_ray
-from calibrators.ray.executor import WORKER_THREADS, RayExecutor
-from calibrators.ray.fan_out import check_sees, fan_out
-
-__all__ = ["RayExecutor", "RayObserver"]
+from calibrators.ray.cluster import WORKER_THREADS, RayExecutor, import_ray
+from calibrators.ray.workers import fan_out
 
 
 class RayObserver:
@@ -38,26 +39,31 @@ class RayObserver:
     def __init__(
         self,
         model: AbstractContextManager[bytes | Path],
+        here: AbstractContextManager[Form],
         inputs: Sequence[InputSpec],
         tensors: Iterable[str],
         threads: int | None,
         executor: RayExecutor,
         device: str,
-        most_rows: int | None,
+        most_rows: MostRows,
+        *,
+        divides: bool,
     ) -> None:
         """Remembers what workers are to do.
 
         Args:
             model: The FP32 model, entered while it is observed: serialized; or, beyond 2 GiB, a path that all
                 machines see.
+            here: The same for this process, entered where it is needed.
             inputs: The model's inputs.
             tensors: Names of float tensors of the graph, inputs included.
             threads: Threads, and processors, of each worker; 1 where None.
             executor: Where to run.
             device: Where each worker runs the model: see :func:`calibrators.host.devices.open_device`. GPUs
                 count from 0 among those that Ray shows the worker.
-            most_rows: Larger batches are run in pieces: see :class:`calibrators.host.observer.Observer`. None
-                runs all batches whole.
+            most_rows: How many samples have activations of a size that is quick to handle: see
+                :class:`calibrators.host.observer.Observer`.
+            divides: Whether larger batches are run in pieces of so many, where this is known beforehand.
 
         Raises:
             CalibrationDataError: ``threads`` is less than 1.
@@ -72,7 +78,16 @@ class RayObserver:
             )
         self._model, self._inputs, self._tensors = model, tuple(inputs), tuple(dict.fromkeys(tensors))
         self._threads, self._executor, self._device = threads or WORKER_THREADS, executor, device
-        self._most_rows = most_rows
+        self._most_rows, self._divides = most_rows, divides
+        self._here, self._here_threads = here, threads
+
+    @property
+    def reference(self) -> Callable[[FeedDict], list[NDArray[Any]]] | None:
+        """Runs the model on a feed here: see :attr:`calibrators.host.observer.Observer.reference`."""
+        return Observer(self._here, self._inputs, self._tensors, self._here_threads, self._device).reference
+
+    def close(self) -> None:
+        """Does nothing: workers close the model when they have observed it."""
 
     def observe(
         self,
@@ -82,6 +97,7 @@ class RayObserver:
         checkpoint: Checkpoint[Counted] | None = None,
         keep: int = 0,
         keep_outputs: bool = False,
+        alone: bool = False,
     ) -> Observation:
         """Has all batches observed.
 
@@ -97,6 +113,7 @@ class RayObserver:
             keep: How many samples to keep; which ones depends on the data alone.
             keep_outputs: Whether to keep the model's outputs for these samples as well: see
                 :meth:`calibrators.host.observer.Observer.observe`.
+            alone: Whether every sample has to be run by itself.
 
         Returns:
             What one process would have seen.
@@ -109,6 +126,11 @@ class RayObserver:
             UnsupportedError: The cluster cannot be reached, or no machine of it has room for a worker.
             WorkerError: A worker died again and again.
         """
+        rows = self._most_rows if self._divides and isinstance(self._most_rows, int) else None
+        if alone:
+            rows = 1
+        if self._most_rows is not None:
+            batches = batches.fitting(self._most_rows)
         with self._model as model:
             merged = _Merged(self._start(keep), self._saved(model, checkpoint))
             work = _ObservationWork(
@@ -120,8 +142,8 @@ class RayObserver:
                 merged.skip,
                 keep,
                 keep_outputs,
-                self._most_rows,
-                min(self._most_rows or 1, batches.batch_size or 1),
+                rows,
+                min(rows or 1, batches.batch_size or 1),
             )
             with (
                 fan_out(work, batches, self._executor, self._threads) as results,
@@ -214,7 +236,7 @@ class _ObservationWork:
         keep_outputs: Whether the model's outputs for these samples are kept as well.
         most_rows: The most samples that are run at once.
         usual_rows: How many of them are divided among the threads: see
-            :class:`calibrators.host.observer.Observer`.
+            :meth:`calibrators.host.observer.Observer.open`.
     """
 
     model: bytes | Path
@@ -238,9 +260,8 @@ class _ObservationWork:
             self.threads,
             self.device,
             self.most_rows,
-            self.usual_rows,
         )
-        observer.wait_until_open()
+        observer.open(self.usual_rows).result()
         return lambda batches, first: observer.observe(
             batches,
             progress=False,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from calibrators.checks import check_mapping, several
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.display.cards import card_of
 from calibrators.display.counts import counted, enumerated
 from calibrators.display.picture import Picture

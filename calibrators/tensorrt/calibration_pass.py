@@ -8,7 +8,7 @@ from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import Preflight
-from calibrators.data.samples.fingerprint import DataFingerprint
+from calibrators.data.samples import DataFingerprint
 from calibrators.errors import CalibrationDataError
 from calibrators.tensorrt.last_batch import LastBatch, uniform
 

@@ -20,11 +20,11 @@ import numpy as np
 
 from calibrators.checks import check_choice, check_path, positive_integer
 from calibrators.cuda import Device, open_device
-from calibrators.data.batches import Batches, open_batches
+from calibrators.data.batches import Batches
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec
-from calibrators.data.order import fixed_batches
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.inputs import InputSpec, fixed_batches
+from calibrators.data.opening import open_batches
+from calibrators.data.samples import SampleSizes
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable, is_file
@@ -92,7 +92,7 @@ class Calibrator:
     """Feeds a TensorRT calibrator. Its subclasses in :mod:`calibrators.tensorrt` are what TensorRT takes.
 
     Args:
-        data: What :func:`calibrators.data.batches.open_batches` takes; None to use a finished ``cache`` only.
+        data: What :func:`calibrators.data.opening.open_batches` takes; None to use a finished ``cache`` only.
         inputs: The model's inputs; not needed without data.
         batch_size: Samples per batch; by default the model's fixed batch, else 32.
         limit: Use only this many samples.

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from calibrators.cuda import current_device
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.tensorrt.calibrator import Calibrator, ServedBuild
 
 

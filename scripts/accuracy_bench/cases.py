@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import trtint8
 from accuracy_bench import yolo_fastest
-from calibrators.data.batches import DataSource
+from calibrators.data.opening import DataSource
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.validation.metrics import Metric
 

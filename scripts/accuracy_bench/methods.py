@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 import trtint8
 from accuracy_bench.cases import Case
-from calibrators.data.batches import open_batches
+from calibrators.data.opening import open_batches
 from calibrators.histograms.thresholds import METHODS
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.serialization import to_proto

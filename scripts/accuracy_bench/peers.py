@@ -13,7 +13,7 @@ from calibration_bench import cases as calibration_cases
 
 import trtint8
 from accuracy_bench.methods import Workbench
-from calibrators.data.batches import open_batches
+from calibrators.data.opening import open_batches
 
 #: Name of each method of another tool to the tool and the method as ``calibration_bench`` calls them.
 PEER_METHODS = {

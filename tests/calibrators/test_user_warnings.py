@@ -9,9 +9,9 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.user_warnings import warn_user, with_users_line
 
 #: What code of the packages uses.

@@ -54,7 +54,7 @@ def test_docstrings_lead_to_what_they_name(site):
     text = (site / "reference/python/index.html").read_text()
     for target in (
         "#trtint8.model_inputs",
-        "../types/#calibrators.data.batches.open_batches",
+        "../types/#calibrators.data.opening.open_batches",
         "../types/#trtint8.Accuracy",
     ):
         assert f'href="{target}"' in text, target

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 from calibrators import records
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError, TrtInt8Error
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.choice import RangeChoice

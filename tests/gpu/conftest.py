@@ -111,7 +111,7 @@ def cifar(device):
     if not (folder / "resnet20.onnx").is_file():
         pytest.skip("the environment variable TRTINT8_CIFAR10 names no folder with resnet20.onnx")
     # Here, so that the tests of the device alone need no ONNX.
-    from calibrators.data.batches import open_batches
+    from calibrators.data.opening import open_batches
     from trtint8.models.model import load_model
     from trtint8.models.session import open_graph_model
 

@@ -28,7 +28,7 @@ from gpu_checks.subjects import lost_at_most, scores
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.batches import open_batches
+from calibrators.data.opening import open_batches
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8 import ShapeRange, model_inputs

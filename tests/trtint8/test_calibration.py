@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.data.axes import BatchAxes
+from calibrators.data.feeds import BatchAxes
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.host.observer import Observer
 from calibrators.tables.formats import json
@@ -16,7 +16,6 @@ from tests.calibrators.tables.formats.golden_files import GOLDEN
 from tests.trtint8.interruptions import interrupted
 from tests.trtint8.onnx_models import Graph, conv_relu_conv
 from tests.trtint8.tuning.networks import uneven
-from trtint8 import calibration
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 
@@ -92,8 +91,14 @@ def test_the_table_does_not_depend_on_batch_size_or_order(split, batch_size, tmp
 
 def _usual_rows(monkeypatch):
     """Notes for every observer how many samples it may divide among its threads."""
-    found = []
-    monkeypatch.setattr(calibration, "Observer", lambda *args: found.append(args[-1]) or Observer(*args))
+    found, opened = [], Observer.open
+
+    def noted(observer, rows=1):
+        if observer._opening is None:
+            found.append(rows)
+        return opened(observer, rows)
+
+    monkeypatch.setattr(Observer, "open", noted)
     return found
 
 

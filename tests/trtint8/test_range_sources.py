@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
 from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from trtint8.data import DEMO_MODEL

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from calibrators.checks import several
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
 from calibrators.histograms.thresholds import Method
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.ranges import DynamicRanges, read_ranges

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 
-from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.opening import DataSource
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
-from calibrators.ray.executor import Executor
-from calibrators.ray.run_options import RunOptions
+from calibrators.run import Executor, RunOptions
 from calibrators.tables.loss_warning import noise_warning
 from calibrators.tables.table import CalibrationTable
 from calibrators.user_warnings import warn_user
@@ -69,7 +67,7 @@ def calibrate(
 
     Args:
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
-        data: What :func:`calibrators.data.batches.open_batches` takes: an array, a dict of arrays, an
+        data: What :func:`calibrators.data.opening.open_batches` takes: an array, a dict of arrays, an
             ``.npz``, a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
         method: ``auto`` tries several ways to turn histograms into ranges, runs the quantized network on a
             few of the samples, and takes the way that costs its outputs least. ``entropy``, ``percentile``,
@@ -91,7 +89,7 @@ def calibrate(
             was begun over Ray can be continued in one process, and the other way round.
         checkpoint_seconds: The least time between two writes of the checkpoint, in seconds.
         executor: ``local``; ``ray`` for workers on the cluster that Ray finds, or on this machine; or a
-            :class:`calibrators.ray.executor.RayExecutor`, which says where and how many.
+            :class:`RayExecutor`, which says where and how many.
         device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which takes
             onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray
             that takes an executor with ``num_gpus``.

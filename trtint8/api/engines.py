@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.options import DataOptions, LabelSource
+from calibrators.data.inputs import DataOptions, LabelSource
+from calibrators.data.opening import DataSource
 from calibrators.tables.source import TableSource, as_table
 from calibrators.tensorrt.flavor import Target
 from trtint8.auditing.audit import audit_model

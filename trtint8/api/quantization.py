@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import onnx
 
-from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
+from calibrators.data.opening import DataSource
 from calibrators.errors import ModelError
 from calibrators.tables.source import TableSource, as_table
 from trtint8.calibration import tensors_needed

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 
-from calibrators.data.batches import DataSource, open_data
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.options import DataOptions, LabelSource
-from calibrators.ray.executor import Executor
-from calibrators.ray.run_options import RunOptions
+from calibrators.data.inputs import DataOptions, LabelSource
+from calibrators.data.opening import DataSource, open_data
+from calibrators.run import Executor, RunOptions
 from calibrators.tables.source import TableSource, as_table
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.recorded_states import with_recorded_states
@@ -82,7 +81,7 @@ def measure_sensitivity(
         tolerance_db=tolerance_db,
         checkpoint=checkpoint,
         threads=run.threads,
-        executor=run.ray,
+        executor=run.executor,
         on_plan=on_plan or (lambda _plan: None),
         progress=run.progress,
     )

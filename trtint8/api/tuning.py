@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import get_args
 
 from calibrators.checks import check_choice
-from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.options import DataOptions, LabelSource
+from calibrators.data.inputs import DataOptions, LabelSource
+from calibrators.data.opening import DataSource
 from calibrators.errors import BuildError
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import check_resume

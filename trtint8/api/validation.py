@@ -6,12 +6,11 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 
 from calibrators.checks import check_mapping
-from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.options import DataOptions, LabelSource
+from calibrators.data.inputs import DataOptions, LabelSource
+from calibrators.data.opening import DataSource
 from calibrators.errors import CalibrationDataError
-from calibrators.ray.executor import Executor
-from calibrators.ray.run_options import RunOptions
+from calibrators.run import Executor, RunOptions
 from trtint8.models.torch_export import AnyModel, open_modules
 from trtint8.runtime.loading import LoadingOptions
 from trtint8.validation.accuracy import Accuracy

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from calibrators.data.inputs import InputSpec
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.errors import UnsupportedError
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor, Target

@@ -21,7 +21,7 @@ from calibrators.cuda import (
     require_gpu,
 )
 from calibrators.data.inputs import InputSpec
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
 from calibrators.files import is_file
 from calibrators.progress import progress_bar

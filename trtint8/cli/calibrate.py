@@ -7,7 +7,7 @@ import argparse
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.host.checkpoint import check_place
-from calibrators.ray.run_options import RunOptions
+from calibrators.run import RunOptions
 from calibrators.tables.cache_origin import refuse_foreign_sidecar
 from calibrators.tables.file_names import check_table_name
 from calibrators.tables.loss_warning import noise_warning

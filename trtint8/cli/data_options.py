@@ -6,10 +6,10 @@ import argparse
 from typing import Any, Literal, get_args
 
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.thresholds import Method
-from calibrators.ray.executor import RayExecutor
+from calibrators.ray.cluster import RayExecutor
 
 #: What data may be, for the help of a verb.
 DATA_HELP = (

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from calibrators.data.axes import BatchAxes
+from calibrators.data.feeds import BatchAxes
+from calibrators.data.opening import kind_of
 from calibrators.data.sequences import StateSequences
-from calibrators.data.sources.datasets import is_dataset
-from calibrators.data.sources.indexed import has_columns, is_indexed
+from calibrators.data.sources.streams import Stream
 from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.files import exists
@@ -134,7 +134,7 @@ def _guarded(value: Any, again: Callable[[], Any], text: str) -> Any:
         or hasattr(value, "__array__")
     ):
         return value
-    if is_dataset(value) or is_indexed(value) or has_columns(value):
+    if kind_of(value) is not Stream:
         return value
     first = [value]  # what was returned already begins the first pass
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
 from calibrators.errors import ModelError
 from calibrators.files import check_writable, refuse_losing, written_together
 from calibrators.tables.table import CalibrationTable

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.batches import Batches, open_data
+from calibrators.data.batches import Batches
 from calibrators.data.feeds import batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
+from calibrators.data.opening import open_data
 from calibrators.data.preflight import Preflight
 from calibrators.errors import CalibrationDataError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically

@@ -12,7 +12,7 @@ import msgspec
 
 from calibrators.checks import check_mapping
 from calibrators.data.inputs import InputSpec, OpenShape
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.display.counts import counted
 from calibrators.errors import BuildError, ModelError
 

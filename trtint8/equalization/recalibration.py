@@ -6,18 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from calibrators.data.batches import DataSource, open_data
 from calibrators.data.feeds import FeedDict, first_feeds
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.opening import DataSource, open_data
 from calibrators.data.preflight import Preflight
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import TableError
 from calibrators.histograms.thresholds import Method
-from calibrators.ray.run_options import RunOptions
+from calibrators.run import RunOptions
 from calibrators.tables.table import CalibrationTable
 from calibrators.user_warnings import warn_user
-from trtint8.calibration import CalibrationOptions, Observed, calibrate_prepared, float_tensors
+from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors
 from trtint8.equalization.equalize import Equalized, equalize
 from trtint8.models.model import Model, rebuilt
 from trtint8.models.outputs.runnable_part import runnable_part, with_plugins
@@ -84,7 +83,7 @@ def equalize_and_calibrate(
         )
     size = FittingBatchSize(prepared.graph_model, placement.tensors).rule
     data = with_recorded_states(data, prepared)
-    batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=size))
+    batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=None)).fitting(size)
     warn_of_random(data)
     part = runnable_part(prepared)
     equalized = equalize(
@@ -94,10 +93,10 @@ def equalize_and_calibrate(
     if not equalized.forms:
         warn_user(_nothing_done(prepared.name, equalized))
         if tensors == "all" and not table.peaks.keys() >= set(float_tensors(part)):
-            table = _completed(table, calibrate_prepared(prepared, batches, options, DataOptions(), run))
+            table = _completed(table, calibrate_model(prepared, batches, options, DataOptions(), run))
         return EqualizedModel(prepared, table, equalized)
     model = rebuilt(with_plugins(equalized.model, prepared.graph_model), prepared.name)
-    new_table = calibrate_prepared(model, batches, options, DataOptions(), run)
+    new_table = calibrate_model(model, batches, options, DataOptions(), run)
     return EqualizedModel(model, new_table, equalized)
 
 

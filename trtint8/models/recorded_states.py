@@ -9,8 +9,7 @@ import onnx_ir as ir
 
 from calibrators.data.feeds import listed
 from calibrators.data.inputs import shape_text
-from calibrators.data.recorded_steps import RecordedSteps, StepRunner
-from calibrators.data.sequences import StateSequences
+from calibrators.data.sequences import RecordedSteps, StateSequences, StepRunner
 from calibrators.errors import CalibrationDataError
 from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model
@@ -27,7 +26,7 @@ def with_recorded_states(data: _Data, model: Model, threads: int | None = None) 
         threads: Threads per operator; ONNX Runtime's choice where None.
 
     Returns:
-        What :func:`calibrators.data.batches.open_data` takes.
+        What :func:`calibrators.data.opening.open_data` takes.
 
     Raises:
         CalibrationDataError: A state is no input of the model, what returns it is no output, or the two

@@ -8,7 +8,7 @@ from functools import cached_property
 import onnx_ir as ir
 
 from calibrators.data.feeds import FeedDict
-from calibrators.data.samples.kept import Outputs
+from calibrators.data.samples import Outputs
 from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.choice import RangeChoice

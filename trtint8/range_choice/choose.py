@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from calibrators.data.feeds import FeedDict
-from calibrators.data.samples.kept import Outputs
+from calibrators.data.samples import Outputs
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse

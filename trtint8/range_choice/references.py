@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, OneSample, is_float, joined
-from calibrators.data.samples.kept import Outputs
+from calibrators.data.samples import Outputs
 from calibrators.errors import CalibrationDataError
 from calibrators.host.threads import in_thread
 from trtint8.range_choice.trial_network import Reference

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from calibrators import records
 from calibrators.checks import check_ending, refuse_empty_path, several
-from calibrators.data.batches import DataSource
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
+from calibrators.data.opening import DataSource
 from calibrators.errors import CalibrationDataError, ModelError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from trtint8.models.outputs.parts import output_parts

@@ -12,9 +12,9 @@ import numpy as np
 
 from calibrators.checks import is_number
 from calibrators.cuda import gpu_names, require_gpu
-from calibrators.data.batches import DataSource, open_data
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
+from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import CalibrationDataError, EngineError, GpuMemoryError
 from trtint8.builder.build import build_engine
 from trtint8.builder.options import BuildOptions

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from calibrators.data.array_files import is_class_indices
 from calibrators.data.batches import Batches
-from calibrators.data.sources.arrays import is_class_indices
-from calibrators.ray.executor import WORKER_THREADS, RayExecutor
-from calibrators.ray.in_order import results_here, results_in_order
+from calibrators.host.work import results_here
+from calibrators.run import Executor, RunOptions
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.model import Model
@@ -55,7 +55,7 @@ def measure(
     tolerance_db: float = 1.0,
     checkpoint: str | os.PathLike[str] | None = None,
     threads: int | None = None,
-    executor: RayExecutor | None = None,
+    executor: Executor = "local",
     on_plan: Callable[[Plan], None] = lambda _plan: None,
     progress: bool = True,
 ) -> Sensitivity:
@@ -84,10 +84,10 @@ def measure(
         tolerance_db: Half the width of the intervals, in decibels; 0 takes all samples, and each of them
             shows what layers cost.
         checkpoint: A file that keeps the sums while they grow. Where there is one already, it is continued,
-            whether it was begun in one process or over Ray. It is removed at the end.
-        threads: Threads per operator; ONNX Runtime's choice where None. Over Ray, threads and processors of
-            each worker; 1 where None.
-        executor: Workers of a Ray cluster that run the network; this process runs it where None.
+            whether it was begun in one process or by workers. It is removed at the end.
+        threads: Threads per operator; ONNX Runtime's choice where None. Of workers, threads and processors of
+            each; 1 where None.
+        executor: Where the network is run: see :class:`calibrators.run.RunOptions`.
         on_plan: Called with what the measurement will cost, in the time of one process, before it starts.
         progress: Show a progress bar on a terminal.
 
@@ -98,8 +98,8 @@ def measure(
         CalibrationDataError: There is no data, it does not fit the model or the checkpoint, or the tolerance
             is no number or negative.
         TableError: The table does not fit the model, or the checkpoint is of another measurement.
-        UnsupportedError: Ray is not installed, cannot be reached or has no room.
-        WorkerError: Workers of Ray died again and again.
+        UnsupportedError: Workers cannot be reached or have no room.
+        WorkerError: Workers died again and again.
     """
     given, known = set(_output_names(prepared)), frozenset(tensor_names(prepared.graph_model))
     prepared = runnable_part(prepared)
@@ -110,8 +110,9 @@ def measure(
     kept = None
     if checkpoint is not None:
         kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)
-    if executor is not None:
-        threads = threads or WORKER_THREADS
+    run = RunOptions(threads, executor, progress=progress)
+    if not run.is_local:
+        threads = run.worker_threads
     every_sample = tolerance_db == 0
     quantizer = Quantizer.of(placement, table.amax)
     layers = find_layers(prepared.graph_model.graph, placement)
@@ -129,15 +130,15 @@ def measure(
     head, batches = batches.begun()
     if head is None:
         raise no_samples()
-    first = next(Batches.of_shard(head, batches.reader).labelled())
+    first = next(Batches.of_shard(head, batches.source).labelled())
     labelled = is_class_indices(first.labels)
     seconds = probe.begin(first.feed, 0, labelled=labelled, name_of=batches.name_of)
     on_plan(Plan(len(layers), batches.num_samples, seconds, picked_from))
-    if executor is None:
+    if run.is_local:
         with results_here(probe.run, batches, description="Measuring", progress=progress) as results:
             measurement.run(results)
         return measurement.result(table)
-    assert probe.effects is not None and threads is not None
+    assert probe.effects is not None
     with runnable(prepared.graph_model) as model:
         work = SensitivityWork(
             model,
@@ -148,12 +149,10 @@ def measure(
             probe.effects,
             batches.num_samples,
             every_sample,
-            threads,
+            run.worker_threads,
         )
         del probe  # and what it has opened
-        with results_in_order(
-            work, batches, executor, threads, description="Measuring", progress=progress
-        ) as results:
+        with run.results(work, batches, description="Measuring") as results:
             measurement.run(results)
     return measurement.result(table)
 

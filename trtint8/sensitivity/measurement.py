@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from calibrators.checks import is_number
-from calibrators.data.samples.fingerprint import DataFingerprint
+from calibrators.data.samples import DataFingerprint
 from calibrators.errors import CalibrationDataError
 from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.tables.table import CalibrationTable

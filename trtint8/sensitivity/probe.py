@@ -11,12 +11,11 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.data.array_files import first_labels, is_class_indices
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.preflight import check_feed
-from calibrators.data.samples.fingerprint import DataFingerprint
-from calibrators.data.samples.names import numbered
-from calibrators.data.sources.arrays import first_labels, is_class_indices
+from calibrators.data.samples import DataFingerprint, numbered
 from calibrators.errors import CalibrationDataError, TableError
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, output_scales, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError

@@ -1,4 +1,4 @@
-"""Measurement over Ray: what every worker does with the batches that it gets."""
+"""Measurement by workers: what every one of them does with the batches that it gets."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibrators.data.inputs import InputSpec
-from calibrators.ray.fan_out import check_sees
-from calibrators.ray.in_order import BatchFunction
+from calibrators.host.work import BatchFunction, check_sees
 from trtint8.models.model import load_model
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.effects import EffectMeter

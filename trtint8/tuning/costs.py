@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import onnx_ir as ir
 
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from trtint8.models.multiply_adds import multiply_adds
 from trtint8.models.static_shapes import StaticShapes, declared_sizes
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from calibrators.data.array_files import first_labels
 from calibrators.data.batches import Batches
 from calibrators.data.preflight import check_feed
-from calibrators.data.sources.arrays import first_labels
 from calibrators.errors import CalibrationDataError
 from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from calibrators.data.array_files import first_labels
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import batch_rows
 from calibrators.data.preflight import check_feed
-from calibrators.data.sources.arrays import first_labels
 from calibrators.errors import CalibrationDataError
 from trtint8.models.model import Model
 from trtint8.tuning.first_form import first_form
@@ -39,7 +39,7 @@ def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> 
     first, begun = judge.begun()
     if first is None:
         raise CalibrationDataError("there are no samples to judge by; pass at least one")
-    judged = first_form(model, Batches.of_shard(first, judge.reader))
+    judged = first_form(model, Batches.of_shard(first, judge.source))
     choice = usual_metrics(judged) if goal.chosen else None
     try:
         found = measurands([goal.metric] if choice is None else choice.names, judged)

@@ -38,7 +38,7 @@ def gain_on_others(start: Candidate, samples: Sequence[FeedDict], calibrate: Cal
     equalized = equalize(start.model.graph_model, iter(seen), start.table.method)
     if not equalized.forms:
         return 0.0
-    scorer = Scorer(start.model, Batches(lambda: iter(others)), "sqnr")
+    scorer = Scorer(start.model, Batches.of_feeds(lambda: iter(others)), "sqnr")
 
     def sqnr_db(model: Model) -> float:
         with warnings.catch_warnings():

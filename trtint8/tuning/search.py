@@ -325,7 +325,7 @@ class Search:
     def _watched(self) -> Batches:
         """The samples, as long as there is time."""
         batches = self._scorer.batches
-        return dataclasses.replace(batches, start=lambda: self._limit.watched(batches.start()))
+        return batches.passing(lambda: self._limit.watched(batches.start()))
 
 
 @dataclass

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from calibrators.data.batches import Batches, DataSource, open_data
+from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import CalibrationDataError
-from calibrators.ray.run_options import RunOptions
+from calibrators.run import RunOptions
 from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.user_warnings import warn_user
-from trtint8.calibration import CalibrationOptions, calibrate_prepared
+from trtint8.calibration import CalibrationOptions, calibrate_model
 from trtint8.models.model import Model, rebuilt
 from trtint8.models.outputs.runnable_part import runnable_part, with_plugins
 from trtint8.models.samples.joining import takes_one_sample
@@ -96,9 +96,9 @@ def tune_from_sources(
         assert not isinstance(calibration, CalibrationTable)
         if samples is not None:  # which are read already
             quiet = RunOptions(progress=False)
-            return calibrate_prepared(changed, lambda: iter(samples), options, DataOptions(), quiet)
+            return calibrate_model(changed, lambda: iter(samples), options, DataOptions(), quiet)
         run = RunOptions(progress=progress)
-        return calibrate_prepared(changed, calibration, options, calibration_data, run)
+        return calibrate_model(changed, calibration, options, calibration_data, run)
 
     form = first_form(prepared, tuned_on)
     goal = budget.goal(form)  # before the calibration, which may take long

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from calibrators.data.batches import Batches
+from calibrators.data.batches import Batches, labelled_alike
 from calibrators.data.feeds import first_feeds
-from calibrators.data.options import DataOptions
-from calibrators.data.samples.names import numbered
-from calibrators.data.shards import labelled_alike
+from calibrators.data.inputs import DataOptions
+from calibrators.data.samples import numbered
 from calibrators.errors import CalibrationDataError
 
 
@@ -71,18 +69,17 @@ def _every_other(batches: Batches, first: int) -> Batches:
 
     def start() -> Iterator[Any]:
         # One half may have all the labels.
-        return itertools.islice(labelled_alike(batches.start(), batches.reader), first, None, 2)
+        return itertools.islice(labelled_alike(batches.start(), batches.source), first, None, 2)
 
     size = batches.batch_size
     count = len(batches.labels) if batches.labels is not None else batches.num_samples
     if size is None or count is None:
-        return replace(batches, start=start, num_samples=None, labels=None, name_of=numbered)
+        return batches.passing(start, count=None, labels=None, name_of=numbered)
     chosen = np.arange(count)[np.arange(count) // size % 2 == first]
     labels = None if batches.labels is None else batches.labels[chosen]
-    return replace(
-        batches,
-        start=start,
-        num_samples=len(chosen),
+    return batches.passing(
+        start,
+        count=len(chosen),
         labels=labels,
         name_of=lambda sample: batches.name_of(int(chosen[sample])),
     )
@@ -98,6 +95,6 @@ def head(batches: Batches, samples: int) -> Batches:
     Returns:
         The first batches, or all where there are fewer samples.
     """
-    return Batches(
-        partial(first_feeds, batches, samples), batches.batch_size, None, batches.labels, batches.class_names
+    return Batches.of_feeds(
+        partial(first_feeds, batches, samples), labels=batches.labels, class_names=batches.class_names
     )

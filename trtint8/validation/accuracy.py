@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from calibrators.data.batches import FeedDict
+from calibrators.data.feeds import FeedDict
 from calibrators.display.counts import counted
 from calibrators.records import PositiveCount
 from trtint8.validation.display import accuracy_frame, accuracy_html, accuracy_summary

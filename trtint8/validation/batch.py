@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import shape_text
-from calibrators.data.samples.names import numbered
+from calibrators.data.samples import numbered
 from trtint8.validation.detection.box_scores import Activation, activation_of
 from trtint8.validation.detection.grids import Grid, grid_of, mask_count
 from trtint8.validation.detection.rows import RowOrder, are_corners, filled_rows, holds_rows, row_order

@@ -14,15 +14,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from calibrators.data.batches import Batches, FeedDict
-from calibrators.data.feeds import batch_rows
+from calibrators.data.array_files import first_labels
+from calibrators.data.batches import Batches, LabelledFeed
+from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
-from calibrators.data.samples.names import numbered
-from calibrators.data.shards import LabelledFeed
-from calibrators.data.sources.arrays import first_labels
+from calibrators.data.samples import numbered
 from calibrators.errors import CalibrationDataError, ModelError, TrtInt8Error
-from calibrators.ray.in_order import results_here
+from calibrators.host.work import results_here
 from trtint8.models.outputs.parts import OutputPart, split_outputs
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.batch import Batch, BatchForm, Outputs, count_rows

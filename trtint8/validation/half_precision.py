@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import onnx_ir as ir
@@ -25,7 +24,7 @@ from trtint8.models.model import Model, prepare
 from trtint8.models.passes.float32 import computes_in
 from trtint8.models.passes.infer_shapes import InferShapesPass
 from trtint8.models.session import ModelSession, open_graph_model
-from trtint8.validation.mistaken_comparisons import ObservedReader
+from trtint8.validation.mistaken_comparisons import observed
 
 _HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
@@ -77,7 +76,7 @@ def warning_of_overflow(
     if magnitudes is None:
         yield batches
         return
-    yield replace(batches, reader=ObservedReader(batches.reader, magnitudes))
+    yield observed(batches, magnitudes)
     for model, names in half.items():
         beyond = [name for name in names if magnitudes.found.get(name, 0.0) > _LARGEST]
         if beyond:

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.batches import Batches
+from calibrators.data.batches import Around, Batches, facts
 from calibrators.data.feeds import FeedDict
-from calibrators.data.samples.fingerprint import DataFingerprint
-from calibrators.data.shards import Reader
+from calibrators.data.samples import DataFingerprint
 from calibrators.errors import TrtInt8Error
 from calibrators.files import is_file
 from calibrators.user_warnings import warn_user
@@ -100,7 +99,7 @@ def warning_of_calibration_samples(origins: Sequence[Origin], batches: Batches) 
         yield batches
         return
     seen = DataFingerprint()
-    yield replace(batches, reader=ObservedReader(batches.reader, seen))
+    yield observed(batches, seen)
     for origin in alike:
         if origin.calibration == (seen.hexdigest(), seen.samples):
             warn_user(
@@ -117,27 +116,32 @@ class Observer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ObservedReader:
-    """Reads as another reader does, and shows what was read.
+@dataclass(frozen=True, eq=False)
+class Observed(Around):
+    """A source that shows what was read of it.
 
     Attributes:
-        reader: The other one.
+        source: The source.
         seen: Is shown what was read.
     """
 
-    reader: Reader
     seen: Observer
-
-    def samples(self, batch: Any) -> int:
-        """How many samples a batch has."""
-        return self.reader.samples(batch)
 
     def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
         """What the model is fed, and the labels where they are stored with the samples."""
-        feed, labels = self.reader.read(batch)
+        feed, labels = self.source.read(batch)
         self.seen.observe(feed)
         return feed, labels
+
+
+def observed(batches: Batches, seen: Observer) -> Batches:
+    """The same samples, which are shown as they are read.
+
+    Args:
+        batches: The samples.
+        seen: Is shown each batch.
+    """
+    return replace(batches, source=Observed(batches.source, seen, **facts(batches.source)))
 
 
 def _of_model(model: Model) -> Origin:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrators.checks import refuse_empty_path
 from calibrators.cuda import gpu_names, gpu_problem
-from calibrators.data.batches import FeedDict
+from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import EngineError, GpuUnavailableError, ModelError
 from calibrators.files import is_file

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calibrators.data.batches import Batches, DataSource, open_data
-from calibrators.data.options import DataOptions
+from calibrators.data.batches import Batches
+from calibrators.data.inputs import DataOptions
+from calibrators.data.opening import DataSource, open_data
 from trtint8.models.model import Model
 from trtint8.models.outputs.runnable_part import picks_of_plugins, runnable_part
 from trtint8.models.recorded_states import with_recorded_states

@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from calibrators.data.batches import FeedDict
+from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
 from calibrators.host.threads import in_thread
 from trtint8.models.session import ModelSession, StoppableRuns

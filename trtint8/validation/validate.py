@@ -1,4 +1,4 @@
-"""Models and engines compared with their float model on one data set, in this process or over Ray."""
+"""Models and engines compared with their float model on one data set, in this process or by workers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from calibrators.data.batches import Batches, DataSource
-from calibrators.data.options import DataOptions
-from calibrators.data.shards import Shard
+from calibrators.data.batches import Batches, Shard
+from calibrators.data.inputs import DataOptions
+from calibrators.data.opening import DataSource
 from calibrators.errors import ModelError
-from calibrators.ray.run_options import RunOptions
+from calibrators.run import RunOptions
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.session import open_model
@@ -28,7 +28,7 @@ from trtint8.validation.opening import engine_path, open_models
 from trtint8.validation.output_shapes import DeclaredOutputs
 from trtint8.validation.reference import Reference
 from trtint8.validation.running_reference import RunningReference
-from trtint8.validation.workers import compare_over_ray
+from trtint8.validation.workers import compare_by_workers
 
 #: Bytes of samples that are read while models are opened; the first batch in any case.
 _READ_AHEAD = 16 << 20
@@ -68,7 +68,8 @@ def validate_models(
     Warns:
         UserWarning: A model was made from another float model than the reference, or calibrated with the
             samples that it is judged by, or holds in FP16 what overflows on a GPU and not in ONNX Runtime
-            (both except over Ray, where samples are read elsewhere), or the one called INT8 is a float model.
+            (both except by workers, where samples are read elsewhere), or the one called INT8 is a float
+            model.
     """
     if taken := [name for name in also if name in (VALIDATED, REFERENCE)]:
         raise ModelError(
@@ -79,28 +80,26 @@ def validate_models(
     compared = Reference.of(whole)
     original, declared = compared.model, compared.declared
     models = {VALIDATED: model, **also}
-    if run.ray:
+    if not run.is_local:
         loaded = _loaded(models, whole)
         head, batches = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
         origins = warn_of_models(loaded, original)
-        accuracy = compare_over_ray(
+        accuracy = compare_by_workers(
             models,
             loaded,
             reference,
             original,
             batches,
-            run.ray,
+            run,
             head,
             declared=declared,
             loading=loading,
             metrics=metrics,
             budget=budget,
-            threads=run.threads,
-            progress=run.progress,
         )
         return identified(accuracy, origins, original)
     opened_data = compared.open_data(data, data_options, run.threads)
-    reader, rows = opened_data.reader, opened_data.usual_rows
+    source, rows = opened_data.source, opened_data.usual_rows
     opening = partial(open_model, original, declared.sources, threads=run.threads, rows=rows)
     with RunningReference(opening) as running:
         head, opened_data = _looked_at(opened_data, metrics, declared)
@@ -124,7 +123,7 @@ def validate_models(
         ):
             # A single one is looked at where it is measured.
             if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):
-                opened.look(Batches.of_shard(head, reader).labelled())
+                opened.look(Batches.of_shard(head, source).labelled())
             accuracy = compare_models(opened, samples, budget, progress=run.progress)
         return identified(accuracy, origins, original)
 

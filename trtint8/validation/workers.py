@@ -1,4 +1,4 @@
-"""Validation over Ray: workers run all models on batches, and this process puts their results together."""
+"""Validation by workers: they run all models on batches, and this process puts their results together."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from calibrators.data.batches import Batches, FeedDict
+from calibrators.data.batches import Batches, Shard, Source
+from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import InputSpec
-from calibrators.data.shards import Reader, Shard
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import open_session
 from calibrators.host.threads import runs_at_once
-from calibrators.ray.executor import WORKER_THREADS, RayExecutor
-from calibrators.ray.fan_out import check_sees
-from calibrators.ray.in_order import BatchFunction, results_in_order
+from calibrators.host.work import BatchFunction, check_sees
+from calibrators.run import RunOptions
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.serialization import fits_message, to_proto
 from trtint8.models.session import ModelSession, open_model
@@ -34,23 +33,21 @@ from trtint8.validation.running_reference import RunningReference
 from trtint8.validation.user_metrics import check_mergeable
 
 
-def compare_over_ray(
+def compare_by_workers(
     models: Mapping[str, ModelSource],
     loaded: Mapping[str, Model | Path],
     reference: ModelSource,
     original: Model,
     batches: Batches,
-    executor: RayExecutor,
+    run: RunOptions,
     head: Shard | None,
     *,
     declared: DeclaredOutputs,
     loading: LoadingOptions,
     metrics: Sequence[Metric] | None = None,
     budget: Budget | None = None,
-    threads: int | None = None,
-    progress: bool = True,
 ) -> Accuracy:
-    """Compares as :func:`trtint8.validation.comparison.compare` does, by workers of a Ray cluster.
+    """Compares as :func:`trtint8.validation.comparison.compare` does, by workers in other processes.
 
     Args:
         models: Models and paths of engines, by their names in results.
@@ -58,40 +55,35 @@ def compare_over_ray(
         reference: The FP32 model.
         original: The FP32 model, loaded, without what ONNX Runtime cannot run.
         batches: The data.
-        executor: Where to run.
+        run: Where and how models are run.
         head: The first batches of the data, which every worker looks at; None where there are none.
         declared: What ``original`` declares of its outputs.
         loading: How engines are loaded.
         metrics: What to measure; what applies of the usual metrics where None.
         budget: What the samples are to keep; None for nothing.
-        threads: Threads, and processors, of each worker; 1 where None.
-        progress: Show a progress bar on a terminal.
 
     Returns:
         The comparison.
 
     Raises:
-        TrtInt8Error: One process would raise it too, or Ray or its workers failed.
+        TrtInt8Error: One process would raise it too, or the workers failed.
         UnsupportedError: A metric over the data set cannot merge.
     """
     check_metrics(metrics or ())
     check_mergeable(metrics or ())
-    threads = threads or WORKER_THREADS
     work = _ValidationWork(
         {name: _sent(models[name], model) for name, model in loaded.items()},
         _sent(reference, original),
         original.inputs,
         None if metrics is None else tuple(metrics),
-        threads,
+        run.worker_threads,
         declared,
         replace(loading, plugins=tuple(Path(library).absolute() for library in loading.plugins)),
         head,
-        batches.reader,
+        batches.source,
         batches.usual_rows,
     )
-    with results_in_order(
-        work, batches, executor, threads, description="Validating", progress=progress
-    ) as results:
+    with run.results(work, batches, description="Validating") as results:
         return merge_results(results, metrics, batches.class_names, budget)
 
 
@@ -115,7 +107,7 @@ class _ValidationWork:
         declared: What the FP32 model declares of its outputs.
         loading: How engines are loaded.
         head: The first batches of the data; None where there are none.
-        reader: The reader of the data.
+        source: The source of the data.
         rows: How many samples the batches usually have.
     """
 
@@ -127,7 +119,7 @@ class _ValidationWork:
     declared: DeclaredOutputs
     loading: LoadingOptions
     head: Shard | None
-    reader: Reader
+    source: Source
     rows: int
 
     def open(self) -> BatchFunction[BatchResult]:
@@ -148,7 +140,7 @@ class _ValidationWork:
             )
         )
         if self.head:
-            models.look(Batches.of_shard(self.head, self.reader).labelled())
+            models.look(Batches.of_shard(self.head, self.source).labelled())
         return _Validated(models, stack)
 
     def _open_reference(self) -> ModelSession:

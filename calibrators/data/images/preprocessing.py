@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.checks import check_path
-from calibrators.data.images.files import MOST_PIXELS, resize_images
-from calibrators.data.images.placing import Placing, letterbox
+from calibrators.data.images.files import MOST_PIXELS, Placing, letterbox, resize_images
 from calibrators.errors import CalibrationDataError
 from calibrators.user_warnings import warn_user
 

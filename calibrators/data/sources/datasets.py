@@ -1,19 +1,200 @@
-"""A Ray Dataset as batches: slices of blocks, which stay in Ray's object store until a worker reads them."""
+"""Datasets of other libraries: one sample per index, rows of columns, or blocks of a Ray Dataset."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import LABELS, Binding, FeedDict
-from calibrators.data.sources.arrays import as_labels
-from calibrators.data.sources.streams import warn_left_out
+from calibrators.data.array_files import as_labels
+from calibrators.data.batches import IndexedSource, Source, warn_left_out
+from calibrators.data.feeds import (
+    LABEL_KEYS,
+    LABELS,
+    Binding,
+    FeedDict,
+    are_numbers,
+    known_length,
+    named_arrays,
+)
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions, fixed_batches, shape_text
+from calibrators.data.sources.streams import Stream, refuse_shuffling
 from calibrators.errors import CalibrationDataError
+
+
+def is_indexed(data: Any) -> bool:
+    """Whether something gives one sample per index: a dataset of PyTorch or of Hugging Face with a length."""
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        return False
+    torch_data = sys.modules.get("torch.utils.data")  # nothing is PyTorch's before it was imported
+    of_torch = torch_data is not None and isinstance(data, torch_data.Dataset)
+    if of_torch and isinstance(data, getattr(torch_data, "IterableDataset", ())):
+        return False  # its samples have no indices, though it may have a length
+    return (of_torch or has_columns(data)) and known_length(data) is not None
+
+
+def has_columns(data: Any) -> bool:
+    """Whether something is a dataset of Hugging Face, which yields rows of columns."""
+    return hasattr(data, "column_names") and hasattr(data, "with_format") and not isinstance(data, Mapping)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows(Stream):
+    """The rows of a streamed dataset of Hugging Face, one sample each."""
+
+    @staticmethod
+    def accepts(data: Any) -> bool:
+        """True for a dataset of Hugging Face; one with a length is of another kind."""
+        return has_columns(data)
+
+    @classmethod
+    def open(cls, data: Any, binding: Binding, options: DataOptions) -> Stream:
+        """Opens a streamed dataset for a model; see :class:`Stream`.
+
+        Raises:
+            CalibrationDataError: It is to be shuffled; or, while it is read, a column is not there.
+        """
+        refuse_shuffling(options)
+        return cls.of(partial(_row_feeds, data, binding), binding, options, passes_on=False)
+
+
+def _row_feeds(dataset: Any, binding: Binding) -> Iterator[dict[str, Any]]:
+    """Rows as feed dicts of one sample, not prepared."""
+    return (sample_arrays(_row(row, binding), binding) for row in iter(_as_arrays(dataset)))
+
+
+@dataclass(frozen=True, eq=False)
+class Indexed(IndexedSource):
+    """A dataset that gives one sample per index, and perhaps its label with it; read here, without workers.
+
+    Attributes:
+        dataset: The dataset.
+        binding: Says what feeds the model.
+        rows: Whether its samples are rows of columns.
+        labelled: Whether its labels are taken.
+    """
+
+    dataset: Any
+    binding: Binding
+    rows: bool
+    labelled: bool
+
+    @staticmethod
+    def accepts(data: Any) -> bool:
+        """True for a dataset of PyTorch or of Hugging Face with a length: see :func:`is_indexed`."""
+        return is_indexed(data)
+
+    @classmethod
+    def open(cls, data: Any, binding: Binding, options: DataOptions) -> Indexed:
+        """Opens a dataset for a model.
+
+        Raises:
+            CalibrationDataError: It is empty.
+        """
+        if not len(data):
+            raise CalibrationDataError(
+                f"the data is an empty {type(data).__name__}; pass at least one sample"
+            )
+        rows = has_columns(data)
+        labelled = options.labels is None
+        return cls(_as_arrays(data) if rows else data, binding, rows, labelled, count=len(data))
+
+    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, NDArray[Any] | None]:
+        """Reads and joins the samples of a batch.
+
+        Args:
+            batch: Their indices, shape (n,).
+
+        Returns:
+            What the model is fed, and the labels; None where there are none.
+
+        Raises:
+            CalibrationDataError: A sample does not fit the model, or samples have different shapes.
+        """
+        indices = batch.tolist()
+        read = [self._read_one(index) for index in indices]
+        feed = {name: _joined(name, [one for one, _ in read], indices) for name in read[0][0]}
+        labels = [{LABELS: own} for _, own in read if own is not None]
+        if labels and len(labels) != len(read):
+            raise CalibrationDataError(
+                "some samples of the data come with labels and others without; give all or none"
+            )
+        return feed, _joined(LABELS, labels, indices) if labels else None
+
+    def _read_one(self, index: int) -> tuple[FeedDict, NDArray[Any] | None]:
+        sample = self.dataset[index]
+        try:
+            arrays = sample_arrays(_row(sample, self.binding) if self.rows else sample, self.binding)
+            feed, labels = self.binding.split(arrays)
+            self.binding.check(feed)
+            return self.binding.prepare(feed), labels if self.labelled else None
+        except CalibrationDataError as error:
+            raise CalibrationDataError(f"sample {index} of the data: {error}") from error
+
+
+def sample_arrays(sample: object, binding: Binding) -> dict[str, Any]:
+    """Names the parts of one sample after the model's inputs, and gives each a batch axis of 1.
+
+    Args:
+        sample: What :func:`calibrators.data.sources.streams.named_arrays` takes, without the batch axis.
+        binding: Says what feeds the model.
+
+    Returns:
+        Input name to array, and ``labels`` where there are any that are numbers.
+    """
+    named = named_arrays(sample, binding)
+    arrays = {
+        name: value[np.newaxis] if isinstance(value, np.ndarray) else value for name, value in named.items()
+    }
+    if LABELS in arrays and LABELS not in {spec.name for spec in binding.inputs}:
+        label = arrays.pop(LABELS)
+        if are_numbers(label):
+            arrays[LABELS] = label if isinstance(label, np.ndarray) else np.asarray(label)[np.newaxis]
+    return arrays
+
+
+def _as_arrays(dataset: Any) -> Any:
+    """A dataset of Hugging Face whose rows are arrays; a format or transform of the user's is kept."""
+    is_streamed = not hasattr(dataset, "__len__")
+    has_format = not is_streamed and (getattr(dataset, "format", None) or {}).get("type") is not None
+    return dataset if has_format else dataset.with_format("numpy")
+
+
+def _row(row: Any, binding: Binding) -> Any:
+    """The columns of a row that the model takes, and its labels.
+
+    Raises:
+        CalibrationDataError: There is no column for an input.
+    """
+    names = [spec.name for spec in binding.inputs]
+    columns = [name for name in row if name not in LABEL_KEYS]
+    if len(names) == len(columns) == 1:
+        return {names[0] if name == columns[0] else name: value for name, value in row.items()}
+    for name in names:
+        if name not in row:
+            free = next((column for column in columns if column not in names), "COLUMN")
+            raise CalibrationDataError(
+                f"the dataset has no column '{name}', which is an input of the model; it has "
+                f"{', '.join(map(repr, row))}: rename one with dataset.rename_column({free!r}, {name!r})"
+            )
+    return row
+
+
+def _joined(name: str, samples: Sequence[Mapping[str, NDArray[Any]]], indices: Sequence[int]) -> NDArray[Any]:
+    """One array of all samples along axis 0."""
+    first = samples[0][name]
+    for index, sample in zip(indices, samples, strict=True):
+        if sample[name].shape != first.shape:
+            raise CalibrationDataError(
+                f"sample {index} of the data gives '{name}' the shape {shape_text(sample[name].shape[1:])} "
+                f"but sample {indices[0]} gives {shape_text(first.shape[1:])}; bring all samples to one shape"
+            )
+    return np.concatenate([sample[name] for sample in samples])
 
 
 @dataclass(frozen=True)
@@ -37,59 +218,82 @@ def is_dataset(data: Any) -> bool:
     return ray_data is not None and isinstance(data, ray_data.Dataset)
 
 
-def block_batches(dataset: Any, size: int, limit: int | None, *, whole: bool) -> Iterator[list[Slice]]:
-    """One pass over a Ray Dataset, of which only references are held here.
+@dataclass(frozen=True, eq=False)
+class Blocks(Source):
+    """A Ray Dataset: where its rows are is looked up here, and they are read where they are needed.
 
-    Args:
-        dataset: The dataset. Its blocks are computed as they are asked for, in the order in which they become
-            ready.
-        size: Samples per batch.
-        limit: The most samples to take; all where None.
-        whole: Leave out samples at the end that do not fill a batch.
-
-    Yields:
-        Where the samples of a batch are.
-
-    Warns:
-        UserWarning: Samples were left out.
-    """
-    batch: list[Slice] = []
-    rows = 0
-    for piece in _limited(_blocks(dataset), limit):
-        start = piece.start
-        while start < piece.stop:
-            stop = min(piece.stop, start + size - rows)
-            batch.append(Slice(piece.block, start, stop))
-            rows += stop - start
-            start = stop
-            if rows == size:
-                yield batch
-                batch, rows = [], 0
-    if rows and whole:
-        warn_left_out(rows, size)
-    elif rows:
-        yield batch
-
-
-@dataclass(frozen=True)
-class BlockReader:
-    """Reads slices of blocks; columns are inputs, and a column ``labels`` holds labels.
+    Its columns are inputs, and a column ``labels`` holds labels. A dataset's only column besides ``labels``
+    feeds a model's only input, whatever the column is called.
 
     Attributes:
-        binding: Says what feeds the model. A dataset's only column besides ``labels`` feeds a model's only
-            input, whatever the column is called.
-        computes: Whether Ray computes the blocks while the data is read, for which it needs a processor.
+        dataset: The dataset. Its blocks are computed as they are asked for, in the order in which they become
+            ready. Only references to them are held here.
+        binding: Says what feeds the model.
+        limit: The most samples to take; all where None.
+        whole: Leave out samples at the end that do not fill a batch.
     """
 
+    dataset: Any = field(repr=False)
     binding: Binding
-    computes: bool
+    limit: int | None
+    whole: bool
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "dataset": None}
+
+    @staticmethod
+    def accepts(data: Any) -> bool:
+        """True for a Ray Dataset."""
+        return is_dataset(data)
 
     @classmethod
-    def of(cls, dataset: Any, binding: Binding) -> BlockReader:
-        """The reader of a Ray Dataset."""
+    def open(cls, data: Any, binding: Binding, options: DataOptions) -> Blocks:
+        """Opens a Ray Dataset for a model.
+
+        Raises:
+            CalibrationDataError: It is to be shuffled, or its labels do not come with it.
+        """
         from ray.data.dataset import MaterializedDataset
 
-        return cls(binding, computes=not isinstance(dataset, MaterializedDataset))
+        refuse_shuffling(options)
+        if options.labels is not None:
+            raise CalibrationDataError(
+                "labels that do not come with a Ray Dataset cannot be matched with its rows; "
+                "put them into a column 'labels'"
+            )
+        is_computed = not isinstance(data, MaterializedDataset)
+        whole = bool(fixed_batches(binding.inputs))
+        return cls(data, binding, options.limit, whole, is_computed=is_computed)
+
+    def batches(self, size: int | None) -> Iterator[list[Slice]]:
+        """One pass over the dataset.
+
+        Args:
+            size: Samples per batch.
+
+        Yields:
+            Where the samples of a batch are.
+
+        Warns:
+            UserWarning: Samples were left out.
+        """
+        size = size or DEFAULT_BATCH_SIZE
+        batch: list[Slice] = []
+        rows = 0
+        for piece in _limited(_blocks(self.dataset), self.limit):
+            start = piece.start
+            while start < piece.stop:
+                stop = min(piece.stop, start + size - rows)
+                batch.append(Slice(piece.block, start, stop))
+                rows += stop - start
+                start = stop
+                if rows == size:
+                    yield batch
+                    batch, rows = [], 0
+        if rows and self.whole:
+            warn_left_out(rows, size)
+        elif rows:
+            yield batch
 
     def samples(self, batch: Sequence[Slice]) -> int:
         """How many rows the slices have."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
@@ -12,19 +13,120 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import refuse_empty_path
+from calibrators.data.array_files import ARRAY_SUFFIXES, as_labels
+from calibrators.data.batches import IndexedSource, facts
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float
 from calibrators.data.images.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
-from calibrators.data.images.true_boxes import IMAGES, label_folder, read_true_boxes
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.images.true_boxes import IMAGES, label_folder, read_coco_boxes, read_true_boxes
 from calibrators.data.images.true_boxes import LABELS as BOXES
-from calibrators.data.inputs import InputSpec, shape_text
-from calibrators.data.sources.arrays import ARRAY_SUFFIXES, Source, as_labels, read_arrays
+from calibrators.data.inputs import DataOptions, InputSpec, shape_text
+from calibrators.data.samples import file_name
+from calibrators.data.sources.arrays import check_same_count, read_arrays
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
-from calibrators.files import exists
+from calibrators.files import exists, is_folder
 from calibrators.user_warnings import warn_user
 
 
-def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Source:
+@dataclass(frozen=True, eq=False)
+class Files(IndexedSource):
+    """Samples in files.
+
+    Attributes:
+        join: Sample indices, shape (n,), to the feed dict of these samples.
+        paths: The file of each sample.
+        of_images: Whether each of the files is an image.
+        upright: Whether these are turned as their orientation tag says.
+    """
+
+    join: Callable[[NDArray[np.intp]], FeedDict] = field(repr=False)
+    paths: Sequence[Path] = field(repr=False)
+    of_images: bool = False
+    upright: bool = False
+
+    @classmethod
+    def of(cls, read_one: Callable[[int], FeedDict], paths: Sequence[Path], **known: Any) -> Files:
+        """Makes a source of what reads one sample, with a batch axis of 1, by its number."""
+        names = partial(file_name, paths)
+        return cls(_reader(read_one, paths), paths, count=len(paths), name_of=names, **known)
+
+    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
+        """What the model is fed."""
+        return self.join(batch), None
+
+    def boxes(
+        self, labels: Any, order: NDArray[np.intp], preprocessing: Preprocessing | None
+    ) -> NDArray[np.float32]:
+        """The boxes of the images in a file of COCO's instances."""
+        if not self.of_images:
+            super().boxes(labels, order, preprocessing)
+        files = [self.paths[index] for index in order.tolist()]
+        return read_coco_boxes(Path(labels), files, preprocessing, upright=self.upright)
+
+
+@dataclass(frozen=True, eq=False)
+class Folder(IndexedSource):
+    """Samples in the files of a folder, which each process opens for itself.
+
+    Attributes:
+        place: Its absolute path: a worker has another working folder.
+        binding: Says what feeds the model.
+        wanted: Only so many samples from the first on are needed; None for all.
+    """
+
+    place: str
+    binding: Binding
+    wanted: int | None
+    _opened: list[Files] = field(default_factory=list, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_opened": []}
+
+    @staticmethod
+    def accepts(data: Any) -> bool:
+        """True for the path of a folder.
+
+        Raises:
+            CalibrationDataError: It is an empty path.
+        """
+        if not isinstance(data, str | os.PathLike):
+            return False
+        refuse_empty_path("the data", data, CalibrationDataError)
+        return is_folder(Path(data))
+
+    @classmethod
+    def open(cls, data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> Folder:
+        """Opens a folder for a model: see :func:`from_folder`."""
+        first = None if options.shuffle else options.limit
+        opened = from_folder(Path(data), binding, first)
+        return cls(str(Path(data).absolute()), binding, first, [opened], **facts(opened))
+
+    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
+        """What the model is fed.
+
+        Raises:
+            CalibrationDataError: A file cannot be read, or the folder has another number of samples than it
+                had where it was opened first.
+        """
+        return self._files().read(batch)
+
+    def boxes(
+        self, labels: Any, order: NDArray[np.intp], preprocessing: Preprocessing | None
+    ) -> NDArray[np.float32]:
+        """The boxes of the images in a file of COCO's instances."""
+        return self._files().boxes(labels, order, preprocessing)
+
+    def _files(self) -> Files:
+        if not self._opened:
+            opened = from_folder(Path(self.place), self.binding, self.wanted)
+            check_same_count(self.place, self.count, opened.count)
+            self._opened.append(opened)
+        return self._opened[0]
+
+
+def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Files:
     """A source over the files of a folder, in the order of their names. Hidden and other files are ignored.
 
     Warnings name images of formats that are not read, links that lead nowhere, classes without images, and
@@ -75,7 +177,7 @@ def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Sou
     )
 
 
-def _from_detection_folder(folder: Path, binding: Binding, first: int | None) -> Source:
+def _from_detection_folder(folder: Path, binding: Binding, first: int | None) -> Files:
     """A source over a folder ``images`` that has a folder ``labels`` beside it."""
     entries = _visible(folder)
     images = _files(folder, entries, IMAGE_SUFFIXES)
@@ -88,7 +190,7 @@ def _from_detection_folder(folder: Path, binding: Binding, first: int | None) ->
     return _from_flat_folder(folder, images, binding, first)
 
 
-def _from_flat_folder(folder: Path, images: Sequence[Path], binding: Binding, first: int | None) -> Source:
+def _from_flat_folder(folder: Path, images: Sequence[Path], binding: Binding, first: int | None) -> Files:
     """A source over the images in a folder, with the true boxes where there are any beside it."""
     boxes = label_folder(folder)
     if boxes is None:
@@ -109,7 +211,7 @@ def _from_image_files(
     class_names: tuple[str, ...] | None = None,
     *,
     upright: bool = False,
-) -> Source:
+) -> Files:
     spec = binding.only_input("a folder of images")
     grey = _channels(spec, binding) == 1
     # What every image will be, judged before the first is decoded.
@@ -121,15 +223,7 @@ def _from_image_files(
         image = read_image(path, grey=grey, upright=upright, check_size=check_size)
         return binding.prepare({spec.name: image[None]})
 
-    return Source(
-        len(paths),
-        _reader(read_one, paths),
-        labels,
-        class_names,
-        files=paths,
-        of_images=True,
-        upright=upright,
-    )
+    return Files.of(read_one, paths, labels=labels, class_names=class_names, of_images=True, upright=upright)
 
 
 def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, width: int) -> None:
@@ -152,7 +246,7 @@ def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, widt
             )
 
 
-def _from_array_files(paths: Sequence[Path], binding: Binding) -> Source:
+def _from_array_files(paths: Sequence[Path], binding: Binding) -> Files:
     rows, labels = [], []
     for path in paths:
         feed, some = _read_block(path, binding)
@@ -178,7 +272,7 @@ def _from_array_files(paths: Sequence[Path], binding: Binding) -> Source:
 
     path_of = [paths[file] for file in file_of.tolist()]
     own_labels = _joined(labels) if labels else None
-    return Source(len(file_of), _reader(read_one, path_of), own_labels, files=path_of)
+    return Files.of(read_one, path_of, labels=own_labels)
 
 
 def _joined(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:

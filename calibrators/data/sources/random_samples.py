@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.batches import IndexedSource
 from calibrators.data.feeds import Binding, FeedDict, is_float, listed
-from calibrators.data.inputs import InputSpec, named_sizes, shape_text
-from calibrators.data.sources.arrays import Source
+from calibrators.data.inputs import DataOptions, InputSpec, named_sizes, shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.user_warnings import warn_user
 
@@ -48,46 +49,68 @@ def warn_of_random(data: object) -> None:
         )
 
 
-def random_samples(text: str, binding: Binding, seed: int) -> Source:
-    """A source of random values: for timing and smoke tests, useless for calibration.
+@dataclass(frozen=True, eq=False)
+class RandomSamples(IndexedSource):
+    """Random values: for timing and smoke tests, useless for calibration.
 
     Floating-point inputs get standard normal values, and integers all values below the input's bound with the
     same probability. Where these are zeros and ones, as in masks, ones come first along the last axis, at
     least one, and zeros after them.
 
-    Args:
-        text: The number of samples, and after it the shape of one sample for inputs with dynamic dimensions,
-            as in ``64,images=3x480x640,tokens=128``. A dimension of the same name in another input gets the
-            same size.
-        binding: Says what feeds the model.
+    Attributes:
+        inputs: The model's inputs.
+        shapes: Input name to the shape of a sample, without the batch axis.
         seed: Seed of the values: those of sample i depend on ``seed`` and i only.
-
-    Raises:
-        CalibrationDataError: The number is not from 1 to 9999999, a shape is malformed or does not fit its
-            input, an input cannot be filled or is too large, or all of them are empty.
     """
-    request = _parse(text)
-    _check_names(request, binding.inputs)
-    known = named_sizes(binding.inputs, request.shapes)
-    shapes = {spec.name: _sample_shape(spec, request.shapes.get(spec.name), known) for spec in binding.inputs}
-    for spec in binding.inputs:
-        _check_values(spec, shapes[spec.name])
-    if all(0 in shape for shape in shapes.values()):
-        raise CalibrationDataError(
-            f"the random data has no values: every sample of {listed(binding.inputs)} is empty; give one of "
-            "them a shape without 0"
-        )
 
-    def read(indices: NDArray[np.intp]) -> FeedDict:
-        generators = (np.random.default_rng([seed, int(index)]) for index in indices)
+    inputs: Sequence[InputSpec]
+    shapes: Mapping[str, tuple[int, ...]]
+    seed: int
+
+    @staticmethod
+    def accepts(data: Any) -> bool:
+        """True for the text ``random:COUNT``."""
+        return isinstance(data, str) and data.startswith(RANDOM)
+
+    @classmethod
+    def open(cls, data: str, binding: Binding, options: DataOptions) -> RandomSamples:
+        """Prepares random samples for a model.
+
+        Args:
+            data: ``random:`` and the number of samples, and after it the shape of one sample for inputs with
+                dynamic dimensions, as in ``random:64,images=3x480x640,tokens=128``. A dimension of the same
+                name in another input gets the same size.
+            binding: Says what feeds the model.
+            options: Has the seed.
+
+        Raises:
+            CalibrationDataError: The number is not from 1 to 9999999, a shape is malformed or does not fit
+                its input, an input cannot be filled or is too large, or all of them are empty.
+        """
+        request = _parse(data.removeprefix(RANDOM))
+        inputs = binding.inputs
+        _check_names(request, inputs)
+        known = named_sizes(inputs, request.shapes)
+        shapes = {spec.name: _sample_shape(spec, request.shapes.get(spec.name), known) for spec in inputs}
+        for spec in inputs:
+            _check_values(spec, shapes[spec.name])
+        if all(0 in shape for shape in shapes.values()):
+            raise CalibrationDataError(
+                f"the random data has no values: every sample of {listed(inputs)} is empty; give one of "
+                "them a shape without 0"
+            )
+        source = cls(inputs, shapes, options.seed, count=request.count, is_random=True)
+        binding.check(source.first())
+        return source
+
+    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
+        """What the model is fed."""
+        generators = (np.random.default_rng([self.seed, int(index)]) for index in batch)
         samples = [
-            {spec.name: drawn(spec, shapes[spec.name], generator) for spec in binding.inputs}
+            {spec.name: drawn(spec, self.shapes[spec.name], generator) for spec in self.inputs}
             for generator in generators
         ]
-        return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}
-
-    binding.check(read(np.array([0])))
-    return Source(request.count, read)
+        return {name: np.stack([sample[name] for sample in samples]) for name in samples[0]}, None
 
 
 def with_shapes(data: str, inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]) -> str:
@@ -208,7 +231,7 @@ def _bound(spec: InputSpec) -> int | None:
 
 
 def drawn(spec: InputSpec, shape: tuple[int, ...], generator: np.random.Generator) -> NDArray[np.generic]:
-    """Draws one sample of an input: see :func:`random_samples`.
+    """Draws one sample of an input: see :class:`RandomSamples`.
 
     Args:
         spec: The input. Its integers are zeros and ones where it has no bound.

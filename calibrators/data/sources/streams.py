@@ -1,56 +1,116 @@
-"""Feed dicts that arrive one after another, in an unknown number: limits, batches and their ends."""
+"""Feed dicts that arrive one after another, in an unknown number, and the items that make them."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import LABELS, Binding, FeedDict, OneSample, batch_rows
-from calibrators.data.sources.arrays import as_labels
-from calibrators.data.sources.items import are_numbers, named_arrays
+from calibrators.data.array_files import as_labels, load_labels
+from calibrators.data.batches import Feeds, warn_left_out
+from calibrators.data.feeds import (
+    LABELS,
+    Binding,
+    FeedDict,
+    OneSample,
+    are_numbers,
+    batch_rows,
+    known_length,
+    named_arrays,
+)
+from calibrators.data.inputs import DataOptions, fixed_batches
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
-from calibrators.user_warnings import warn_user
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class Stream(Feeds):
     """Feed dicts from an iterable, brought to the batches that were asked for.
 
-    Where the items come with labels, these stand in the feed dicts under the key ``labels``.
+    Where the items come with labels, these stand in the feed dicts under the key ``labels``. Labels that were
+    given apart (of the first ``limit`` samples) replace those, and are compared in number.
 
     Attributes:
         start: Begins a pass over the data.
         binding: Says what feeds the model.
-        batch_size: Samples are regrouped to this many; None passes the feeds on as they come.
         limit: Stops after this many samples; None takes all.
         fixed_batch: The batch that the model insists on; a smaller rest at the end is left out.
-        labels: One label per sample (of the first ``limit``), only to compare their number; they replace
-            those that come with the items.
     """
 
-    start: Callable[[], Iterator[Any]]
-    binding: Binding
-    batch_size: int | None
-    limit: int | None
-    fixed_batch: int | None
-    labels: NDArray[Any] | None
+    binding: Binding = field(kw_only=True)
+    limit: int | None = field(default=None, kw_only=True)
+    fixed_batch: int | None = field(default=None, kw_only=True)
 
-    def __call__(self) -> Iterator[FeedDict]:
+    @staticmethod
+    def accepts(data: Any) -> bool:  # noqa: ARG004  # as every kind
+        """True: what is of no other kind is taken for an iterable, or for a callable that returns one."""
+        return True
+
+    @classmethod
+    def open(cls, data: Any, binding: Binding, options: DataOptions) -> Stream:
+        """Opens an iterable for a model. Its items are prepared, and checked, as they arrive.
+
+        Args:
+            data: The iterable, or a callable without arguments that returns one.
+            binding: Says what feeds the model.
+            options: Which samples are taken.
+
+        Raises:
+            CalibrationDataError: It is neither, is empty, or is to be shuffled.
+        """
+        refuse_shuffling(options)
+        start = restartable(data)
+        if known_length(data) == 0:
+            raise CalibrationDataError(
+                f"the data is an empty {type(data).__name__}; pass at least one feed dict"
+            )
+        return cls.of(start, binding, options, passes_on=True)
+
+    @classmethod
+    def of(
+        cls,
+        start: Callable[[], Iterator[Any]],
+        binding: Binding,
+        options: DataOptions,
+        *,
+        passes_on: bool,
+    ) -> Stream:
+        """Makes a source of items.
+
+        Args:
+            start: Begins a pass over the items.
+            binding: Says what feeds the model.
+            options: Which samples are taken.
+            passes_on: Whether items are passed on as they come where nobody gives a batch size.
+        """
+        fixed = fixed_batches(binding.inputs)
+        labels = None if options.labels is None else load_labels(options.labels, None)[: options.limit]
+        return cls(
+            start,
+            labelled=LABELS not in {spec.name for spec in binding.inputs},
+            binding=binding,
+            limit=options.limit,
+            fixed_batch=next(iter(fixed)) if len(fixed) == 1 else None,
+            labels=labels,
+            passes_on=passes_on,
+        )
+
+    def batches(self, size: int | None) -> Iterator[FeedDict]:
         """One pass over the data.
+
+        Args:
+            size: Samples are regrouped to this many; None passes the feeds on as they come.
 
         Raises:
             CalibrationDataError: What the iterable yields is no feed dict, does not fit the model, or
                 cannot be regrouped; the data is no longer there; or the labels are not one per sample.
         """
         feeds: Iterator[FeedDict] = self._counted(self._limited(self._bound()))
-        if self.batch_size is not None:
-            feeds = _regrouped(feeds, self.batch_size)
+        if size is not None:
+            feeds = _regrouped(feeds, size)
         return feeds if self.fixed_batch is None else _whole(feeds, self.fixed_batch)
 
     def _bound(self) -> Iterator[FeedDict]:
@@ -94,6 +154,12 @@ class Stream:
             )
 
 
+def refuse_shuffling(options: DataOptions) -> None:
+    """Refuses to shuffle samples that come one after another."""
+    if options.shuffle:
+        raise CalibrationDataError("cannot shuffle an iterable of feed dicts; shuffle it where it is made")
+
+
 def restartable(data: Any) -> Callable[[], Iterator[Any]]:
     """How to begin a pass over an iterable, or over what a callable without arguments returns.
 
@@ -123,12 +189,6 @@ def restartable(data: Any) -> Callable[[], Iterator[Any]]:
         f"cannot take data from a {type(data).__name__}; pass a path, an array, a dict of arrays, "
         "an iterable of feed dicts, such as a data loader, or a callable that returns one"
     )
-
-
-def warn_left_out(count: int, fixed_batch: int) -> None:
-    """Says that samples at the end do not fill a batch of a model that takes no other."""
-    samples = "sample" if count == 1 else f"{count} samples"
-    warn_user(f"left out the last {samples}, too few to fill the model's fixed batch of {fixed_batch}")
 
 
 class _OneShot:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from calibrators import records
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.records import Count, Line, NonNegativeFloat32

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.batches import open_batches
+from calibrators.data.opening import open_batches
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable
 from gpu_checks import limits

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrators.data.batches import Batches, open_batches
+from calibrators.data.batches import Batches
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int64)

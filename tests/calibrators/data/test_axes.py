@@ -5,10 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
-from calibrators.data.axes import BatchAxes, count_samples, needs_single_feeds, one_sample
-from calibrators.data.batches import open_batches
-from calibrators.data.feeds import batch_rows
+from calibrators.data.feeds import BatchAxes, batch_rows, count_samples, needs_single_feeds, one_sample
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 
 #: A voice activity detector: chunks of sound, a state along axis 1, and the sample rate.
@@ -66,7 +65,7 @@ def test_labels_limit_and_order(data):
 def test_a_worker_reads_the_same(tmp_path):
     np.savez(tmp_path / "d.npz", **ARRAYS)
     batches = open_batches(BatchAxes(tmp_path / "d.npz", {"state": 1}), INPUTS)
-    reader = pickle.loads(pickle.dumps(batches.reader))
+    reader = pickle.loads(pickle.dumps(batches.source))
     shards = list(batches.cut(2))
     assert [(shard.first, shard.samples) for shard in shards] == [(0, 2), (2, 2), (4, 1)]
     feed, _ = reader.read(shards[1].batches[1])
@@ -132,7 +131,7 @@ def test_a_sample_of_the_only_input_is_one_whatever_lies_along_axis_0(data):
     assert {batch_rows(feed) for feed in feeds} == {None}
     assert [one.first for one in batches.labelled()] == [0, 1, 2, 3, 4]
     assert [shard.samples for shard in batches.cut(2)] == [2, 2, 1]
-    reader = pickle.loads(pickle.dumps(batches.reader))
+    reader = pickle.loads(pickle.dumps(batches.source))
     read = [reader.read(batch)[0] for shard in batches.cut(2) for batch in shard.batches]
     assert {batch_rows(feed) for feed in read} == {None}
     head, again = batches.begun(2)
@@ -142,4 +141,10 @@ def test_a_sample_of_the_only_input_is_one_whatever_lies_along_axis_0(data):
 @pytest.mark.parametrize("place", ["folder", "random:3", "d.npy"])
 def test_data_without_such_axes_is_refused(place):
     with pytest.raises(CalibrationDataError, match=f"and the data is '{place}'; leave them out"):
+        open_batches(BatchAxes(place, {"state": 1}), INPUTS)
+
+
+@pytest.mark.parametrize("place", [STATE, [ARRAYS], 3])
+def test_axes_are_given_of_named_arrays_only(place):
+    with pytest.raises(CalibrationDataError, match=f"the data is a {type(place).__name__};"):
         open_batches(BatchAxes(place, {"state": 1}), INPUTS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.feeds import OneSample, batch_rows
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from tests.calibrators.data.sample_data import (
     FLOAT,
     IMAGE,

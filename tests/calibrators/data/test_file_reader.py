@@ -5,7 +5,8 @@ import pickle
 import numpy as np
 import pytest
 
-from calibrators.data.batches import Batches, open_batches
+from calibrators.data.batches import Batches
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import VECTOR, refused, vectors, whole
 
@@ -19,7 +20,7 @@ def npz(tmp_path):
 
 def sent(batches):
     """All samples, through a reader that has been where a worker's would have been."""
-    reader = pickle.loads(pickle.dumps(batches.reader))
+    reader = pickle.loads(pickle.dumps(batches.source))
     shards = (pickle.loads(pickle.dumps(shard)) for shard in batches.cut(2))
     return np.concatenate([whole(Batches.of_shard(shard, reader)) for shard in shards])
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches, open_data
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.opening import open_batches, open_data
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import RAW, VECTOR, refused, vectors
 
@@ -108,8 +107,9 @@ def test_where_a_size_is_open_the_first_sample_decides(shape, height, size):
 
 def test_an_open_size_counts_as_one_where_no_sample_can_be_read_beforehand():
     image = InputSpec("image", np.dtype(np.float32), ("N", 3, "height", 1 << 17))
-    assert DataOptions().on_cpu([image]).default_size(dict) == 1
-    assert DataOptions().on_cpu([InputSpec("x", np.dtype(np.float32), None)]).default_size(dict) == 32
+    assert DataOptions().on_cpu([image]).default_batch_size.size({}) == 1
+    unknown = InputSpec("x", np.dtype(np.float32), None)
+    assert DataOptions().on_cpu([unknown]).default_batch_size.size({}) == 32
 
 
 def test_large_outputs_make_smaller_batches():
@@ -117,8 +117,8 @@ def test_large_outputs_make_smaller_batches():
     logits = ("N", "T", 50_000)
     rule = DataOptions().on_cpu([tokens], [logits])
     for length, size in ((64, 4), (8, 32), (4096, 1)):
-        assert rule.default_size(lambda length=length: {"ids": np.zeros((1, length), np.int64)}) == size
+        assert rule.default_batch_size.size({"ids": np.zeros((1, length), np.int64)}) == size
     row = InputSpec("x", np.dtype(np.float32), ("N", 8))
     sizes = {(("N", 1000),): 32, (("N", 1 << 22), None): 4, (("N", "unknown", 8),): 32, ((),): 32}
     for outputs, size in sizes.items():
-        assert DataOptions().on_cpu([row], outputs).default_size(dict) == size
+        assert DataOptions().on_cpu([row], outputs).default_batch_size == size

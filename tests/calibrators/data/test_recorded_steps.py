@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.data.recorded_steps import RecordedSteps
-from calibrators.data.sequences import StateSequences
+from calibrators.data.opening import open_batches
+from calibrators.data.sequences import RecordedSteps, StateSequences
 from calibrators.errors import CalibrationDataError
 
 FLOAT = np.dtype(np.float32)

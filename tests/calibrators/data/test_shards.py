@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.batches import Batches, open_batches
+from calibrators.data.batches import Batches
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 
 FLOAT = np.dtype(np.float32)
@@ -20,7 +21,7 @@ DATA = np.random.default_rng(1).standard_normal((23, 3)).astype(np.float32)
 
 def _read(shards, batches=2):
     """All batches, through a reader that has been where a worker's would have been."""
-    reader = pickle.loads(pickle.dumps(shards.reader))
+    reader = pickle.loads(pickle.dumps(shards.source))
     return [
         feed["x"]
         for shard in shards.cut(batches)
@@ -106,7 +107,7 @@ def test_labels_travel_with_their_samples(count, size, batches, shuffle, limit):
     seen = 0
     for shard in shards.cut(batches):
         assert len(shard.labels) == shard.samples
-        sent = Batches.of_shard(pickle.loads(pickle.dumps(shard)), shards.reader)
+        sent = Batches.of_shard(pickle.loads(pickle.dumps(shard)), shards.source)
         for batch in sent.labelled(shard.first):
             rows = len(batch.feed["x"])
             np.testing.assert_array_equal(batch.feed["x"][:, 0], batch.labels[:rows])
@@ -139,7 +140,7 @@ def test_a_pass_that_has_begun_goes_on_with_its_first_batch(kind):
         assert list(shards.cut(1)) == []
         return
     assert (head.first, head.samples, head.labels.tolist()) == (0, 4, [0, 1, 2, 3])
-    (feed,) = Batches.of_shard(head, shards.reader)
+    (feed,) = Batches.of_shard(head, shards.source)
     np.testing.assert_array_equal(feed["x"], DATA[:4])
     _same(_read(shards), _expected(DATA, batch_size=4))
 
@@ -148,7 +149,7 @@ def test_a_pass_that_has_begun_goes_on_with_its_first_batch(kind):
 def test_a_pass_may_begin_with_several_batches(samples, taken):
     head, shards = open_batches([{"x": DATA}], INPUTS, batch_size=4).begun(samples)
     assert (head.first, head.samples) == (0, taken)
-    found = np.concatenate([feed["x"] for feed in Batches.of_shard(head, shards.reader)])
+    found = np.concatenate([feed["x"] for feed in Batches.of_shard(head, shards.source)])
     np.testing.assert_array_equal(found, DATA[:taken])
     _same(_read(shards), _expected(DATA, batch_size=4))
 
@@ -212,8 +213,8 @@ def test_ray_is_not_imported_before_it_is_asked_for():
     code = (
         "import sys, trtint8; from calibrators.ray import distributed; trtint8.calibrate;"
         "import numpy as np; from calibrators.data.inputs import InputSpec;"
-        "from calibrators.data import batches;"
-        "batches.open_batches(np.ones((2, 1)), [InputSpec('x', np.dtype(float), (None, 1))]);"
+        "from calibrators.data import opening;"
+        "opening.open_batches(np.ones((2, 1)), [InputSpec('x', np.dtype(float), (None, 1))]);"
         "print([name for name in sys.modules if name.partition('.')[0] == 'ray'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

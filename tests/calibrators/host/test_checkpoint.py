@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 
 import trtint8
 from calibrators import records
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host import checkpoint as checkpoint_module

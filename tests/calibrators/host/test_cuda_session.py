@@ -10,8 +10,8 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, GpuMemoryError, GpuUnavailableError, UnsupportedError
 from calibrators.histograms.device_counting import OnDevice
 from calibrators.host import observer

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
-from calibrators.ray.executor import RayExecutor
+from calibrators.ray.cluster import RayExecutor
 
 pytestmark = pytest.mark.skipif(
     "TRTINT8_LARGE" not in os.environ, reason="takes 20 s and up to 12 GiB of memory; set TRTINT8_LARGE=1"

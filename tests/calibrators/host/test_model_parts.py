@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.host import devices, observer
 from calibrators.host.model_parts import divided
 from calibrators.host.observer import Observer
@@ -142,7 +142,7 @@ def test_parts_keep_the_layout_of_activations(monkeypatch):
     monkeypatch.setattr(devices, "open_session", lambda model, **options: opened.append(options))
     for most in (observer.BYTES_PER_PART, 1):
         monkeypatch.setattr(observer, "BYTES_PER_PART", most)
-        Observer(LightModel.parse(_branching().SerializeToString()), inputs, NAMES)
+        Observer(LightModel.parse(_branching().SerializeToString()), inputs, NAMES).open().result()
     assert [options["keep_layout"] for options in opened] == [False] + [True] * (len(opened) - 1)
     assert len(opened) > 2
 

@@ -3,8 +3,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.observation_plan import plan_observation
 from calibrators.host.observer import Observer

@@ -1,10 +1,12 @@
+import contextlib
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from calibrators.data.batches import open_batches
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.opening import open_batches, open_data
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host import devices
@@ -82,25 +84,57 @@ def test_a_model_that_the_runtime_refuses():
         _observe(model.SerializeToString())
 
 
-def test_a_model_opens_while_the_caller_goes_on_and_may_be_waited_for(tmp_path):
+def test_a_model_opens_while_the_caller_goes_on_and_may_be_waited_for():
     model = _model()
     model.graph.node[1].op_type = "NoSuchOperator"
     observer = Observer(model.SerializeToString(), INPUTS, ("y",))
     with pytest.raises(ModelError, match="ONNX Runtime cannot run the model: "):
-        observer.wait_until_open()
-    path = tmp_path / "model.onnx"
-    path.write_bytes(model.SerializeToString())
-    with pytest.raises(ModelError, match="ONNX Runtime cannot run the model: "):
-        Observer(path, INPUTS, ("y",))  # the file may be gone later
+        observer.open().result()
 
 
-def test_a_file_is_not_read_after_the_observer_is_made(tmp_path):
+def test_a_file_is_needed_until_the_model_is_open(tmp_path):
     path = tmp_path / "model.onnx"
-    path.write_bytes(_model().SerializeToString())
-    observer = Observer(path, INPUTS, ("y",))
-    path.unlink()
+    left = []
+
+    @contextlib.contextmanager
+    def written():
+        path.write_bytes(_model().SerializeToString())
+        yield path
+        path.unlink()
+        left.append(path)
+
+    observer = Observer(written(), INPUTS, ("y",))
+    assert not left
     seen = observer.observe(open_batches(DATA, INPUTS), progress=False)
     assert seen.histograms["y"].total == 40 * 4
+    assert left == [path]
+    unused = Observer(written(), INPUTS, ("y",))
+    unused.close()
+    assert left == [path] * 2
+
+
+def test_data_that_nobody_has_divided_is_divided_by_what_fits(monkeypatch):
+    """Found from the first sample; feeds of a stream stay as they are, and are run in pieces."""
+    rows, seen = _rows_of_runs(monkeypatch), []
+
+    def fitting(feed):
+        seen.append(feed["x"].shape)
+        return 4
+
+    model, options = _model().SerializeToString(), DataOptions(default_batch_size=None)
+    whole = Observer(model, INPUTS, ("y",), 1, most_rows=fitting, divides=False)
+    whole.observe(open_data(DATA[:10], INPUTS, options), progress=False)
+    assert (rows, seen) == ([4, 4, 2], [(1, 3)])
+    rows.clear()
+    whole.observe(open_data([{"x": DATA[:10]}], INPUTS, options), progress=False)
+    assert rows == [10]
+    rows.clear()
+    pieces = Observer(model, INPUTS, ("y",), 1, most_rows=fitting)
+    pieces.observe(open_data([{"x": DATA[:10]}], INPUTS, options), progress=False)
+    assert rows == [4, 3, 3]
+    rows.clear()
+    pieces.observe(open_data(DATA[:3], INPUTS, options), progress=False, alone=True)
+    assert rows == [1, 1, 1]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -190,7 +224,7 @@ def _rows_of_runs(monkeypatch):
 @pytest.mark.parametrize("most_rows", [3, lambda feed: 3 if len(feed["x"]) > 1 else 1])
 def test_batches_are_run_in_pieces(monkeypatch, most_rows):
     whole = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"))
-    pieces = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"), most_rows=most_rows)
+    pieces = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"), 1, most_rows=most_rows)
     rows = _rows_of_runs(monkeypatch)
     wanted, found = (
         observer.observe(open_batches(DATA[:10], INPUTS, batch_size=8), progress=False)
@@ -211,9 +245,8 @@ def test_threads_have_parts_of_a_batch(monkeypatch, threads, usual_rows, parts):
         devices, "open_session", lambda model, **how: opened.append(how["threads"]) or open_one(model, **how)
     )
     tensors = ("x", "product", "y")
-    observer = Observer(
-        _model().SerializeToString(), INPUTS, tensors, threads, most_rows=32, usual_rows=usual_rows
-    )
+    observer = Observer(_model().SerializeToString(), INPUTS, tensors, threads, most_rows=32)
+    observer.open(usual_rows)
     rows = _rows_of_runs(monkeypatch)
     found = observer.observe(open_batches(DATA, INPUTS, batch_size=8), progress=False, keep=5)
     assert rows == [8 // parts] * (5 * parts)
@@ -223,13 +256,13 @@ def test_threads_have_parts_of_a_batch(monkeypatch, threads, usual_rows, parts):
 
 def test_parts_of_a_batch_are_no_larger_than_what_is_run_at_once(monkeypatch):
     rows = _rows_of_runs(monkeypatch)
-    observer = Observer(_model().SerializeToString(), INPUTS, ("y",), 2, most_rows=4, usual_rows=4)
+    observer = Observer(_model().SerializeToString(), INPUTS, ("y",), 2, most_rows=4)
     observer.observe(open_batches(DATA[:21], INPUTS, batch_size=10), progress=False)
     assert sorted(rows) == [1] * 5 + [2] * 8
 
 
 def test_a_part_in_which_the_model_fails_ends_the_pass():
-    observer = Observer(_model("Sqrt").SerializeToString(), INPUTS, ("y",), 2, most_rows=32, usual_rows=8)
+    observer = Observer(_model("Sqrt").SerializeToString(), INPUTS, ("y",), 2, most_rows=32)
     with pytest.raises(CalibrationDataError, match=r"tensor 'y' held NaN during calibration"):
         observer.observe(open_batches(DATA, INPUTS, batch_size=8), progress=False)
 
@@ -248,10 +281,10 @@ def _outputs(observer, skip=0, **keeping):
 
 
 @pytest.mark.parametrize("tensors", [("product",), ("x", "product", "y")])
-@pytest.mark.parametrize(("most_rows", "usual_rows"), [(None, 1), (3, 1), (3, 3), (16, 16)])
-def test_the_outputs_for_kept_samples_are_kept_where_that_is_wanted(tensors, most_rows, usual_rows):
+@pytest.mark.parametrize("most_rows", [None, 1, 3, 16])
+def test_the_outputs_for_kept_samples_are_kept_where_that_is_wanted(tensors, most_rows):
     model = _model().SerializeToString()
-    observer = Observer(model, INPUTS, tensors, 3, most_rows=most_rows, usual_rows=usual_rows)
+    observer = Observer(model, INPUTS, tensors, 3, most_rows=most_rows)
     kept = _outputs(observer, keep_outputs=True)
     for sample, outputs in zip(kept.samples, kept.outputs, strict=True):
         (wanted,) = observer.reference(sample)

@@ -1,48 +1,48 @@
-"""Readers that workers unpickle: a module of few imports, which every worker's process loads."""
+"""Sources that workers unpickle: a module of few imports, which every worker's process loads."""
 
 import contextlib
 import os
 import signal
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
+from calibrators.data.batches import Around, facts
 from calibrators.errors import CalibrationDataError
 
 
-class Dying:
-    """A reader that kills its process in the middle of a shard, once for each file of a folder."""
+def around(batches, kind, *args):
+    """The same data, read by a source around its own."""
+    return replace(batches, source=kind(batches.source, *args, **facts(batches.source)))
 
-    def __init__(self, reader, folder, batch):
-        self._reader, self._folder, self._batch = reader, folder, batch
-        self._batches_read = 0
 
-    def samples(self, batch):
-        return self._reader.samples(batch)
+@dataclass(frozen=True, eq=False)
+class Dying(Around):
+    """Kills its process in the middle of a shard, once for each file of a folder."""
+
+    folder: Path
+    batch: int
+    read_before: list[object] = field(default_factory=list)
 
     def read(self, batch):
-        self._batches_read += 1
-        for file in self._folder.iterdir() if self._batches_read > self._batch else ():
+        self.read_before.append(None)
+        for file in self.folder.iterdir() if len(self.read_before) > self.batch else ():
             with contextlib.suppress(FileNotFoundError):  # another worker has died for it
                 file.unlink()
                 os.kill(os.getpid(), signal.SIGKILL)
-        return self._reader.read(batch)
+        return super().read(batch)
 
 
-class DeadOnArrival:
-    """A reader that ends the process that unpickles it."""
-
-    def samples(self, batch):
-        return len(batch["x"])
+class DeadOnArrival(Around):
+    """Ends the process that unpickles it."""
 
     def __reduce__(self):
         return os._exit, (1,)
 
 
-class TellingGpus:
-    """A reader that fails with the GPUs that its process sees."""
-
-    def samples(self, batch):
-        return len(batch["x"])
+class TellingGpus(Around):
+    """Fails with the GPUs that its process sees."""
 
     def read(self, batch):
         raise CalibrationDataError(f"sees GPU {os.environ['CUDA_VISIBLE_DEVICES']!r}")

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -18,14 +17,14 @@ import onnxruntime as ort
 import pytest
 
 import trtint8
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, ModelError, UnsupportedError, WorkerError
 from calibrators.host.observer import Observer
 from calibrators.ray import distributed
+from calibrators.ray.cluster import RayExecutor
 from calibrators.ray.distributed import RayObserver
-from calibrators.ray.executor import RayExecutor
-from tests.calibrators.ray.readers import DeadOnArrival, Dying, TellingGpus, halved
+from tests.calibrators.ray.readers import DeadOnArrival, Dying, TellingGpus, around, halved
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
 
@@ -89,9 +88,15 @@ class _Given:
         pass
 
 
+def _over(model, tensors, threads, **how):
+    return RayObserver(
+        model, _Given(_model()), INPUTS, tensors, threads, RayExecutor(**how), "cpu", None, divides=False
+    )
+
+
 def _observe(shards, model=None, keep=0, **how):
     model = _model() if model is None else model
-    observer = RayObserver(_Given(model), INPUTS, ["x", "y"], None, RayExecutor(**how), "cpu", None)
+    observer = _over(_Given(model), ["x", "y"], None, **how)
     return observer.observe(shards, progress=False, keep=keep)
 
 
@@ -103,7 +108,7 @@ def _dying(tmp_path, deaths):
     shards = open_batches(DATA, INPUTS, batch_size=2)
     for number in range(deaths):
         (tmp_path / str(number)).touch()
-    return replace(shards, reader=Dying(shards.reader, tmp_path, 2))
+    return around(shards, Dying, tmp_path, 2)
 
 
 def test_the_table_is_that_of_one_process(cluster, images, expected, tmp_path):
@@ -132,12 +137,15 @@ def test_workers_keep_the_samples_that_one_process_keeps(workers_here):
 
 
 def test_nor_on_threads_that_divide_batches(workers_here, images, expected, tmp_path, monkeypatch):
-    divided = []
-    monkeypatch.setattr(
-        "calibrators.ray.distributed.Observer", lambda *args: divided.append(args[-2:]) or Observer(*args)
-    )
+    divided, opened = [], Observer.open
+
+    def noted(observer, rows=1):
+        divided.append((observer._most_rows, rows))
+        return opened(observer, rows)
+
+    monkeypatch.setattr(Observer, "open", noted)
     assert _over_ray(images, tmp_path, threads=2, workers=1, shard_batches=4) == expected
-    assert divided == [(32, 6)]
+    assert divided[0] == (32, 6)
 
 
 @pytest.mark.parametrize("batch_size", [1, 25, None])
@@ -254,7 +262,7 @@ def test_workers_that_die_again_and_again(cluster, tmp_path):
 
 
 def test_workers_that_die_before_they_are_ready(cluster):
-    shards = replace(open_batches(DATA, INPUTS), reader=DeadOnArrival())
+    shards = around(open_batches(DATA, INPUTS), DeadOnArrival)
     with pytest.raises(WorkerError, match="3 workers died while opening the model; if memory"):
         _observe(shards)
 
@@ -388,7 +396,7 @@ def test_a_model_on_disk_must_be_seen_by_the_worker(workers_here, tmp_path):
 def test_workers_see_the_gpus_that_ray_reserves_for_them(cluster, images, expected, tmp_path):
     assert _over_ray(images, tmp_path, num_gpus=0.5) == expected
     with pytest.raises(CalibrationDataError, match="sees GPU '0'"):
-        _observe(replace(open_batches(DATA, INPUTS), reader=TellingGpus()), num_gpus=0.5)
+        _observe(around(open_batches(DATA, INPUTS), TellingGpus), num_gpus=0.5)
 
 
 def test_more_workers_than_there_is_room_for(cluster, images, expected, tmp_path):
@@ -408,7 +416,7 @@ def test_more_workers_than_there_is_room_for(cluster, images, expected, tmp_path
     ],
 )
 def test_what_the_cluster_cannot_do(how, threads, sentence, cluster):
-    observer = RayObserver(_Given(_model()), INPUTS, ["x"], threads, RayExecutor(**how), "cpu", None)
+    observer = _over(_Given(_model()), ["x"], threads, **how)
     with pytest.raises(UnsupportedError, match=sentence):
         observer.observe(open_batches(DATA, INPUTS))
 

@@ -3,7 +3,8 @@
 import pytest
 
 from calibrators.errors import CalibrationDataError, UnsupportedError
-from calibrators.ray.executor import RayExecutor, ray_executor
+from calibrators.ray.cluster import RayExecutor
+from calibrators.run import ray_executor
 
 
 def test_names_and_executors():

@@ -5,10 +5,10 @@ import time
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
-from calibrators.ray.executor import RayExecutor
-from calibrators.ray.fan_out import fan_out
+from calibrators.data.opening import open_batches
+from calibrators.ray.cluster import RayExecutor
+from calibrators.ray.workers import fan_out
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 

@@ -10,14 +10,14 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.host import observer
 from calibrators.host.checkpoint import Checkpoint
 from calibrators.host.counted import CALIBRATION
+from calibrators.ray.cluster import RayExecutor
 from calibrators.ray.distributed import RayObserver
-from calibrators.ray.executor import RayExecutor
 from tests.calibrators.host.checkpoint_files import document_of
 from tests.calibrators.killing import AFTER, BEFORE, kill_at_write
 from trtint8.cli.main import main
@@ -65,8 +65,16 @@ def _alone(path, feeds):
     return alone.observe(batches, progress=False, checkpoint=_checkpoint(path))
 
 
+def _observer(tensors, **how):
+    model = _model()
+    executor = RayExecutor(**how)
+    return RayObserver(
+        nullcontext(model), nullcontext(model), INPUTS, tensors, None, executor, "cpu", None, divides=False
+    )
+
+
 def _over_ray(path, feeds, **how):
-    observer = RayObserver(nullcontext(_model()), INPUTS, TENSORS, None, RayExecutor(**how), "cpu", None)
+    observer = _observer(TENSORS, **how)
     return observer.observe(open_batches(lambda: feeds, INPUTS), progress=False, checkpoint=_checkpoint(path))
 
 
@@ -141,7 +149,7 @@ def test_other_data_is_refused(data, workers_here, tmp_path):
 def test_another_set_of_tensors_is_refused(workers_here, tmp_path):
     with pytest.raises(ConnectionError):
         _alone(tmp_path / "c", _feeds(DATA, 4, stop=24))
-    observer = RayObserver(nullcontext(_model()), INPUTS, ["x"], None, RayExecutor(), "cpu", None)
+    observer = _observer(["x"])
     with pytest.raises(TableError, match="is of another set of tensors"):
         observer.observe(open_batches(DATA, INPUTS), checkpoint=_checkpoint(tmp_path / "c"))
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import ModelError
-from calibrators.ray.work import Task
+from calibrators.ray.workers import Task
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
 DATA = np.arange(30, dtype=np.float32).reshape(10, 3)
@@ -25,7 +25,7 @@ class Sums:
 
 def test_every_shard_is_worked_on_with_what_was_opened_once():
     batches, work = open_batches(DATA, INPUTS, batch_size=2), Sums()
-    run = Task(work, batches.reader).open()
+    run = Task(work, batches.source).open()
     results = [run(shard) for shard in batches.cut(2)]
     assert [first for first, _ in results] == [0, 4, 8]
     assert [total for _, total in results] == [DATA[i : i + 4].sum() for i in (0, 4, 8)]
@@ -38,4 +38,4 @@ def test_what_cannot_be_opened():
             raise ModelError("no such thing; give another")
 
     with pytest.raises(ModelError, match="no such thing; give another"):
-        Task(Refusing(), open_batches(DATA, INPUTS).reader).open()
+        Task(Refusing(), open_batches(DATA, INPUTS).source).open()

@@ -4,15 +4,16 @@ import importlib
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from calibrators.data.batches import Around
 from calibrators.errors import WorkerError
-from calibrators.ray.executor import RayExecutor
-from calibrators.ray.fan_out import fan_out
+from calibrators.ray.cluster import RayExecutor
+from calibrators.ray.workers import fan_out
 from tests.calibrators.ray.echoing import DATA, Echo, Waiting, fan_out_over, opened, wait_for
+from tests.calibrators.ray.readers import around
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
 
@@ -43,7 +44,7 @@ def test_a_result_that_is_lost_is_computed_again_but_not_for_ever(cluster, monke
 def test_a_worker_that_dies_while_it_waits_is_held_against_no_shard(
     cluster, tmp_path, outstanding, monkeypatch
 ):
-    monkeypatch.setattr("calibrators.ray.worker_pool._DEATHS", 1)
+    monkeypatch.setattr("calibrators.ray.workers._DEATHS", 1)
     shards = opened()
     killed = []
 
@@ -77,7 +78,7 @@ def test_workers_that_are_ended_while_they_start_free_their_processors(cluster, 
         return answered, others
 
     monkeypatch.setattr(ray, "wait", interrupting)
-    monkeypatch.setattr("calibrators.ray.worker_pool._SECONDS_TO_START", 600)
+    monkeypatch.setattr("calibrators.ray.workers._SECONDS_TO_START", 600)
     for _ in range(3):
         asked.clear()
         with pytest.raises(KeyboardInterrupt), fan_out_over(Echo, workers=3, shard_batches=1) as results:
@@ -87,18 +88,15 @@ def test_workers_that_are_ended_while_they_start_free_their_processors(cluster, 
     assert ray.available_resources()["CPU"] == 3
 
 
-class Unknown:
-    """A reader of a module that workers do not have."""
-
-    def samples(self, batch):
-        return len(batch["x"])
+class Unknown(Around):
+    """Of a module that workers do not have."""
 
     def __reduce__(self):
         return importlib.import_module, ("nowhere_to_be_found",)
 
 
 def test_workers_that_lack_a_module_say_so(cluster):
-    shards = replace(opened(), reader=Unknown())
+    shards = around(opened(), Unknown)
     sentence = r"^a worker cannot load what it was sent: .*No module named 'nowhere_to_be_found'; install "
     with pytest.raises(WorkerError, match=sentence), fan_out_over(Echo, shards, workers=1) as results:
         list(results)

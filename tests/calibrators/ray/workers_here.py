@@ -9,16 +9,15 @@ import pickle
 
 import pytest
 
-from calibrators.ray.fan_out import Done
-from calibrators.ray.work import Task
+from calibrators.ray.workers import Done, Task
 
 
 @contextlib.contextmanager
 def _fan_out_here(work, batches, executor, _threads):
-    """:func:`calibrators.ray.fan_out.fan_out`, with workers that have shards in turn."""
+    """:func:`calibrators.ray.workers.fan_out`, with workers that have shards in turn."""
     from ray import cloudpickle
 
-    sent = cloudpickle.dumps(Task(work, batches.reader))
+    sent = cloudpickle.dumps(Task(work, batches.source))
     workers = [pickle.loads(sent).open() for _ in range(executor.workers or 2)]
 
     def results():
@@ -34,5 +33,5 @@ def _fan_out_here(work, batches, executor, _threads):
 def workers_here(monkeypatch):
     """Has workers run in this process, one after another."""
     pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")
-    for module in ("in_order", "distributed"):
+    for module in ("workers", "distributed"):
         monkeypatch.setattr(f"calibrators.ray.{module}.fan_out", _fan_out_here)

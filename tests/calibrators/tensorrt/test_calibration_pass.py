@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 from calibrators.tensorrt.calibration_pass import CalibrationPass
 

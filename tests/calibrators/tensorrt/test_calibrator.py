@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calibrators.data.inputs import InputSpec
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.errors import CalibrationDataError, OutputError, TableError, UnsupportedError
 from calibrators.tensorrt.calibrator import Calibrator, ServedBuild, State
 from tests.host_device import HostDevice, read

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.errors import BuildError, UnsupportedError
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.auditing import estimator as module

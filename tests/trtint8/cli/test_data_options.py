@@ -6,7 +6,7 @@ import pytest
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError
-from calibrators.ray.executor import RayExecutor
+from calibrators.ray.cluster import RayExecutor
 from trtint8.cli.data_options import (
     add_data_options,
     add_method_option,

@@ -7,9 +7,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from calibrators.data.axes import BatchAxes
-from calibrators.data.batches import open_batches
+from calibrators.data.feeds import BatchAxes
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.data.sequences import StateSequences
 from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from calibrators.data.inputs import InputSpec
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.errors import BuildError, ModelError
 from trtint8.engine.profiles import (
     ShapeRange,

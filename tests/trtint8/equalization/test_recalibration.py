@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
 from calibrators.errors import CalibrationDataError, TableError
-from calibrators.ray.run_options import RunOptions
+from calibrators.run import RunOptions
 from tests.trtint8.equalization.layers import even, only_one_layer, two_layers
 from tests.trtint8.tuning.networks import normal
-from trtint8.calibration import CalibrationOptions, calibrate_prepared
+from trtint8.calibration import CalibrationOptions, calibrate_model
 from trtint8.equalization.recalibration import equalize_and_calibrate
 from trtint8.models.model import load_model, prepare
 
@@ -20,7 +20,7 @@ EVEN = np.random.default_rng(0).uniform(-1, 1, (200, 6)).astype(np.float32)
 
 def calibrated(model, method="minmax", data=DATA):
     model = prepare(load_model(model))
-    table = calibrate_prepared(
+    table = calibrate_model(
         model, data, CalibrationOptions(method, "placed"), DataOptions(), RunOptions(progress=False)
     )
     return model, table

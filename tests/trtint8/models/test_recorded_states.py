@@ -9,9 +9,8 @@ import onnxruntime
 import pytest
 
 import trtint8
-from calibrators.data.batches import open_batches
-from calibrators.data.recorded_steps import RecordedSteps
-from calibrators.data.sequences import StateSequences
+from calibrators.data.opening import open_batches
+from calibrators.data.sequences import RecordedSteps, StateSequences
 from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.models.recurrent_models import recurrent_model, sounds, states_in_numpy

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tests.trtint8.report.extra  # noqa: F401
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.models.outputs.parts import OutputPart
 from trtint8.report.worst import (

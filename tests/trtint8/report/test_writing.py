@@ -8,7 +8,7 @@ import pytest
 
 import tests.trtint8.report.extra  # noqa: F401
 import trtint8
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
 from calibrators.errors import CalibrationDataError, ModelError, OutputError, TableError
 from tests.trtint8.detectors import images, suppressing_detector
 from trtint8.report.comparison import compare_runs

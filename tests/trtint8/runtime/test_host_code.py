@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.data.shards import FeedReader
+from calibrators.data.batches import Feeds
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.cli.main import main
 from trtint8.engine.file import TensorSpec
@@ -83,7 +83,7 @@ def test_the_workers_of_validate(allowed, libraries, model, asked):
         declared,
         LoadingOptions(allowed, tuple(model.with_name(name) for name in libraries)),
         None,
-        FeedReader(),
+        Feeds(lambda: iter(())),
         1,
     )
     model.with_name("x.engine").touch()

@@ -95,7 +95,7 @@ def prepared_and_table(model, feed):
     tensors = place(prepared.graph_model).tensors
     serialized = to_proto(prepared.graph_model).SerializeToString()
     observer = Observer(serialized, prepared.inputs, tensors)
-    seen = observer.observe(Batches(lambda: iter([feed])), progress=False)
+    seen = observer.observe(Batches.of_feeds(lambda: iter([feed])), progress=False)
     table = CalibrationTable.from_histograms(seen.histograms, "minmax", Provenance(prepared.fingerprint))
     return prepared, table
 

@@ -1,7 +1,6 @@
 """Measurement over a local Ray cluster: in every field what one process finds, and not further than that."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,9 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
-from calibrators.data.batches import open_batches, open_data
+from calibrators.data.opening import open_batches, open_data
 from calibrators.errors import CalibrationDataError, ModelError, TableError
-from tests.calibrators.ray.readers import Dying
+from tests.calibrators.ray.readers import Dying, around
 from tests.trtint8.onnx_models import Shaped
 from trtint8 import RayExecutor
 from trtint8.cli.main import main
@@ -119,7 +118,7 @@ def test_what_lies_beyond_the_end_is_nobodys_business(workers_here, table):
 def test_a_worker_that_is_killed_leaves_no_trace(cluster, table, expected, tmp_path, monkeypatch):
     def open_dying(data, inputs, options):
         shards = open_data(data, inputs, options)
-        return replace(shards, reader=Dying(shards.reader, tmp_path, 2))
+        return around(shards, Dying, tmp_path, 2)
 
     monkeypatch.setattr("trtint8.api.sensitivity.open_data", open_dying)
     (tmp_path / "one").touch()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import trtint8
-from calibrators.data.batches import open_batches
+from calibrators.data.opening import open_batches
 from tests.trtint8.detectors import PICKED_FROM, images, ranking_detector
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare

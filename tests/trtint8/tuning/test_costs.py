@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.tuning.costs import cost_shares, float_cost

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from calibrators.data.batches import open_batches
+from calibrators.data.opening import open_batches
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.tuning.first_form import first_form

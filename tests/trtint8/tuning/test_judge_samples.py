@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.detectors import CLASSES as KINDS
 from tests.trtint8.detectors import Detector, images

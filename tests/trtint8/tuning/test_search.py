@@ -20,7 +20,7 @@ from trtint8.validation.scores import Score
 class NoSamples:
     """What a scorer has to have besides scores."""
 
-    batches = Batches(lambda: iter(()))
+    batches = Batches.of_feeds(lambda: iter(()))
 
 
 class GivenScores(NoSamples):

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.batches import open_batches
-from calibrators.data.inputs import InputSpec
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 from trtint8.tuning.splitting import head, smaller_batch_size, split
 

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.validation.accuracy import ValidatedModel
 from trtint8.validation.comparison import compare

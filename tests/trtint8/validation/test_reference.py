@@ -1,6 +1,6 @@
 """The float model that others are compared with, and its data."""
 
-from calibrators.data.options import DataOptions
+from calibrators.data.inputs import DataOptions
 from tests.trtint8.detectors import PICKED_FROM, images, plugin_detector, unordered_detector
 from trtint8.models.model import load_model
 from trtint8.validation.reference import Reference

@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.options import fitting_batch_size
+from calibrators.data.inputs import fitting_batch_size
 from calibrators.host.model_parts import BYTES_PER_PART
 from trtint8.models.static_shapes import StaticShapes, open_inputs
 

@@ -7,10 +7,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
-from calibrators.data.images import coco_boxes
+from calibrators.data.images import true_boxes
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 8)),)
@@ -257,13 +257,13 @@ def test_what_is_no_file_is_refused_and_not_waited_for(folder, make):
 def test_files_with_more_than_memory_holds_are_refused(folder, monkeypatch):
     size = (folder / "instances.json").stat().st_size
     expected = labels_of(folder)
-    monkeypatch.setattr(coco_boxes, "_MOST_BYTES", size)
-    monkeypatch.setattr(coco_boxes, "_MOST_OBJECTS", 11)
+    monkeypatch.setattr(true_boxes, "_MOST_COCO_BYTES", size)
+    monkeypatch.setattr(true_boxes, "_MOST_OBJECTS", 11)
     assert labels_of(folder) == expected
-    monkeypatch.setattr(coco_boxes, "_MOST_OBJECTS", 10)
+    monkeypatch.setattr(true_boxes, "_MOST_OBJECTS", 10)
     with pytest.raises(CalibrationDataError, match="more than 10 images and annotations"):
         labels_of(folder)
-    monkeypatch.setattr(coco_boxes, "_MOST_BYTES", size - 1)
+    monkeypatch.setattr(true_boxes, "_MOST_COCO_BYTES", size - 1)
     with pytest.raises(CalibrationDataError, match=f"larger than {size - 1} bytes"):
         labels_of(folder)
 

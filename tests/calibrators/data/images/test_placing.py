@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from calibrators.data.images.placing import Placing, letterbox
+from calibrators.data.images.files import Placing, letterbox
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 
 Image = pytest.importorskip("PIL.Image")
 
-from calibrators.data.batches import open_batches
 from calibrators.data.images import true_boxes
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.images.true_boxes import label_folder, read_true_boxes
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import hide
 

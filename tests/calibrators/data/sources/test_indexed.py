@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.feeds import Binding
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.data.sources.indexed import has_columns, is_indexed, sample_arrays
+from calibrators.data.opening import open_batches
+from calibrators.data.sources.datasets import has_columns, is_indexed, sample_arrays
 from calibrators.errors import CalibrationDataError
 
 X = np.arange(30, dtype=np.float32).reshape(5, 2, 3)
@@ -82,7 +82,7 @@ def test_columns_become_batches_with_their_labels():
     assert (batches.num_samples, batches.batch_size) == (5, 32)
     # Given labels replace them, and reading is possible in another process.
     assert read(rows, labels=[7] * 5)[0][1] == [7] * 5
-    assert [len(pickle.loads(pickle.dumps(batches.reader)).read(np.array([1, 3]))[0]["x"])] == [2]
+    assert [len(pickle.loads(pickle.dumps(batches.source)).read(np.array([1, 3]))[0]["x"])] == [2]
 
 
 @pytest.mark.parametrize("make", [lambda rows: rows, StreamedRows])

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
-from calibrators.data.feeds import Binding
+from calibrators.data.feeds import Binding, are_numbers, as_array, named_arrays
 from calibrators.data.inputs import InputSpec
-from calibrators.data.sources.items import are_numbers, as_array, named_arrays
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
 
 ONE = Binding((InputSpec("x", np.dtype(np.float32), ("n", 3)),))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.data.sources.random_samples import warn_of_random, with_shapes
 from tests.calibrators.data.sample_data import FLOAT, IMAGE, INT, TOKENS, VECTOR, refused
 

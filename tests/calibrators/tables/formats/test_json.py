@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibrators import records
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.formats import json as json_format

@@ -5,9 +5,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from calibrators.data.batches import open_batches
 from calibrators.data.feeds import OneSample
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from trtint8.models.model import load_model, prepare
 from trtint8.models.samples.joining import (
     joined_samples,

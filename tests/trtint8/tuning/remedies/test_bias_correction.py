@@ -19,7 +19,7 @@ from trtint8.tuning.remedies.layer_runs import float_layers
 def ranges(model, feeds):
     proto = to_proto(model)
     tensors = place(model).tensors
-    batches = Batches(lambda: iter(feeds))
+    batches = Batches.of_feeds(lambda: iter(feeds))
     seen = Observer(proto.SerializeToString(), specs(proto), tensors).observe(batches, progress=False)
     return CalibrationTable.from_histograms(seen.histograms, "minmax", Provenance(None)).amax
 

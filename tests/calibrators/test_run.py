@@ -3,15 +3,16 @@
 import pytest
 
 from calibrators.errors import CalibrationDataError, UnsupportedError
-from calibrators.ray.executor import RayExecutor
-from calibrators.ray.run_options import RunOptions
+from calibrators.ray.cluster import RayExecutor
+from calibrators.run import RunOptions
 
 
 def test_this_process_or_a_cluster():
-    assert RunOptions().ray is None
-    assert RunOptions(executor="ray").ray == RayExecutor()
-    chosen = RayExecutor(workers=2)
-    assert RunOptions(executor=chosen, threads=3).ray is chosen
+    assert RunOptions().is_local
+    assert not RunOptions(executor="ray").is_local
+    chosen = RunOptions(executor=RayExecutor(workers=2), threads=3)
+    assert not chosen.is_local and chosen.worker_threads == 3
+    assert RunOptions(executor="ray").worker_threads == 1
 
 
 def test_what_makes_no_sense_is_refused_at_once():

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.samples.fingerprint import DataFingerprint
-from calibrators.data.samples.kept import SampleKeeper
+from calibrators.data.samples import DataFingerprint, SampleKeeper
 
 
 def keep(feeds, count=3, **limits):

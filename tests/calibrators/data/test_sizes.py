@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.samples.sizes import SampleSizes
+from calibrators.data.samples import SampleSizes
 
 shapes = st.tuples(st.integers(1, 9), st.integers(0, 99), st.integers(0, 99))
 

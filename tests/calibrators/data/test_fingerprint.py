@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.samples.fingerprint import DataFingerprint
+from calibrators.data.samples import DataFingerprint
 
 
 def fingerprint(*feeds: dict[str, np.ndarray]) -> str:

@@ -4,8 +4,9 @@ import pickle
 
 import numpy as np
 
-from calibrators.data.batches import Batches, open_batches
+from calibrators.data.batches import Batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from tests.calibrators.data.sample_data import RAW, save_images
 
 NUMBERS = InputSpec("x", np.dtype(np.float32), ("N", 1))
@@ -49,7 +50,7 @@ def test_a_sample_of_a_shard_is_called_what_it_is_called_in_the_data(tmp_path):
     ):
         seen = 0
         for shard in batches.cut(2):
-            part = Batches.of_shard(pickle.loads(pickle.dumps(shard)), batches.reader)
+            part = Batches.of_shard(pickle.loads(pickle.dumps(shard)), batches.source)
             numbers = range(shard.first, shard.first + shard.samples)
             assert [part.name_of(number) for number in numbers] == [*map(batches.name_of, numbers)]
             seen += shard.samples

@@ -1,14 +1,14 @@
-"""Work on each batch by itself, in this process; validation and sensitivity have it over Ray."""
+"""Work on each batch by itself, in this process; validation and sensitivity have it done by workers."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
-from calibrators.ray.in_order import results_here
+from calibrators.host.work import results_here
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
 DATA = np.arange(30, dtype=np.float32).reshape(10, 3)

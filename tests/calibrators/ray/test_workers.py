@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from calibrators.data.batches import open_batches
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, ModelError
-from calibrators.ray.executor import RayExecutor
-from calibrators.ray.fan_out import Done, fan_out
+from calibrators.ray.cluster import RayExecutor
+from calibrators.ray.workers import Done, fan_out
 from tests.calibrators.ray.echoing import DATA, INPUTS, Echo, Waiting, fan_out_over, opened, wait_for
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'trtint8[ray]')")

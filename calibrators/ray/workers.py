@@ -1,4 +1,8 @@
-"""Workers of a Ray cluster, each busy with one shard at a time, and what happens when one of them dies."""
+"""Work on data, shared out over the workers of a Ray cluster; its results come back in the data's order.
+
+Nothing here knows what the work is. Each worker is busy with one shard at a time. Results are put together as
+one process would: batch after batch, and no further than one would go. So an error waits for its turn.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,60 @@ import copy
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from itertools import starmap
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-from calibrators.data.shards import Shard
+from calibrators.data.batches import Batches, Shard, Source, labelled_alike
 from calibrators.error_text import in_words
 from calibrators.errors import TrtInt8Error, WorkerError
+from calibrators.host.work import BatchWork, HasSamples, of_each
+from calibrators.host.work import Result as EachResult
 from calibrators.lazy_imports import import_lazily
 from calibrators.own_modules import find_own_module, own_modules
-from calibrators.ray.cluster import import_ray
-from calibrators.ray.work import Task
+from calibrators.progress import progress_bar
+from calibrators.ray.cluster import RayExecutor, connected, import_ray, worker_count
+
+Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class ShardWork(Protocol[Result_co]):
+    """Work on a run of batches. It is pickled, and sent to every worker once."""
+
+    def open(self) -> Callable[[Batches, int], Result_co]:
+        """Opens what the work needs, in the worker's process.
+
+        Returns:
+            The work: a function of batches, and of how many samples of the data come before them. Its result
+            can be pickled.
+
+        Raises:
+            TrtInt8Error: Something cannot be opened.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Task(Generic[Result_co]):
+    """What every worker is made with.
+
+    Attributes:
+        work: What it does.
+        source: Reads the batches of the data.
+    """
+
+    work: ShardWork[Result_co]
+    source: Source
+
+    def open(self) -> Callable[[Shard], Result_co]:
+        """Opens what the work needs; see :meth:`ShardWork.open`.
+
+        Returns:
+            The work as a function of a shard of the data.
+        """
+        work_on, source = self.work.open(), self.source
+        return lambda shard: work_on(Batches.of_shard(shard, source), shard.first)
+
 
 #: How many workers may die on one shard, or one after another before they are ready.
 _DEATHS = 3
@@ -75,7 +124,7 @@ class WorkerPool:
         Args:
             ray: The module, connected.
             name: Name of the worker processes.
-            task: Ray's reference to the :class:`calibrators.ray.work.Task` of every worker.
+            task: Ray's reference to the :class:`calibrators.ray.workers.Task` of every worker.
             resources: What Ray reserves for each worker.
             shards: Each is made when a worker has time for it.
         """
@@ -248,7 +297,7 @@ class _Actor:
     Errors of this project are returned: of those that are raised Ray makes tracebacks, and prints some.
 
     Args:
-        task: Ray's reference to the :class:`calibrators.ray.work.Task`, in a list, from which Ray does not
+        task: Ray's reference to the :class:`calibrators.ray.workers.Task`, in a list, from which Ray does not
             take it.
         own: The user's own modules: see :func:`calibrators.own_modules.own_modules`.
     """
@@ -296,3 +345,166 @@ class _Actor:
             return None, self._work_on(shard)
         except TrtInt8Error as error:
             return error, None
+
+
+#: Shards per worker, where the number of batches is known: enough to share the work evenly.
+_SHARDS_PER_WORKER = 8
+
+#: The fewest batches per shard, where their number is not known, and the most.
+_FEW_BATCHES, _MOST_BATCHES = 8, 64
+
+
+@dataclass(frozen=True)
+class Done(Generic[Result]):
+    """What came back for one shard.
+
+    Attributes:
+        first: How many samples of the data come before it.
+        samples: How many samples it has.
+        result: What the worker returned; its arrays do not depend on Ray's memory.
+    """
+
+    first: int
+    samples: int
+    result: Result
+
+
+@contextlib.contextmanager
+def fan_out(
+    work: ShardWork[Result], batches: Batches, executor: RayExecutor, threads: int
+) -> Iterator[Iterator[Done[Result]]]:
+    """Connects to Ray and has workers do the work for as long as the block runs.
+
+    A result counts when it has arrived here, whole. If a worker dies before, only time is lost: another one
+    does its shard, and a result that is lost with its machine is computed again. Results that are ready
+    before their turn wait in Ray's object store, and shards are made only so far ahead of the oldest that is
+    not done; so what this process holds does not grow with the data.
+
+    Args:
+        work: What to do. It goes into Ray's object store once, and from there once to each machine.
+        batches: The data.
+        executor: Where to run.
+        threads: Processors of each worker.
+
+    Yields:
+        What came back, shard by shard in the order of the data. Leaving the block ends the workers.
+
+    Raises:
+        TrtInt8Error: A worker raised it.
+        UnsupportedError: Ray is not installed, the cluster cannot be reached, or no machine of it has room
+            for a worker.
+        WorkerError: A worker died again and again.
+    """
+    ray = import_ray()
+    with connected(ray, executor.address):
+        source = batches.source
+        workers = worker_count(ray, executor, threads, ray_computes=source.is_computed)
+        size = executor.shard_batches or _shard_batches(batches.num_batches, workers)
+        if batches.num_batches is not None:
+            workers = max(1, min(workers, -(-batches.num_batches // size)))
+        resources = {"num_cpus": threads, "num_gpus": executor.num_gpus}
+        task = ray.put(Task(work, source))
+        pool = WorkerPool(ray, type(work).__name__, task, resources, batches.cut(size))
+        try:
+            yield starmap(Done, pool.results(workers))
+        finally:
+            pool.close()
+
+
+def _shard_batches(batches: int | None, workers: int) -> int:
+    """Batches per shard, for data of so many batches; None where their number is not known."""
+    if batches is None:
+        # This process must keep up: with more workers each has to be busy for longer.
+        return min(_MOST_BATCHES, max(_FEW_BATCHES, workers))
+    return min(_MOST_BATCHES, max(1, batches // (_SHARDS_PER_WORKER * workers)))
+
+
+@contextlib.contextmanager
+def results_in_order(
+    work: BatchWork[EachResult],
+    batches: Batches,
+    executor: RayExecutor,
+    threads: int,
+    *,
+    description: str,
+    progress: bool,
+) -> Iterator[Iterator[EachResult]]:
+    """Has workers do the work on all batches.
+
+    Args:
+        work: What to do with each batch.
+        batches: The data.
+        executor: Where to run.
+        threads: Processors of each worker.
+        description: Text of the progress bar.
+        progress: Show a progress bar on a terminal.
+
+    Yields:
+        The results, batch by batch in the order of the data; an error where one process would raise it.
+
+    Raises:
+        TrtInt8Error: See :func:`calibrators.ray.workers.fan_out`.
+    """
+    # A worker sees some of the batches only.
+    start = _LateError(lambda: labelled_alike(batches.start(), batches.source))
+    with (
+        fan_out(_EachBatch(work), batches.passing(start), executor, threads) as pickled,
+        progress_bar(description, batches.num_samples, enabled=progress) as advance,
+    ):
+        yield _unpickled(pickled, start, advance)
+
+
+@dataclass(frozen=True)
+class _EachBatch(Generic[EachResult]):
+    """Work on a shard: that on single batches, one after another."""
+
+    work: BatchWork[EachResult]
+
+    def open(self) -> Callable[[Batches, int], bytes]:
+        function = self.work.open()
+        return lambda batches, first: _pickled(of_each(function, batches, first))
+
+
+def _pickled(results: Iterator[HasSamples]) -> bytes:
+    """The results of a shard's batches, pickled; the last entry may be the error that ended them."""
+    entries: list[HasSamples | TrtInt8Error] = []
+    try:
+        for result in results:  # one by one: keeps the results before an error
+            entries.append(result)
+    except TrtInt8Error as error:
+        entries.append(error)
+    # Ray's pickle knows classes that exist in the user's program only.
+    pickled: bytes = import_ray().cloudpickle.dumps(entries)
+    return pickled
+
+
+def _unpickled(
+    pickled: Iterator[Done[bytes]], start: _LateError, advance: Callable[[int], None]
+) -> Iterator[Any]:
+    unpickle = import_ray().cloudpickle.loads
+    for done in pickled:
+        for entry in unpickle(done.result):
+            if isinstance(entry, TrtInt8Error):
+                raise entry
+            advance(entry.samples)
+            yield entry
+    start.raise_error()
+
+
+class _LateError:
+    """Begins passes that end early where the data fails; the error is raised later."""
+
+    def __init__(self, start: Callable[[], Iterator[Any]]) -> None:
+        self._start = start
+        self._error: Exception | None = None
+
+    def __call__(self) -> Iterator[Any]:
+        try:
+            yield from self._start()
+        except Exception as error:  # noqa: BLE001  # whatever a user's loader raises
+            self._error = error
+
+    def raise_error(self) -> None:
+        """Raises what the data raised, if it did."""
+        if self._error is not None:
+            raise self._error

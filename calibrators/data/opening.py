@@ -1,0 +1,183 @@
+"""The one way in for calibration and validation data: anything that holds samples becomes batches.
+
+Kinds of data are told apart here and nowhere else. Each is a source. What changes samples is a source around
+it, which is put on here too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from calibrators.data.batches import Batches, Source
+from calibrators.data.feeds import BatchAxes, Binding
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.inputs import Array, DataOptions, InputSpec, LabelSource
+from calibrators.data.sequences import RecordedSteps, StateSequences, Steps
+from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes
+from calibrators.data.sources.datasets import Blocks, Indexed, Rows
+from calibrators.data.sources.folders import Folder
+from calibrators.data.sources.random_samples import RandomSamples
+from calibrators.data.sources.streams import Stream
+from calibrators.errors import CalibrationDataError
+
+
+class Kind(Protocol):
+    """A kind of data."""
+
+    def accepts(self, data: Any) -> bool:
+        """Whether data is of this kind, where it is of none before it."""
+        ...
+
+    def open(self, data: Any, binding: Binding, options: DataOptions) -> Source:
+        """Opens data for a model.
+
+        Args:
+            data: Data of this kind.
+            binding: Says which array feeds which input, and what images go through on their way.
+            options: Which samples are taken.
+
+        Raises:
+            CalibrationDataError: The data is unusable, or does not fit the model or the options.
+        """
+        ...
+
+
+#: All kinds of data. The first one that accepts data opens it.
+KINDS: tuple[Kind, ...] = (
+    Arrays,
+    ArraysAlongAxes,
+    RandomSamples,
+    Folder,
+    ArrayFile,
+    Steps,
+    Indexed,
+    Rows,
+    Blocks,
+    Stream,
+)
+
+
+class RayDataset(Protocol):
+    """A ``ray.data.Dataset``, by two methods that it has and no other kind of data."""
+
+    def materialize(self) -> object:
+        """Computes the dataset."""
+        ...
+
+    def num_blocks(self) -> int | None:
+        """How many blocks it has."""
+        ...
+
+
+#: What calibration and validation data may be: see :func:`open_batches`.
+DataSource: TypeAlias = (
+    str
+    | os.PathLike[str]
+    | Array
+    | Mapping[str, Array]
+    | BatchAxes
+    | StateSequences
+    | RecordedSteps
+    | Iterable[object]
+    | Callable[[], Iterable[object]]
+    | Batches
+    | RayDataset
+)
+
+
+def open_batches(
+    data: DataSource,
+    inputs: Sequence[InputSpec],
+    *,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    preprocessing: Preprocessing | None = None,
+    labels: LabelSource | None = None,
+) -> Batches:
+    """Opens calibration or validation data for a model. Samples are read when they are iterated.
+
+    Args:
+        data: One of
+
+            - a path: a .npz (keys are input names) or .npy file; a folder of such files, each one sample, or
+              a block of samples with the batch axis; or a folder of images, flat or with one sub-folder per
+              class, or with true boxes beside them (see :mod:`calibrators.data.images.true_boxes`);
+            - an array or tensor for the model's only input, or a dict of these, with samples along axis 0;
+            - :class:`calibrators.data.feeds.BatchAxes`: a .npz or a dict of arrays of which some inputs have
+              their samples along another axis. Each sample is then a feed dict of its own, as it is where an
+              input is one number;
+            - :class:`calibrators.data.sequences.StateSequences`, where there is a float model to record the
+              states with: every step is then a feed dict of its own;
+            - an iterable, or a callable without arguments that returns one, of feed dicts, of arrays for the
+              model's only input, or of tuples with an array for each input in the model's order and perhaps
+              labels after them: a ``DataLoader`` of PyTorch, for example, whose tensors may be on a GPU;
+            - a dataset of PyTorch, which gives one sample per index. It is read in this process; where that
+              is slow, a ``DataLoader`` with workers is faster;
+            - a dataset of Hugging Face, whose columns are inputs and, if called ``label`` or ``labels``,
+              labels; a model's only input takes the only other column;
+            - a Ray Dataset, whose columns are inputs and, if called ``labels``, labels;
+            - the text ``random:COUNT``: random values, for timing only; where other dimensions than the
+              batch are dynamic, with the shape of a sample, as in ``random:64,images=3x480x640``;
+            - :class:`Batches`, which are returned as they are.
+
+            The key ``labels`` of a dict or .npz is never fed. It holds class indices, or one array per sample
+            that an output can be compared with. Workers of a Ray cluster open a path themselves, under the
+            same name. The samples of arrays are sent to them as they are and are preprocessed there; an
+            iterable is read, and preprocessed, in this process.
+        inputs: What the model takes.
+        batch_size: Samples per feed dict. By default the model's fixed batch, else 32; feed dicts of an
+            iterable are passed on as they come.
+        limit: The most samples to take; all where None. Of a folder with one sub-folder per class, one sample
+            of each class in turn.
+        shuffle: Take the samples in a random order, before ``limit`` is applied.
+        seed: Seed of the random order, and of the values of ``random:COUNT``.
+        preprocessing: What raw uint8 images (N, H, W, C) go through. A model with one input then takes the
+            only array of a dict or .npz whatever its key.
+        labels: One label per sample in the order of the data, as an array or a .npy or .npz file, or for a
+            folder of images a .json file of COCO's instances; replaces the data's own. For an iterable their
+            number is compared at the end of a pass.
+
+    Returns:
+        The batches. Their arrays are C-contiguous and have the inputs' element types.
+
+    Raises:
+        CalibrationDataError: The data is unreadable, empty, or does not fit the model or the options.
+        UnsupportedError: Images are to be read and Pillow is not installed.
+
+    Warns:
+        UserWarning: The model has a fixed batch and the last samples do not fill one: they are left out.
+    """
+    return open_data(data, inputs, DataOptions(batch_size, limit, shuffle, seed, preprocessing, labels))
+
+
+def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOptions) -> Batches:
+    """:func:`open_batches` with its options in one object."""
+    if isinstance(data, Batches):
+        _check_untouched(options)
+        return data
+    binding = Binding(tuple(inputs), options.preprocessing)
+    return Batches.of(kind_of(data).open(data, binding, options), binding.inputs, options)
+
+
+def kind_of(data: object) -> Kind:
+    """The kind of data that is not opened yet."""
+    return next(kind for kind in KINDS if kind.accepts(data))
+
+
+def _check_untouched(options: DataOptions) -> None:
+    is_given = {
+        "batch_size": options.batch_size is not None,
+        "limit": options.limit is not None,
+        "shuffle": options.shuffle,
+        "preprocessing": options.preprocessing is not None,
+        "labels": options.labels is not None,
+    }
+    if given := [name for name, value in is_given.items() if value]:
+        raise CalibrationDataError(
+            f"the data is opened already, so {', '.join(given)} would have no effect; "
+            "give it where the data is opened"
+        )

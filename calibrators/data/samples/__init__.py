@@ -1,1 +1,0 @@
-"""What is known of samples: which they are, what they are called, and how large they are."""

@@ -1,0 +1,103 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calibrators.data.batches import sample_order
+from calibrators.data.feeds import BatchAxes
+from calibrators.data.inputs import DataOptions, InputSpec, fixed_batches
+from calibrators.data.opening import kind_of, open_data
+from calibrators.data.sequences import StateSequences, Steps
+from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes
+from calibrators.data.sources.folders import Folder
+from calibrators.data.sources.random_samples import RandomSamples
+from calibrators.data.sources.streams import Stream
+from calibrators.errors import CalibrationDataError
+
+FLOAT = np.dtype(np.float32)
+
+
+def test_samples_are_taken_in_their_order_up_to_the_limit():
+    assert sample_order(5, DataOptions(), None).tolist() == [0, 1, 2, 3, 4]
+    assert sample_order(5, DataOptions(limit=3), None).tolist() == [0, 1, 2]
+
+
+def test_a_shuffled_order_depends_on_the_seed_and_comes_before_the_limit():
+    order = np.random.default_rng(7).permutation(6)
+    assert sample_order(6, DataOptions(shuffle=True, seed=7, limit=4), None).tolist() == order[:4].tolist()
+
+
+@pytest.mark.parametrize(
+    ("limit", "order"),
+    [
+        (1, [0]),
+        (2, [0, 4]),
+        (3, [0, 3, 4]),
+        (4, [0, 3, 4, 6]),
+        (5, [0, 3, 4, 6, 1]),
+        (7, [0, 3, 4, 6, 1, 5, 7]),
+        (10, [0, 3, 4, 6, 1, 5, 7, 2, 8, 9]),
+        (11, list(range(11))),
+        (12, list(range(11))),
+    ],
+)
+def test_a_limit_takes_samples_of_every_class_in_turn(limit, order):
+    """Four classes with 3, 1, 2 and 5 samples; of those that have one more, evenly spaced ones are taken."""
+    classes = np.repeat(np.arange(4), [3, 1, 2, 5])
+    assert sample_order(11, DataOptions(limit=limit), None, classes).tolist() == order
+
+
+def test_a_fixed_batch_and_classes():
+    classes = np.repeat(np.arange(2), 4)
+    with pytest.warns(UserWarning, match="left out the last sample, too few"):
+        assert sample_order(8, DataOptions(limit=5), 2, classes).tolist() == [0, 4, 1, 5]
+
+
+def test_samples_that_do_not_fill_a_fixed_batch_are_left_out():
+    with pytest.warns(UserWarning, match="left out the last sample, too few"):
+        assert sample_order(5, DataOptions(), 2).tolist() == [0, 1, 2, 3]
+    with pytest.raises(CalibrationDataError, match="5 samples but the model has a fixed batch of 8"):
+        sample_order(5, DataOptions(), 8)
+
+
+def test_only_the_fixed_batch_size_is_taken():
+    inputs = [InputSpec("x", FLOAT, (4, 3))]
+    data = np.zeros((8, 3), np.float32)
+    assert fixed_batches([*inputs, InputSpec("y", FLOAT, ("n",))]) == {4}
+    for size in (4, None):
+        assert open_data(data, inputs, DataOptions(size)).batch_size == 4
+    with pytest.raises(CalibrationDataError, match="batch_size is 5 but the model has a fixed batch of 4"):
+        open_data(data, inputs, DataOptions(5))
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (np.zeros(3), Arrays),
+        ({"x": np.zeros(3)}, Arrays),
+        (BatchAxes({}, {}), ArraysAlongAxes),
+        ("random:3", RandomSamples),
+        ("/", Folder),
+        (Path("/"), Folder),
+        ("data.npz", ArrayFile),
+        (StateSequences({}, {}), Steps),
+        ([{}], Stream),
+        (iter(()), Stream),
+        (None, Stream),
+    ],
+)
+def test_kinds_of_data(data, kind):
+    assert kind_of(data) is kind
+
+
+def test_who_takes_the_batches_may_choose_their_size():
+    data, inputs = np.zeros((8, 3), np.float32), [InputSpec("x", FLOAT, ("n", 3))]
+    left_open = open_data(data, inputs, DataOptions(default_batch_size=None))
+    assert left_open.batch_size is None
+    assert left_open.fitting(3).batch_size == 3
+    seen = []
+    assert left_open.fitting(lambda sample: len(seen.append(sample["x"].shape) or "four")).batch_size == 4
+    assert seen == [(1, 3)]
+    assert open_data(data, inputs, DataOptions(5, default_batch_size=None)).fitting(3).batch_size == 5
+    stream = open_data([{"x": data}], inputs, DataOptions(default_batch_size=None))
+    assert [len(feed["x"]) for feed in stream.fitting(3)] == [8]  # as the user has put them together
