@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,14 @@ from calibrators import records
 from calibrators.data.sources.archives import read_archive
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError
+from calibrators.histograms.binning import Octaves
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.records import Count
 
 _FORMAT = "trtint8-calibration-checkpoint"
-_VERSION = 1
+
+#: Version 1 has no octaves. It is read as well: what was counted goes on without them.
+_VERSION = 2
 
 #: The most values that a tensor may have for one sample: far more than memory holds.
 _MOST_VALUES_PER_SAMPLE = 1 << 40
@@ -72,7 +75,7 @@ class Counted:
 
 
 class CountedFormat:
-    """An .npz: counts of each histogram as an array, and all else as JSON."""
+    """An .npz: counts and octaves of each histogram as arrays, and all else as JSON."""
 
     def encode(self, identity: Mapping[str, object], progress: Counted) -> bytes:
         """The content of a file."""
@@ -87,9 +90,18 @@ class CountedFormat:
                 [name, found.bin_width, found.amax, found.zeros, found.nans, found.infs]
                 for name, found in progress.histograms.items()
             ],
+            "octaves": [
+                found.octaves.first if found.octaves else None for found in progress.histograms.values()
+            ],
         }
         stream = io.BytesIO()
-        counts = {f"counts{i}": found.counts for i, found in enumerate(progress.histograms.values())}
+        counts = {}
+        for index, found in enumerate(progress.histograms.values()):
+            counts[f"counts{index}"] = found.counts
+            if found.octaves:
+                # Octaves are many, and most of their counts small.
+                most = found.octaves.counts.max(initial=0)
+                counts[f"octaves{index}"] = found.octaves.counts.astype(np.min_scalar_type(most))
         encoded = np.frombuffer(json.dumps(fields).encode(), np.uint8)
         np.savez(stream, allow_pickle=False, fields=encoded, **counts)
         return stream.getvalue()
@@ -98,15 +110,18 @@ class CountedFormat:
         """Identity and progress of a file; raises ValueError where no calibration has written it."""
         arrays = _arrays(content)
         fields = records.to_record(records.parse(arrays.pop("fields").tobytes()), _Fields, exact=True)
-        if (fields.format, fields.version) != (_FORMAT, _VERSION):
+        if fields.format != _FORMAT or fields.version not in (1, _VERSION):
             raise ValueError(f"format {fields.format} {fields.version}")
-        if list(arrays) != [f"counts{index}" for index in range(len(fields.histograms))]:
-            raise ValueError("its arrays are not those of its histograms")
+        firsts = fields.octaves if fields.version > 1 else (None,) * len(fields.histograms)
+        if len(firsts) != len(fields.histograms):
+            raise ValueError("its octaves are not those of its histograms")
         histograms = {
-            name: _checked(name, fields.samples, Histogram(counts, *numbers))
-            for (name, *numbers), counts in zip(fields.histograms, arrays.values(), strict=True)
+            name: _checked(name, fields.samples, _histogram(arrays, index, first, numbers))
+            for index, ((name, *numbers), first) in enumerate(zip(fields.histograms, firsts, strict=True))
         }
-        if len(histograms) < len(arrays):
+        if arrays:
+            raise ValueError("its arrays are not those of its histograms")
+        if len(histograms) < len(fields.histograms):
             raise ValueError("a tensor stands twice")
         return fields.identity, Counted(fields.samples, fields.data, histograms)
 
@@ -121,6 +136,20 @@ class _Fields:
     samples: Count
     data: str
     histograms: tuple[tuple[str, Any, Any, Any, Any, Any], ...]
+    octaves: tuple[Count | None, ...] = ()
+
+
+def _histogram(
+    arrays: dict[str, NDArray[Any]], index: int, octave: int | None, numbers: Sequence[Any]
+) -> Histogram:
+    """One of the histograms, whose arrays are taken away."""
+    found = Histogram(arrays.pop(f"counts{index}"), *numbers)
+    if octave is None:
+        return found
+    octaves = arrays.pop(f"octaves{index}")
+    if octaves.dtype.kind != "u":
+        raise ValueError(f"its octaves are {octaves.dtype}")
+    return replace(found, octaves=Octaves(octave, octaves.astype(np.int64)))
 
 
 def _arrays(content: bytes) -> dict[str, NDArray[Any]]:
