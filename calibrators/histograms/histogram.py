@@ -140,10 +140,11 @@ class Histogram:
             edges = np.arange(len(all_counts) + 1, dtype=np.float64) * self.bin_width
         low, high, counts = edges[filled], edges[filled + 1], all_counts[filled]
         if crowded:
-            # The bin is narrow, and what it has may well be one value, or one that stands many times.
-            low[-1] = self.amax * (1 - 1e-9)
-        # Nothing lies beyond the largest magnitude, which may begin its bin.
-        high[-1:] = max(self.amax, (1 + 1e-9) * low[-1]) if len(filled) else 0.0
+            # The last one is narrow, and what it has may well be one value, or one that stands many times.
+            low[-1], high[-1] = (1 - 1e-9) * self.amax, self.amax
+        elif len(filled):
+            # Nothing lies beyond the largest magnitude, which may begin its bin.
+            high[-1] = max(self.amax, (1 + 1e-9) * low[-1])
         return Bins(low, high, counts)
 
     def kept(self) -> Histogram:
@@ -277,24 +278,27 @@ class Histogram:
 
     def _check_octaves(self, octaves: Octaves) -> None:
         """Refuses octave bins that do not hold the values of the bins of equal width."""
-        found, last = octaves.counts, octaves.first + len(octaves.counts)
+        found = octaves.counts
         if found.dtype != np.int64 or found.ndim != 2 or found.shape[1] != PER_OCTAVE:
             raise ValueError(f"its octaves are {found.dtype} of shape {found.shape}")
-        if octaves.first < 0 or last > OCTAVES or (found < 0).any():
+        if octaves.first < 0 or octaves.first + len(found) > OCTAVES or (found < 0).any():
             raise ValueError("its octaves, or their counts, are none of float32")
         if len(found) and not (found[0].any() and found[-1].any()):
             raise ValueError("its octaves begin or end with one that has no values")
         # As many bins of equal width as an octave has are wider than octave bins, all others narrower.
-        edges, filled = octaves.edges[:-1], np.flatnonzero(self.counts)
-        lower, beyond = edges < PER_OCTAVE * self.bin_width, filled[filled >= PER_OCTAVE]
-        equal = np.bincount(
-            (edges[lower] / (self.bin_width or 1.0)).astype(np.intp), found.reshape(-1)[lower]
+        edges, sums = octaves.edges[:-1], found.reshape(-1)
+        lower, beyond = (
+            edges < PER_OCTAVE * self.bin_width,
+            np.flatnonzero(self.counts[PER_OCTAVE:]) + PER_OCTAVE,
         )
-        begins = np.searchsorted(edges, beyond * self.bin_width, side="right") - 1
-        upper = np.bincount(begins, self.counts[beyond], found.size)
+        equal = np.bincount((edges[lower] / (self.bin_width or 1.0)).astype(np.intp), sums[lower])
+        numbers = np.searchsorted(edges, beyond * self.bin_width, side="right") - 1
+        last = np.searchsorted(edges, self.amax, side="right") - 1
         if not (
-            np.array_equal(np.trim_zeros(equal, "b"), np.trim_zeros(self.counts[:PER_OCTAVE], "b"))
-            and np.array_equal(upper[~lower], found.reshape(-1)[~lower])
+            np.array_equal(np.flatnonzero(sums)[-1:], [last] if self.amax else [])
+            and (numbers >= 0).all()
+            and np.array_equal(np.trim_zeros(equal, "b"), np.trim_zeros(self.counts[:PER_OCTAVE], "b"))
+            and np.array_equal(np.bincount(numbers, self.counts[beyond], len(sums))[~lower], sums[~lower])
         ):
             raise ValueError("its octaves do not hold the values of its bins")
 

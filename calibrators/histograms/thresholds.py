@@ -318,7 +318,7 @@ def _least_errors_of_crowded(bins: Bins, factor: float) -> tuple[_Floats, _Float
         Ranges, float64, shape (n,), increasing, and their sums of squared errors.
     """
     spread = Spread.of(bins)
-    octaves = 2.0 ** np.arange(math.floor(math.log2(bins.low[0])), math.log2(bins.high[-1]))
+    octaves = 2.0 ** np.arange(math.floor(math.log2(bins.high[0])) - 1, math.log2(bins.high[-1]))
     # Between the values there are ranges as well, each half a per cent beyond the one before.
     ranges = (octaves[:, None] * (1 + np.arange(PER_OCTAVE) / PER_OCTAVE)).reshape(-1)
     ranges = np.append(ranges[(ranges > bins.low[0]) & (ranges < bins.high[-1])], bins.high[-1])
