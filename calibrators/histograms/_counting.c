@@ -113,50 +113,51 @@ static inline void fetch_block(const float *values)
 #endif
 }
 
-/* Writes what all lanes have counted in `size` bins, which they forget. */
-static inline void take(uint32_t *lanes, size_t row, size_t size, int64_t *counts)
+/* What all lanes have counted in a bin, which they forget. */
+static inline uint32_t take(uint32_t *lanes, size_t row)
 {
-    uint32_t *lane1 = lanes + row, *lane2 = lane1 + row, *lane3 = lane2 + row;
-    size_t i;
-    for (i = 0; i < size; i++) {
-        counts[i] = (int64_t)lanes[i] + lane1[i] + lane2[i] + lane3[i];
-        lanes[i] = lane1[i] = lane2[i] = lane3[i] = 0;
-    }
+    uint32_t count = lanes[0] + lanes[row] + lanes[2 * row] + lanes[3 * row];
+    lanes[0] = lanes[row] = lanes[2 * row] = lanes[3 * row] = 0;
+    return count;
 }
 
 /* Writes what all lanes have counted, and leaves them empty. `counts` gets all bins of equal width, and `octaves`
    the bins of all octaves from that of the least magnitude but zero to that of the largest. */
 FOR_EVERY_PROCESSOR
 static void add_up_lanes(uint32_t *lanes, size_t row, Bins bins, int64_t zeros, int32_t least, int32_t largest,
-                         int64_t *counts, int64_t *octaves)
+                         int64_t *counts, uint32_t *octaves)
 {
     int32_t octave, split = bins.split >> EXPONENT_SHIFT, last = largest >> EXPONENT_SHIFT;
-    int64_t spare[SPARE];
-    take(lanes + OCTAVE_BINS, row, SPARE, spare);
+    uint32_t *from, *to, i, bin;
+    for (i = 0; i < SPARE; i++)
+        take(lanes + OCTAVE_BINS + i, row);
     memset(counts, 0, bins.bins * sizeof *counts);
     counts[0] += zeros;
     if (!largest)
         return;
-    for (octave = least >> EXPONENT_SHIFT; octave <= last; octave++)
-        take(lanes + octave * BINS_PER_OCTAVE, row, BINS_PER_OCTAVE, octaves + octave * BINS_PER_OCTAVE);
+    for (octave = least >> EXPONENT_SHIFT; octave <= last; octave++) {
+        from = lanes + octave * BINS_PER_OCTAVE;
+        to = octaves + octave * BINS_PER_OCTAVE;
+        for (i = 0; i < BINS_PER_OCTAVE; i++)
+            to[i] = take(from + i, row);
+    }
     if (largest >= bins.split) {
-        uint32_t i;
         float width = 1 / bins.factor;
-        take(lanes + WIDTH_BINS + BINS_PER_OCTAVE, row, bins.bins - BINS_PER_OCTAVE, counts + BINS_PER_OCTAVE);
+        from = lanes + WIDTH_BINS;
         for (i = BINS_PER_OCTAVE; i < bins.bins; i++)
-            octaves[bits_of((float)i * width) >> OCTAVE_SHIFT] += counts[i];
+            counts[i] = take(from + i, row);
+        for (i = BINS_PER_OCTAVE; i < bins.bins; i++)
+            octaves[bits_of((float)i * width) >> OCTAVE_SHIFT] += (uint32_t)counts[i];
     }
     for (octave = least >> EXPONENT_SHIFT; octave <= last && octave < split; octave++) {
-        const int64_t *from = octaves + octave * BINS_PER_OCTAVE;
-        int32_t bin, end = BINS_PER_OCTAVE;
-        for (bin = 0; bin < end;) {
-            /* Of its bins, so many as fall into one bin of equal width: a power of two. */
-            int32_t to = (int32_t)(magnitude_of((octave << EXPONENT_SHIFT) + (bin << OCTAVE_SHIFT)) * bins.factor);
-            int32_t group = split - octave < 8 ? 1 << (split - octave) : end;
-            int64_t sum = 0;
-            for (; group; group--)
-                sum += from[bin++];
-            counts[to] += sum;
+        /* Of its bins, so many as fall into one bin of equal width: a power of two. */
+        uint32_t group = split - octave < 8 ? 1u << (split - octave) : BINS_PER_OCTAVE;
+        for (bin = 0; bin < BINS_PER_OCTAVE; bin += group) {
+            int32_t bits = (octave << EXPONENT_SHIFT) + ((int32_t)bin << OCTAVE_SHIFT);
+            uint32_t sum = 0; /* a call counts fewer values than it holds */
+            for (i = bin; i < bin + group; i++)
+                sum += octaves[octave * BINS_PER_OCTAVE + i];
+            counts[(int32_t)(magnitude_of(bits) * bins.factor)] += sum;
         }
     }
 }
@@ -325,7 +326,7 @@ static PyObject *count_values_of_sides(PyObject *self, PyObject *args)
         add_up_lanes((uint32_t *)address(lanes) + side * LANES * row, row, bins[side], side ? 0 : found.zeros,
                      (int32_t)(found.below[side] + 1), found.largest[side],
                      (int64_t *)address(counts) + side * (size_t)number,
-                     (int64_t *)address(octaves) + side * OCTAVE_BINS);
+                     (uint32_t *)address(octaves) + side * OCTAVE_BINS);
     Py_END_ALLOW_THREADS
     return Py_BuildValue("LL(ii)(ii)", (long long)found.taken, (long long)found.zeros, (int)(found.below[0] + 1),
                          (int)(found.below[1] + 1), (int)found.largest[0], (int)found.largest[1]);

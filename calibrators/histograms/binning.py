@@ -17,7 +17,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,7 @@ PER_OCTAVE = 1 << (_EXPONENT_SHIFT - _OCTAVE_SHIFT)
 OCTAVES = 255
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Octaves:
     """Counts of |x| over bins that are fixed for good: each octave, from a power of two to the next, has 256.
 
@@ -47,11 +47,26 @@ class Octaves:
 
     Attributes:
         first: The number of the first octave: the exponent of its values, as float32 stores it.
-        counts: Values per bin, int64, shape (octaves, 256). Octaves before and behind them have none.
+        counts: Values per bin, of an unsigned type, shape (octaves, 256). Octaves before and behind them have
+            none.
+        most: No bin has more values.
     """
 
     first: int = 0
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, PER_OCTAVE), np.int64))
+    counts: NDArray[np.unsignedinteger] = field(default_factory=lambda: np.zeros((0, PER_OCTAVE), np.uint32))
+    most: int = 0
+
+    @classmethod
+    def of(cls, first: int, counts: NDArray[np.integer]) -> Octaves:
+        """Those of counts of any type, none of them negative, which are copied.
+
+        Args:
+            first: The number of the first octave.
+            counts: Values per bin, shape (octaves, 256).
+        """
+        most = counts.max(initial=0)
+        # There are many bins, and most have few values.
+        return cls(first, counts.astype(np.min_scalar_type(most)), int(most))
 
     @property
     def edges(self) -> NDArray[np.float64]:
@@ -60,21 +75,38 @@ class Octaves:
         edges = (numbers << _OCTAVE_SHIFT).astype(np.int32).view(np.float32).astype(np.float64)
         return np.minimum(edges, 2.0**128)  # which is the first that is no float32
 
-    def __add__(self, other: Octaves) -> Octaves:
-        if not (len(self.counts) and len(other.counts)):
-            return self if len(self.counts) else other
-        first = min(self.first, other.first)
-        counts = np.zeros((max(self._end, other._end) - first, PER_OCTAVE), np.int64)
-        for part in (self, other):
-            counts[part.first - first : part._end - first] += part.counts
-        return Octaves(first, counts)
+    def add(self, other: Octaves) -> None:
+        """Adds the counts of another one."""
+        if not len(other.counts):
+            return
+        self.most += other.most
+        inside = self.first <= other.first and other._end <= self._end
+        if not inside or self.most > np.iinfo(self.counts.dtype).max:
+            self.most = int(self.counts.max(initial=0)) + other.most
+            first = min(self.first, other.first) if len(self.counts) else other.first
+            wide = np.uint32 if self.most <= np.iinfo(np.uint32).max else np.uint64
+            counts = np.zeros((max(self._end, other._end) - first, PER_OCTAVE), wide)
+            counts[self.first - first :][: len(self.counts)] = self.counts
+            self.first, self.counts = first, counts
+        part = self.counts[other.first - self.first :][: len(other.counts)]
+        np.add(part, other.counts, out=part, casting="unsafe")
+
+    def merge(self, other: Octaves) -> Octaves:
+        """The counts of both."""
+        merged = self.copy()
+        merged.add(other)
+        return Octaves.of(merged.first, merged.counts)
+
+    def copy(self) -> Octaves:
+        """An independent copy."""
+        return replace(self, counts=self.counts.copy())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Octaves):
             return NotImplemented
         return self.first == other.first and np.array_equal(self.counts, other.counts)
 
-    __hash__ = None  # type: ignore[assignment]  # arrays have none
+    __hash__ = None  # type: ignore[assignment]  # it grows
 
     @property
     def _end(self) -> int:
@@ -193,7 +225,7 @@ def folded(
     sums = np.bincount((bits >> _OCTAVE_SHIFT) - octave * PER_OCTAVE, found, math.prod(shape))
     # A call counts fewer values than float64 holds exactly.
     counts, sums = (part.astype(np.int64) for part in (np.bincount(equal, found, bins), sums))
-    return counts, Octaves(octave, sums.reshape(shape))
+    return counts, Octaves.of(octave, sums.reshape(shape))
 
 
 def _count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:

@@ -27,16 +27,24 @@ _LANES, _MORE = 4, OCTAVES * PER_OCTAVE + 64
 
 
 class _Counters(threading.local):
-    """Counters of one thread; they are all 0 between two calls."""
+    """Counters of one thread, of which only the pages that are used take memory.
+
+    Attributes:
+        octaves: What a call has counted in octave bins, for both sides.
+        address: Where that is.
+    """
 
     def __init__(self) -> None:
-        self.lanes: NDArray[np.uint32] = np.zeros(0, np.uint32)
+        self.octaves = np.empty((2, OCTAVES, PER_OCTAVE), np.uint32)
+        self.address = self.octaves.ctypes.data
+        self._lanes, self._lanes_address = np.zeros(0, np.uint32), 0
 
-    def address(self, rows: int) -> int:
-        """Where so many counters are."""
-        if self.lanes.size < rows:
-            self.lanes = np.zeros(rows, np.uint32)  # of which only the pages that are used take memory
-        return int(self.lanes.ctypes.data)
+    def lanes(self, size: int) -> int:
+        """The address of so many counters, which are all 0 between two calls."""
+        if self._lanes.size < size:
+            self._lanes = np.zeros(size, np.uint32)
+            self._lanes_address = self._lanes.ctypes.data
+        return self._lanes_address
 
 
 _counters = _Counters()
@@ -50,18 +58,20 @@ def count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues
         width: The width of a bin; a power of two.
         bins: How many; a power of two, ``MOST_BINS`` at most.
     """
-    counts, octaves = np.empty(bins, np.int64), _empty_octaves(1)
+    counts = np.empty(bins, np.int64)
     taken, zeros, least, largest = _counting.count_values(
         values.ctypes.data,
         min(values.size, _MOST_VALUES),
         _limit(width, bins),
         1.0 / width,
         bins,
-        _counters.address(_LANES * (_MORE + bins)),
+        _counters.lanes(_LANES * (_MORE + bins)),
         counts.ctypes.data,
-        octaves.ctypes.data,
+        _counters.address,
     )
-    return CountedValues(taken, counts, zeros, _magnitude(largest), _octaves(octaves[0], least, largest))
+    return CountedValues(
+        taken, counts, zeros, _magnitude(largest), _octaves(taken, _counters.octaves[0], least, largest)
+    )
 
 
 def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: int) -> CountedSides:
@@ -73,7 +83,7 @@ def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: 
             where there are no bins yet.
         bins: How many of each; a power of two, ``MOST_BINS`` at most.
     """
-    counts, octaves = np.empty((2, bins), np.int64), _empty_octaves(2)
+    counts = np.empty((2, bins), np.int64)
     upper, lower = widths
     # Without bins only zeros are counted: the bits of all other magnitudes are 1 or more.
     taken, zeros, least, largest = _counting.count_values_of_sides(
@@ -82,23 +92,20 @@ def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: 
         (_limit(upper, bins) if upper else 1, _limit(lower, bins) if lower else 1),
         (1.0 / upper if upper else 0.0, 1.0 / lower if lower else 0.0),
         bins,
-        _counters.address(2 * _LANES * (_MORE + bins)),
+        _counters.lanes(2 * _LANES * (_MORE + bins)),
         counts.ctypes.data,
-        octaves.ctypes.data,
+        _counters.address,
     )
-    upper_octaves, lower_octaves = map(_octaves, octaves, least, largest)
+    upper_octaves, lower_octaves = map(_octaves, (taken, taken), _counters.octaves, least, largest)
     peaks = _magnitude(largest[0]), _magnitude(largest[1])
     return CountedSides(taken, counts, zeros, peaks, (upper_octaves, lower_octaves))
 
 
-def _empty_octaves(sides: int) -> NDArray[np.int64]:
-    return np.empty((sides, OCTAVES, PER_OCTAVE), np.int64)
-
-
-def _octaves(counts: NDArray[np.int64], least: int, largest: int) -> Octaves:
+def _octaves(taken: int, counts: NDArray[np.uint32], least: int, largest: int) -> Octaves:
     """Those that were written: from the one of the least bits to that of the largest."""
     first = least >> _FRACTION_BITS
-    return Octaves(first, counts[first : (largest >> _FRACTION_BITS) + 1].copy()) if largest else Octaves()
+    written = counts[first : (largest >> _FRACTION_BITS) + 1]
+    return Octaves(first, written.copy(), taken) if largest else Octaves()
 
 
 def _limit(width: float, bins: int) -> int:

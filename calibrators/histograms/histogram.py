@@ -133,11 +133,11 @@ class Histogram:
     def filled(self) -> Bins:
         """The bins that have values: octave bins where values are crowded, else those of equal width."""
         if (crowded := self.crowded()) and self.octaves is not None:
-            edges, all_counts = self.octaves.edges, self.octaves.counts.reshape(-1)
-            filled = np.flatnonzero(all_counts)
+            edges, all_counts = self.octaves.edges, self.octaves.counts.reshape(-1).astype(np.int64)
         else:
-            all_counts, filled = self.counts, np.flatnonzero(self.counts)
+            all_counts = self.counts
             edges = np.arange(len(all_counts) + 1, dtype=np.float64) * self.bin_width
+        filled = np.flatnonzero(all_counts)
         low, high, counts = edges[filled], edges[filled + 1], all_counts[filled]
         if crowded:
             # The last one is narrow, and what it has may well be one value, or one that stands many times.
@@ -202,7 +202,7 @@ class Histogram:
         self.zeros += zeros
         self.amax = max(self.amax, largest)
         if self.octaves is not None:
-            self.octaves += octaves
+            self.octaves.add(octaves)
 
     def merge(self, other: Histogram) -> Histogram:
         """A new histogram of everything that either of the two has observed.
@@ -225,7 +225,7 @@ class Histogram:
         merged.zeros += other.zeros
         merged.nans += other.nans
         merged.infs += other.infs
-        merged.octaves = self.octaves + other.octaves if self.octaves and other.octaves else None
+        merged.octaves = self.octaves.merge(other.octaves) if self.octaves and other.octaves else None
         return merged
 
     def coarsened(self, bins: int) -> Histogram:
@@ -279,10 +279,10 @@ class Histogram:
     def _check_octaves(self, octaves: Octaves) -> None:
         """Refuses octave bins that do not hold the values of the bins of equal width."""
         found = octaves.counts
-        if found.dtype != np.int64 or found.ndim != 2 or found.shape[1] != PER_OCTAVE:
+        if found.dtype.kind != "u" or found.ndim != 2 or found.shape[1] != PER_OCTAVE:
             raise ValueError(f"its octaves are {found.dtype} of shape {found.shape}")
-        if octaves.first < 0 or octaves.first + len(found) > OCTAVES or (found < 0).any():
-            raise ValueError("its octaves, or their counts, are none of float32")
+        if octaves.first < 0 or octaves.first + len(found) > OCTAVES:
+            raise ValueError("its octaves are none of float32")
         if len(found) and not (found[0].any() and found[-1].any()):
             raise ValueError("its octaves begin or end with one that has no values")
         # As many bins of equal width as an octave has are wider than octave bins, all others narrower.
@@ -304,7 +304,7 @@ class Histogram:
 
     def copy(self) -> Histogram:
         """An independent copy."""
-        return replace(self, counts=self.counts.copy())
+        return replace(self, counts=self.counts.copy(), octaves=self.octaves.copy() if self.octaves else None)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Histogram):

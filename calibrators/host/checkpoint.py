@@ -42,7 +42,7 @@ class Format(Protocol[Progress]):
         ...
 
 
-#: The largest checkpoint that is written, and read, in bytes: that of 65,000 tensors.
+#: The largest checkpoint that is written, and read, in bytes: that of 25,000 tensors.
 _MOST_BYTES = 1 << 30
 
 

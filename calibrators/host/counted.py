@@ -95,13 +95,11 @@ class CountedFormat:
             ],
         }
         stream = io.BytesIO()
-        counts = {}
+        counts: dict[str, NDArray[np.integer]] = {}
         for index, found in enumerate(progress.histograms.values()):
             counts[f"counts{index}"] = found.counts
             if found.octaves:
-                # Octaves are many, and most of their counts small.
-                most = found.octaves.counts.max(initial=0)
-                counts[f"octaves{index}"] = found.octaves.counts.astype(np.min_scalar_type(most))
+                counts[f"octaves{index}"] = found.octaves.counts
         encoded = np.frombuffer(json.dumps(fields).encode(), np.uint8)
         np.savez(stream, allow_pickle=False, fields=encoded, **counts)
         return stream.getvalue()
@@ -146,10 +144,7 @@ def _histogram(
     found = Histogram(arrays.pop(f"counts{index}"), *numbers)
     if octave is None:
         return found
-    octaves = arrays.pop(f"octaves{index}")
-    if octaves.dtype.kind != "u":
-        raise ValueError(f"its octaves are {octaves.dtype}")
-    return replace(found, octaves=Octaves(octave, octaves.astype(np.int64)))
+    return replace(found, octaves=Octaves(octave, arrays.pop(f"octaves{index}")))
 
 
 def _arrays(content: bytes) -> dict[str, NDArray[Any]]:

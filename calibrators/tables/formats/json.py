@@ -89,12 +89,15 @@ class HistogramRecord:
         """
         octaves = None
         if self.octaves is not None:
-            octaves = Octaves(self.octave or 0, _unpacked(self.octaves, most_bytes).reshape(-1, PER_OCTAVE))
+            counts = _unpacked(self.octaves, most_bytes)
+            if (counts < 0).any():
+                raise ValueError("a count is negative")
+            octaves = Octaves.of(self.octave or 0, counts.reshape(-1, PER_OCTAVE))
         counts = _unpacked(self.counts, most_bytes)
         return Histogram(counts, self.bin_width, self.amax, zeros=self.zeros, infs=self.infs, octaves=octaves)
 
 
-def _packed(counts: NDArray[np.int64]) -> bytes:
+def _packed(counts: NDArray[np.integer]) -> bytes:
     return zlib.compress(counts.astype("<i8").tobytes(), _LEVEL)
 
 

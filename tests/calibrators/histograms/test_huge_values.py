@@ -231,7 +231,6 @@ def test_a_table_keeps_octaves_only_where_values_are_crowded():
 @pytest.mark.parametrize(
     "change",
     [
-        lambda counts: counts.__setitem__((0, 5), -1),
         lambda counts: counts.__setitem__((-1, -1), 1),
         lambda counts: counts.__setitem__((20, 3), counts[20, 3] + 1),
         lambda counts: counts.__setitem__(0, 0),
@@ -240,7 +239,7 @@ def test_a_table_keeps_octaves_only_where_values_are_crowded():
 def test_octaves_that_no_observation_leaves_are_refused(change):
     histogram = whole(with_huge(1e6))
     histogram.check()
-    counts = histogram.octaves.counts.copy()
+    counts = histogram.octaves.counts.astype(np.uint32)
     change(counts)
     for octaves in (
         Octaves(histogram.octaves.first, counts),

@@ -90,6 +90,15 @@ def _number(place, value):
         lambda fields, arrays: fields.update(data=5),
         lambda fields, arrays: fields.pop("data"),
         lambda fields, arrays: fields.update(more=1),
+        lambda fields, arrays: fields.pop("octaves"),
+        lambda fields, arrays: fields["octaves"].pop(),
+        lambda fields, arrays: fields.update(octaves=[0, 0]),
+        lambda fields, arrays: fields.update(octaves=[1 << 40, 0]),
+        lambda fields, arrays: fields.update(octaves=[None, None]),
+        lambda fields, arrays: arrays.pop("octaves0"),
+        lambda fields, arrays: arrays.update(octaves0=arrays["octaves0"] * 2),
+        lambda fields, arrays: arrays.update(octaves0=arrays["octaves0"][0]),
+        lambda fields, arrays: arrays.update(octaves0=arrays["octaves0"].astype(np.int64)),
         lambda fields, arrays: arrays.pop("counts1"),
         lambda fields, arrays: arrays.update(counts2=arrays["counts1"]),
         lambda fields, arrays: arrays.update(counts0=arrays["counts1"]),
@@ -103,6 +112,15 @@ def test_a_file_that_no_calibration_has_written_is_refused(change, tmp_path):
     (tmp_path / "c").write_bytes(_file(change))
     with pytest.raises(TableError, match=r"cannot read the checkpoint '.*c' \(.*\); remove it"):
         Checkpoint(tmp_path / "c", {"model": "abc"}, CountedFormat(), resume=True).load()
+
+
+def test_a_file_of_the_first_version_goes_on_without_octaves():
+    def older(fields, arrays):
+        fields["version"] = 1
+        del fields["octaves"], arrays["octaves0"], arrays["octaves1"]
+
+    found = CountedFormat().decode(_file(older))[1].histograms["x"]
+    assert (found.octaves, found.counts.sum(), found.amax) == (None, 2, 3.0)
 
 
 def test_an_archive_that_may_fill_memory_is_refused():
