@@ -81,10 +81,10 @@ class Octaves:
             return
         self.most += other.most
         inside = self.first <= other.first and other._end <= self._end
-        if not inside or self.most > np.iinfo(self.counts.dtype).max:
+        if not inside or self.most >> 8 * self.counts.itemsize:
             self.most = int(self.counts.max(initial=0)) + other.most
             first = min(self.first, other.first) if len(self.counts) else other.first
-            wide = np.uint32 if self.most <= np.iinfo(np.uint32).max else np.uint64
+            wide = np.uint64 if self.most >> 32 else np.uint32
             counts = np.zeros((max(self._end, other._end) - first, PER_OCTAVE), wide)
             counts[self.first - first :][: len(self.counts)] = self.counts
             self.first, self.counts = first, counts
@@ -123,7 +123,7 @@ class CountedValues:
         counts: Values per bin, zeros included, int64, shape (bins,).
         zeros: How many were exactly zero.
         peak: The largest magnitude.
-        octaves: Values per octave bin, without zeros.
+        octaves: Values per octave bin, without zeros; until the thread counts again.
     """
 
     taken: int
@@ -142,7 +142,7 @@ class CountedSides:
         counts: Values per bin, int64, shape (2, bins): first those of 0 and more, then those below.
         zeros: How many were exactly zero; they are among the first.
         peaks: The largest magnitude of each side.
-        octaves: Values per octave bin of each side, without zeros.
+        octaves: Values per octave bin of each side, without zeros; until the thread counts again.
     """
 
     taken: int

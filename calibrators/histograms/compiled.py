@@ -104,8 +104,7 @@ def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: 
 def _octaves(taken: int, counts: NDArray[np.uint32], least: int, largest: int) -> Octaves:
     """Those that were written: from the one of the least bits to that of the largest."""
     first = least >> _FRACTION_BITS
-    written = counts[first : (largest >> _FRACTION_BITS) + 1]
-    return Octaves(first, written.copy(), taken) if largest else Octaves()
+    return Octaves(first, counts[first : (largest >> _FRACTION_BITS) + 1], taken) if largest else Octaves()
 
 
 def _limit(width: float, bins: int) -> int:
