@@ -31,7 +31,7 @@ def loss_warning(losses: Mapping[str, RangeLoss], method: str) -> str | None:
     advice = (
         "the network's outputs were best so; validate"
         if method == "auto"
-        else f"choose the method auto or {better}, or set these ranges by hand"
+        else f"choose the method auto{'' if method == better else f' or {better}'}, or set these ranges by hand"
     )
     count = (
         "1 range loses much of the tensor's values"
