@@ -28,10 +28,11 @@ def loss_warning(losses: Mapping[str, RangeLoss], method: str) -> str | None:
     named = enumerated(itertools.starmap(_described, losses.items()), _NAMED)
     # The least squared error is that of the few values that are far larger than the others.
     better = "entropy" if any(loss.most for loss in losses.values()) else "mse"
+    others = "auto" if method == better else f"auto or {better}"
     advice = (
         "the network's outputs were best so; validate"
         if method == "auto"
-        else f"choose the method auto{'' if method == better else f' or {better}'}, or set these ranges by hand"
+        else f"choose the method {others}, or set these ranges by hand"
     )
     count = (
         "1 range loses much of the tensor's values"
