@@ -273,8 +273,10 @@ class _Calibrated:
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
         # As a file holds it, so that the table is the same before and after it was written.
         table = replace(table, histograms=fitting_histograms(table.histograms))
-        # No range loses less than that of least squared error, so there is nothing to search for.
-        if table.rule != "mse" and (lost := loss_warning(table.excessive_losses, table.method)):
+        # No range loses less than that of least squared error, so there is nothing to search for, unless it
+        # is that of a few huge values, at the cost of all others.
+        crowded = any(found.crowded(zeros=False) for found in table.histograms.values())
+        if (crowded or table.rule != "mse") and (lost := loss_warning(table.excessive_losses, table.method)):
             warn_user(lost)
         return table
 

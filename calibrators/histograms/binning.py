@@ -1,5 +1,9 @@
 """Counting magnitudes into bins: the inner loop of calibration.
 
+Every value is counted into bins of two kinds: bins of equal width, and octave bins, whose width grows with
+the magnitude (:class:`Octaves`). They nest, so it is counted once, in the narrower of its two bins, and both
+counts follow exactly.
+
 Two kernels give the same integers. On one core of a Zen 4 the compiled one takes 0.45 ns per value, and
 NumPy's, which is always present, 2.4 ns. Of the others that were tried there, numba took 0.45 ns, but half
 a second to load; fast-histogram 2.0 to 5.8 ns, boost-histogram 3.4 to 10.9 ns and ``numpy.histogram`` 6.7
@@ -11,8 +15,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +26,91 @@ logger = logging.getLogger(__name__)
 
 #: Values that NumPy handles at once: what it makes of them stays in the processor's cache.
 BLOCK = 1 << 16
+
+
+#: Bits of a float32 behind those that number an octave bin, and behind its exponent.
+_OCTAVE_SHIFT, _EXPONENT_SHIFT = 15, 23
+
+#: Octave bins in an octave; their width is less than half a per cent of what they hold.
+PER_OCTAVE = 1 << (_EXPONENT_SHIFT - _OCTAVE_SHIFT)
+
+#: Octaves of float32: as many as its finite exponents.
+OCTAVES = 255
+
+
+@dataclass(eq=False)
+class Octaves:
+    """Counts of |x| over bins that are fixed for good: each octave, from a power of two to the next, has 256.
+
+    A bin has the magnitudes that share the upper 16 bits of a float32: its exponent, and 8 bits of its
+    fraction. Octave 0 is that of the subnormal numbers. So the counts of any two sets of values add up.
+
+    Attributes:
+        first: The number of the first octave: the exponent of its values, as float32 stores it.
+        counts: Values per bin, of an unsigned type, shape (octaves, 256). Octaves before and behind them have
+            none.
+        most: No bin has more values.
+    """
+
+    first: int = 0
+    counts: NDArray[np.unsignedinteger] = field(default_factory=lambda: np.zeros((0, PER_OCTAVE), np.uint32))
+    most: int = 0
+
+    @classmethod
+    def of(cls, first: int, counts: NDArray[np.integer]) -> Octaves:
+        """Those of counts of any type, none of them negative, which are copied.
+
+        Args:
+            first: The number of the first octave.
+            counts: Values per bin, shape (octaves, 256).
+        """
+        most = counts.max(initial=0)
+        # There are many bins, and most have few values.
+        return cls(first, counts.astype(np.min_scalar_type(most)), int(most))
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """Where the bins begin and the last ends, float64, shape (octaves * 256 + 1,)."""
+        numbers = np.arange(self.counts.size + 1, dtype=np.int64) + self.first * PER_OCTAVE
+        edges = (numbers << _OCTAVE_SHIFT).astype(np.int32).view(np.float32).astype(np.float64)
+        return np.minimum(edges, 2.0**128)  # which is the first that is no float32
+
+    def add(self, other: Octaves) -> None:
+        """Adds the counts of another one."""
+        if not len(other.counts):
+            return
+        self.most += other.most
+        inside = self.first <= other.first and other._end <= self._end
+        if not inside or self.most >> 8 * self.counts.itemsize:
+            self.most = int(self.counts.max(initial=0)) + other.most
+            first = min(self.first, other.first) if len(self.counts) else other.first
+            wide = np.uint64 if self.most >> 32 else np.uint32
+            counts = np.zeros((max(self._end, other._end) - first, PER_OCTAVE), wide)
+            counts[self.first - first :][: len(self.counts)] = self.counts
+            self.first, self.counts = first, counts
+        part = self.counts[other.first - self.first :][: len(other.counts)]
+        np.add(part, other.counts, out=part, casting="unsafe")
+
+    def merge(self, other: Octaves) -> Octaves:
+        """The counts of both."""
+        merged = self.copy()
+        merged.add(other)
+        return Octaves.of(merged.first, merged.counts)
+
+    def copy(self) -> Octaves:
+        """An independent copy."""
+        return replace(self, counts=self.counts.copy())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Octaves):
+            return NotImplemented
+        return self.first == other.first and np.array_equal(self.counts, other.counts)
+
+    __hash__ = None  # type: ignore[assignment]  # it grows
+
+    @property
+    def _end(self) -> int:
+        return self.first + len(self.counts)
 
 
 @dataclass(frozen=True)
@@ -33,12 +123,14 @@ class CountedValues:
         counts: Values per bin, zeros included, int64, shape (bins,).
         zeros: How many were exactly zero.
         peak: The largest magnitude.
+        octaves: Values per octave bin, without zeros; until the thread counts again.
     """
 
     taken: int
     counts: NDArray[np.int64]
     zeros: int
     peak: float
+    octaves: Octaves
 
 
 @dataclass(frozen=True)
@@ -50,12 +142,14 @@ class CountedSides:
         counts: Values per bin, int64, shape (2, bins): first those of 0 and more, then those below.
         zeros: How many were exactly zero; they are among the first.
         peaks: The largest magnitude of each side.
+        octaves: Values per octave bin of each side, without zeros; until the thread counts again.
     """
 
     taken: int
     counts: NDArray[np.int64]
     zeros: int
     peaks: tuple[float, float]
+    octaves: tuple[Octaves, Octaves]
 
 
 @dataclass(frozen=True)
@@ -87,12 +181,9 @@ def kernel() -> Kernel:
     def count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:
         # Its numbers of counters have 16 bits.
         found = compiled.count(values, width, bins) if bins <= compiled.MOST_BINS else None
-        return CountedValues(*found) if found else _count(values, width, bins)
+        return found or _count(values, width, bins)
 
-    def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: int) -> CountedSides:
-        return CountedSides(*compiled.count_sides(values, widths, bins))
-
-    return Kernel("C", count, count_sides)
+    return Kernel("C", count, compiled.count_sides)
 
 
 def peak(values: NDArray[np.float32]) -> float:
@@ -100,24 +191,67 @@ def peak(values: NDArray[np.float32]) -> float:
     return max(float(values.max()), -float(values.min()))
 
 
+def shift_for(bins: int) -> int:
+    """So many bits of a float32 are cut off to number bins of which each lies in one bin of either kind.
+
+    Args:
+        bins: How many bins of equal width there are; a power of two.
+    """
+    # The upper half of the range has half of the bins, and is one octave.
+    return min(_OCTAVE_SHIFT, max(_EXPONENT_SHIFT + 2 - bins.bit_length(), 0))
+
+
+def folded(
+    numbered: NDArray[np.int64], first: int, width: float, bins: int
+) -> tuple[NDArray[np.int64], Octaves]:
+    """What was counted into bins that lie in one bin of either kind, for each kind.
+
+    Args:
+        numbered: Values per number of a bin, without zeros, int64, shape (n,); the last has some.
+        first: The first number: the bits of its magnitudes without the last :func:`shift_for` ones.
+        width: The width of a bin of equal width, a power of two.
+        bins: How many of them there are; a power of two.
+
+    Returns:
+        Values per bin of equal width, int64, shape (bins,), and per octave bin.
+    """
+    filled = np.flatnonzero(numbered)
+    if not len(filled):
+        return np.zeros(bins, np.int64), Octaves()
+    bits, found = (filled + first) << shift_for(bins), numbered[filled]
+    equal = (bits.astype(np.int32).view(np.float32) / width).astype(np.intp)
+    octave, last = (int(end) >> _EXPONENT_SHIFT for end in (bits[0], bits[-1]))
+    shape = (last + 1 - octave, PER_OCTAVE)
+    sums = np.bincount((bits >> _OCTAVE_SHIFT) - octave * PER_OCTAVE, found, math.prod(shape))
+    # A call counts fewer values than float64 holds exactly.
+    counts, sums = (part.astype(np.int64) for part in (np.bincount(equal, found, bins), sums))
+    return counts, Octaves.of(octave, sums.reshape(shape))
+
+
 def _count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:
-    factor = np.float32(1.0 / width)
-    scaled = np.empty(min(BLOCK, values.size), np.float32)
-    index = np.empty(scaled.size, np.intp)
-    counts, zeros, largest = np.zeros(bins, np.int64), 0, 0.0
+    shift = shift_for(bins)
+    magnitudes = np.empty(min(BLOCK, values.size), np.float32)
+    numbered = np.zeros(OCTAVES << (_EXPONENT_SHIFT - shift), np.int64)
+    taken, zeros, largest, first, end = 0, 0, 0.0, len(numbered), 0
     for start in range(0, values.size, BLOCK):
         block = values[start : start + BLOCK]
-        n = block.size
         if not (found := peak(block)) < bins * width:
-            return CountedValues(start, counts, zeros, largest)
-        largest = max(largest, found)
-        np.abs(block, out=scaled[:n])
-        # Multiplying by a power of two is exact, so no value is misplaced.
-        np.multiply(scaled[:n], factor, out=scaled[:n])
-        np.copyto(index[:n], scaled[:n], casting="unsafe")
-        counts += np.bincount(index[:n], minlength=bins)
-        zeros += n - int(np.count_nonzero(block))
-    return CountedValues(values.size, counts, zeros, largest)
+            break
+        np.abs(block, out=magnitudes[: block.size])
+        bits = magnitudes[: block.size].view(np.int32)
+        taken += block.size
+        if (filled := int(np.count_nonzero(bits))) < block.size:
+            zeros += block.size - filled
+            bits = bits[bits != 0]
+        if filled:
+            numbers = bits >> shift
+            least = int(numbers.min())
+            counted = np.bincount(numbers - least)
+            numbered[least : least + len(counted)] += counted
+            largest, first, end = max(largest, found), min(first, least), max(end, least + len(counted))
+    counts, octaves = folded(numbered[first:end], first, width, bins)
+    counts[0] += zeros
+    return CountedValues(taken, counts, zeros, largest, octaves)
 
 
 NUMPY = Kernel("NumPy", _count)

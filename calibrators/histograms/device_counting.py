@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.histograms.binning import folded, shift_for
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import BINS, Histogram, bin_width_for
 
@@ -85,8 +86,8 @@ def histogram_of(library: Any, values: Any, bins: int = BINS) -> Histogram:
 
 
 def _count(library: Any, flat: Any, bins: int) -> Histogram:
-    # Integers are compared: CuPy compiles its kernels with -ftz=true, so that subnormal floats
-    # would count as zeros (cupy/cuda/compiler.py). PyTorch's kernels keep them by default.
+    # Integers alone: CuPy compiles its kernels with -ftz=true, so that subnormal floats would count as
+    # zeros (cupy/cuda/compiler.py). PyTorch's kernels keep them by default.
     bits = flat.view(library.int32) & _MAGNITUDE
     largest, nans, infs = int(bits.max()), 0, 0
     if largest >= _INFINITY:
@@ -94,13 +95,17 @@ def _count(library: Any, flat: Any, bins: int) -> Histogram:
         bits = bits[bits < _INFINITY]
         largest = int(bits.max()) if len(bits) else 0
     zeros = len(bits) - int(library.count_nonzero(bits))
-    counts, width, amax = np.zeros(bins, np.int64), 0.0, float(np.uint32(largest).view(np.float32))
-    if largest:
-        width = bin_width_for(amax, bins)
-        # Exact, as the factor is a power of two; where it is not, because the result or a subnormal became
-        # 0, that belongs into the first bin anyway: no bin is narrower than the smallest normal float.
-        scaled = bits.view(library.float32) * (1.0 / width)
-        index = library.asarray(scaled, dtype=library.int32)  # cut off, as a C cast does
-        counts += np.array(library.bincount(index, minlength=bins).tolist(), np.int64)
-        counts[0] -= zeros
-    return Histogram(counts, width, amax, zeros, nans, infs)
+    amax = float(np.uint32(largest).view(np.float32))
+    if not largest:
+        return Histogram(np.zeros(bins, np.int64), zeros=zeros, nans=nans, infs=infs)
+    width = bin_width_for(amax, bins)
+    numbers = (bits[bits != 0] if zeros else bits) >> shift_for(bins)
+    first = int(numbers.min())
+    counts, octaves = folded(_on_host(library.bincount(numbers - first)), first, width, bins)
+    return Histogram(counts, width, amax, zeros, nans, infs, octaves)
+
+
+def _on_host(array: Any) -> NDArray[np.int64]:
+    """An array of any of the libraries as one of NumPy's."""
+    move = getattr(array, "get", None) or getattr(array, "cpu", None)  # CuPy's and PyTorch's
+    return np.asarray(move() if move else array, np.int64)

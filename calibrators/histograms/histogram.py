@@ -1,8 +1,15 @@
 """Histograms of activation magnitudes that do not depend on how the data was cut into batches.
 
-Every bin is a power of two wide. When a larger value arrives than the bins reach, the width doubles and
-neighbouring bins add up, which loses nothing: the result is the histogram that would have come from all
-the data at once. So two histograms merge exactly, and neither batch size nor order leaves a trace.
+Every value is counted twice. Bins of equal width divide the range up to the largest magnitude; rules search
+them. Every bin is a power of two wide. When a larger value arrives than the bins reach, the width doubles and
+neighbouring bins add up, which loses nothing: the result is the histogram that would have come from all the
+data at once.
+
+Where one value is a thousand times the others, all others share a bin. So octave bins
+(:class:`~calibrators.histograms.binning.Octaves`) count the same values: their width grows with the
+magnitude, and they are fixed for good.
+
+So two histograms merge exactly, and neither batch size nor order leaves a trace.
 """
 
 from __future__ import annotations
@@ -15,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.histograms.binning import BLOCK, kernel, peak
+from calibrators.histograms.binning import BLOCK, OCTAVES, PER_OCTAVE, Octaves, kernel, peak
 
 #: Bins of a histogram. The largest magnitude always falls into the upper half of them.
 BINS = 2048
@@ -29,15 +36,42 @@ _MOST_BINS = 1 << 20
 #: The most values of a histogram: counts fit an int64, with room to merge two.
 _MOST_VALUES = 1 << 61
 
+#: The share of the values, in one in so many, that are few.
+FEW = 500
+
+#: The part of the range of the bins, in one in so many, in which nearly all values are crowded.
+SMALL_PART = 16
+
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 #: Below this exponent 1/width would overflow float32.
 _SMALLEST_EXPONENT = -126
 
 
+@dataclass(frozen=True)
+class Bins:
+    """The bins of a histogram that have values, from the smallest magnitudes on.
+
+    Attributes:
+        low: Where they begin, float64, shape (n,).
+        high: Where they end, float64, shape (n,).
+        counts: How many values they have, int64, shape (n,).
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+    def without_few(self) -> Bins:
+        """The bins of all values but the largest, which are at most one in :data:`FEW`."""
+        inside = np.cumsum(self.counts)
+        end = 1 + int(np.argmax((inside[-1] - inside) * FEW <= inside[-1]))
+        return Bins(self.low[:end], self.high[:end], self.counts[:end])
+
+
 @dataclass(eq=False)
 class Histogram:
-    """Counts of |x| over bins of equal width, starting at 0.
+    """Counts of |x| over bins of equal width, starting at 0, and over octave bins.
 
     Zeros, NaNs and infinities are counted apart and are in no bin.
 
@@ -48,6 +82,7 @@ class Histogram:
         zeros: How many values were exactly zero.
         nans: How many were NaN.
         infs: How many were infinite, of either sign.
+        octaves: The values that are in bins once more, in octave bins; None where that is not known.
     """
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
@@ -56,6 +91,11 @@ class Histogram:
     zeros: int = 0
     nans: int = 0
     infs: int = 0
+    octaves: Octaves | None = None
+
+    def __post_init__(self) -> None:
+        if self.octaves is None and not self.amax:
+            self.octaves = Octaves()  # nothing was observed
 
     @property
     def total(self) -> int:
@@ -73,7 +113,48 @@ class Histogram:
         """
         if amax >= self.amax:  # the largest value itself begins a bin, where it is a round number
             return 0
-        return int(self.counts[math.ceil(amax / self.bin_width) :].sum())
+        bins = self.filled()
+        return int(bins.counts[bins.low >= amax].sum())
+
+    def crowded(self, *, zeros: bool = True) -> bool:
+        """True if nearly all values share so few bins of equal width that these say little of them.
+
+        These are all but one in :data:`FEW`, in the lowest part of the range, one in :data:`SMALL_PART`.
+        Octave bins tell them apart.
+
+        Args:
+            zeros: Whether zeros are values, too.
+        """
+        if self.octaves is None or not self.amax:
+            return False
+        beyond = int(self.counts[len(self.counts) // SMALL_PART :].sum())
+        return beyond * FEW <= self.total - (0 if zeros else self.zeros)
+
+    def filled(self) -> Bins:
+        """The bins that have values: octave bins where values are crowded, else those of equal width."""
+        if (crowded := self.crowded()) and self.octaves is not None:
+            edges, all_counts = self.octaves.edges, self.octaves.counts.reshape(-1).astype(np.int64)
+        else:
+            all_counts = self.counts
+            edges = np.arange(len(all_counts) + 1, dtype=np.float64) * self.bin_width
+        filled = np.flatnonzero(all_counts)
+        low, high, counts = edges[filled], edges[filled + 1], all_counts[filled]
+        if crowded:
+            # The last one is narrow, and what it has may well be one value, or one that stands many times.
+            low[-1], high[-1] = (1 - 1e-9) * self.amax, self.amax
+        elif len(filled):
+            # Nothing lies beyond the largest magnitude, which may begin its bin.
+            high[-1] = max(self.amax, (1 + 1e-9) * low[-1])
+        return Bins(low, high, counts)
+
+    def kept(self) -> Histogram:
+        """The same as a table keeps it: without octave bins, unless values are crowded.
+
+        Every rule gives the same range of it.
+        """
+        return (
+            self if self.octaves is None or self.crowded() or not self.amax else replace(self, octaves=None)
+        )
 
     def observe(self, values: NDArray[np.floating]) -> None:
         """Adds every element of an array of any shape.
@@ -88,7 +169,7 @@ class Histogram:
         if not self.bin_width:
             return 0
         found = kernel().count(flat, self.bin_width, len(self.counts))
-        self.add(found.counts, found.zeros, found.peak)
+        self.add(found.counts, found.zeros, found.peak, found.octaves)
         return found.taken
 
     def _make_room(self, block: NDArray[np.float32]) -> int:
@@ -107,18 +188,21 @@ class Histogram:
         self.reach(largest)
         return 0
 
-    def add(self, counts: NDArray[np.int64], zeros: int, largest: float) -> None:
+    def add(self, counts: NDArray[np.int64], zeros: int, largest: float, octaves: Octaves) -> None:
         """Adds values that were counted into bins of the same width.
 
         Args:
             counts: Values per bin, zeros included, int64, shape (bins,).
             zeros: How many of them were exactly zero.
             largest: The largest magnitude, which the bins reach.
+            octaves: Values per octave bin, without zeros.
         """
         self.counts += counts
         self.counts[0] -= zeros
         self.zeros += zeros
         self.amax = max(self.amax, largest)
+        if self.octaves is not None:
+            self.octaves.add(octaves)
 
     def merge(self, other: Histogram) -> Histogram:
         """A new histogram of everything that either of the two has observed.
@@ -141,6 +225,7 @@ class Histogram:
         merged.zeros += other.zeros
         merged.nans += other.nans
         merged.infs += other.infs
+        merged.octaves = self.octaves.merge(other.octaves) if self.octaves and other.octaves else None
         return merged
 
     def coarsened(self, bins: int) -> Histogram:
@@ -188,15 +273,45 @@ class Histogram:
         last = [int(self.amax / self.bin_width)] if self.amax else []
         if filled[-1:].tolist() != last:
             raise ValueError("its largest value is not in the last bin that has any")
+        if self.octaves is not None:
+            self._check_octaves(self.octaves)
+
+    def _check_octaves(self, octaves: Octaves) -> None:
+        """Refuses octave bins that do not hold the values of the bins of equal width."""
+        found = octaves.counts
+        if found.dtype.kind != "u" or found.ndim != 2 or found.shape[1] != PER_OCTAVE:
+            raise ValueError(f"its octaves are {found.dtype} of shape {found.shape}")
+        if octaves.first < 0 or octaves.first + len(found) > OCTAVES:
+            raise ValueError("its octaves are none of float32")
+        if len(found) and not (found[0].any() and found[-1].any()):
+            raise ValueError("its octaves begin or end with one that has no values")
+        # As many bins of equal width as an octave has are wider than octave bins, all others narrower.
+        edges, sums = octaves.edges[:-1], found.reshape(-1)
+        lower, beyond = (
+            edges < PER_OCTAVE * self.bin_width,
+            np.flatnonzero(self.counts[PER_OCTAVE:]) + PER_OCTAVE,
+        )
+        equal = np.bincount((edges[lower] / (self.bin_width or 1.0)).astype(np.intp), sums[lower])
+        numbers = np.searchsorted(edges, beyond * self.bin_width, side="right") - 1
+        last = np.searchsorted(edges, self.amax, side="right") - 1
+        if not (
+            np.array_equal(np.flatnonzero(sums)[-1:], [last] if self.amax else [])
+            and (numbers >= 0).all()
+            and np.array_equal(np.trim_zeros(equal, "b"), np.trim_zeros(self.counts[:PER_OCTAVE], "b"))
+            and np.array_equal(np.bincount(numbers, self.counts[beyond], len(sums))[~lower], sums[~lower])
+        ):
+            raise ValueError("its octaves do not hold the values of its bins")
 
     def copy(self) -> Histogram:
         """An independent copy."""
-        return Histogram(self.counts.copy(), self.bin_width, self.amax, self.zeros, self.nans, self.infs)
+        return replace(self, counts=self.counts.copy(), octaves=self.octaves.copy() if self.octaves else None)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Histogram):
             return NotImplemented
-        mine, theirs = ((h.bin_width, h.amax, h.zeros, h.nans, h.infs, len(h.counts)) for h in (self, other))
+        mine, theirs = (
+            (h.bin_width, h.amax, h.zeros, h.nans, h.infs, len(h.counts), h.octaves) for h in (self, other)
+        )
         return mine == theirs and bool(np.array_equal(self.counts, other.counts))
 
     __hash__ = None  # type: ignore[assignment]  # it grows with each observation

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.thresholds import METHODS, least_errors, occupied, percentile
+from calibrators.histograms.thresholds import METHODS, percentile, ranges_of_least_error
 
 #: How far the squared error of the wide range may lie above the least, in decibels.
 NEAR_LEAST_DB = 0.5
@@ -74,16 +72,7 @@ def near_least_error(histogram: Histogram) -> tuple[float, float]:
         histogram: The histogram of a tensor's magnitudes.
 
     Returns:
-        Two ranges that end at the centre of a bin; never more than the largest magnitude. The first is that
-        of the method ``mse``; the error of the second is at most :data:`NEAR_LEAST_DB` more.
+        Two ranges, never more than the largest magnitude. The first is that of the method ``mse``; the error
+        of the second is at most :data:`NEAR_LEAST_DB` more.
     """
-    counts = occupied(histogram)
-    if len(counts) < 2:
-        return histogram.amax, histogram.amax
-    candidates = np.arange(1, len(counts))
-    factor = 10 ** (NEAR_LEAST_DB / 10)
-    error = least_errors(counts, candidates, factor=factor)
-    close = candidates[error <= error.min() * factor]
-    ends = (candidates[int(np.argmin(error))], close[-1])
-    best, wide = (min((float(end) + 0.5) * histogram.bin_width, histogram.amax) for end in ends)
-    return best, wide
+    return ranges_of_least_error(histogram, 10 ** (NEAR_LEAST_DB / 10))

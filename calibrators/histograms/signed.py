@@ -60,8 +60,8 @@ class SignedHistogram:
             return 0
         widths = (self.upper.bin_width, self.lower.bin_width)
         found = count_sides(flat, widths, len(self.upper.counts))
-        self.upper.add(found.counts[0], found.zeros, found.peaks[0])
-        self.lower.add(found.counts[1], 0, found.peaks[1])
+        self.upper.add(found.counts[0], found.zeros, found.peaks[0], found.octaves[0])
+        self.lower.add(found.counts[1], 0, found.peaks[1], found.octaves[1])
         return found.taken
 
     def _make_room(self, block: NDArray[np.float32]) -> int:

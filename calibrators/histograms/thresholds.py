@@ -13,6 +13,9 @@ first bin, where exact and almost exact zeros gather that every scale represents
 count of its neighbour. Further, Q is built from the bins inside the range only and P keeps the clipped
 mass in its last bin, so that clipping costs divergence; where the last bin of a candidate is empty and
 mass is clipped, the divergence is infinite.
+
+Where a few values are so large that nearly all others share a few bins of equal width
+(:meth:`Histogram.crowded`), these bins say nothing of the others, and the methods read octave bins.
 """
 
 from __future__ import annotations
@@ -22,12 +25,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.binning import PER_OCTAVE
+from calibrators.histograms.histogram import Bins, Histogram
 
 #: Magnitudes that symmetric INT8 tells apart: 0..127.
 LEVELS = 128
@@ -58,6 +62,9 @@ def minmax(histogram: Histogram) -> float:
 def percentile(histogram: Histogram, percent: float = PERCENTILE) -> float:
     """The highest bin edge below which at most ``percent`` per cent of all values lie, zeros among them.
 
+    Where values are crowded it is NumPy's percentile, interpolated within a bin and between two values. Where
+    zeros are so many that this is 0, it is the percentile of the other values.
+
     Args:
         histogram: The histogram of the tensor's magnitudes.
         percent: In (0, 100]; 100 is :func:`minmax`.
@@ -73,10 +80,27 @@ def percentile(histogram: Histogram, percent: float = PERCENTILE) -> float:
         raise ValueError(f"percentile {percent} is not in (0, 100]; try {PERCENTILE}")
     if percent == 100 or not histogram.amax:
         return histogram.amax
+    if histogram.crowded():
+        return _interpolated(histogram, percent)
     # Whole numbers throughout: ties are common in the thin tail, and rounding would move the edge.
     allowed = math.floor(Fraction(str(percent)) * histogram.total / 100)
     index = int(np.searchsorted(np.cumsum(histogram.counts) + histogram.zeros, allowed, side="right"))
     return min(max(index, 1) * histogram.bin_width, histogram.amax)
+
+
+def _interpolated(histogram: Histogram, percent: float) -> float:
+    """A percentile as NumPy's default method takes it; the values of a bin are spread evenly over it."""
+    bins = histogram.filled()
+    for zeros in (histogram.zeros, 0):
+        behind = zeros + np.cumsum(bins.counts)  # so many values lie up to the end of each bin
+        rank = percent / 100 * (float(behind[-1]) - 1)
+        if rank >= zeros:
+            break
+    ranks = np.array([math.floor(rank), math.ceil(rank)])
+    numbers = np.searchsorted(behind, ranks, side="right")
+    low, high, counts = bins.low[numbers], bins.high[numbers], bins.counts[numbers]
+    first, second = low + (ranks - behind[numbers] + counts + 0.5) / counts * (high - low)
+    return min(float(first + rank % 1 * (second - first)), histogram.amax)
 
 
 def entropy(histogram: Histogram) -> float:
@@ -84,7 +108,8 @@ def entropy(histogram: Histogram) -> float:
 
     Minimizes the Kullback-Leibler divergence over all ranges of at least :data:`LEVELS` bins that clip at
     most :data:`MOST_CLIPPED` of the non-zero values (S7310; see the module's text for where this departs from
-    the slides). Of ranges with the same divergence the widest is taken.
+    the slides). Of ranges with the same divergence the widest is taken. Where values are crowded, the bins
+    are 512 that reach two to four times as far as all but the clipped ones, and the others lie beyond.
 
     Args:
         histogram: The histogram of the tensor's magnitudes.
@@ -92,16 +117,39 @@ def entropy(histogram: Histogram) -> float:
     Returns:
         The upper edge of the last bin in range; never more than the largest magnitude.
     """
-    counts = occupied(histogram)
+    counts, width = occupied(histogram), histogram.bin_width
     if len(counts) <= LEVELS:
         return histogram.amax
     candidates = np.arange(LEVELS, len(counts) + 1)
     beyond = counts.sum() - np.cumsum(counts)
     candidates = candidates[beyond[candidates - 1] <= MOST_CLIPPED * counts.sum()]
+    if candidates[0] == LEVELS and histogram.crowded(zeros=False):
+        counts, width, candidates = _magnified(histogram)
     counts[0] = counts[1]
     divergence = least_divergences(counts, candidates)
     best = candidates[len(candidates) - 1 - int(np.argmin(divergence[::-1]))]
-    return min(float(best) * histogram.bin_width, histogram.amax)
+    return min(float(best) * width, histogram.amax)
+
+
+def _magnified(histogram: Histogram) -> tuple[_Floats, float, NDArray[np.int64]]:
+    """Bins of equal width for values that are crowded: as narrow as octave bins, with all that lies beyond.
+
+    Args:
+        histogram: A histogram whose values are crowded, zeros aside.
+
+    Returns:
+        Counts, float64, shape (bins,), of which the last has what lies beyond the others; the width of these;
+        and how many of them the candidates have that clip at most :data:`MOST_CLIPPED` of the values.
+    """
+    bins = histogram.filled()
+    inside = np.cumsum(bins.counts)
+    first = bins.high[int(np.argmax(inside[-1] - inside <= MOST_CLIPPED * inside[-1]))]
+    # They reach from two to four times as far as the first candidate. The upper half of them is an octave.
+    number = 2 * PER_OCTAVE
+    width = 2.0 ** (math.ceil(math.log2(first)) + 1) / number
+    numbers = np.minimum(bins.low / width, number).astype(np.intp)
+    counts: _Floats = np.bincount(numbers, bins.counts, number + 1).astype(np.float64)
+    return counts, width, np.arange(math.ceil(first / width), number + 1)
 
 
 def least_divergences(counts: _Floats, candidates: NDArray[np.int64], levels: int = LEVELS) -> _Floats:
@@ -220,13 +268,129 @@ def mse(histogram: Histogram) -> float:
     Returns:
         The centre of the bin that ends the range; never more than the largest magnitude.
     """
-    counts = occupied(histogram)
-    if len(counts) < 2:
-        return histogram.amax
-    candidates = np.arange(1, len(counts))
-    error = least_errors(counts, candidates)
-    best = candidates[int(np.argmin(error))]
-    return min((float(best) + 0.5) * histogram.bin_width, histogram.amax)
+    return ranges_of_least_error(histogram)[0]
+
+
+def ranges_of_least_error(histogram: Histogram, factor: float = 1.0) -> tuple[float, float]:
+    """The range whose mean squared error is the least, and the widest whose error is close to that.
+
+    Args:
+        histogram: The histogram of the tensor's magnitudes.
+        factor: How many times the least error is still close to it, 1 or more.
+
+    Returns:
+        Two ranges that end at the centre of a bin, or, where values are crowded, at an end of one; never more
+        than the largest magnitude.
+    """
+    if histogram.crowded(zeros=False):
+        ends, error = _least_errors_of_crowded(histogram.filled(), factor)
+    else:
+        counts = occupied(histogram)
+        if len(counts) < 2:
+            return histogram.amax, histogram.amax
+        candidates = np.arange(1, len(counts))
+        error = least_errors(counts, candidates, factor=factor)
+        ends = np.minimum((candidates + 0.5) * histogram.bin_width, histogram.amax)
+    return float(ends[int(np.argmin(error))]), float(ends[error <= error.min() * factor][-1])
+
+
+def range_of_least_error(bins: Bins) -> float:
+    """The range that :func:`mse` gives for bins that are narrow beside the magnitudes in them.
+
+    Args:
+        bins: Octave bins.
+    """
+    ends, error = _least_errors_of_crowded(bins, 1.0)
+    return float(ends[int(np.argmin(error))])
+
+
+def _least_errors_of_crowded(bins: Bins, factor: float) -> tuple[_Floats, _Floats]:
+    """Ranges and their errors, as far as these are close to the least of them.
+
+    What a range clips, and what is less than half a step and so becomes 0, is a part of its error and quickly
+    computed. So ranges for which that is too much are left out.
+
+    Args:
+        bins: Octave bins.
+        factor: As in :func:`ranges_of_least_error`.
+
+    Returns:
+        Ranges, float64, shape (n,), increasing, and their sums of squared errors.
+    """
+    spread = Spread.of(bins)
+    octaves = 2.0 ** np.arange(math.floor(math.log2(bins.high[0])) - 1, math.log2(bins.high[-1]))
+    # Between the values there are ranges as well, each half a per cent beyond the one before.
+    ranges = (octaves[:, None] * (1 + np.arange(PER_OCTAVE) / PER_OCTAVE)).reshape(-1)
+    ranges = np.append(ranges[(ranges > bins.low[0]) & (ranges < bins.high[-1])], bins.high[-1])
+    bounds = spread.least_error(ranges)
+    most = factor * spread.error(float(ranges[int(np.argmin(bounds))]))
+    for every in (_COARSE, 1):
+        ranges, bounds = ranges[bounds <= most], bounds[bounds <= most]
+        tried = ranges[::-every][::-1]
+        errors = np.array([spread.error(float(end)) for end in tried])
+        most = min(most, factor * float(errors.min()))
+    return tried, errors
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The values of a histogram, spread evenly over their bins.
+
+    Attributes:
+        low: Where the non-empty bins begin, float64, shape (n,).
+        high: Where they end, float64, shape (n,).
+        counts: How many values each of them has, float64, shape (n,).
+        moments: The sums of 1, x and x^2 over all values before each bin, float64, shape (3, n + 1).
+    """
+
+    low: _Floats
+    high: _Floats
+    counts: _Floats
+    moments: _Floats
+
+    @classmethod
+    def of(cls, bins: Bins) -> Spread:
+        """The values of bins."""
+        low, high, counts = bins.low, bins.high, bins.counts.astype(np.float64)
+        squares = counts * (low * low + low * high + high * high) / 3
+        sums = [_prefix_sums(moment) for moment in (counts, counts * (low + high) / 2, squares)]
+        return cls(low, high, counts, np.stack(sums))
+
+    @property
+    def signal(self) -> float:
+        """The sum of squares of all values."""
+        return float(self.moments[2, -1])
+
+    def error(self, amax: float) -> float:
+        """The sum of squared errors of a range, positive."""
+        scale = amax / (LEVELS - 1)
+        first, end = np.searchsorted(self.high, scale / 2), np.searchsorted(self.low, amax)
+        ends = np.stack([self.low[first:end], self.high[first:end]]) / scale
+        low, high = _error_up_to(ends)
+        inside = scale**2 * float(self.counts[first:end] @ ((high - low) / (ends[1] - ends[0])))
+        return float(self.moments[2, first]) + inside + float(self._clipping_error(amax, end))
+
+    def least_error(self, ranges: _Floats) -> _Floats:
+        """The parts of the errors that come from values beyond a range, and from those that become 0."""
+        to_zero = np.searchsorted(self.high, ranges / (2 * (LEVELS - 1)), side="right")
+        beyond = self._clipping_error(ranges, np.searchsorted(self.low, ranges))
+        found: _Floats = self.moments[2, to_zero] + beyond
+        return found
+
+    def _clipping_error(self, ranges: Any, beyond: Any) -> Any:
+        """The sums of squared distances of the values of the bins from ``beyond`` on to the ranges."""
+        number, sums, squares = self.moments[:, -1:] - self.moments[:, beyond].reshape(3, -1)
+        error = squares - 2 * ranges * sums + ranges * ranges * number
+        return np.maximum(error, 0.0) if np.ndim(ranges) else max(float(error[0]), 0.0)
+
+
+def _error_up_to(steps: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The integral of the squared error from 0 to some magnitudes, everything in steps of the scale."""
+    level = np.minimum(np.rint(steps), LEVELS - 1)
+    # Each level takes in the values half a step to both sides: 1/12 in all, 1/24 of it below the level.
+    off = steps - level
+    error: NDArray[np.float64] = level / 12 + off * off * off / 3
+    return error
 
 
 def least_errors(counts: _Floats, candidates: NDArray[np.int64], *, factor: float = 1.0) -> _Floats:

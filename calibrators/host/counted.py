@@ -11,6 +11,7 @@ import msgspec
 
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError
+from calibrators.histograms.binning import OCTAVES, PER_OCTAVE
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.host.checkpoint import Kind
 from calibrators.records import Count
@@ -19,8 +20,8 @@ from calibrators.tables.formats.json import HistogramRecord, packed
 #: The most tensors: their counts take a gigabyte.
 _MOST_TENSORS = 1 << 16
 
-#: The bytes that the counts of a histogram unpack to.
-_MOST_BYTES = 8 * BINS
+#: The most bytes that the counts of a histogram unpack to, of one kind or the other.
+_MOST_BYTES = 8 * max(BINS, OCTAVES * PER_OCTAVE)
 
 #: The most values that a tensor may have for one sample: far more than memory holds.
 _MOST_VALUES_PER_SAMPLE = 1 << 40

@@ -26,10 +26,13 @@ def loss_warning(losses: Mapping[str, RangeLoss], method: str) -> str | None:
     if not losses:
         return None
     named = enumerated(itertools.starmap(_described, losses.items()), _NAMED)
+    # The least squared error is that of the few values that are far larger than the others.
+    better = "entropy" if any(loss.most for loss in losses.values()) else "mse"
+    others = "auto" if method == better else f"auto or {better}"
     advice = (
         "the network's outputs were best so; validate"
         if method == "auto"
-        else "choose the method auto or mse, or set these ranges by hand"
+        else f"choose the method {others}, or set these ranges by hand"
     )
     count = (
         "1 range loses much of the tensor's values"
@@ -58,5 +61,7 @@ def noise_warning(choice: RangeChoice | None) -> str | None:
 
 
 def _described(name: str, loss: RangeLoss) -> str:
-    levels = f"{loss.sqnr_db:.1f} dB where {loss.best_db:.1f} dB are possible"
+    shown = loss.most or loss
+    levels = f"{shown.sqnr_db:.1f} dB where {shown.best_db:.1f} dB are possible"
+    levels += " without its few huge values" if loss.most else ""
     return f"'{name}' ({loss.clipped:.2%} clipped, {levels})"

@@ -138,14 +138,15 @@ class CalibrationTable:
             provenance: Where the histograms came from.
 
         Returns:
-            The table, with the histograms kept.
+            The table, with what it keeps of the histograms.
 
         Raises:
             TableError: The method is unknown.
         """
         threshold = _threshold(method)
         amax = {name: threshold(histogram) for name, histogram in histograms.items()}
-        return cls(amax, method, provenance, histograms=histograms)
+        kept = {name: histogram.kept() for name, histogram in histograms.items()}
+        return cls(amax, method, provenance, histograms=kept)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CalibrationTable:

@@ -147,15 +147,30 @@ def test_entropys_ranges_are_those_of_tensorrts_own_calibrator(split):
     assert cache.amax["images"] / table.peaks["images"] == pytest.approx(1 + 0.5 / 2048, abs=2e-6)
 
 
-def test_ranges_that_lose_much_are_warned_of():
+def _images_with_a_huge_value():
     images = np.random.default_rng(0).random((200, 1, 8, 8), np.float32)
     images[0, 0, 0, 0] = 1000  # one of 12,800 values, and percentile clips one in 10,000
+    return images
+
+
+def test_ranges_that_lose_much_are_warned_of():
     with pytest.warns(UserWarning) as caught:
-        trtint8.calibrate(DEMO_MODEL, images, method="percentile", progress=False)
+        table = trtint8.calibrate(
+            DEMO_MODEL, _images_with_a_huge_value(), method="percentile", progress=False
+        )
     assert [warning.filename for warning in caught] == [__file__] * 2
     of_samples, of_ranges = (str(warning.message) for warning in caught)
     assert "reaches 1000 in 1 of 200 samples (sample 0)" in of_samples
-    assert "lose much of the tensors' values: 'images' (0.01% cl" in of_ranges
+    # It reaches more than one in 10,000 values of what the first convolution gives out.
+    assert "'/stem/bn/BatchNormalization_output_0' (0.01% clipped, 0.0 dB" in of_ranges
+    assert "'images'" not in of_ranges and "method auto or entropy" in of_ranges
+    assert table.amax["images"] == pytest.approx(1, rel=1e-3)
+
+
+def test_the_least_squared_error_that_a_huge_value_chose_is_warned_of():
+    with pytest.warns(UserWarning) as caught:
+        trtint8.calibrate(DEMO_MODEL, _images_with_a_huge_value(), method="mse", progress=False)
+    assert "0.0 dB where 48.1 dB are possible" in str(caught[-1].message)
 
 
 def test_a_network_that_no_range_serves_is_warned_of(capsys, tmp_path):

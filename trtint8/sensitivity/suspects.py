@@ -148,8 +148,6 @@ def quantile(histogram: Histogram, share: float) -> float:
     Returns:
         The upper edge of the bin in which the share is reached; 0 for a histogram without values.
     """
-    counts = np.cumsum(histogram.counts)
-    if not counts[-1]:
-        return 0.0
-    index = int(np.searchsorted(counts, share * counts[-1]))
-    return min(float((index + 1) * histogram.bin_width), histogram.amax)
+    bins = histogram.filled()
+    counts = np.cumsum(bins.counts)
+    return float(bins.high[np.searchsorted(counts, share * counts[-1])]) if len(counts) else 0.0

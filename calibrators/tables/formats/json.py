@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError
+from calibrators.histograms.binning import PER_OCTAVE, Octaves
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.records import Count, Line, NonNegativeFloat32
 from calibrators.tables.choice import RangeChoice
@@ -52,6 +54,9 @@ class HistogramRecord:
         zeros: How many values were exactly zero.
         infs: How many values were infinite.
         counts: Values per bin as little-endian int64, packed by zlib; base64 in the file.
+        octave: The exponent, as float32 stores it, of the first octave that ``octaves`` have.
+        octaves: Values per octave bin, 256 an octave, in the form of ``counts``; None where the values are
+            not crowded, and in files of version 0.2 and older.
     """
 
     bin_width: NonNegativeFloat32
@@ -59,29 +64,53 @@ class HistogramRecord:
     zeros: Count
     infs: Count
     counts: bytes
+    octave: Count | None = None
+    octaves: bytes | None = None
 
     @classmethod
     def of(cls, histogram: Histogram) -> HistogramRecord:
         """The record of a histogram."""
-        counts = zlib.compress(histogram.counts.astype("<i8").tobytes(), _LEVEL)
-        return cls(histogram.bin_width, histogram.amax, histogram.zeros, histogram.infs, counts)
+        octaves = histogram.octaves if histogram.amax else None
+        return cls(
+            histogram.bin_width,
+            histogram.amax,
+            histogram.zeros,
+            histogram.infs,
+            _packed(histogram.counts),
+            octaves.first if octaves else None,
+            _packed(octaves.counts) if octaves else None,
+        )
 
     def histogram(self, most_bytes: int = _MOST_BYTES) -> Histogram:
         """The histogram of a record; :meth:`Histogram.check` says whether it may be one.
 
         Args:
-            most_bytes: The most bytes that the counts may unpack to.
+            most_bytes: The most bytes that the counts of each kind may unpack to.
 
         Raises:
             ValueError: The counts are too many or cut off.
             zlib.error: The counts cannot be unpacked.
         """
-        unpacker = zlib.decompressobj()
-        unpacked = unpacker.decompress(self.counts, most_bytes)
-        if not unpacker.eof:
-            raise ValueError(f"its counts are cut off, or more than {most_bytes:,} bytes")
-        counts = np.frombuffer(unpacked, "<i8").astype(np.int64)
-        return Histogram(counts, self.bin_width, self.amax, zeros=self.zeros, infs=self.infs)
+        octaves = None
+        if self.octaves is not None:
+            counts = _unpacked(self.octaves, most_bytes)
+            if (counts < 0).any():
+                raise ValueError("a count is negative")
+            octaves = Octaves.of(self.octave or 0, counts.reshape(-1, PER_OCTAVE))
+        counts = _unpacked(self.counts, most_bytes)
+        return Histogram(counts, self.bin_width, self.amax, zeros=self.zeros, infs=self.infs, octaves=octaves)
+
+
+def _packed(counts: NDArray[np.integer]) -> bytes:
+    return zlib.compress(counts.astype("<i8").tobytes(), _LEVEL)
+
+
+def _unpacked(packed: bytes, most_bytes: int) -> NDArray[np.int64]:
+    unpacker = zlib.decompressobj()
+    unpacked = unpacker.decompress(packed, most_bytes)
+    if not unpacker.eof:
+        raise ValueError(f"its counts are cut off, or more than {most_bytes:,} bytes")
+    return np.frombuffer(unpacked, "<i8").astype(np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,9 +210,15 @@ def fitting_histograms(histograms: Mapping[str, Histogram]) -> Mapping[str, Hist
     Args:
         histograms: Tensor name to histogram.
     """
-    if sum(found.counts.nbytes for found in histograms.values()) <= MOST_BYTES_OF_COUNTS:
-        return histograms
-    return _with_bins(histograms, stored_bins(len(histograms)))
+    kept = {name: found.kept() for name, found in histograms.items()}
+    if sum(map(_bytes_of, kept.values())) <= MOST_BYTES_OF_COUNTS:
+        return kept
+    return _with_bins(kept, stored_bins(len(kept)))
+
+
+def _bytes_of(histogram: Histogram) -> int:
+    octaves = histogram.octaves
+    return histogram.counts.nbytes + (octaves.counts.nbytes if octaves else 0)
 
 
 def render(record: TableRecord, histograms: Mapping[str, Histogram], source: str) -> bytes:
@@ -212,16 +247,16 @@ def render(record: TableRecord, histograms: Mapping[str, Histogram], source: str
             f"cannot write '{source}': a table of {len(record.amax):,} tensors would be larger than what is "
             "read again; leave tensors out"
         )
-    if kept is not histograms:
+    if kept != {name: found.kept() for name, found in histograms.items()}:
         what = f"keeps histograms of {bins} bins" if kept else "keeps no histograms"
         warn_user(f"'{source}' has so many tensors that it {what}; other methods applied to it may differ")
     return data
 
 
 def _with_bins(histograms: Mapping[str, Histogram], bins: int) -> dict[str, Histogram]:
-    """Histograms of which none has more bins."""
+    """Histograms of which none has more bins, nor octave bins, which take more room than those."""
     return {
-        name: found.coarsened(bins) if len(found.counts) > bins else found
+        name: replace(found.coarsened(bins) if len(found.counts) > bins else found, octaves=None)
         for name, found in histograms.items()
     }
 
@@ -273,7 +308,7 @@ def decode_histograms(record: TableRecord, source: str) -> dict[str, Histogram]:
             if left <= 0:
                 raise ValueError(f"all counts together are more than {MOST_BYTES_OF_COUNTS:,} bytes")
             histograms[name] = encoded.histogram(min(left, _MOST_BYTES))
-            left -= histograms[name].counts.nbytes
+            left -= _bytes_of(histograms[name])
         for name in histograms:
             histograms[name].check()
     except (ValueError, zlib.error) as error:

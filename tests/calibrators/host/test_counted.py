@@ -57,6 +57,8 @@ def _counts(work, packed=zlib.compress):
             for name in ("zeros", "infs")
             for count in (10**30, 1 << 62, 1 << 50, -1, 0.5, None)
         ),
+        *(_number("octave", octave) for octave in (-1, 1 << 40, 0.5, "1")),
+        *(_number("octaves", octaves) for octaves in ("", "AAAA", 7)),
         _number("counts", ""),
         _number("counts", "AAAA"),
         lambda progress: progress["histograms"]["x"]["histogram"].pop("counts"),

@@ -13,6 +13,7 @@ from calibrators import records
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.formats import json as json_format
 from calibrators.tables.table import CalibrationTable, Provenance
 
@@ -166,6 +167,69 @@ def test_the_file_is_json_that_a_person_can_read(table, tmp_path):
 
 def test_it_reads_back_to_the_same_table(table, tmp_path):
     assert CalibrationTable.load(table.save(tmp_path / "t.json")) == table
+
+
+@pytest.fixture
+def crowded():
+    values = np.random.default_rng(4).standard_normal(20_000).astype(np.float32)
+    histograms = {"ordinary": Histogram(), "crowded": Histogram()}
+    histograms["ordinary"].observe(values)
+    values[7] = 1e6
+    histograms["crowded"].observe(values)
+    return CalibrationTable.from_histograms(histograms, "percentile", Provenance())
+
+
+def test_octaves_are_stored_where_a_huge_value_crowds_the_others(crowded, tmp_path):
+    path = crowded.save(tmp_path / "t.json")
+    stored = json.loads(path.read_text())["histograms"]
+    assert stored["ordinary"]["octaves"] is None and stored["crowded"]["octave"] < 127
+    found = CalibrationTable.load(path)
+    assert found == crowded
+    assert found.amax["crowded"] == pytest.approx(found.amax["ordinary"], rel=0.01)
+    for method in METHODS:
+        assert found.with_method(method).amax == crowded.with_method(method).amax
+
+
+def test_a_file_of_an_older_version_has_no_octaves(crowded, tmp_path):
+    path = crowded.save(tmp_path / "t.json")
+    document = json.loads(path.read_text())
+    for histogram in document["histograms"].values():
+        del histogram["octave"], histogram["octaves"]
+    path.write_text(json.dumps(document))
+    found = CalibrationTable.load(path)
+    assert found.histograms["crowded"].octaves is None
+    assert found.histograms["ordinary"] == crowded.histograms["ordinary"]
+    assert found.with_method("percentile").amax["crowded"] == 512.0  # the first bin
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"octave": 0},
+        {"octave": 254},
+        {"octave": 10**30},
+        {"octave": None},
+        {"octave": -1},
+        {"octaves": packed(b"")},
+        {"octaves": packed(np.ones(256, "<i8").tobytes())},
+        {"octaves": packed(np.full(256, -1, "<i8").tobytes())},
+        {"octaves": packed(np.ones(100, "<i8").tobytes())},
+        {"octaves": packed(bytes(9 << 20))},
+        {"octaves": "AAAA"},
+    ],
+)
+def test_octaves_that_no_calibration_counts_are_refused(crowded, tmp_path, change):
+    path = crowded.save(tmp_path / "t.json")
+    words = refusal(path, lambda document: document["histograms"]["crowded"].update(change))
+    assert "'crowded'" in words or "histograms[...]" in words
+
+
+def test_a_table_that_would_be_too_large_keeps_no_octaves(crowded, tmp_path, monkeypatch):
+    monkeypatch.setattr(json_format, "MOST_BYTES_OF_COUNTS", 3 * 2048 * 8)
+    with pytest.warns(UserWarning, match="keeps histograms of 2048 bins"):
+        crowded.save(tmp_path / "t.json")
+    found = CalibrationTable.load(tmp_path / "t.json")
+    assert found.amax == crowded.amax and found.histograms["crowded"].octaves is None
 
 
 def test_counts_that_unpack_to_too_much_together(path):
