@@ -158,6 +158,7 @@ class Operator:
         no_tensors: Whether it makes sequences or optional values.
         writes_into: Whether it writes into a copy of its first input.
         pools: Whether it pools a window that moves over its data, with paddings and rounded sizes.
+        half_of_pair: Whether it is one of the two operators of Q/DQ pairs.
         integers: Where its scales come from, if it computes on the integers of quantized tensors.
         integer_weights: Indices of its integer weights and of their zero point, which may be left out.
         stand_in: An operator of ONNX whose output has the same type and shape, for where ONNX infers nothing.
@@ -191,6 +192,7 @@ class Operator:
     no_tensors: bool = False
     writes_into: bool = False
     pools: bool = False
+    half_of_pair: bool = False
     integers: Integers | None = None
     integer_weights: tuple[int, int] | None = None
     stand_in: str = ""
@@ -305,12 +307,12 @@ _ONNX: Mapping[str, Operator] = {
     "RNN": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT),
     # --- What computes on the integers of quantized tensors, and the pairs themselves ---
     "ConvInteger": Operator(integers=Integers.RUN_TIME_SCALES),
-    "DequantizeLinear": Operator(),
+    "DequantizeLinear": Operator(half_of_pair=True),
     "DynamicQuantizeLinear": Operator(),
     "MatMulInteger": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 3)),
     "QLinearConv": Operator(integers=Integers.CONSTANT_SCALES),
     "QLinearMatMul": Operator(integers=Integers.CONSTANT_SCALES),
-    "QuantizeLinear": Operator(),
+    "QuantizeLinear": Operator(half_of_pair=True),
     # --- What moves values ---
     "Cast": Operator(Values.CONVERTED, axes=_ELEMENTWISE),
     "CastLike": Operator(Values.CONVERTED, axes=_ELEMENTWISE),
@@ -542,7 +544,7 @@ _ONNX: Mapping[str, Operator] = {
 #: The operators of ONNX Runtime's own domain.
 _RUNTIME: Mapping[str, Operator] = {
     "BiasGelu": Operator(stand_in="Identity"),
-    "DequantizeLinear": Operator(),
+    "DequantizeLinear": Operator(half_of_pair=True),
     "DynamicQuantizeLSTM": Operator(integers=Integers.RUN_TIME_SCALES),
     "DynamicQuantizeMatMul": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 3)),
     "FastGelu": Operator(stand_in="Identity"),
@@ -562,7 +564,7 @@ _RUNTIME: Mapping[str, Operator] = {
     "QLinearSigmoid": Operator(integers=Integers.CONSTANT_SCALES),
     "QLinearSoftmax": Operator(integers=Integers.CONSTANT_SCALES),
     "QLinearWhere": Operator(integers=Integers.CONSTANT_SCALES),
-    "QuantizeLinear": Operator(),
+    "QuantizeLinear": Operator(half_of_pair=True),
     "QuickGelu": Operator(stand_in="Identity"),
     "SkipLayerNormalization": Operator(stand_in="Identity"),
 }

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.operators import operator_of
 from trtint8.models.graph_constants import add_initializer, is_constant, read_constant
 from trtint8.models.inner_graphs import holds_graphs
 from trtint8.quantization.targets import TARGETS
@@ -45,7 +46,7 @@ def read_parameters(node: ir.Node) -> Parameters | None:
     if node.op_type == "DynamicQuantizeLinear":
         return Parameters(node.outputs[1], node.outputs[2])
     scale = input_at(node, 1)
-    if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or scale is None:
+    if not operator_of(node).half_of_pair or scale is None:
         return None
     return Parameters(scale, input_at(node, 2))
 
