@@ -7,8 +7,7 @@
 FROM python:3.12-slim
 
 COPY . /source
-# cuda-python needs no CUDA toolkit; PyCUDA would need its headers.
-RUN pip install --no-cache-dir "/source[tensorrt,cuda-python,images,report]" && rm -rf /source
+RUN pip install --no-cache-dir "/source[tensorrt,images,report]" && rm -rf /source
 
 # What the container toolkit mounts: computing, and nvidia-smi.
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility

@@ -137,6 +137,8 @@ class Operator:
         product: Which products of matrices it computes.
         no_pairs: Why it gets no Q/DQ pairs although it computes products, in words for the user.
         weights_axis: The axis of the output channels in its weights; None where attributes or ranks decide.
+        weights: Indices of the weights that it multiplies by, which are finite; empty where it computes with
+            constants that may be infinite, and None where they may be NaN as well.
         addends: Indices of the inputs that are added to something; of an operator with weights, its bias.
         ends: The lowest and the highest value that a result may have, whatever the input.
         bound: How large a result may be beside the first input; None where ``values`` or ``ends`` tell, or
@@ -175,6 +177,7 @@ class Operator:
     product: Product | None = None
     no_pairs: str = ""
     weights_axis: int | None = None
+    weights: tuple[int, ...] | None = None
     addends: tuple[int, ...] = ()
     ends: tuple[float, float] = (-_INFINITY, _INFINITY)
     bound: Bound | None = None
@@ -287,24 +290,28 @@ _ONNX: Mapping[str, Operator] = {
         hides=3,
     ),
     "CausalConvWithState": Operator(),
-    "Conv": Operator(axes=_IMAGES, product=Product.CONVOLUTION, weights_axis=0, addends=(2,)),
-    "ConvTranspose": Operator(axes=_IMAGES, product=Product.CONVOLUTION, weights_axis=1, addends=(2,)),
+    "Conv": Operator(axes=_IMAGES, product=Product.CONVOLUTION, weights_axis=0, addends=(2,), weights=(1,)),
+    "ConvTranspose": Operator(
+        axes=_IMAGES, product=Product.CONVOLUTION, weights_axis=1, addends=(2,), weights=(1,)
+    ),
     "DeformConv": Operator(
         product=Product.CONVOLUTION,
         no_pairs="TensorRT has no INT8 kernel for deformable convolutions",
         weights_axis=0,
         addends=(3,),
+        weights=(1,),
     ),
     "Einsum": Operator(
         product=Product.OTHER,
         no_pairs="it is no product of two matrices, so it cannot become a MatMul, which would be quantized",
+        weights=(0, 1),
     ),
-    "GRU": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT),
-    "Gemm": Operator(product=Product.MATRICES, addends=(2,)),
-    "LSTM": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT),
+    "GRU": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT, weights=(1, 2)),
+    "Gemm": Operator(product=Product.MATRICES, addends=(2,), weights=(0, 1)),
+    "LSTM": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT, weights=(1, 2)),
     "LinearAttention": Operator(),
-    "MatMul": Operator(product=Product.MATRICES),
-    "RNN": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT),
+    "MatMul": Operator(product=Product.MATRICES, weights=(0, 1)),
+    "RNN": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT, weights=(1, 2)),
     # --- What computes on the integers of quantized tensors, and the pairs themselves ---
     "ConvInteger": Operator(integers=Integers.RUN_TIME_SCALES),
     "DequantizeLinear": Operator(half_of_pair=True),
@@ -312,7 +319,7 @@ _ONNX: Mapping[str, Operator] = {
     "MatMulInteger": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 3)),
     "QLinearConv": Operator(integers=Integers.CONSTANT_SCALES),
     "QLinearMatMul": Operator(integers=Integers.CONSTANT_SCALES),
-    "QuantizeLinear": Operator(half_of_pair=True),
+    "QuantizeLinear": Operator(half_of_pair=True, weights=(0,)),
     # --- What moves values ---
     "Cast": Operator(Values.CONVERTED, axes=_ELEMENTWISE),
     "CastLike": Operator(Values.CONVERTED, axes=_ELEMENTWISE),
@@ -372,26 +379,26 @@ _ONNX: Mapping[str, Operator] = {
     "Upsample": Operator(Values.AVERAGED, coordinates=(1,)),
     # --- Arithmetic ---
     "Abs": Operator(axes=_ELEMENTWISE, homogeneous=True, ends=_POSITIVE, bound=_AS_LARGE),
-    "Add": Operator(axes=_ELEMENTWISE, addends=(0, 1)),
+    "Add": Operator(axes=_ELEMENTWISE, addends=(0, 1), weights=()),
     "Ceil": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0), decides=(0,)),
     "CumProd": Operator(loses_in_fp16="multiplies"),
     "CumSum": Operator(loses_in_fp16="sums"),
     "Det": Operator(loses_in_fp16="multiplies"),
-    "Div": Operator(axes=_ELEMENTWISE, loses_in_fp16="divides"),
+    "Div": Operator(axes=_ELEMENTWISE, loses_in_fp16="divides", weights=()),
     "Erf": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0)),
     "Exp": Operator(axes=_ELEMENTWISE, ends=_POSITIVE, loses_in_fp16="exponentiates"),
     "Floor": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0), decides=(0,)),
     "Log": Operator(axes=_ELEMENTWISE, loses_in_fp16="takes a logarithm"),
     "Mod": Operator(axes=_ELEMENTWISE, decides=(0, 1)),
-    "Mul": Operator(axes=_ELEMENTWISE),
+    "Mul": Operator(axes=_ELEMENTWISE, weights=()),
     "Neg": Operator(axes=_ELEMENTWISE, homogeneous=True, bound=_AS_LARGE),
     "Pow": Operator(axes=_ELEMENTWISE, loses_in_fp16="raises to a power"),
     "Reciprocal": Operator(axes=_ELEMENTWISE, loses_in_fp16="divides"),
     "Round": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0), decides=(0,)),
     "Sign": Operator(axes=_ELEMENTWISE, ends=(-1.0, 1.0), decides=(0,)),
     "Sqrt": Operator(axes=_ELEMENTWISE, ends=_POSITIVE, bound=Bound(1.0, 1.0), loses_in_fp16="takes a root"),
-    "Sub": Operator(axes=_ELEMENTWISE, addends=(0, 1)),
-    "Sum": Operator(axes=_ELEMENTWISE),
+    "Sub": Operator(axes=_ELEMENTWISE, addends=(0, 1), weights=()),
+    "Sum": Operator(axes=_ELEMENTWISE, weights=()),
     # --- Functions of angles ---
     "Acos": Operator(axes=_ELEMENTWISE, ends=(0.0, math.pi)),
     "Acosh": Operator(axes=_ELEMENTWISE, ends=_POSITIVE, loses_in_fp16="takes a logarithm"),
@@ -412,7 +419,7 @@ _ONNX: Mapping[str, Operator] = {
     "HardSwish": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE),
     "LeakyRelu": Operator(axes=_ELEMENTWISE, homogeneous=True, bound=Bound(1.0, 0.0, alpha=True)),
     "Mish": Operator(axes=_ELEMENTWISE, bound=_AS_LARGE),
-    "PRelu": Operator(axes=_ELEMENTWISE, homogeneous=True),
+    "PRelu": Operator(axes=_ELEMENTWISE, homogeneous=True, weights=()),
     "Relu": Operator(axes=_ELEMENTWISE, homogeneous=True, bound=_AS_LARGE),
     "Selu": Operator(axes=_ELEMENTWISE, bound=Bound(1.06, 1.8, alpha=True)),
     "Shrink": Operator(axes=_ELEMENTWISE),
@@ -439,26 +446,38 @@ _ONNX: Mapping[str, Operator] = {
     ),
     # --- Normalizations ---
     # In training it takes its statistics from all samples.
-    "BatchNormalization": Operator(axes=_IMAGES, affine=(1, 2)),
+    "BatchNormalization": Operator(axes=_IMAGES, affine=(1, 2), weights=(1,)),
     # Before opset 21 it has a factor and an offset per group, and not per channel.
     "GroupNormalization": Operator(
-        axes=_IMAGES, loses_in_fp16="sums squares", few_large=True, stand_in="Identity"
+        axes=_IMAGES, loses_in_fp16="sums squares", few_large=True, stand_in="Identity", weights=(1,)
     ),
     "InstanceNormalization": Operator(
-        axes=_IMAGES, affine=(1, 2), loses_in_fp16="sums squares", few_large=True
+        axes=_IMAGES, affine=(1, 2), loses_in_fp16="sums squares", few_large=True, weights=(1,)
     ),
     "LRN": Operator(axes=_IMAGES, loses_in_fp16="sums squares"),
     "LayerNormalization": Operator(
-        axes=_ONE, axis=-1, affine=(1, 2), loses_in_fp16="sums squares", few_large=True, stand_in="Identity"
+        axes=_ONE,
+        axis=-1,
+        affine=(1, 2),
+        loses_in_fp16="sums squares",
+        few_large=True,
+        stand_in="Identity",
+        weights=(1,),
     ),
     "LpNormalization": Operator(axes=_ONE, axis=-1, ends=(-1.0, 1.0), loses_in_fp16="sums squares"),
     "MeanVarianceNormalization": Operator(loses_in_fp16="sums squares"),
     "RMSNormalization": Operator(
-        axes=_ONE, axis=-1, affine=(1,), loses_in_fp16="sums squares", few_large=True
+        axes=_ONE, axis=-1, affine=(1,), loses_in_fp16="sums squares", few_large=True, weights=(1,)
     ),
     # ONNX Runtime and TensorRT have it in ONNX's domain: RMSNormalization of before opset 23.
     "SimplifiedLayerNormalization": Operator(
-        axes=_ONE, axis=-1, affine=(1,), loses_in_fp16="sums squares", few_large=True, stand_in="Identity"
+        axes=_ONE,
+        axis=-1,
+        affine=(1,),
+        loses_in_fp16="sums squares",
+        few_large=True,
+        stand_in="Identity",
+        weights=(1,),
     ),
     "Hardmax": Operator(axes=_ONE, axis=-1, ends=(0.0, 1.0), decides=(0,)),
     "LogSoftmax": Operator(
@@ -548,8 +567,8 @@ _RUNTIME: Mapping[str, Operator] = {
     "DynamicQuantizeLSTM": Operator(integers=Integers.RUN_TIME_SCALES),
     "DynamicQuantizeMatMul": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 3)),
     "FastGelu": Operator(stand_in="Identity"),
-    "FusedConv": Operator(stand_in="Conv"),
-    "FusedGemm": Operator(stand_in="Gemm"),
+    "FusedConv": Operator(stand_in="Conv", weights=(1,)),
+    "FusedGemm": Operator(stand_in="Gemm", weights=(0, 1)),
     "Gelu": Operator(stand_in="Identity"),
     "MatMulIntegerToFloat": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 5)),
     "QAttention": Operator(integers=Integers.CONSTANT_SCALES, integer_weights=(1, 7)),
@@ -564,9 +583,9 @@ _RUNTIME: Mapping[str, Operator] = {
     "QLinearSigmoid": Operator(integers=Integers.CONSTANT_SCALES),
     "QLinearSoftmax": Operator(integers=Integers.CONSTANT_SCALES),
     "QLinearWhere": Operator(integers=Integers.CONSTANT_SCALES),
-    "QuantizeLinear": Operator(half_of_pair=True),
+    "QuantizeLinear": Operator(half_of_pair=True, weights=(0,)),
     "QuickGelu": Operator(stand_in="Identity"),
-    "SkipLayerNormalization": Operator(stand_in="Identity"),
+    "SkipLayerNormalization": Operator(stand_in="Identity", weights=()),
 }
 
 #: Domain and name of each operator to its row.

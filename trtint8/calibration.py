@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, TypeAlias, get_args
 
@@ -23,7 +23,7 @@ from calibrators.histograms.histogram import BINS
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.host.checkpoint import Checkpoint, check_place, check_resume
-from calibrators.host.counted import Counted, CountedFormat
+from calibrators.host.counted import CALIBRATION, Counted
 from calibrators.host.devices import device_kind
 from calibrators.host.observer import MostRows, Observation, Observer
 from calibrators.ray.distributed import RayObserver
@@ -36,11 +36,11 @@ from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import graph_values
 from trtint8.models.model import Model, ModelSource, load_float_model, prepare
 from trtint8.models.outputs.cutting import cut_model
-from trtint8.models.outputs.runnable_part import runnable_part
+from trtint8.models.outputs.runnable_part import left_out_nodes, runnable_part
 from trtint8.models.recorded_states import with_recorded_states
 from trtint8.models.samples.activation_memory import FittingBatchSize
-from trtint8.models.samples.joining import Joining, try_joining, two_samples
-from trtint8.models.samples.separate import computes_samples_separately
+from trtint8.models.samples.joining import joined_samples, two_samples
+from trtint8.models.samples.separate import Joined, Joining, joined_by_graph
 from trtint8.models.serialization import light_or_file, runnable
 from trtint8.models.session import TAKES_ONE
 from trtint8.quantization.placement import placed_tensors
@@ -172,7 +172,7 @@ def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) ->
         "device": device_kind(device),
     }
     path = check_place(options.path)
-    return Checkpoint(path, identity, CountedFormat(), options.resume, options.seconds)
+    return Checkpoint(path, identity, CALIBRATION, options.resume, options.seconds)
 
 
 def calibrate_prepared(
@@ -212,6 +212,7 @@ class Calibration:
             where the model is run part by part.
         close: Closes the model that was observed.
         masks: Names of the inputs that hide scores.
+        left_out: Names of the nodes that the model was cut before, to their operators.
     """
 
     observe: Callable[..., Observation]
@@ -224,6 +225,7 @@ class Calibration:
     reference: Callable[[], Reference | None] = lambda: None
     close: Callable[[], None] = lambda: None
     masks: frozenset[str] = frozenset()
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, *, progress: bool, checkpoint: Checkpoint[Counted] | None = None) -> CalibrationTable:
         """Calibrates; the caller removes the checkpoint when the table is written."""
@@ -243,7 +245,9 @@ class Calibration:
             warn_user(warning)
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
         versions = {"trtint8": __version__, "numpy": np.__version__, runtime: _runtime_version()}
-        provenance = Provenance(self.model, seen.data_fingerprint, seen.samples, versions, seen.input_sizes)
+        provenance = Provenance(
+            self.model, seen.data_fingerprint, seen.samples, versions, seen.input_sizes, self.left_out
+        )
         if self.auto is None:
             table = CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
         else:
@@ -274,6 +278,7 @@ def open_calibration(
     run: RunOptions,
 ) -> Calibration:
     """Opens model and data: see :func:`calibrate_prepared`."""
+    left_out = left_out_nodes(prepared)
     prepared = runnable_part(prepared)
     with contextlib.ExitStack() as opened:
         auto = None
@@ -286,7 +291,7 @@ def open_calibration(
             auto.open_ahead()
         opened.pop_all()  # closed when the calibration has run
     warn_of_random(data)
-    return calibration
+    return replace(calibration, left_out=left_out)
 
 
 def _open_calibration(
@@ -303,13 +308,13 @@ def _open_calibration(
     fitting = FittingBatchSize(prepared.graph_model, names)
     # A GPU has memory for the batches that it is given, and is faster with large ones.
     on_cpu = device_kind(run.device) == "cpu"
-    separate = computes_samples_separately(prepared.graph_model)
-    in_pieces = on_cpu and separate
+    known = joined_by_graph(prepared.graph_model)
+    in_pieces = on_cpu and known.separate
     data_options = replace(data_options, default_batch_size=fitting.rule)
     batches = open_data(data, prepared.inputs, data_options)
     alone = False
-    if not separate:
-        alone, batches = _tried(prepared, batches, data_options.batch_size is None)
+    if not known.separate:
+        alone, batches = _tried(prepared, known, batches, data_options.batch_size is None)
     most_rows = 1 if alone else fitting.rule if in_pieces else None
     observer = partial(_open_observer, prepared, names, run, most_rows)
     calibration = partial(
@@ -344,11 +349,12 @@ def _open_calibration(
     )
 
 
-def _tried(prepared: Model, batches: Batches, may_divide: bool) -> tuple[bool, Batches]:
+def _tried(prepared: Model, known: Joined, batches: Batches, may_divide: bool) -> tuple[bool, Batches]:
     """Tries whether samples may be run together, where the graph does not show it, and says where not.
 
     Args:
         prepared: The model.
+        known: What the graph shows.
         batches: The data.
         may_divide: Whether the user has not said how many samples are run together.
 
@@ -360,9 +366,9 @@ def _tried(prepared: Model, batches: Batches, may_divide: bool) -> tuple[bool, B
         return False, batches
     head, batches = batches.begun(2)
     feeds = [batches.reader.read(batch)[0] for batch in head.batches] if head else []
-    samples = two_samples(feeds)
-    found = try_joining(prepared.graph_model, *samples) if samples else None
-    if found is None or found.joining not in (Joining.CHANGED, Joining.REFUSED):
+    pair = two_samples(feeds)
+    found = joined_samples(prepared.graph_model, lambda: [pair] if pair else [], known)
+    if found.joining not in (Joining.CHANGED, Joining.REFUSED):
         return False, batches
     are_single = all(batch_rows(feed) == 1 for feed in feeds)
     if found.joining is Joining.REFUSED:
@@ -378,11 +384,7 @@ def _tried(prepared: Model, batches: Batches, may_divide: bool) -> tuple[bool, B
         if divided
         else "each batch of the data counts as one sample: if axis 0 is the batch, give batch_size 1"
     )
-    output = prepared.graph_model.graph.outputs[found.changed or 0].name
-    warn_user(
-        f"output '{output}' of one sample changes with the samples beside it along axis 0 of "
-        f"{listed(prepared.inputs)}, so {done}"
-    )
+    warn_user(f"{found.reason} along axis 0 of {listed(prepared.inputs)}, so {done}")
     return True, batches if divided else batches.whole()
 
 

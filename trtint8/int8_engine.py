@@ -32,6 +32,7 @@ from calibrators.tensorrt.flavor import Flavor, Target
 from calibrators.tensorrt.foreign import AnyCalibrator, as_any_calibrator
 from calibrators.user_warnings import warn_user
 from trtint8.builder.build import BuiltEngine, build_engine, check_build
+from trtint8.builder.equal_forms import with_equal_forms
 from trtint8.builder.implicit import ImplicitInt8
 from trtint8.builder.options import BuildOptions
 from trtint8.builder.precisions import check_io_names
@@ -162,8 +163,8 @@ def build_from_sources(
     check_io_names([*(spec.name for spec in loaded.inputs), *outputs], options)
     calibration = with_recorded_states(sources.calibration, loaded)
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
-    build = _Build(flavor, loaded, sources, output, wanted, options, finished)
-    product = build.implicit() if implicit else build.explicit()
+    job = _Job(flavor, loaded, sources, output, wanted, options, finished)
+    product = job.implicit() if implicit else job.explicit()
     return product.save(output, loaded, model, tail)
 
 
@@ -250,8 +251,8 @@ def _typed_options(flavor: Flavor, options: BuildOptions) -> BuildOptions:
 
 
 @dataclass(frozen=True)
-class _Build:
-    """One build, with what both routes need."""
+class _Job:
+    """What the two routes to an engine need: the ways to ranges, and one call of TensorRT's builder."""
 
     flavor: Flavor
     loaded: Model
@@ -325,7 +326,7 @@ class _Build:
         sizes: Mapping[str, SampleSizes] = calibrator.input_sizes() if calibrator else {}
         if calibrator is not None and self.sources.manual:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
-            given = ImplicitInt8(calibrator, keep_float=keep_float)
+            given = ImplicitInt8(calibrator, keep_float=keep_float, model=prepared.fingerprint)
             self._run(graph_model, prepared, given, sizes=sizes)
             table = _table_of(calibrator).override(self.sources.manual)
             calibrator = None
@@ -342,6 +343,7 @@ class _Build:
                 table.amax if table else {},
                 frozenset(self.sources.manual),
                 keep_float,
+                prepared.fingerprint,
             ),
             sizes=sizes,
         )
@@ -373,10 +375,7 @@ class _Build:
         """The calibrator that is passed to TensorRT; None where ranges are known or found on the CPU."""
         calibration = self.sources.calibration
         if is_calibrator(calibration, self.flavor):
-            given = as_any_calibrator(calibration)
-            # Otherwise a cache of another model would be used for this one.
-            given.built_model = prepared.fingerprint
-            return given
+            return as_any_calibrator(calibration)
         name, data = self.sources.calibrator, self.sources.data
         if name is None:
             return None
@@ -386,7 +385,6 @@ class _Build:
             prepared.inputs,
             cache=cache_file_of(self.output),
             stale="recalibrate",
-            model_fingerprint=prepared.fingerprint,
             device=self.options.device,
             progress=self.sources.progress,
             batch_size=data.batch_size,
@@ -415,7 +413,7 @@ class _Build:
                 where its builder does, or fails in branches or loops, one of them.
         """
         try:
-            with runnable(graph_model) as serialized:
+            with runnable(with_equal_forms(graph_model)) as serialized:
                 return build_engine(
                     serialized,
                     self.loaded.inputs,

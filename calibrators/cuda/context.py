@@ -11,7 +11,7 @@ import ctypes
 import functools
 from collections.abc import Iterator
 
-from calibrators.cuda.driver import answers, call, check_ordinal
+from calibrators.cuda.driver import call, check_ordinal, status_of
 
 # Values of CUpointer_attribute in cuda.h.
 _ATTRIBUTE_CONTEXT = 1
@@ -32,7 +32,7 @@ def primary_context(ordinal: int) -> Iterator[None]:
         EngineError: The driver cannot use the GPU.
     """
     check_ordinal(ordinal)
-    call("cuCtxPushCurrent_v2", ctypes.c_void_p(_retained(ordinal)))
+    call("cuCtxPushCurrent_v2", ctypes.c_void_p(retained_context(ordinal)))
     try:
         yield
     finally:
@@ -62,12 +62,12 @@ def pointer_problem(pointer: int, ordinal: int) -> str | None:
     """
     owner, context, address = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_uint64(pointer)
     function = "cuPointerGetAttribute"
-    if not answers(function, ctypes.byref(owner), ctypes.c_int(_ATTRIBUTE_DEVICE_ORDINAL), address):
+    if status_of(function, ctypes.byref(owner), ctypes.c_int(_ATTRIBUTE_DEVICE_ORDINAL), address):
         return "no memory that the GPU can use"
     if owner.value != ordinal:
         return f"on GPU {owner.value} and the engine on GPU {ordinal}"
     # Memory of a pool belongs to no context.
-    answers(function, ctypes.byref(context), ctypes.c_int(_ATTRIBUTE_CONTEXT), address)
+    status_of(function, ctypes.byref(context), ctypes.c_int(_ATTRIBUTE_CONTEXT), address)
     if context.value and context.value != _current():
         return (
             "of another CUDA context than the primary one, which CUDA's runtime, PyTorch and CuPy use "
@@ -86,7 +86,7 @@ def context_problem(ordinal: int) -> str | None:
         EngineError: The driver fails.
     """
     # Where no context is current, CUDA's runtime takes the primary one.
-    if _current() in (None, _retained(ordinal)):
+    if _current() in (None, retained_context(ordinal)):
         return None
     return (
         f"another CUDA context is current than the primary one of GPU {ordinal}, whose memory it cannot use; "
@@ -100,7 +100,7 @@ def _initialize() -> None:
 
 
 @functools.cache
-def _retained(ordinal: int) -> int:
+def retained_context(ordinal: int) -> int:
     """The primary context of a GPU; it stays retained, because releasing it last would reset the GPU."""
     _initialize()
     device, context = ctypes.c_int(), ctypes.c_void_p()

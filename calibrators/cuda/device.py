@@ -1,4 +1,4 @@
-"""What the rest of the project needs of a GPU: the interface that PyCUDA and cuda-python both fill.
+"""What the rest of the project needs of a GPU: the interface that PyCUDA and the driver by itself both fill.
 
 Everything happens on the device's primary context, the one that CUDA's runtime, PyTorch and CuPy use too, so
 pointers pass between them and us.
@@ -58,7 +58,7 @@ class Stream(Protocol):
 
     @property
     def raw(self) -> Any:
-        """The CUDA package's own object."""
+        """What PyCUDA, or the driver, has for it."""
         ...
 
     @property
@@ -80,7 +80,7 @@ class Event(Protocol):
 
     @property
     def raw(self) -> Any:
-        """The CUDA package's own object."""
+        """What PyCUDA, or the driver, has for it."""
         ...
 
     def record(self, stream: Stream) -> None:

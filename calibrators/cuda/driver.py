@@ -116,9 +116,15 @@ def call(function: str, *arguments: Any) -> None:
     Raises:
         EngineError: The driver returns an error.
     """
-    status = getattr(_loaded(), function)(*arguments)
+    status = status_of(function, *arguments)
     if status != _SUCCESS:
-        raise _failure(function, status)
+        raise failure(function, status)
+
+
+def status_of(function: str, *arguments: Any) -> int:
+    """Calls the driver as :func:`call` does, and returns its status, which is 0 where nothing failed."""
+    status: int = getattr(_loaded(), function)(*arguments)
+    return status
 
 
 def prepared(function: str, *types: type) -> Callable[..., None]:
@@ -129,32 +135,18 @@ def prepared(function: str, *types: type) -> Callable[..., None]:
         types: The ctypes types of its parameters.
 
     Returns:
-        A function that takes plain integers and raises an :class:`EngineError` where the driver returns an
-        error.
+        A function that takes plain integers or ctypes values, and raises an :class:`EngineError` where the
+        driver returns an error.
     """
     native = getattr(_loaded(), function)
     native.argtypes = types
 
-    def checked(*arguments: int) -> None:
+    def checked(*arguments: Any) -> None:
         status = native(*arguments)
         if status != _SUCCESS:
-            raise _failure(function, status)
+            raise failure(function, status)
 
     return checked
-
-
-def answers(function: str, *arguments: Any) -> bool:
-    """Calls the driver; a context must be current.
-
-    Args:
-        function: The C name, version suffix included.
-        arguments: ctypes values.
-
-    Returns:
-        Whether the driver returned no error.
-    """
-    status: int = getattr(_loaded(), function)(*arguments)
-    return status == _SUCCESS
 
 
 @functools.cache
@@ -162,7 +154,8 @@ def _loaded() -> ctypes.CDLL:
     return ctypes.CDLL(_LIBRARY)
 
 
-def _failure(function: str, status: int) -> EngineError:
+def failure(function: str, status: int) -> EngineError:
+    """The error for a call that the driver answered with a status."""
     return EngineError(
         f"the GPU failed with {_error_name(status)} in {function}; check the inputs, and the GPU "
         "with nvidia-smi"

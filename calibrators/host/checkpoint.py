@@ -6,13 +6,10 @@ import contextlib
 import hashlib
 import os
 import time
-import tokenize
-import zipfile
-import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from calibrators import records
 from calibrators.checks import check_path
@@ -25,25 +22,47 @@ SECONDS = 30.0
 
 Progress = TypeVar("Progress")
 
-
-class Format(Protocol[Progress]):
-    """How progress of one kind stands in a file."""
-
-    def encode(self, identity: Mapping[str, object], progress: Progress) -> bytes:
-        """The content of a file."""
-        ...
-
-    def decode(self, content: bytes) -> tuple[Mapping[str, object], Progress]:
-        """Identity and progress of a file.
-
-        Raises:
-            ValueError: The content is something else; or another error that :data:`UNREADABLE` lists.
-        """
-        ...
+#: By these a file is recognized.
+_FORMAT = "trtint8-checkpoint"
+_VERSION = 1
 
 
-#: The largest checkpoint that is written, and read, in bytes: that of 65,000 tensors.
-_MOST_BYTES = 1 << 30
+@dataclass(frozen=True)
+class Kind(Generic[Progress]):
+    """What runs of one kind keep, and how it stands in a file.
+
+    Attributes:
+        name: The kind in words; a file of another kind is refused.
+        record: The data class, with limits, that a file is read into.
+        pack: Makes such a record of progress.
+        unpack: Makes progress of a record. It raises a ValueError where no run has written the record.
+    """
+
+    name: str
+    record: type[Any]
+    pack: Callable[[Progress], Any]
+    unpack: Callable[[Any], Progress]
+
+
+@dataclass(frozen=True)
+class _File:
+    """The content of a file, whatever its kind."""
+
+    format: str
+    version: int
+    kind: str
+    identity: Mapping[str, Any]
+    progress: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What is written of a :class:`_File`, whose format stands before it."""
+
+    version: int
+    kind: str
+    identity: Mapping[str, object]
+    progress: Any
 
 
 def check_place(path: str | os.PathLike[str]) -> Path:
@@ -83,14 +102,14 @@ class Checkpoint(Generic[Progress]):
     Attributes:
         path: The file. It is replaced atomically, and removed once the result is safe.
         identity: What progress depends on besides the data, by name; a file of another identity is refused.
-        format: How progress stands in the file.
+        kind: What progress consists of, and how it stands in the file.
         resume: Continue from the file where there is one; else it is overwritten.
         seconds: The least time between two writes, in seconds.
     """
 
     path: Path
     identity: Mapping[str, object]
-    format: Format[Progress]
+    kind: Kind[Progress]
     resume: bool = False
     seconds: float = SECONDS
 
@@ -98,7 +117,7 @@ class Checkpoint(Generic[Progress]):
         """The progress to continue from; None where there is none or it is not wanted.
 
         Raises:
-            TableError: The file is damaged, or of another identity.
+            TableError: The file is damaged, of another kind, version or identity.
             OutputError: It is no checkpoint, and would be lost.
         """
         if not exists(self.path) and not is_link(self.path):
@@ -107,15 +126,20 @@ class Checkpoint(Generic[Progress]):
             self._refuse_losing()
             return None
         try:
-            data = records.read_bytes(self.path, _MOST_BYTES, follow_link=False)
-            identity, progress = self.format.decode(_verified(data))
-            if not isinstance(identity, dict):
-                raise ValueError("its identity is no object")
-        except UNREADABLE as error:
+            file = _read(records.read_bytes(self.path, follow_link=False))
+            if file.kind != self.kind.name:
+                raise ValueError(f"it is of a {file.kind!r:.40}, and not of a {self.kind.name}")
+            self._refuse_others(file.identity)
+            record = records.to_record(file.progress, self.kind.record, exact=True, numbers_as_text=True)
+            return self.kind.unpack(record)
+        except (OSError, ValueError) as error:
             raise TableError(
                 f"cannot read the checkpoint '{self.path}' ({error}); remove it to begin anew, or give "
                 "another name where it is something else"
             ) from error
+
+    def _refuse_others(self, identity: Mapping[str, object]) -> None:
+        """Refuses a file of another identity."""
         for key in dict.fromkeys([*self.identity, *identity]):
             then, now = identity.get(key), self.identity.get(key)
             if then != now:
@@ -124,7 +148,6 @@ class Checkpoint(Generic[Progress]):
                     f"the checkpoint '{self.path}' was made with another {name} ({then} then, {now} now), so "
                     "continuing would mix two runs; restore that, or remove the checkpoint to begin anew"
                 )
-        return progress
 
     def _refuse_losing(self) -> None:
         """Refuses to overwrite, and to remove at the end, a file that is something else."""
@@ -145,14 +168,16 @@ class Checkpoint(Generic[Progress]):
         Warns:
             UserWarning: It would be too large.
         """
-        content = self.format.encode(self.identity, progress)
-        if len(content) > _MOST_BYTES - _DIGEST_LENGTH - len(_CHECKSUM):
+        content = _Content(_VERSION, self.kind.name, self.identity, self.kind.pack(progress))
+        written = records.render(content, _FORMAT)
+        sealed = written + _CHECKSUM + _digest(written)
+        if not records.is_readable(sealed):
             warn_user(
-                f"the checkpoint '{self.path}' is not written, as it would have more than {_MOST_BYTES:,} "
-                "bytes; if this run is interrupted, it begins anew"
+                f"the checkpoint '{self.path}' is not written, as it would be too large to be read again; if "
+                "this run is interrupted, it begins anew"
             )
             return
-        write_atomically(self.path, content + _CHECKSUM + _digest(content), named=False)
+        write_atomically(self.path, sealed, named=False)
 
     def remove(self) -> None:
         """Deletes the file, and what killed runs have left of it: what it held is in a safe place now.
@@ -176,8 +201,7 @@ def remove_checkpoint(path: Path) -> None:
         raise OutputError(f"cannot remove the checkpoint '{path}': {error.strerror}; remove it") from error
 
 
-#: What stands between the content of a file and its checksum, which is the last of the file. Files of version
-#: 0.1 have none.
+#: What stands between the content of a file and its checksum, which is the last of the file.
 _CHECKSUM = b"\nsha256:"
 
 #: Characters of a checksum.
@@ -197,30 +221,20 @@ def _is_checkpoint(path: Path) -> bool:
     return len(end) == length and end.startswith(_CHECKSUM)
 
 
-def _verified(data: bytes) -> bytes:
-    """The content of a file without its checksum; raises ValueError where they do not belong together."""
+def _read(data: bytes) -> _File:
+    """The content of a file; raises ValueError where no run of this version has written it."""
     content, mark, digest = data.rpartition(_CHECKSUM)
     if not mark:
-        return data
+        raise ValueError("it has no checksum at its end")
     if digest != _digest(content):
         raise ValueError("its checksum is not that of its content")
-    return content
-
-
-#: What reading a file of another kind may raise.
-UNREADABLE = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    EOFError,
-    ArithmeticError,
-    RuntimeError,  # too deeply nested JSON, and archives that are encrypted or packed by an unknown method
-    tokenize.TokenError,  # of the text at the beginning of an array
-    zipfile.BadZipFile,
-    zlib.error,
-)
+    try:
+        file = records.to_record(records.parse(content), _File, exact=True)
+    except records.RecordError as error:
+        raise ValueError(f"another version of trtint8 has written it: {error}") from error
+    if (file.format, file.version) != (_FORMAT, _VERSION):
+        raise ValueError(f"another version of trtint8 has written it, as {file.format} {file.version}")
+    return file
 
 
 class Timer:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import io
-import json
-import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated
 
-import numpy as np
-from numpy.typing import NDArray
+import msgspec
 
-from calibrators import records
-from calibrators.data.sources.archives import read_archive
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.histograms.histogram import BINS, Histogram
+from calibrators.host.checkpoint import Kind
 from calibrators.records import Count
+from calibrators.tables.formats.json import HistogramRecord, packed
 
-_FORMAT = "trtint8-calibration-checkpoint"
-_VERSION = 1
+#: The most tensors: their counts take a gigabyte.
+_MOST_TENSORS = 1 << 16
+
+#: The bytes that the counts of a histogram unpack to.
+_MOST_BYTES = 8 * BINS
 
 #: The most values that a tensor may have for one sample: far more than memory holds.
 _MOST_VALUES_PER_SAMPLE = 1 << 40
@@ -71,75 +71,46 @@ class Counted:
             )
 
 
-class CountedFormat:
-    """An .npz: counts of each histogram as an array, and all else as JSON."""
+@dataclass(frozen=True)
+class _Stored:
+    """A histogram as a table holds it, with the number of NaNs, which a table does not keep."""
 
-    def encode(self, identity: Mapping[str, object], progress: Counted) -> bytes:
-        """The content of a file."""
-        fields = {
-            "format": _FORMAT,
-            "version": _VERSION,
-            "identity": dict(identity),
-            "samples": progress.samples,
-            "data": progress.data,
-            # JSON writes a float's shortest form that reads back as the same float.
-            "histograms": [
-                [name, found.bin_width, found.amax, found.zeros, found.nans, found.infs]
-                for name, found in progress.histograms.items()
-            ],
-        }
-        stream = io.BytesIO()
-        counts = {f"counts{i}": found.counts for i, found in enumerate(progress.histograms.values())}
-        encoded = np.frombuffer(json.dumps(fields).encode(), np.uint8)
-        np.savez(stream, allow_pickle=False, fields=encoded, **counts)
-        return stream.getvalue()
+    histogram: HistogramRecord
+    nans: Count
 
-    def decode(self, content: bytes) -> tuple[Mapping[str, object], Counted]:
-        """Identity and progress of a file; raises ValueError where no calibration has written it."""
-        arrays = _arrays(content)
-        fields = records.to_record(records.parse(arrays.pop("fields").tobytes()), _Fields, exact=True)
-        if (fields.format, fields.version) != (_FORMAT, _VERSION):
-            raise ValueError(f"format {fields.format} {fields.version}")
-        if list(arrays) != [f"counts{index}" for index in range(len(fields.histograms))]:
-            raise ValueError("its arrays are not those of its histograms")
-        histograms = {
-            name: _checked(name, fields.samples, Histogram(counts, *numbers))
-            for (name, *numbers), counts in zip(fields.histograms, arrays.values(), strict=True)
-        }
-        if len(histograms) < len(arrays):
-            raise ValueError("a tensor stands twice")
-        return fields.identity, Counted(fields.samples, fields.data, histograms)
+    @classmethod
+    def of(cls, found: Histogram) -> _Stored:
+        """The record of a histogram."""
+        return cls(HistogramRecord.of(found), found.nans)
 
 
 @dataclass(frozen=True)
-class _Fields:
-    """What the archive holds beside arrays; of each histogram all but its counts, which it checks itself."""
+class _Record:
+    """What a calibration has counted, as a file holds it."""
 
-    format: str
-    version: int
-    identity: Mapping[str, Any]
     samples: Count
     data: str
-    histograms: tuple[tuple[str, Any, Any, Any, Any, Any], ...]
+    histograms: Annotated[Mapping[str, _Stored], msgspec.Meta(max_length=_MOST_TENSORS)]
 
 
-def _arrays(content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an archive, in its order."""
-    stream = io.BytesIO(content)
-    if not zipfile.is_zipfile(stream):
-        raise ValueError("it is no archive of arrays")  # NumPy would take it for a pickle
-    with zipfile.ZipFile(stream) as archive:
-        # A calibration packs nothing. Where members are packed, or overlap, a small file may fill memory.
-        if sum(member.file_size for member in archive.infolist()) > len(content):
-            raise ValueError("its arrays are packed")
-    return dict(read_archive(stream).arrays)
+def _pack(progress: Counted) -> _Record:
+    stored = packed(_Stored.of, progress.histograms)
+    return _Record(progress.samples, progress.data, stored)
 
 
-def _checked(name: str, samples: int, histogram: Histogram) -> Histogram:
+def _unpack(record: _Record) -> Counted:
+    histograms = {
+        name: _histogram(name, stored, record.samples) for name, stored in record.histograms.items()
+    }
+    return Counted(record.samples, record.data, histograms)
+
+
+def _histogram(name: str, stored: _Stored, samples: int) -> Histogram:
     """Refuses what no calibration counts: other counts would continue to another table without a word."""
     try:
+        histogram = replace(stored.histogram.histogram(_MOST_BYTES), nans=stored.nans)
         histogram.check()
-    except ValueError as error:
+    except (ValueError, zlib.error) as error:
         raise ValueError(
             f"the histogram of '{name}' holds numbers that no calibration counts: {error}"
         ) from error
@@ -148,3 +119,7 @@ def _checked(name: str, samples: int, histogram: Histogram) -> Histogram:
     if histogram.total + histogram.nans + histogram.infs > samples * _MOST_VALUES_PER_SAMPLE:
         raise ValueError(f"the histogram of '{name}' holds more values than {samples} samples can have")
     return histogram
+
+
+#: The checkpoint of a calibration.
+CALIBRATION = Kind("calibration", _Record, _pack, _unpack)

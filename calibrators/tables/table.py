@@ -48,6 +48,8 @@ class Provenance:
         versions: Name of a tool to its version.
         input_sizes: Input name to the sizes of its samples, for inputs that leave some open besides the
             number of samples.
+        left_out: The nodes at the end of the model that were not run, name to operator: plugins of TensorRT,
+            which ONNX Runtime does not know, and all that follows them.
 
     Raises:
         TableError: A fingerprint, a tool or a version is no text of one line and at most 200 characters.
@@ -58,6 +60,7 @@ class Provenance:
     samples: int | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         fingerprints = (one for one in (self.model, self.data) if one is not None)
@@ -477,6 +480,7 @@ class CalibrationTable:
             samples=self.provenance.samples,
             versions=dict(self.provenance.versions),
             input_sizes=dict(self.provenance.input_sizes),
+            left_out=dict(self.provenance.left_out),
             overridden=tuple(sorted(self.overridden)),
             amax=dict(self.amax),
             choice=self.choice,
@@ -485,7 +489,7 @@ class CalibrationTable:
     @classmethod
     def _from_record(cls, record: TableRecord, source: str) -> CalibrationTable:
         provenance = Provenance(
-            record.model, record.data, record.samples, record.versions, record.input_sizes
+            record.model, record.data, record.samples, record.versions, record.input_sizes, record.left_out
         )
         histograms = decode_histograms(record, source)
         try:

@@ -24,6 +24,7 @@ class CalibrationPass:
 
     Attributes:
         shapes: The shape of every input in a batch, from the first one.
+        started: Whether its batches are iterated.
 
     Raises:
         CalibrationDataError: There is no batch, or the first one does not fit the model.
@@ -40,6 +41,7 @@ class CalibrationPass:
         self._batches, self._num_batches = batches, num_batches
         self._preflight, self._fingerprint = Preflight(inputs, batches.name_of), DataFingerprint()
         self._seen = self._fed = 0
+        self.started = False
         feeds = self._checked(last_batch)
         first = next(feeds, None)
         if first is None:
@@ -65,6 +67,7 @@ class CalibrationPass:
         return next((shape[0] for shape in self.shapes.values() if shape), 1)
 
     def __iter__(self) -> Iterator[FeedDict]:
+        self.started = True
         return self._feeds
 
     def finish(self) -> list[str]:

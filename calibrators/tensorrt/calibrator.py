@@ -8,10 +8,11 @@ written, and :meth:`Calibrator.raise_failure` raises it after the build.
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -42,6 +43,51 @@ from calibrators.user_warnings import warn_user
 Stale = Literal["refuse", "recalibrate"]
 
 
+@dataclass(frozen=True)
+class ServedBuild:
+    """What a calibrator is told of the build that it serves: see :meth:`Calibrator.bind`.
+
+    Attributes:
+        model: Fingerprint of the model that is built; None where it is not known.
+        before_fusion: Whether ``QuantizationFlag.CALIBRATE_BEFORE_FUSION`` is set.
+        network_dtypes: Input name to its element type in TensorRT's network, see
+            :func:`~calibrators.tensorrt.network_inputs.network_dtypes`. It is read when the first batch is
+            asked for, so it may be filled once the network is parsed. Inputs that it lacks are fed in the
+            type of the data.
+        cancelled: Asked before every batch and while one is waited for. True ends the data with a
+            ``KeyboardInterrupt``.
+    """
+
+    model: str | None = None
+    before_fusion: bool = False
+    network_dtypes: Mapping[str, np.dtype[Any]] = field(default_factory=dict)
+    cancelled: Callable[[], bool] = lambda: False
+
+
+class State(enum.Enum):
+    """How far a calibrator is in the build that it serves."""
+
+    NEW = "not prepared: the first callback prepares it"
+    READY = "prepared, and no batch was asked for"
+    FEEDING = "batches are given"
+    FED = "all batches were given"
+    FEEDING_AGAIN = "batches are given once more, because TensorRT reads the data a second time"
+    FAILED = "a callback failed: there are no more batches, and no cache is written"
+
+
+class _Told:
+    """An attribute of the build that is served, which a builder of one's own may also set by itself."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, calibrator: Calibrator | None, _kind: type[Calibrator]) -> Any:
+        return self if calibrator is None else getattr(calibrator._build, self._name)
+
+    def __set__(self, calibrator: Calibrator, value: Any) -> None:
+        calibrator._build = replace(calibrator._build, **{self._name: value})
+
+
 class Calibrator:
     """Feeds a TensorRT calibrator. Its subclasses in :mod:`calibrators.tensorrt` are what TensorRT takes.
 
@@ -65,15 +111,13 @@ class Calibrator:
         failure: The first exception of a callback; None while there is none.
         batches: How many batches TensorRT was given.
         table: The cache that was read or written, as a table; None before that, in every build anew.
-        before_fusion: Whether ``QuantizationFlag.CALIBRATE_BEFORE_FUSION`` is set; the builder says so.
-        network_dtypes: Input name to its element type in TensorRT's network, see
-            :func:`~calibrators.tensorrt.network_inputs.network_dtypes`; the builder says so. Inputs that it
-            lacks are fed in the type of the data.
-        model_fingerprint: Identifies the model in the cache's sidecar; None where the user does not say.
-        built_model: Fingerprint of the model that is built, which stands in the sidecar where
-            ``model_fingerprint`` is None; ``build_int8_engine`` says so.
-        cancelled: Asked before every batch and while one is waited for; True ends the data with a
-            ``KeyboardInterrupt``.
+        model_fingerprint: Identifies the model in the cache's sidecar; None where the user does not say, and
+            the sidecar names the model that is built.
+        state: How far the calibrator is in the build that it serves.
+        built_model: ``model`` of the :class:`ServedBuild`. This one and the next may also be set one by one.
+        before_fusion: See there.
+        network_dtypes: See there.
+        cancelled: See there.
 
     Raises:
         CalibrationDataError: The data does not fit the inputs or the options.
@@ -83,6 +127,10 @@ class Calibrator:
     algorithm: ClassVar[str]
     tensorrt_version: ClassVar[str]
     settings: str | None = None
+    built_model = _Told("model")
+    before_fusion = _Told("before_fusion")
+    network_dtypes = _Told("network_dtypes")
+    cancelled = _Told("cancelled")
 
     def __init__(
         self,
@@ -123,30 +171,30 @@ class Calibrator:
         self._inputs, self._last_batch, self._num_batches = tuple(inputs), last_batch, num_batches
         self._stale, self._device, self._progress = stale, device, progress
         self.model_fingerprint = model_fingerprint
-        self.built_model: str | None = None
-        self.before_fusion = False
-        self.network_dtypes: Mapping[str, np.dtype[Any]] = {}
-        self.cancelled: Callable[[], bool] = lambda: False
-        self.table: CalibrationTable | None = None
-        self._cached: bytes | None = None
-        self._prepared = False
-        self._shapes: dict[str, tuple[int, ...]] | None = None
-        self._pass: CalibrationPass | None = None
-        self._used = False  # whether batches of the pass were handed out
-        self._feeder: Feeder | None = None
-        self._bar = contextlib.ExitStack()
-        self._reset()
-
-    def _reset(self) -> None:
-        self.close()  # what an earlier build left that was given up
-        self._complete = False
+        self._build = ServedBuild()
+        self.state = State.NEW
         self.failure: BaseException | None = None
         self.batches = 0
-        if self._used:
-            self._pass, self._used = None, False
-        self._ended = False
+        self.table: CalibrationTable | None = None
+        self._cached: bytes | None = None
+        self._shapes: dict[str, tuple[int, ...]] | None = None
+        self._pass: CalibrationPass | None = None
+        self._feeder: Feeder | None = None
+        self._bar = contextlib.ExitStack()
 
     # For the builder.
+
+    def bind(self, build: ServedBuild) -> None:
+        """Tells the calibrator which build it serves, and prepares it; to be called once before every build.
+
+        Args:
+            build: What is known of the build.
+
+        Raises:
+            TrtInt8Error: As :meth:`prepare` does.
+        """
+        self._build = build
+        self.prepare()
 
     @property
     def implementation(self) -> Calibrator:
@@ -170,20 +218,17 @@ class Calibrator:
         Raises:
             GpuUnavailableError: There is no driver, no GPU, or none of that index.
             EngineError: The driver cannot use the GPU.
-            UnsupportedError: Neither PyCUDA nor cuda-python is installed.
         """
         return open_device(self._device) if isinstance(self._device, int) else self._device
 
-    def context(self) -> AbstractContextManager[None] | None:
-        """The CUDA context of that GPU; None where no package opens it, which a finished cache does not need.
+    def context(self) -> AbstractContextManager[None]:
+        """The CUDA context of that GPU.
 
         To build in it, because batches are freed while TensorRT still calibrates. PyCUDA then makes the
         context current that it entered last, which is another one where the primary one was made current
         without PyCUDA.
         """
-        with contextlib.suppress(UnsupportedError):
-            return self.device.active()
-        return None
+        return self.device.active()
 
     def prepare(self) -> None:
         """Checks the cache before minutes of work, and forgets an earlier failure and an earlier result.
@@ -195,10 +240,10 @@ class Calibrator:
             CalibrationDataError: The data does not fit the model.
             OutputError: The cache is to be made again, and cannot be written.
         """
-        self._reset()
+        self._rewind(State.NEW)
         self.table = None
         self._cached = self._read_cache()
-        self._prepared = True
+        self.state = State.READY
 
     def shapes(self) -> dict[str, tuple[int, ...]] | None:
         """The shape of every input in a batch, read from the first one; None without data.
@@ -253,7 +298,7 @@ class Calibrator:
 
     def get_batch(self, names: list[str]) -> list[int] | None:
         """Device addresses of the next batch, in the order of ``names``; None at the end of the data."""
-        if self.failure is not None:
+        if self.state is State.FAILED:
             return None
         try:
             return self._next(names)
@@ -263,10 +308,10 @@ class Calibrator:
 
     def read_calibration_cache(self) -> bytes | None:
         """The cache where there is one that is not stale."""
-        if self.failure is not None:
+        if self.state is State.FAILED:
             return None
         try:
-            if not self._prepared:
+            if self.state is State.NEW:
                 self.prepare()
         except BaseException as error:  # noqa: BLE001
             self._fail(error)
@@ -277,18 +322,17 @@ class Calibrator:
         """Keeps TensorRT's result, unless the calibration failed."""
         # The view is of memory that TensorRT uses again.
         data = bytes(cache)
-        if self.failure is not None or not (self._used and self._pass):
-            return
-        if not self._complete:
+        if self.state is State.FEEDING:
             self._fail(
                 CalibrationDataError(
                     f"the calibration ended at batch {self.batches}, before the data did, so its cache is "
                     "not kept; give limit or num_batches, or correct the get_batch of your own calibrator"
                 )
             )
+        if self.state not in (State.FED, State.FEEDING_AGAIN):
             return
         try:
-            origin = self._origin(self._pass)
+            origin = self._origin(self._opened())
             if self._cache is not None:
                 write_cache(self._cache, data, origin)
             self.table = _table(data, origin, self.input_sizes())
@@ -300,28 +344,34 @@ class Calibrator:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        self.failure = error
+        self.failure, self.state = error, State.FAILED
         with contextlib.suppress(Exception):
             self.close()
 
     # The data.
 
     def _next(self, names: Sequence[str]) -> list[int] | None:
-        if self.cancelled():
+        if self._build.cancelled():
             raise KeyboardInterrupt
-        if self._ended:
-            self._reset()  # TensorRT wants to read the data a second time.
-            self._complete = True
+        if self.state is State.FED:
+            self._rewind(State.FEEDING_AGAIN)
         if self._feeder is None:
             self._start(names)
         assert self._feeder is not None
-        pointers = self._feeder.next(self.cancelled)
+        pointers = self._feeder.next(self._build.cancelled)
         if pointers is None:
             self._end()
             return None
         self.batches = self._feeder.batches
         self._advance(1)
         return [pointers[name] for name in names]
+
+    def _rewind(self, state: State) -> None:
+        """Goes back to the first batch, and forgets a failure."""
+        self.close()  # what an earlier build left that was given up
+        self.state, self.failure, self.batches = state, None, 0
+        if self._pass is not None and self._pass.started:
+            self._pass = None
 
     def _opened(self) -> CalibrationPass:
         if self._data is None:
@@ -352,12 +402,13 @@ class Calibrator:
         samples = self._data.num_samples if self._data else None
         total = samples // opened.batch_size if samples and not self._num_batches else self._num_batches
         self._advance = self._bar.enter_context(progress_bar("Calibrating", total, enabled=self._progress))
-        self._used = True
-        dtypes = self.network_dtypes
+        if self.state is not State.FEEDING_AGAIN:
+            self.state = State.FEEDING
+        dtypes = self._build.network_dtypes
         self._feeder = Feeder((to_network(feed, dtypes) for feed in opened), device)
 
     def _end(self) -> None:
-        self._ended = self._complete = True
+        self.state = State.FED
         self.close()
         for finding in self._opened().finish():
             warn_user(finding)
@@ -392,11 +443,11 @@ class Calibrator:
         return CacheOrigin(
             calibrator=self.algorithm,
             tensorrt=self.tensorrt_version,
-            model=self.model_fingerprint or self.built_model,
+            model=self.model_fingerprint or self._build.model,
             data=data.fingerprint if data else None,
             samples=data.samples if data else None,
             batch_size=data.batch_size if data else None,
-            before_fusion=runs_before_fusion(self.algorithm, forced=self.before_fusion),
+            before_fusion=runs_before_fusion(self.algorithm, forced=self._build.before_fusion),
             settings=self.settings,
         )
 

@@ -3,11 +3,11 @@
 Each is a :class:`calibrators.tensorrt.calibrator.Calibrator` and a subclass of one of TensorRT's own::
 
     from calibrators.tensorrt import EntropyCalibrator2
+    from calibrators.tensorrt.calibrator import ServedBuild
     from calibrators.tensorrt.network_inputs import network_dtypes
 
     calibrator = EntropyCalibrator2("calibration.npz", inputs, cache="model.cache")
-    calibrator.network_dtypes = network_dtypes(tensorrt, network)
-    calibrator.prepare()
+    calibrator.bind(ServedBuild(network_dtypes=network_dtypes(tensorrt, network)))
     config.int8_calibrator = calibrator
     plan = builder.build_serialized_network(network, config)
     calibrator.raise_failure()
@@ -48,8 +48,7 @@ def installed_calibrator(name: str) -> type:
         # The extra tensorrt brings the newest version, which has no calibrators.
         return _gone(
             name,
-            f"{name} needs TensorRT 8.5 to 10.x, which is not installed; run pip install 'trtint8[cuda]' "
-            "'tensorrt<11'",
+            f"{name} needs TensorRT 8.5 to 10.x, which is not installed; run pip install 'tensorrt<11'",
         )
     try:
         return calibrator_class(name, flavors.load("tensorrt"))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-import numpy as np
-
 from calibrators.cuda import current_device
 from calibrators.data.samples.sizes import SampleSizes
-from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.tensorrt.calibrator import Calibrator, ServedBuild
 
 
 class ForeignCalibrator:
@@ -22,11 +19,6 @@ class ForeignCalibrator:
 
     Attributes:
         implementation: What TensorRT is given.
-        before_fusion: As that of :class:`~calibrators.tensorrt.calibrator.Calibrator`, without effect; so are
-            the next ones.
-        network_dtypes: See there.
-        built_model: See there.
-        cancelled: See there.
         table: None, because it keeps none.
         was_asked: True, because it does not say.
     """
@@ -36,10 +28,6 @@ class ForeignCalibrator:
 
     def __init__(self, implementation: Any) -> None:
         self.implementation = implementation
-        self.before_fusion = False
-        self.network_dtypes: Mapping[str, np.dtype[Any]] = {}
-        self.built_model: str | None = None
-        self.cancelled: Callable[[], bool] = lambda: False
 
     @property
     def device_index(self) -> int | None:
@@ -50,8 +38,8 @@ class ForeignCalibrator:
         """The current CUDA context, where it mostly allocates; None where there is none."""
         return None if current_device() is None else contextlib.nullcontext()
 
-    def prepare(self) -> None:
-        """Does nothing."""
+    def bind(self, build: ServedBuild) -> None:
+        """Does nothing: TensorRT's interface has no place for what is known of a build."""
 
     def shapes(self) -> None:
         """None: the shapes of its batches are not known."""

@@ -54,6 +54,8 @@ class Calibrated:
         method: How the ranges were chosen.
         tensors: Number of tensors with a range.
         samples: Number of samples that the model was run on.
+        left_out: Name to operator of the nodes that were not run: plugins of TensorRT, operators that nobody
+            knows, and all that follows them.
         chosen: Which rule ``auto`` took, and why, in words; only where the method is ``auto``.
     """
 
@@ -61,6 +63,7 @@ class Calibrated:
     method: str
     tensors: int
     samples: int | None
+    left_out: Mapping[str, str]
     chosen: str = ""
 
 
@@ -106,6 +109,8 @@ class Quantized:
         nodes_in_int8: Number of nodes with products that run in INT8.
         nodes_that_multiply: Number of all nodes with products.
         decisions: One entry per node that could run in INT8.
+        left_out: Name to operator of the nodes that no calibration sees: plugins of TensorRT, operators that
+            nobody knows, and all that follows them.
         shared_scales: Groups of tensors with one scale.
         tensors: How every tensor is quantized, by name.
         float32: Node that stays in FP32 amid FP16, to the reason; null without ``--float16``.
@@ -117,6 +122,7 @@ class Quantized:
     nodes_in_int8: int
     nodes_that_multiply: int
     decisions: tuple[Decision, ...]
+    left_out: Mapping[str, str]
     shared_scales: tuple[tuple[str, ...], ...]
     tensors: Mapping[str, TensorState]
     float32: Mapping[str, str] | None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import trtint8
 from calibrators.tensorrt import EntropyCalibrator2
+from calibrators.tensorrt.calibrator import ServedBuild
 from calibrators.tensorrt.network_inputs import network_dtypes
 from trtint8.data import DEMO_MODEL, load_digits_split
 
@@ -57,8 +58,8 @@ def calibrated(calibrator, builder, network, config):
     """Builds while TensorRT calibrates; four lines feed the calibrator."""
     import tensorrt as trt
 
-    calibrator.network_dtypes = network_dtypes(trt, network)  # TensorRT before 10 reads INT64 as INT32
-    calibrator.prepare()  # checks data and cache before TensorRT is busy
+    served = ServedBuild(network_dtypes=network_dtypes(trt, network))  # TensorRT before 10: INT64 as INT32
+    calibrator.bind(served)  # checks data and cache before TensorRT is busy
     config.int8_calibrator = calibrator
     plan = builder.build_serialized_network(network, config)
     calibrator.raise_failure()  # what TensorRT has discarded

@@ -20,7 +20,6 @@ _PACKAGES = (
     "onnxruntime-gpu",
     "onnx-ir",
     "pycuda",
-    "cuda-bindings",
     "polygraphy",
     "torch",
     "cupy-cuda12x",

@@ -8,6 +8,7 @@ import pytest
 from calibrators.cuda import gpu_problem
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, GpuMemoryError, GpuUnavailableError
+from calibrators.tensorrt.calibrator import ServedBuild
 from calibrators.tensorrt.messages import collected, shared_logger
 from tests.bindings.driven import ALGORITHMS, DATA, IMAGES, MORE, SCALES, cache_of, images
 from tests.host_device import HostDevice, read
@@ -207,8 +208,10 @@ def test_a_full_gpu(make):
 
 def test_cancelling_between_batches(make, device):
     calibrator, driver = make(batch_size=5)
+    cancelled = []
+    calibrator.bind(ServedBuild(cancelled=lambda: bool(cancelled)))
     assert driver.batch("images")[0]
-    calibrator.cancelled = lambda: True
+    cancelled.append("Ctrl-C")
     assert not driver.batch("images")[0]
     assert not device.live
     with pytest.raises(KeyboardInterrupt):
@@ -219,7 +222,7 @@ def test_cancelling_between_batches(make, device):
 def test_data_of_int8_inputs_must_be_in_range(make, low, high):
     data = np.linspace(low, high, 5 * 60, dtype=np.float32).reshape(5, 3, 4, 5)
     calibrator, driver = make(data=data, batch_size=5)
-    calibrator.network_dtypes = {"images": np.dtype(np.int8)}
+    calibrator.bind(ServedBuild(network_dtypes={"images": np.dtype(np.int8)}))
     batches = driver.calibrate(["images"], images)
     if (low, high) == (-128, 127):
         assert len(batches) == 1
@@ -232,7 +235,7 @@ def test_data_of_int8_inputs_must_be_in_range(make, low, high):
 def test_ids_arrive_as_the_network_reads_them(make):
     ids = np.array([[101, 102, 103, 104], [201, 202, 203, 204]], np.int64)
     calibrator, driver = make(data={"ids": ids}, inputs=(InputSpec("ids", np.dtype(np.int64), ("N", 4)),))
-    calibrator.network_dtypes = {"ids": np.dtype(np.int32)}
+    calibrator.bind(ServedBuild(network_dtypes={"ids": np.dtype(np.int32)}))
     (batch,) = driver.calibrate(["ids"], lambda addresses: read(addresses[0], np.int32, (2, 4)))
     assert batch.tolist() == ids.tolist()
     calibrator.raise_failure()
@@ -242,7 +245,7 @@ def test_ids_that_the_network_cannot_hold(make):
     calibrator, driver = make(
         data={"ids": np.array([[1, 1 << 40]])}, inputs=(InputSpec("ids", np.dtype(np.int64), ("N", 2)),)
     )
-    calibrator.network_dtypes = {"ids": np.dtype(np.int32)}
+    calibrator.bind(ServedBuild(network_dtypes={"ids": np.dtype(np.int32)}))
     assert driver.batch("ids") == (False, [None])
     with pytest.raises(CalibrationDataError, match="input 'ids' is int32 in TensorRT's network"):
         calibrator.raise_failure()
@@ -286,8 +289,8 @@ def test_ctrl_c_ends_the_wait_for_a_source_that_hangs(make, device):
         hanging.wait(60)
 
     calibrator, driver = make(data=feeds)
+    calibrator.bind(ServedBuild(cancelled=iter([False, False, False, True]).__next__))
     assert driver.batch("images")[0]
-    calibrator.cancelled = iter([False, False, True]).__next__
     assert driver.batch("images") == (False, [None])
     assert not device.live
     with pytest.raises(KeyboardInterrupt):

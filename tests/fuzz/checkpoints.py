@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
+import base64
 import json
 import math
 import random
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ import numpy as np
 
 from calibrators.histograms.losses import range_loss
 from calibrators.histograms.thresholds import METHODS
-from calibrators.host.checkpoint import Checkpoint
-from calibrators.host.counted import Counted, CountedFormat
+from calibrators.host.checkpoint import Checkpoint, Kind
+from calibrators.host.counted import CALIBRATION, Counted
 from calibrators.tables.table import CalibrationTable, Provenance
-from tests.fuzz.hostile import VALUES
+from tests.calibrators.host.checkpoint_files import sealed
+from tests.fuzz.hostile import VALUES, change_document
 from tests.trtint8.report import samples
-from trtint8.sensitivity.checkpoint import Measured, MeasuredFormat
+from trtint8.sensitivity.checkpoint import SENSITIVITY, Measured
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.local_network import LayerErrors
@@ -29,6 +30,8 @@ from trtint8.sensitivity.suspects import channel_suspects
 from trtint8.tuning.journal import JournalFile
 from trtint8.tuning.trial import Trial
 from trtint8.validation.scores import Score
+
+_CHECKSUM = b"\nsha256:"
 
 IDENTITY = {"model": "abc", "batch_size": None}
 
@@ -38,34 +41,18 @@ _NUMBERS = (
     -math.inf, True, None, "1", "nan", [],
 )  # fmt: skip
 
-_CHECKSUM = b"\nsha256:"
 
-
-@dataclass(frozen=True)
-class _Raw:
-    """Writes content as it is."""
-
-    content: bytes
-
-    def encode(self, _identity: Mapping[str, object], _progress: None) -> bytes:
-        return self.content
-
-    def decode(self, content: bytes) -> tuple[Mapping[str, object], None]:
-        raise NotImplementedError
-
-
-def _sealed(content: bytes) -> bytes:
-    """Content with its checksum."""
+def _saved(kind: Kind[Any], progress: object) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "c"
-        Checkpoint(path, {}, _Raw(content)).save(None)
+        Checkpoint(path, IDENTITY, kind).save(progress)
         return path.read_bytes()
 
 
 def calibrations() -> list[bytes]:
     """A checkpoint of a calibration."""
     progress = Counted(500, "1b" * 32, samples.table().histograms)
-    return [_sealed(CountedFormat().encode(IDENTITY, progress))]
+    return [_saved(CALIBRATION, progress)]
 
 
 def measurements() -> list[bytes]:
@@ -85,7 +72,7 @@ def measurements() -> list[bytes]:
         local = LocalMeter(("conv",))
         local.add(16, {"conv": LayerErrors(9.0, 0.5, 0.25, 8.0, 1.0, np.array([0.5, 2.0, 0.0]))})
         measured = Measured(16, "fingerprint", "another fingerprint", meter, local)
-        found.append(_sealed(MeasuredFormat().encode(IDENTITY, measured)))
+        found.append(_saved(SENSITIVITY, measured))
     return found
 
 
@@ -106,38 +93,30 @@ def searches() -> list[bytes]:
         return [path.read_bytes()]
 
 
-def change_field(chance: random.Random, data: bytes) -> bytes:
-    """A checkpoint with one field changed, and its checksum made right again."""
-    content = data.rpartition(_CHECKSUM)[0]
-    if content.startswith(b"PK"):
-        return _sealed(_changed_archive(chance, content))
-    document = json.loads(content)
-    _change(chance, document)
-    return _sealed(json.dumps(document).encode())
-
-
-def _changed_archive(chance: random.Random, content: bytes) -> bytes:
-    with np.load(io.BytesIO(content)) as loaded:
-        members = dict(loaded)
-    name = chance.choice(list(members))
-    if name == "fields":
-        document = json.loads(members[name].tobytes())
-        _change(chance, document)
-        members[name] = np.frombuffer(json.dumps(document).encode(), np.uint8)
+def change_field(chance: random.Random, data: bytes, replacement: object) -> bytes:
+    """A checkpoint with one field changed, or one exchanged, and its checksum made right again."""
+    document = json.loads(data.rpartition(_CHECKSUM)[0])
+    histograms = document["progress"].get("histograms")
+    if histograms and chance.randrange(3) == 0:
+        _change_counts(chance, chance.choice(list(histograms.values()))["histogram"])
+    elif chance.randrange(4) == 0:
+        document = change_document(chance, document, replacement)
     else:
-        members |= {name: _changed_counts(chance, members[name])}
-    if chance.randrange(20) == 0:
-        members.pop(chance.choice(list(members)))
-    stream = io.BytesIO()
-    chance.choice((np.savez, np.savez, np.savez, np.savez_compressed))(stream, **members)
-    return stream.getvalue()
+        _change(chance, document)
+    return sealed(document)
+
+
+def _change_counts(chance: random.Random, stored: dict[str, Any]) -> None:
+    counts = np.frombuffer(zlib.decompress(base64.b64decode(stored["counts"])), "<i8")
+    packed = zlib.compress(_changed_counts(chance, counts).tobytes())
+    stored["counts"] = base64.b64encode(packed[: chance.choice((None, None, None, -1, 5))]).decode()
 
 
 def _changed_counts(chance: random.Random, counts: Any) -> Any:
     kind = chance.randrange(6)
     if kind == 0:
         return chance.choice(
-            (-counts, counts[:100], counts[:1024], counts * 0.5, counts[None], counts.astype("U"), counts * 0)
+            (-counts, counts[:100], counts[:1024], counts * 0.5, counts * 0, np.zeros(1 << 22, np.int64))
         )
     if kind == 1:
         return np.roll(counts, chance.choice((1, -1, 1000)))
@@ -175,7 +154,7 @@ def _places(document: Any) -> Iterator[tuple[Any, Any]]:
 
 def continue_calibration(path: Path) -> None:
     """Counts on from a checkpoint, and makes a table of it that is read back."""
-    found = Checkpoint(path, IDENTITY, CountedFormat(), resume=True).load()
+    found = Checkpoint(path, IDENTITY, CALIBRATION, resume=True).load()
     assert found is not None
     values = np.array([0, 1e-30, 0.5, 1e30, np.inf], np.float32)
     for histogram in found.histograms.values():
@@ -200,7 +179,7 @@ def _observed(values: Any) -> Any:
 
 def continue_measurement(path: Path) -> None:
     """Makes figures of the sums in a checkpoint."""
-    found = Checkpoint(path, IDENTITY, MeasuredFormat(), resume=True).load()
+    found = Checkpoint(path, IDENTITY, SENSITIVITY, resume=True).load()
     assert found is not None
     meter, local = found.effects, found.local
     found.check_layers(["conv"], [ALL, (ONLY, "conv"), *([] if meter.predicted else [("without", "conv")])])

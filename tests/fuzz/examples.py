@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -17,16 +16,12 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from calibrators.host.counted import Counted, CountedFormat
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.formats.registry import FORMATS
 from tests.trtint8.integer_models import Integers
 from tests.trtint8.onnx_models import Shaped, conv_relu_conv, save_external
 from tests.trtint8.quantization import attention_models
 from tests.trtint8.report import samples
-from trtint8.tuning.journal import JournalFile
-from trtint8.tuning.trial import Trial
-from trtint8.validation.scores import Score
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
 
@@ -73,43 +68,6 @@ def onnxruntime_json() -> list[bytes]:
     end = {"data": [-1.5], "dtype": "float32", "CLS": "numpy.array"}
     tensor = {"lowest": end, "highest": {**end, "data": 2.0}, "CLS": "TensorData"}
     return [*ranges("onnxruntime-json"), json.dumps({"CLS": "TensorsData", "data": {"x": tensor}}).encode()]
-
-
-def counted() -> list[bytes]:
-    """A checkpoint of a calibration."""
-    progress = Counted(500, "1b" * 32, samples.table().histograms)
-    return [CountedFormat().encode({"model": "abc", "onnxruntime": "1.2"}, progress)]
-
-
-def measured() -> list[bytes]:
-    """A checkpoint of a measurement of sensitivity."""
-    meter = {"variants": [["all", ""]], "scales": {"y": 0.5}, "classes": True, "labelled": False}
-    meter |= {"predicted": True, "sums": [[16.0] * 18]}
-    local = {"samples": 16, "sums": {"c": [1.0] * 5}, "channels": {"c": [0.1]}, "forms": {"c": [True, False]}}
-    state = {
-        "samples": 16,
-        "data": "fingerprint",
-        "labels": "another fingerprint",
-        "meter": meter,
-        "local": local,
-    }
-    return [json.dumps({"identity": {"model": "abc", "batch_size": None}, "state": state}).encode()]
-
-
-def journals() -> list[bytes]:
-    """A checkpoint of a search."""
-    trials = (
-        Trial("as calibrated", Score(None, math.inf, math.inf), True, 0, 0.0, 0.5, 3.0),
-        Trial("bias correction", Score(0.25, 20.0, 79.75), False, 0, 0.0, 0.5),
-    )
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "c"
-        journal = JournalFile(path).open({"model": "abc", "seed": 0})
-        for trial in trials:
-            journal.add(trial)
-        journal.add_shares({"fc": 0.75, "conv": 0.25})
-        content, _, checksum = path.read_bytes().rpartition(b"\nsha256:")
-        return [content, content + b"\nsha256:" + checksum]
 
 
 def _saved(save: Callable[..., None], *arrays: Any, **named: Any) -> bytes:

@@ -85,12 +85,17 @@ class _Builder:
     def scale(self) -> np.float32:
         return np.float32(self.draw(st.sampled_from([0.004, 0.011, 0.02, 0.025, 0.04, 6 / 255, 0.07])))
 
-    def pair(self, x: str, channels: bool = True) -> str:
-        """A pair of any kind, perhaps with a Clip or a movement of its integers between both nodes."""
+    def pair(self, x: str, wide: bool = False) -> str:
+        """A pair of any kind, perhaps with a Clip or a movement of its integers between both nodes.
+
+        Args:
+            x: What it reads.
+            wide: Whether that is wider than the chain.
+        """
         dtype, zero = self.choose(*_KINDS)
         scale, axis = self.scale() / np.float32(256 if dtype == np.int16 else 1), {}
         scales, zeros = np.asarray(scale), np.asarray(zero, dtype)
-        if channels and self.choose(*[False] * 9, True):
+        if not wide and self.choose(*[False] * 9, True):
             count = _WIDTH if self.rank == 2 else 4
             scales = (scale * self.rng.uniform(0.5, 2, count)).astype(np.float32)
             zeros, axis = np.full(count, zero).astype(dtype), {"axis": 1}
@@ -102,20 +107,39 @@ class _Builder:
             low, high = sorted(self.rng.integers(ends.min, ends.max + 1, 2).tolist())
             low, high = self.choose((low, high), (ends.min + 1, ends.max), (max(zero, ends.min), ends.max))
             q = self.op("Clip", q, self.constant(dtype(low)), self.constant(dtype(high)))
-        elif between == "move" and not axis and dtype in (np.int8, np.uint8):
+        elif between == "move" and not axis and not wide and dtype in (np.int8, np.uint8):
             q = self.moved(q)
         return self.op("DequantizeLinear", q, s, z, **axis)
 
     def moved(self, x: str) -> str:
         """A movement that keeps the shape."""
-        if self.rank == 2:
-            form = self.choose("Reshape", "Identity")
-            return self.op("Identity", x) if form == "Identity" else self.op(form, x, self.raw([0, -1]))
-        perm = [0, 1, 3, 2]
-        form = self.choose("MaxPool", "Transpose")
-        if form == "MaxPool":
-            return self.op("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4)
-        return self.op("Transpose", x, perm=perm)
+        form = self.choose("Reshape", "Identity", "Pad", "Split", "Tile", "image", "image")
+        last = self.rank - 1
+        if form == "Pad":
+            pads = np.array([*[0] * last, 1, *[0] * self.rank])
+            mode = self.choose("constant", "constant", "edge")
+            return self.cut(self.op("Pad", x, self.raw(pads), mode=mode), 0)
+        if form == "Split":
+            name = f"Split{len(self.nodes)}"
+            halves = [f"{name}_{half}" for half in "ab"]
+            self.nodes.append(helper.make_node("Split", [x], halves, name=name, axis=1, num_outputs=2))
+            return self.op("Concat", *reversed(halves), axis=1)
+        if form == "Tile":
+            return self.cut(self.op("Tile", x, self.raw(np.array([1] * last + [2]))), 3)
+        if form == "image" and self.rank == 4:
+            if self.choose(True, False):
+                return self.op("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4)
+            return self.op("Transpose", x, perm=[0, 1, 3, 2])
+        return (
+            self.op("Identity", x)
+            if form == "Identity"
+            else self.op("Reshape", x, self.raw([0] * last + [-1]))
+        )
+
+    def cut(self, x: str, start: int) -> str:
+        """As much of the last axis of a larger tensor as the chain is wide."""
+        ends = start, start + (_WIDTH if self.rank == 2 else 6), self.rank - 1
+        return self.op("Slice", x, *(self.raw(np.array([end])) for end in ends))
 
     def elementwise(self, x: str) -> str:
         form = self.choose("Relu", "Relu", "Clip", "Tanh", "Sigmoid", "Add", "Mul", "moved")
@@ -205,8 +229,14 @@ class _Builder:
         return self.op("Add", self.pair(x), self.pair(x))
 
     def concat(self, x: str) -> str:
-        """Two pairs side by side, and a layer that reads both."""
-        joined = self.pair(self.op("Concat", self.pair(x), self.pair(self.elementwise(x)), axis=1), False)
+        """Two pairs side by side, perhaps one of a constant, and a layer that reads both."""
+        other = self.elementwise(x)
+        if self.choose(True, False, False):
+            shape = (16, _WIDTH) if self.rank == 2 else (2, 4, 6, 6)
+            other = self.raw(self.rng.normal(size=shape).astype(np.float32))
+        joined = self.op("Concat", self.pair(x), self.pair(other), axis=1)
+        if self.choose(True, False):
+            joined = self.pair(joined, wide=True)
         if self.rank == 2:
             return self.op("MatMul", joined, self.weights((2 * _WIDTH, _WIDTH), 1))
         weights = self.weights((4, 8, 1, 1), 0)
@@ -243,7 +273,7 @@ def _model(b: _Builder, shape: tuple[int, ...], integers: bool, in_function: boo
     """The model, whose nodes may be those of a function of its own."""
     element = TensorProto.INT8 if integers else TensorProto.FLOAT
     inputs = [helper.make_tensor_value_info("x", element, ["N", *shape[1:]])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * b.rank)]
     stored = [numpy_helper.from_array(array, name) for name, array in b.constants.items()]
     opsets, functions, nodes = [helper.make_opsetid("", 21)], [], b.nodes
     if in_function:

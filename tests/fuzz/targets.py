@@ -9,9 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from calibrators.host.counted import CountedFormat
 from tests.fuzz import checkpoints, examples, uses
-from trtint8.sensitivity.checkpoint import MeasuredFormat
 
 
 @dataclass(frozen=True)
@@ -25,8 +23,7 @@ class Target:
         use: Reads a file, and does with it what the project does with such files.
         beside: Returns name to content of the files that lie beside it.
         kind: ``bytes``; ``json``, of which values can be exchanged; ``onnx``, of which fields can be
-            exchanged; ``counted``, an archive with JSON in it; or ``checkpoint``, of which one field is
-            exchanged and the checksum stays right.
+            exchanged; or ``checkpoint``, of which one field is exchanged and the checksum stays right.
         cost: How many cases of other readers take as long as one of this.
     """
 
@@ -154,24 +151,8 @@ TARGETS = (
         ),
     ),
     Target("report, tune --json", "t.json", examples.printed_tunings, uses.report, kind="json", cost=20),
-    Target(
-        "checkpoint of a calibration",
-        "c",
-        examples.counted,
-        partial(uses.checkpoint, CountedFormat(), {"model": "abc", "onnxruntime": "1.2"}),
-        kind="counted",
-        cost=2,
-    ),
-    Target(
-        "checkpoint of a sensitivity",
-        "c",
-        examples.measured,
-        partial(uses.checkpoint, MeasuredFormat(), {"model": "abc", "batch_size": None}),
-        kind="json",
-    ),
-    Target("checkpoint of a search", "c", examples.journals, uses.journal, kind="json"),
     *(
-        Target(f"checkpoint of a {name}, by field", "c", real, use, kind="checkpoint", cost=2)
+        Target(f"checkpoint of a {name}", "c", real, use, kind="checkpoint", cost=2)
         for name, real, use in (
             ("calibration", checkpoints.calibrations, checkpoints.continue_calibration),
             ("sensitivity", checkpoints.measurements, checkpoints.continue_measurement),

@@ -73,7 +73,14 @@ IMAGES, LOGITS = "images", "logits"
 TABLE = CalibrationTable(
     {IMAGES: 2.5, LOGITS: 12.75},
     "auto",
-    Provenance("0a" * 32, "0b" * 32, 16, {"trtint8": "0.2.0"}, {IMAGES: SampleSizes((3, 8, 6), (3, 8, 6))}),
+    Provenance(
+        "0a" * 32,
+        "0b" * 32,
+        16,
+        {"trtint8": "0.2.0"},
+        {IMAGES: SampleSizes((3, 8, 6), (3, 8, 6))},
+        {"boxes": "EfficientNMS_TRT"},
+    ),
     frozenset({LOGITS}),
     {IMAGES: Histogram(np.array([1, 2, 3, 0], np.int64), bin_width=1.0, amax=2.5, zeros=1, infs=1)},
     RangeChoice("mse", {"mse": 30.0}, {"mse": 4}),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +20,6 @@ from calibrators.data.options import DataOptions
 from calibrators.data.preflight import check_feed
 from calibrators.data.sources.arrays import load_labels
 from calibrators.errors import TrtInt8Error
-from calibrators.host.checkpoint import Checkpoint
 from calibrators.tables.cache_origin import CacheOrigin
 from calibrators.tables.formats import ncnn
 from calibrators.tables.formats.registry import FORMATS
@@ -52,7 +50,6 @@ from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 from trtint8.quantization.targets import TARGETS
 from trtint8.report.writing import write_report
 from trtint8.sensitivity.results import Sensitivity
-from trtint8.tuning.journal import JournalFile
 
 #: An input that images, arrays and random numbers can feed.
 _IMAGES = (InputSpec("images", np.dtype(np.float32), ("N", 3, 4, 5)),)
@@ -76,7 +73,7 @@ def table(path: Path) -> None:
     """Computes all that a table offers, and writes it in every format."""
     loaded = CalibrationTable.load(path)
     assert len(loaded.fingerprint) == 64
-    assert set(loaded.peaks) == set(loaded.amax)
+    assert set(loaded.peaks) <= set(loaded.amax)  # without histograms a range may be less than the peak
     loaded.diff(loaded.override({"y": 1.0}))
     loaded.merged(loaded)
     with _refused:  # of one tensor nothing would be left
@@ -190,19 +187,6 @@ def sensitivity(path: Path) -> None:
     loaded = Sensitivity.load(path)
     assert len(loaded.worst_first) == len(loaded.layers)
     loaded.save(path)
-
-
-def checkpoint(form: Any, identity: Mapping[str, object], path: Path) -> None:
-    """Continues from a checkpoint."""
-    assert Checkpoint(path, identity, form, resume=True).load() is not None
-
-
-def journal(path: Path) -> None:
-    """Continues a search."""
-    opened = JournalFile(path, resume=True).open({"model": "abc", "seed": 0})
-    while (trial := opened.next) is not None:
-        opened.add(trial)
-    assert all(isinstance(share, float) for share in opened.shares.values())
 
 
 def data(path: Path) -> None:

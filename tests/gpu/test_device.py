@@ -1,4 +1,4 @@
-"""Our CUDA interface on a real GPU: neither TensorRT nor ONNX is needed, only PyCUDA or cuda-bindings."""
+"""Our CUDA interface on a real GPU: only the driver is needed, and PyCUDA is used where it is installed."""
 
 import importlib
 import threading

@@ -122,12 +122,6 @@ REFUSALS = (
         ("test_reduce_max_empty_set_bool", "test_attention*", "test_*integer*"),
     ),
     Refusal(
-        _CALIBRATE,
-        r"Scan",
-        "Scan of opset 8 has a batch axis, which ONNX's converter to newer opsets leaves out",
-        ("test_scan_sum",),
-    ),
-    Refusal(
         _LATER,
         r"QuantizeLinear\(\d+\)",
         "this ONNX Runtime does not have the newest opset",

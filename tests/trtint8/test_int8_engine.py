@@ -18,6 +18,7 @@ from calibrators.errors import (
     UnsupportedError,
 )
 from calibrators.tables.choice import RangeChoice
+from calibrators.tensorrt.calibrator import ServedBuild
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor
 from tests.host_device import HostDevice
@@ -61,7 +62,7 @@ def implicit_builds(monkeypatch):
     def build(_model, _inputs, *, implicit, **_options):
         given.append(implicit)
         if (calibrator := implicit.calibrator) is not None:
-            calibrator.prepare()
+            calibrator.bind(ServedBuild(implicit.model))
             if calibrator.read_calibration_cache() is None:
                 while calibrator.get_batch(["images"]) is not None:
                     pass

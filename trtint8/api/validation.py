@@ -61,7 +61,8 @@ def validate(
         metrics: What to measure, one metric or several. Names: for class scores ``top1``, ``top5`` or any
             ``topK``, and ``agreement``; for images ``psnr``; for classes of positions ``pixels`` and
             ``miou``; for detectors ``detections``, or :class:`DetectionAgreement` with a decoder, and by true
-            boxes ``map`` and ``map50``; of every output
+            boxes ``map`` and ``map50``, behind which the layout of the outputs may be named, as in
+            ``map:grid``; of every output
             ``sqnr``, ``cosine``, ``max_error``, which come together, and ``token_cosine``. The first output
             that is not cached is measured, or the one whose name follows a colon, as in ``psnr:hr``.
             ``psnr``, ``pixels`` and ``miou`` compare with labels that have the output's shape where there are

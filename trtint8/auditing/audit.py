@@ -11,9 +11,8 @@ from trtint8.auditing.estimator import Estimator, EstimatorOptions
 from trtint8.auditing.gpus import Gpu
 from trtint8.auditing.results import Audit
 from trtint8.auditing.verdict import judge
-from trtint8.models.loading.plugins import unknown_nodes
 from trtint8.models.model import Model, prepare
-from trtint8.models.outputs.runnable_part import runnable_part
+from trtint8.models.outputs.runnable_part import left_out_nodes, runnable_part
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 
 
@@ -46,7 +45,6 @@ def audit_model(
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
     prepared = prepare(model)
-    left_out = [node.name or "" for node in unknown_nodes(prepared.graph_model)]
     estimator = Estimator.open(runnable_part(prepared), table.provenance.input_sizes, gpu, options)
     fixed, peaks, work = estimator.model, table.peaks, estimator.work
     asked, shapes = QuantizeOptions(keep_float, keep_int8, estimator.quantization_target), estimator.shapes
@@ -72,7 +70,8 @@ def audit_model(
         engines=engines,
         verdict=verdict.sentence,
         reasons=verdict.reasons,
-        uncounted=(*work.uncounted, *left_out),
+        uncounted=work.uncounted,
         model_fingerprint=model.fingerprint,
         table_fingerprint=table.fingerprint,
+        left_out=left_out_nodes(prepared),
     )

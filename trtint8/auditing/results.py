@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from calibrators import records
@@ -111,6 +111,8 @@ class Audit:
             they hold graphs.
         model_fingerprint: Identifies the model.
         table_fingerprint: Identifies the calibration table.
+        left_out: Names of the nodes at the end of the model that no engine has, to their operators: plugins
+            of TensorRT, and all that follows them.
     """
 
     model: str
@@ -125,6 +127,7 @@ class Audit:
     uncounted: tuple[str, ...]
     model_fingerprint: str
     table_fingerprint: str
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Audit: '{self.model}' on {self.gpu.name}: {self.verdict}>"

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +25,7 @@ from calibrators.data.samples.sizes import SampleSizes
 from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
 from calibrators.files import is_file
 from calibrators.progress import progress_bar
+from calibrators.tensorrt.calibrator import ServedBuild
 from calibrators.tensorrt.flavor import Flavor, FlavorName
 from calibrators.tensorrt.foreign import AnyCalibrator
 from calibrators.tensorrt.messages import BuildLog, collected, plain_words, shared_logger
@@ -171,22 +172,43 @@ def build_engine(
     capabilities = check_build(flavor, options, compute_capabilities)
     _check_dla(options, shapes)
     calibrator = implicit.calibrator if implicit else None
-    calibration_shapes = _prepare(calibrator, flavor, options, shapes) if calibrator else None
+    # The calibrator is told of both now; they are known once Ctrl-C is deferred and once the model is parsed.
+    interrupted: Callable[[], bool] = bool
+    dtypes_to_feed: dict[str, np.dtype[Any]] = {}
+    calibration_shapes: Profile | None = None
+    if implicit is not None and calibrator is not None:
+        check_calibrator(flavor.module, calibrator, options)
+        check_device(calibrator, options.device)
+        # Without a monitor, as in TensorRT 8, a build can only be cancelled between two calibration batches.
+        served = ServedBuild(
+            implicit.model, options.calibrate_before_fusion, dtypes_to_feed, lambda: interrupted()
+        )
+        # Both may read from the data's source, which is code of the user. Ctrl-C ends that at once, as long
+        # as TensorRT is not running.
+        calibrator.bind(served)
+        calibration_shapes = calibration_profile(calibrator, shapes)
 
     start = time.perf_counter()
     with (
         _context(calibrator, options.device),
         collected(flavor.module) as log,
-        deferred_interrupt() as interrupted,
+        deferred_interrupt() as deferred,
         progress_bar("building engine", None, enabled=progress) as advance,
     ):
+        interrupted = deferred
         monitor = new_monitor(flavor.module, advance, interrupted) if flavor.has_progress_monitor else None
-        if calibrator:
-            # TensorRT 8 has no monitor; there, a build can only be cancelled between two calibration batches.
-            calibrator.cancelled = interrupted
         in_int8 = int8 or implicit is not None
         build = _Build(
-            flavor, log, capabilities, shapes, options, in_int8, implicit, calibration_shapes, monitor
+            flavor,
+            log,
+            capabilities,
+            shapes,
+            options,
+            in_int8,
+            implicit,
+            calibration_shapes,
+            monitor,
+            dtypes_to_feed,
         )
         plan, missing, dtypes = build.run(model)
         if flavor.lists_layers:
@@ -227,6 +249,7 @@ class _Build:
     implicit: ImplicitInt8 | None
     calibration_shapes: Profile | None
     monitor: Any
+    dtypes_to_feed: dict[str, np.dtype[Any]]
 
     @property
     def calibrator(self) -> AnyCalibrator | None:
@@ -297,7 +320,7 @@ class _Build:
     def _attach_calibrator(self, builder: Any, config: Any, network: Any) -> None:
         if self.calibrator is None:
             return
-        self.calibrator.network_dtypes = network_dtypes(self.flavor.module, network)
+        self.dtypes_to_feed.update(network_dtypes(self.flavor.module, network))
         config.int8_calibrator = self.calibrator.implementation
         shapes = self.calibration_shapes
         if shapes and not config.set_calibration_profile(
@@ -306,19 +329,6 @@ class _Build:
             raise BuildError(
                 f"TensorRT refuses to calibrate with {format_shapes(shapes)}; give batches of another size"
             )
-
-
-def _prepare(
-    calibrator: AnyCalibrator, flavor: Flavor, options: BuildOptions, profiles: Sequence[Profile]
-) -> Profile | None:
-    """Checks and prepares a calibrator before the build; returns the shapes that are calibrated with."""
-    check_calibrator(flavor.module, calibrator, options)
-    check_device(calibrator, options.device)
-    calibrator.before_fusion = options.calibrate_before_fusion
-    # Both may read from the data's source, which is code of the user: Ctrl-C ends it at once, as long as
-    # TensorRT is not running.
-    calibrator.prepare()
-    return calibration_profile(calibrator, profiles)
 
 
 def _context(calibrator: AnyCalibrator | None, device: int) -> AbstractContextManager[None]:

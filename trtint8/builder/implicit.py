@@ -45,12 +45,15 @@ class ImplicitInt8:
             layers.
         manual: Names among ``ranges`` that the user set by hand; each must be in the network.
         keep_float: Names of layers, or patterns with ``*`` and ``?``, that do not run in INT8.
+        model: Fingerprint of the float model, by which a calibrator's cache of another model is told; None
+            where it is not known.
     """
 
     calibrator: AnyCalibrator | None = None
     ranges: Mapping[str, float] = field(default_factory=dict)
     manual: frozenset[str] = frozenset()
     keep_float: Sequence[str] = ()
+    model: str | None = None
 
 
 def check_calibrator(trt: Any, calibrator: AnyCalibrator, options: BuildOptions) -> None:
@@ -209,7 +212,7 @@ def calibration_profile(calibrator: AnyCalibrator, profiles: Sequence[Profile]) 
     """The shapes with which TensorRT calibrates.
 
     Args:
-        calibrator: The calibrator, which is prepared.
+        calibrator: The calibrator, which is bound to the build.
         profiles: The optimization profiles.
 
     Returns:

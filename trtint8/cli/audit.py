@@ -16,7 +16,7 @@ from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
 from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option, keywords
 from trtint8.cli.named_values import named_values
 from trtint8.cli.once import Once
-from trtint8.cli.output import print_json, print_line, print_table, say
+from trtint8.cli.output import named_nodes, print_json, print_line, print_table, say
 from trtint8.engine.parts import PARTS
 from trtint8.engine.profiles import parse_profile
 from trtint8.engine.traffic import Traffic
@@ -88,6 +88,8 @@ def _reservations(audit: Audit) -> Iterator[str]:
         )
     if audit.uncounted:
         yield f"the multiply-adds of {_listed(audit.uncounted)} are not known"
+    if audit.left_out:
+        yield f"no engine has {named_nodes(audit.left_out)}"
     for engine in audit.engines:
         if engine.unplaced:
             yield f"no kernel of the {engine.precision} engine names {_listed(engine.unplaced)}"

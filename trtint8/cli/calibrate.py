@@ -25,7 +25,7 @@ from trtint8.cli.data_options import (
     executor_from,
 )
 from trtint8.cli.kept_progress import saying_what_is_kept
-from trtint8.cli.output import print_json, print_table, say
+from trtint8.cli.output import named_nodes, print_json, print_table, say
 from trtint8.cli.own_data import data_from
 
 EXAMPLE = "example:\n  trtint8 calibrate resnet50.onnx calibration.npz -o resnet50.table.json --method mse"
@@ -106,9 +106,13 @@ def run(options: argparse.Namespace) -> None:
     }
     if table.choice:
         summary["chosen"] = table.choice.reason
+    left_out = table.provenance.left_out
     if options.json:
-        print_json(summary)
+        print_json({**summary, "left_out": left_out})
     else:
-        print_table("Calibrated", ("", ""), [(key, str(value)) for key, value in summary.items()])
+        rows = [(key, str(value)) for key, value in summary.items()]
+        if left_out:
+            rows.append(("left out", named_nodes(left_out)))
+        print_table("Calibrated", ("", ""), rows)
     if warning := noise_warning(table.choice):
         say(f"warning: {warning}")

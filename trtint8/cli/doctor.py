@@ -53,11 +53,7 @@ def findings() -> list[tuple[str, str]]:
     rows += [
         ("GPU", ", ".join(gpu_names()) if problem is None else f"none: {problem}"),
         ("driver", driver_version() or "none"),
-        ("PyCUDA", _version("pycuda") or 'missing: pip install "trtint8[cuda]" (needs a CUDA toolkit)'),
-        (
-            "cuda-python",
-            _version("cuda-bindings") or 'missing: pip install "trtint8[cuda-python]", in place of PyCUDA',
-        ),
+        ("PyCUDA", _version("pycuda") or "none, and none is needed"),
         ("images from folders", "works" if find_spec("PIL") else 'pip install "trtint8[images]"'),
         ("calibrate, quantize, validate", "work, on the CPU"),
         ("calibrate --device cuda", _gpu_calibration()),
@@ -70,12 +66,8 @@ def findings() -> list[tuple[str, str]]:
             "works with " + ", ".join(map(str, usable)) if usable else 'pip install "trtint8[rtx]"',
         )
     )
-    cuda = _version("pycuda") or _version("cuda-bindings")
-    rows.append(("build, implicit route", _implicit(flavors, problem, cuda)))
-    if problem is not None:
-        runs = "needs an NVIDIA GPU"
-    else:
-        runs = "works" if usable and cuda else "needs a TensorRT, and PyCUDA or cuda-python"
+    rows.append(("build, implicit route", _implicit(flavors, problem)))
+    runs = "needs an NVIDIA GPU" if problem is not None else "works" if usable else "needs a TensorRT"
     rows.append(("run, bench, validate on the GPU", runs))
     return rows
 
@@ -88,15 +80,13 @@ def _gpu_calibration() -> str:
     return "works"
 
 
-def _implicit(flavors: Sequence[flavor.Flavor], gpu_problem: str | None, cuda: str | None) -> str:
+def _implicit(flavors: Sequence[flavor.Flavor], gpu_problem: str | None) -> str:
     able = [f for f in flavors if f.implicit_int8 and not f.import_problem]
     missing = []
     if not able:
         missing.append("TensorRT 8.5 to 10.x")
     if gpu_problem is not None:
         missing.append("an NVIDIA GPU")
-    if not cuda:
-        missing.append("PyCUDA or cuda-python")
     return f"needs {', '.join(missing)}" if missing else f"works with {', '.join(map(str, able))}"
 
 

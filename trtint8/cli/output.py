@@ -11,10 +11,11 @@ import math
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from calibrators.display.counts import counted, enumerated
 from calibrators.errors import OutputError
 from calibrators.progress import literal_console
 
@@ -45,6 +46,16 @@ def shown(text: str) -> str:
         letter.encode("unicode_escape").decode() if unicodedata.category(letter) in _NOT_SHOWN else letter
         for letter in text
     )
+
+
+def named_nodes(nodes: Mapping[str, str]) -> str:
+    """Some nodes in words, such as ``2 nodes: 'nms' (EfficientNMS_TRT), 'scores' (Cast)``.
+
+    Args:
+        nodes: Their names, to their operators.
+    """
+    named = enumerated(f"'{name}' ({operator})" for name, operator in nodes.items())
+    return f"{counted(len(nodes), 'node')}: {named}"
 
 
 def say(message: str) -> None:

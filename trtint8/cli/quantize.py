@@ -18,7 +18,7 @@ from trtint8.cli.arguments import (
 )
 from trtint8.cli.cutting import FLOAT, TAIL, add_cut_option, cut_from, files_of_cut
 from trtint8.cli.data_options import add_data_options, data_options_from
-from trtint8.cli.output import print_json, print_line, print_table
+from trtint8.cli.output import named_nodes, print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
 from trtint8.models.file_names import check_model_name
 from trtint8.models.model import load_float_model, prepare
@@ -167,6 +167,7 @@ def _print_json(
             "nodes_in_int8": len(placement.quantized_nodes),
             "nodes_that_multiply": placement.multiplying,
             "decisions": placement.decisions,
+            "left_out": quantized.left_out,
             "shared_scales": placement.shared,
             "tensors": tensors,
             "float32": quantized.float32 if options.float16 else None,
@@ -197,6 +198,7 @@ def _rows(
         ("kept in float", str(sum(not d.quantized for d in placement.decisions))),
         *([("slower in INT8, so in FP16", str(len(placement.slower)))] if placement.slower else []),
         ("activations with a scale", str(len(placement.tensors))),
+        *([("not calibrated", named_nodes(quantized.left_out))] if quantized.left_out else []),
     ]
     if options.float16:
         rows.append(("kept in FP32 amid FP16", str(len(quantized.float32))))

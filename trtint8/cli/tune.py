@@ -196,8 +196,8 @@ class _Progress:
     def say_goal(self, goal: Goal) -> None:
         """Says what the result has to keep, and why it is measured so."""
         self._goal = goal
-        if goal.chosen:
-            say(goal.chosen)
+        for what in filter(None, (goal.chosen, goal.layout)):
+            say(what)
         say(f"searching for {goal}")
 
     def say_trial(self, trial: Trial) -> None:

@@ -50,8 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME",
         help="top1, top5 or any topK, agreement, psnr, pixels, miou, detections, map, map50, sqnr, cosine, "
-        "max_error, token_cosine; of another output than the first as in psnr:NAME; or MODULE:FUNCTION, a "
-        "metric of yours; may be repeated; by "
+        "max_error, token_cosine; of another output than the first as in psnr:NAME; of detections in a "
+        "layout that you know as in map:grid; or MODULE:FUNCTION, a metric of yours; may be repeated; by "
         "default what the outputs' shapes say: for class scores top1 and top5 with labels, and agreement; "
         "for detections map and map50 with true boxes as labels; for every network sqnr, cosine and "
         "max_error",

@@ -16,7 +16,7 @@ from calibrators.errors import CalibrationDataError
 from calibrators.host.onnx_session import first_line, run_in_place
 from trtint8.equalization.following.channel_classes import Channels
 from trtint8.models.samples.activation_memory import FittingBatchSize
-from trtint8.models.samples.separate import computes_samples_separately
+from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.session import open_graph_model
 
 #: The most values of one tensor that are kept; of its first sample there may be more.
@@ -186,7 +186,7 @@ def _half(array: NDArray[Any], labels: Channels, index: int, number: int) -> NDA
 
 def _in_pieces(model: ir.Model, tensors: list[str], feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:
     """The feeds; those of networks that compute each sample by itself in pieces of little memory."""
-    if not computes_samples_separately(model):
+    if not joined_by_graph(model).separate:
         return iter(feeds)
     size = FittingBatchSize(model, tensors)
     return chain.from_iterable(pieces(feed, size(feed)) for feed in feeds)

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.operators import Values, operator_of
+from trtint8.interop.float_movement import extrapolates
 from trtint8.interop.grids import grid_of
 from trtint8.interop.pairs import input_at
 from trtint8.models.graph_constants import constant_input, read_constant
@@ -83,5 +84,5 @@ class Bounds:
 
 
 def _overshoots(node: ir.Node) -> bool:
-    """Whether a node interpolates between values in such a way that results lie beyond them."""
-    return "cubic" in node.attributes.get_string("mode", "")
+    """Whether results of a node may lie beyond the values of its data."""
+    return "cubic" in node.attributes.get_string("mode", "") or extrapolates(node)

@@ -64,6 +64,11 @@ def _gives_no_data(node: ir.Node) -> bool:
     return operator.reads_shape or operator.picks is Picks.PLACES
 
 
+def extrapolates(node: ir.Node) -> bool:
+    """Whether a Resize writes a number of its own where it has no data."""
+    return node.attributes.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize"
+
+
 def _move_in_float(graph: ir.Graph, node: ir.Node) -> bool:
     """Replaces a node by one on float data; False where that cannot be done."""
     data = moved_data(node)
@@ -76,6 +81,8 @@ def _move_in_float(graph: ir.Graph, node: ir.Node) -> bool:
         if source is None:
             return False
         inputs[index] = source
+    if _pads_with_raw_zero(node):
+        inputs[2:3] = [_raw_zero(graph, node, parameters)]
     new = ir.Node(
         "",
         node.op_type,
@@ -93,21 +100,34 @@ def _move_in_float(graph: ir.Graph, node: ir.Node) -> bool:
 
 def _parameters(node: ir.Node, data: dict[int, ir.Value]) -> Parameters | None:
     """The scale and zero point that all of a node's data share; None where there are none, or several."""
-    if _pads_with_raw_zero(node):
-        return None
     candidates = [p for value in data.values() if (p := _quantized_with(value)) is not None]
-    if not candidates and all(is_constant(value) and value.dtype in INTEGER_TYPES for value in data.values()):
+    if not candidates and all(map(_is_given, data.values())):
         candidates = [p for output in node.outputs for p in _dequantized_with(output)][:1]
     if not candidates or not all(agree(candidates[0], other) for other in candidates[1:]):
         return None
     scale = read_constant(candidates[0].scale)
+    if (scale is None and _pads_with_raw_zero(node)) or extrapolates(node):
+        return None
     return None if scale is not None and scale.size > 1 else candidates[0]
 
 
+def _is_given(value: ir.Value) -> bool:
+    """Whether a value is integers that no node makes: constants, or an input of the model."""
+    return value.dtype in INTEGER_TYPES and (is_constant(value) or value.is_graph_input())
+
+
 def _pads_with_raw_zero(node: ir.Node) -> bool:
-    """Whether a Pad writes the integer 0, which may represent any value."""
+    """Whether a Pad writes the integer 0, whatever value that represents."""
     mode = node.attributes.get_string("mode", "constant")
     return node.op_type == "Pad" and mode == "constant" and input_at(node, 2) is None
+
+
+def _raw_zero(graph: ir.Graph, node: ir.Node, parameters: Parameters) -> ir.Value:
+    """The value that the integer 0 represents, as a constant."""
+    scale, point = read_constant(parameters.scale), read_constant(parameters.zero_point)
+    assert scale is not None, "it was looked at before"
+    zero = -scale.reshape(()) * np.float32(0 if point is None else point.reshape(()))
+    return add_initializer(graph, f"{node.name}_padding", np.asarray(zero, np.float32))
 
 
 def _quantized_with(value: ir.Value) -> Parameters | None:
@@ -135,7 +155,7 @@ def _float_source(
     if value is parameters.zero_point:
         return add_initializer(graph, f"{node.name}_input{index}_zero", np.zeros((), np.float32))
     if is_constant(parameters.scale):
-        if _quantized_with(value) is None and not is_constant(value):
+        if _quantized_with(value) is None and not _is_given(value):
             return None
         return insert_dequantize(node, value, parameters, f"{node.name}_input{index}")
     quantizer = value.producer()

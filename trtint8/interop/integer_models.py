@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -212,10 +213,11 @@ def _obstacle(model: ir.Model, node: ir.Node) -> str | None:
         return _unpaired(node)
     if node.op_type in _QUANTIZERS:
         return None
-    for value in node.inputs:
+    for value in itertools.chain(node.inputs, *(inner.inputs for inner in nodes_inside(node))):
         producer = value.producer() if value is not None else None
         stored = node.domain != "" and is_constant(value)
-        quantized = producer is not None and producer.op_type in _QUANTIZERS
+        # Graphs inside a node may have pairs of their own.
+        quantized = producer is not None and producer.op_type in _QUANTIZERS and producer.graph is node.graph
         if value is not None and (quantized or (stored and value.dtype in INTEGER_TYPES)):
             return f"it computes on the integers of '{value.name}'"
     return None

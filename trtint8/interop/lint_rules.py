@@ -18,9 +18,11 @@ from trtint8.interop.integer_models import Expanded
 from trtint8.interop.integer_product import FLOAT_COUNTERPARTS
 from trtint8.interop.pairs import (
     dequantizer_behind,
+    feeds_integers,
     input_at,
     is_quantized_constant,
     quantized_type,
+    quantizers_before,
     reads_integers,
 )
 from trtint8.interop.unquantize import activation_behind, quantized_nodes
@@ -192,16 +194,24 @@ def _type(node: ir.Node, name: str, activation: bool) -> Iterator[Finding]:
 
 def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
     sources = [dequantizer_behind(value) for value in node.inputs[:2]]
-    if any(sources) and not all(map(reads_integers, node.inputs[:2])):
+    one_sided = any(sources) and not all(map(reads_integers, node.inputs[:2]))
+    if one_sided and not any(map(_is_empty, node.inputs[:2])):
         yield Finding(
             "one-sided", name, f"only one of its operands is quantized: it runs in float{_one_sided(node)}"
         )
     for index, source in enumerate(sources):
         if source is not None:
             yield from _weight_axis(node, name, index, *source)
-    if len(sources) > 1 and sources[1] is not None and lacks_kernel_shape(node):
+    weights = sources[1] if len(sources) > 1 else None
+    if weights is not None and _is_weight(weights[0].inputs[0]) and lacks_kernel_shape(node):
         message = "it does not tell kernel_shape, without which TensorRT 8.6 refuses quantized weights"
         yield Finding("kernel-shape", name, message)
+
+
+def _is_empty(value: ir.Value | None) -> bool:
+    """True of a constant without elements, as of an adapter of rank 0: there is nothing to quantize."""
+    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    return tensor is not None and tensor.size == 0
 
 
 def _weight_axis(
@@ -260,20 +270,16 @@ def _concat(node: ir.Node, name: str) -> Iterator[Finding]:
 
 
 def concat_grids(node: ir.Node) -> dict[str, Grid]:
-    """The pairs before a Concat, where another pair reads what the Concat makes.
+    """The pairs before a Concat, where a layer or another pair reads what the Concat makes.
 
     Returns:
         Name of each QuantizeLinear to what its pair computes.
     """
     found: dict[str, Grid] = {}
-    after = (reader.op_type for reader, _ in node.outputs[0].uses())
-    if node.op_type != "Concat" or "QuantizeLinear" not in after:
+    if node.op_type != "Concat" or not feeds_integers(node):
         return found
     for value in node.inputs:
-        dequantize = value.producer() if value is not None else None
-        source = dequantize.inputs[0] if dequantize and dequantize.op_type == "DequantizeLinear" else None
-        quantize = source.producer() if source is not None else None
-        if quantize is not None and quantize.op_type == "QuantizeLinear":
+        for quantize in quantizers_before(value):
             with contextlib.suppress(ModelError):  # a finding of its own
                 found[quantize.name or ""] = grid_of(quantize)
     return found

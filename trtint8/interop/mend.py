@@ -259,8 +259,10 @@ class _Mender:
         table = _shared_ranges(placement, {**ranges, **plan.fills})
         scales, regridded = self._weight_scales(placement, nodes)
         mended = with_pairs(prepared, table, replace(wanted, activations=edges), scales)
-        if wider := {name: scale for name, scale in _widened(mended).items() if name in nodes}:
-            return _Changes(widened=wider)
+        while wider := _widened(mended):
+            if own := {name: scale for name, scale in wider.items() if name in nodes}:
+                return _Changes(widened=own)
+            _widen(mended, wider)
         drop_covered_ends(mended, unquantized.restored)
         move_behind_activations(mended)
         tensors = {edge.tensor for edge in edges}
@@ -317,6 +319,13 @@ def _widened(model: ir.Model) -> dict[str, np.float32]:
     return widened
 
 
+def _widen(model: ir.Model, scales: Mapping[str, np.float32]) -> None:
+    """Gives pairs that were placed anew greater scales, by the names of their QuantizeLinear."""
+    for node in model.graph:
+        if (name := node.name or "") in scales and (scale := node.inputs[1]) is not None:
+            scale.const_value = ir.Tensor(np.asarray(scales[name], np.float32), name=scale.name)
+
+
 def _without_pairs(model: ir.Model) -> ir.Model:
     """A copy of a model in which nodes read what pairs read."""
     bare = model.clone()
@@ -358,12 +367,13 @@ def _pairs_of_halves(
 
 def _pairs_before(value: ir.Value | None) -> Iterator[str]:
     """Names of the QuantizeLinear nodes of the pairs that a node reads, also through movements of values."""
-    pending = [value]
+    pending, seen = [value], set()
     while pending:
         found = pending.pop()
         node = found.producer() if found is not None else None
-        if node is None:
+        if node is None or node in seen:
             continue
+        seen.add(node)
         if node.op_type != "DequantizeLinear":
             pending += moved_data(node).values()
         elif node.inputs[0] is not None and (quantize := node.inputs[0].producer()) is not None:

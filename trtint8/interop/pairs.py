@@ -140,14 +140,48 @@ def _is_moved(value: ir.Value | None) -> bool:
     node = value.producer() if value is not None else None
     if node is None or node.domain != "" or node.op_type not in _READ_THROUGH:
         return False
-    sources = node.inputs if node.op_type == "Concat" else node.inputs[:1]
-    return all(map(_is_pair, sources))
+    sources = _moved_from(value)
+    return all(one is not None and read_constant(one.inputs[0]) is None for one in sources)
 
 
-def _is_pair(value: ir.Value | None) -> bool:
-    """Whether a value is an activation's pair, or moved from one."""
-    found = dequantizer_behind(value)
-    return _is_moved(value) if found is None else read_constant(found[0].inputs[0]) is None
+def _moved_from(value: ir.Value | None) -> list[ir.Node | None]:
+    """The DequantizeLinear nodes whose values a value has; None among them for whatever is no such node."""
+    found: list[ir.Node | None] = []
+    pending, seen = [value], set()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        node, behind = value.producer() if value is not None else None, dequantizer_behind(value)
+        if behind is not None:
+            found.append(behind[0])
+        elif node is not None and node.domain == "" and node.op_type in _READ_THROUGH:
+            pending += node.inputs if node.op_type == "Concat" else node.inputs[:1]
+        else:
+            found.append(None)
+    return found
+
+
+def quantizers_before(value: ir.Value | None) -> list[ir.Node]:
+    """The QuantizeLinear nodes of the pairs whose values a value has, also through movements of values."""
+    data = (node.inputs[0] for node in _moved_from(value) if node is not None)
+    producers = (source.producer() for source in data if source is not None)
+    return [node for node in producers if node is not None and node.op_type == "QuantizeLinear"]
+
+
+def feeds_integers(node: ir.Node) -> bool:
+    """Whether a layer or a QuantizeLinear reads what a node computes, also through movements of values."""
+    pending, seen = [node], {node}
+    while pending:
+        for output in pending.pop().outputs:
+            for reader, _ in output.uses():
+                if reader.op_type == "QuantizeLinear" or operator_of(reader).is_weighted:
+                    return True
+                if reader.op_type in _READ_THROUGH and reader.domain == "" and reader not in seen:
+                    seen.add(reader)
+                    pending.append(reader)
+    return False
 
 
 def is_quantized_constant(value: ir.Value | None) -> bool:

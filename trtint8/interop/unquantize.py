@@ -118,7 +118,9 @@ class _Unquantizer:
                 f"node '{node.name}' dequantizes '{source.name}', which no QuantizeLinear makes; "
                 "export the model with Q/DQ pairs"
             )
-        elif (weights := read_constant(quantize.inputs[0])) is not None:
+        elif (weights := read_constant(quantize.inputs[0])) is not None and not _stays_among_activations(
+            node, quantize
+        ):
             self._store(node, quantized_values(quantize, weights))
         else:
             self._settle(node, quantize, quantize.inputs[0])
@@ -127,9 +129,15 @@ class _Unquantizer:
         """Replaces a quantized constant by the values that it represents."""
         assert integers is not None
         scale, zero_point = parameters(node)
-        name = take_name(f"{node.outputs[0].name}_float", self._names)
         values = float_values(node, integers, scale, zero_point)
-        self._replace(node.outputs[0], add_initializer(self._graph, name, values))
+        quantize = node.inputs[0].producer() if node.inputs[0] is not None else None
+        given = quantize.inputs[0] if quantize is not None else None
+        stored = read_constant(given)
+        # Floats that lie on the steps keep their name.
+        if given is None or stored is None or not np.allclose(stored, values, rtol=1e-6, atol=0):
+            name = take_name(f"{node.outputs[0].name}_float", self._names)
+            given = add_initializer(self._graph, name, values)
+        self._replace(node.outputs[0], given)
 
     def _settle(self, node: ir.Node, quantize: ir.Node, value: ir.Value) -> None:
         """Gives a pair TensorRT's form, or takes it out."""
@@ -371,6 +379,15 @@ class _Unquantizer:
         assert dequantize is not None
         self._graph.insert_after(dequantize, identity)
         return copy
+
+
+def _stays_among_activations(dequantize: ir.Node, quantize: ir.Node) -> bool:
+    """Whether a constant's pair can stay, and a Concat joins it with activations, which have pairs too."""
+    joins = [reader for reader, _ in dequantize.outputs[0].uses() if reader.op_type == "Concat"]
+    others = (value for node in joins for value in node.inputs if not is_constant(value))
+    if all(is_quantized_constant(value) for value in others):
+        return False
+    return grid_of(quantize).fits
 
 
 def _float_node(

@@ -25,17 +25,17 @@ from calibrators.user_warnings import warn_user
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import message_graphs, values_behind
-from trtint8.models.loading.complete_nodes import check_complete
+from trtint8.models.loading.complete_nodes import check_complete, check_weights
 from trtint8.models.loading.domains import settle_domains
 from trtint8.models.loading.inferred_types import correct_shapes
 from trtint8.models.loading.input_bounds import hides_scores, input_bound
 from trtint8.models.loading.ir_versions import settle_ir_version
 from trtint8.models.loading.names import check_names
-from trtint8.models.loading.node_names import name_graphs, name_nodes_apart
+from trtint8.models.loading.node_names import name_graphs, name_listed_outputs, name_nodes_apart
 from trtint8.models.loading.node_order import sort_nodes
-from trtint8.models.loading.opset import with_known_opset, with_opset
+from trtint8.models.loading.opset import settle_function_opsets, with_known_opset, with_opset
 from trtint8.models.loading.output_shapes import declare_output_shapes, list_outputs_once, with_some_shapes
-from trtint8.models.loading.plugins import declare_plugins, refuse_tool_quantizers, unknown_nodes
+from trtint8.models.loading.plugins import declare_plugins, is_unknown, refuse_tool_quantizers, unknown_nodes
 from trtint8.models.loading.random_nodes import random_nodes
 from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
 from trtint8.models.loading.stored_tensors import StoredTensors, check_stored_tensors, without_stored_tensors
@@ -139,11 +139,11 @@ def load_model(source: ModelSource) -> Model:
         source: A path, the serialized model, or a ``ModelProto``; a :class:`Model` is returned as it is.
 
     Returns:
-        The model; weights in external files are mapped into memory and not read.
+        The model; weights in external files are mapped into memory and not kept there.
 
     Raises:
-        ModelError: The model is missing, empty, not ONNX, truncated, invalid or without nodes, or a file with
-            its weights is missing or too short.
+        ModelError: The model is missing, empty, not ONNX, truncated, invalid or without nodes, a file with
+            its weights is missing or too short, or weights are no numbers.
     """
     if isinstance(source, Model):
         return source
@@ -277,6 +277,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         )
     check_names(light.message, name)
     settle_domains(light.message, name)
+    settle_function_opsets(light.message)
     stored = check_stored_tensors(light, name, path)
     check_functions(light.message, name)
     refuse_tool_quantizers(light.message, name)
@@ -291,6 +292,7 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     declare_plugins(light.message)
     name_nodes_apart(light.message)
     name_graphs(light.message)
+    name_listed_outputs(light.message)
     correct_shapes(light.message)
     declare_output_shapes(light.message)
     declare_sequences(light.message)
@@ -310,9 +312,12 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
         inlined = graph_model.clone()
         run_passes(inlined, name, InlineFunctionsPass())
         check_complete(inlined, name)
+    check_weights(graph_model, name)
     functions = graph_model.functions.values()
-    if any(node.op_type == "DequantizeLinear" for one in functions for node in one.all_nodes()):
-        run_passes(graph_model, name, InlineFunctionsPass())  # pairs are looked for in the main graph
+    inside = (node for function in functions for node in function.all_nodes())
+    if any(node.op_type == "DequantizeLinear" or is_unknown(node) for node in inside):
+        # Both are looked for in the main graph.
+        run_passes(graph_model, name, InlineFunctionsPass())
         changed = True
     as_read = None if stored.files or changed else light
     model = Model(graph_model, name, light=as_read, data_files=stored.files)

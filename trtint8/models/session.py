@@ -24,7 +24,7 @@ from trtint8.models.model import Model
 from trtint8.models.outputs.picked import with_outputs
 from trtint8.models.passes.float32 import ComputeInFloat32Pass, computes_in
 from trtint8.models.passes.quantize_in_float32 import QuantizeInFloat32Pass, quantizes_half
-from trtint8.models.samples.separate import gives_outputs_of_samples
+from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.serialization import light_or_file
 
 #: What to say of a model that is run on one sample after another.
@@ -234,7 +234,7 @@ def _runs_at_once(
         return 1
     if light is not None:
         declare_inner_shapes(graph_model, light)
-    return at_once if gives_outputs_of_samples(graph_model, follow_shapes=False) else 1
+    return at_once if joined_by_graph(graph_model, follow_shapes=False).has_rows else 1
 
 
 def _session(

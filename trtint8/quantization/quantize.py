@@ -14,6 +14,7 @@ from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.inner_graphs import graph_values
 from trtint8.models.model import Model
 from trtint8.models.origin import record_calibration, record_pairs
+from trtint8.models.outputs.runnable_part import left_out_nodes
 from trtint8.quantization.float16.convert import to_float16
 from trtint8.quantization.float16.one_scale import dequantize_by_one_scale
 from trtint8.quantization.placement import Placement, place
@@ -63,11 +64,14 @@ class Quantized:
         graph_model: The model.
         placement: Where the pairs are.
         float32: Names of the nodes that stay in FP32 amid FP16, with the reasons.
+        left_out: Names of the nodes that no calibration sees, to their operators: plugins of TensorRT, and
+            all that follows them.
     """
 
     graph_model: ir.Model
     placement: Placement
     float32: Mapping[str, str]
+    left_out: Mapping[str, str]
 
 
 def quantized_model(
@@ -92,7 +96,7 @@ def quantized_model(
     Warns:
         UserWarning: All layers that could be in INT8 are in FP16, because INT8 is estimated to be slower.
     """
-    target = options.target
+    target, left_out = options.target, left_out_nodes(prepared)
     graph_model, placement = quantize_graph(prepared, table, options, largest=largest)
     if placement.all_slower:
         warn_user(
@@ -100,11 +104,11 @@ def quantized_model(
             "whole model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same"
         )
     if not options.float16:
-        return Quantized(graph_model, placement, {})
+        return Quantized(graph_model, placement, {}, left_out)
     typed, kept = with_float16(
         graph_model, target, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
     )
-    return Quantized(typed, placement, kept)
+    return Quantized(typed, placement, kept, left_out)
 
 
 def refuse_without_float16(float16: bool, float32_io: bool, keep_int8: Sequence[str]) -> None:

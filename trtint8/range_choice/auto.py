@@ -16,7 +16,7 @@ from trtint8.models.model import Model
 from trtint8.models.outputs.cached import without_cached_outputs
 from trtint8.models.outputs.picked import before_picks
 from trtint8.models.samples.activation_memory import FittingBatchSize
-from trtint8.models.samples.separate import gives_outputs_of_samples
+from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.serialization import weight_bytes
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.choose import MOST_ROWS, choose_ranges, plain_ranges
@@ -57,7 +57,7 @@ class AutoRanges:
 
     @cached_property
     def _separate(self) -> bool:
-        return gives_outputs_of_samples(self._model)
+        return joined_by_graph(self._model).has_rows
 
     def __enter__(self) -> AutoRanges:
         return self

@@ -13,8 +13,8 @@ class InferenceFuture:
     """The outputs of ``infer_async``, once they are there. Any thread may ask for them.
 
     Attributes:
-        event: The CUDA event that is reached when the inference is done; its ``raw`` is the CUDA package's
-            own object.
+        event: The CUDA event that is reached when the inference is done; its ``raw`` is PyCUDA's
+            object where PyCUDA is installed, else the ``CUevent`` as an integer.
     """
 
     def __init__(self, device: Device, event: Event, collect: Callable[[], dict[str, HostArray]]) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators import records
 from calibrators.errors import TableError
-from calibrators.host.checkpoint import Checkpoint, check_place
+from calibrators.host.checkpoint import Checkpoint, Kind, check_place
 from calibrators.records import Count, Positive
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
@@ -89,7 +87,7 @@ class _Local:
 
 
 @dataclass(frozen=True)
-class _State:
+class _Record:
     """The sums as a file holds them."""
 
     samples: Count
@@ -99,38 +97,22 @@ class _State:
     local: _Local
 
 
-@dataclass(frozen=True)
-class _Document:
-    """The whole file."""
-
-    identity: Mapping[str, Any]
-    state: _State
+def _pack(progress: Measured) -> _Record:
+    effects, local = _Effects(**progress.effects.state()), _Local(**progress.local.state())
+    return _Record(progress.samples, progress.data, progress.labels, effects, local)
 
 
-class MeasuredFormat:
-    """JSON."""
+def _unpack(record: _Record) -> Measured:
+    effects = EffectMeter.from_state(vars(record.meter))
+    _check_sums(effects.sums, len(record.meter.variants))
+    _check_meanings(effects.sums, record.meter)
+    _check_local(record.local)
+    local = LocalMeter.from_state(vars(record.local))
+    return Measured(record.samples, record.data, record.labels, effects, local)
 
-    def encode(self, identity: Mapping[str, object], progress: Measured) -> bytes:
-        """The content of a file."""
-        state = {
-            "samples": progress.samples,
-            "data": progress.data,
-            "labels": progress.labels,
-            "meter": progress.effects.state(),
-            "local": progress.local.state(),
-        }
-        return json.dumps({"identity": dict(identity), "state": state}).encode()
 
-    def decode(self, content: bytes) -> tuple[Mapping[str, object], Measured]:
-        """Identity and progress of a file."""
-        document = records.to_record(records.parse(content), _Document)
-        state = document.state
-        effects = EffectMeter.from_state(vars(state.meter))
-        _check_sums(effects.sums, len(state.meter.variants))
-        _check_meanings(effects.sums, state.meter)
-        _check_local(state.local)
-        local = LocalMeter.from_state(vars(state.local))
-        return document.identity, Measured(state.samples, state.data, state.labels, effects, local)
+#: The checkpoint of a measurement of sensitivity.
+SENSITIVITY = Kind("sensitivity", _Record, _pack, _unpack)
 
 
 def _check_sums(sums: NDArray[np.float64], variants: int) -> None:
@@ -154,6 +136,8 @@ def _check_meanings(sums: NDArray[np.float64], effects: _Effects) -> None:
     judged = sum(column[name] for name in HITS) if effects.labelled else column["agree"]
     if (np.maximum(judged, column["agree"]) > column["judged"]).any():
         raise ValueError("more samples in it have a class than were judged")
+    if effects.labelled and ((judged == 0) & (column["judged"] > 0)).any():
+        raise ValueError("samples in it were judged, and none has a class")
     if (column["shown"] > column["samples"]).any():
         raise ValueError("more samples in it show the noise than there are")
     both = np.sqrt(column["signal"]) * np.sqrt(column["got2"])
@@ -195,4 +179,4 @@ def measurement_checkpoint(
         "keep_float": list(keep_float),
         "batch_size": batch_size,
     }
-    return Checkpoint(check_place(path), identity, MeasuredFormat(), resume=True, seconds=_SECONDS)
+    return Checkpoint(check_place(path), identity, SENSITIVITY, resume=True, seconds=_SECONDS)

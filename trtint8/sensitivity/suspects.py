@@ -9,6 +9,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.thresholds import LEVELS
 from calibrators.operators import operator_of
 
 #: With a range more than eight times that of 99.9 % of the values, these have fewer than 16 of 127 steps.
@@ -69,7 +70,8 @@ def range_suspects(tensor: str, amax: float, histogram: Histogram | None) -> lis
                 f"{amax:.3g}: nearly all values share {steps} of 127 steps",
             )
         )
-    clipped = histogram.above(amax) / histogram.total
+    # What is less than half a step beyond is rounded to the last step.
+    clipped = histogram.above(amax * (1 + 0.5 / (LEVELS - 1))) / histogram.total
     if clipped > _CLIPPED:
         message = f"{100 * clipped:.1f} % of '{tensor}' lies beyond its range of {amax:.3g} and is cut off"
         found.append(Suspect("clipped", message))

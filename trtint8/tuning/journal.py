@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from calibrators import records
 from calibrators.errors import TableError
-from calibrators.host.checkpoint import Checkpoint, check_place
+from calibrators.host.checkpoint import Checkpoint, Kind, check_place
 from calibrators.records import NonNegative, Probability
 from trtint8.tuning.trial import Trial
 
@@ -31,26 +30,14 @@ class SearchProgress:
     keep_float: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _File:
-    identity: Mapping[str, object]
-    progress: SearchProgress
+def _checked(progress: SearchProgress) -> SearchProgress:
+    if len(set(progress.keep_float)) < len(progress.keep_float):
+        raise ValueError("a layer stands twice among those in float")
+    return progress
 
 
-class _Format:
-    """JSON."""
-
-    def encode(self, identity: Mapping[str, object], progress: SearchProgress) -> bytes:
-        """The content of a file."""
-        return records.render(_File(dict(identity), progress))
-
-    def decode(self, content: bytes) -> tuple[Mapping[str, object], SearchProgress]:
-        """Identity and progress of a file."""
-        file = records.to_record(records.parse(content), _File, numbers_as_text=True)
-        kept = file.progress.keep_float
-        if len(set(kept)) < len(kept):
-            raise ValueError("a layer stands twice among those in float")
-        return file.identity, file.progress
+#: The checkpoint of a search, which holds its progress as it is.
+SEARCH = Kind("search", SearchProgress, lambda progress: progress, _checked)
 
 
 class Journal:
@@ -169,5 +156,5 @@ class JournalFile:
             TableError: The file is damaged, or of another search.
             OutputError: The file cannot be written.
         """
-        checkpoint = Checkpoint(check_place(self.path), dict(identity), _Format(), resume=self.resume)
+        checkpoint = Checkpoint(check_place(self.path), dict(identity), SEARCH, resume=self.resume)
         return Journal(checkpoint)

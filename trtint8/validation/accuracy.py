@@ -58,8 +58,8 @@ class Accuracy:
         outputs: How close each output is to FP32's; empty where that was not asked for.
         measures: All metrics except those of single outputs, in the order in which they were asked for.
         also: The results of the other models on the same samples, by name.
-        chosen: Which metrics were chosen by the shapes of the outputs, and why, in words; None where metrics
-            were asked for.
+        chosen: What nobody has asked for, and why, in words: which metrics were chosen by the shapes of the
+            outputs, and in which layout detections were read; None where all of that was asked for.
         judgement: Whether the samples keep a budget; None where there is none.
         judged_fingerprint: Identifies the engine that was judged: its Q/DQ model, or its plan where it has
             none; None for a model, and in results of trtint8 0.1.

@@ -12,7 +12,7 @@ from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.judgement import Judgement
 from trtint8.validation.measurand import DECIBELS, PERCENT
-from trtint8.validation.metrics import Metric, check_metrics, measurands, usual_metrics
+from trtint8.validation.metrics import Metric, check_metrics, layout_note, measurands, usual_metrics
 from trtint8.validation.scores import EQUAL_OUTPUTS, LARGEST_ERROR, Score, measure_of, score_of
 from trtint8.validation.significance import Share
 from trtint8.validation.wording import Compared
@@ -42,6 +42,7 @@ class Goal:
         minimum: The least value, in the metric's unit; None for no limit.
         chosen: Which metric was chosen by the shapes of the outputs, and why, in words; None where it was
             asked for.
+        layout: In which layout detections are read that nobody has named, in words; None where none are.
     """
 
     metric: Metric
@@ -50,6 +51,7 @@ class Goal:
     max_drop: float | None
     minimum: float | None
     chosen: str | None = None
+    layout: str | None = None
 
     def fits(self, score: Score) -> bool:
         """Whether a score is within the limits."""
@@ -191,7 +193,7 @@ class Budget:
                 "least value in decibels as minimum (--min), such as 30, or name a metric that has one"
             )
         max_drop, minimum = self._limits(name, unit, has_drop=math.isfinite(equal))
-        return Goal(metric, name, unit, max_drop, minimum, chosen)
+        return Goal(metric, name, unit, max_drop, minimum, chosen, layout_note([metric], form))
 
     def _limits(self, name: str, unit: str, *, has_drop: bool) -> tuple[float | None, float | None]:
         if self.minimum is not None and name == LARGEST_ERROR:

@@ -37,6 +37,7 @@ from trtint8.validation.metrics import (
     Choice,
     Metric,
     check_metrics,
+    layout_note,
     measurands,
     reads_layouts,
     usual_metrics,
@@ -332,7 +333,7 @@ class _Totals:
         chosen = _metrics(metrics, first.choice)
         self._metrics, self._choice = chosen, first.choice
         self._asked = measurands(chosen, first.form)
-        self._descriptions, self._samples = first.descriptions, 0
+        self._descriptions, self._samples, self._form = first.descriptions, 0, first.form
         self._reference = ModelMeters(_empty_meters(_on_reference(self._asked)), None)
         self._models = [
             ModelMeters(_empty_meters(self._asked), _fidelity_meter(chosen, first.parts))
@@ -349,6 +350,8 @@ class _Totals:
         if self._choice is None:
             self._check_alike(result)
         self._samples += result.samples
+        # The first batch may have no detections, by which others show how they are read.
+        self._form = result.form
         self._reference.merge(result.reference)
         for total, measured in zip(self._models, result.models, strict=True):
             total.merge(measured)
@@ -372,6 +375,12 @@ class _Totals:
             self._with_comparisons(results[main], dict(zip(others, self._models[1:], strict=True))),
             also={name: results[name] for name in others},
         )
+
+    @property
+    def _chosen(self) -> str | None:
+        """What nobody has asked for, in words: the metrics, and how detections are read."""
+        reason = self._choice.reason if self._choice else None
+        return "; ".join(filter(None, (reason, layout_note(self._metrics, self._form)))) or None
 
     def _of_model(self, description: str, meters: ModelMeters) -> Accuracy:
         """The result of one model."""
@@ -400,7 +409,7 @@ class _Totals:
             _share(measures, "agreement"),
             meters.fidelity.value() if meters.fidelity else (),
             tuple(measures.values()),
-            chosen=self._choice.reason if self._choice else None,
+            chosen=self._chosen,
         )
 
     def _with_comparisons(self, accuracy: Accuracy, others: Mapping[str, ModelMeters]) -> Accuracy:

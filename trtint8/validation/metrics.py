@@ -9,13 +9,14 @@ from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
+from calibrators.checks import check_choice
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.class_scores import agreement, rank_in, top_k
 from trtint8.validation.detection.agreement import DetectionAgreement
 from trtint8.validation.detection.average_precision import MeanAveragePrecision, has_library
 from trtint8.validation.detection.labelled_boxes import BOX_COLUMNS, PRECISIONS, box_precision, has_true_boxes
-from trtint8.validation.detection.layouts import layout_reader
+from trtint8.validation.detection.layouts import LAYOUTS, suggested_layout
 from trtint8.validation.detection.tables import Detections, Truth
 from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.image_metrics import psnr
@@ -118,7 +119,10 @@ def metric_name(metric: Metric) -> str:
         return metric.name
     if not isinstance(metric, str):
         return user_measurand(metric).name
-    base, colon, _ = metric.partition(":")
+    base, colon, end = metric.partition(":")
+    if base in _DETECTION_METRICS and colon:
+        check_choice(f"the layout of metric '{base}'", end, tuple(LAYOUTS), CalibrationDataError)
+        return base
     if base in _ALL_OUTPUTS_METRICS and colon:
         raise CalibrationDataError(f"metric '{base}' covers every output: ask for '{base}', not '{metric}'")
     if is_metric_name(metric):
@@ -130,7 +134,7 @@ def is_metric_name(text: str) -> bool:
     """Whether a text is the name of a metric, for some models at least.
 
     Args:
-        text: The text; what follows a colon is the name of an output.
+        text: The text; what follows a colon is the name of an output, or of a layout of detections.
     """
     base, _, _ = text.partition(":")
     return base in _ALL_OUTPUTS_METRICS or base in _ONE_OUTPUT_METRICS or bool(rank_in(base))
@@ -205,9 +209,31 @@ def reads_layouts(
     """
     if metrics is None:
         return bool(picked) or (labels is not None and labels.ndim == 3 and labels.shape[2] == BOX_COLUMNS)
-    return any(
-        metric.decode is None if isinstance(metric, DetectionAgreement) else metric in _DETECTION_METRICS
+    return bool(_by_suggestion(metrics))
+
+
+def _by_suggestion(metrics: Sequence[Metric]) -> list[Metric]:
+    """The metrics that read detections in the layout which the outputs suggest."""
+    return [
+        metric
         for metric in metrics
+        if (metric.decode is None if isinstance(metric, DetectionAgreement) else metric in _DETECTION_METRICS)
+    ]
+
+
+def layout_note(metrics: Sequence[Metric], form: BatchForm) -> str | None:
+    """In which layout detections are read that nobody has named, and how to name it; None where none are.
+
+    Args:
+        metrics: The metrics that are measured.
+        form: The form of a batch.
+    """
+    if not (suggested := _by_suggestion(metrics)):
+        return None
+    layout, name = suggested_layout(form), metric_name(suggested[0])
+    return (
+        f"the outputs look like detections in the layout '{layout.name}' ({layout.words}), and are read so; "
+        f"name it as in '{name}:{layout.name}', or name another one"
     )
 
 
@@ -262,7 +288,7 @@ def _has_class_maps(form: BatchForm) -> bool:
 
 def _holds_detections(form: BatchForm) -> bool:
     try:
-        layout_reader(form)
+        suggested_layout(form)
     except CalibrationDataError:
         return False
     return True
@@ -287,15 +313,15 @@ def _use_of_labels(form: BatchForm) -> str:
 
 
 def _measurand(metric: Metric, form: BatchForm) -> Measurand:
-    if metric == DetectionAgreement.name:
-        metric = DetectionAgreement()
     if isinstance(metric, DetectionAgreement):
         return metric.measurand(form)
     if not isinstance(metric, str):
         return user_measurand(metric)
-    if metric in PRECISIONS:
-        return box_precision(metric, form)
     base, colon, output = metric.partition(":")
+    if base == DetectionAgreement.name:
+        return DetectionAgreement(output or None).measurand(form)
+    if base in PRECISIONS:
+        return box_precision(base, form, output or None)
     if not colon:
         output = form.first_output
     elif output not in form.outputs:

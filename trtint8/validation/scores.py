@@ -41,7 +41,7 @@ class Score:
 
 def measure_of(accuracy: Compared, metric: Metric) -> Measure:
     """The result of one metric, which is none of single outputs."""
-    name = metric if isinstance(metric, str) else metric_name(metric)
+    name = metric_name(metric)
     return next(measure for measure in accuracy.measures if measure.name == name)
 
 

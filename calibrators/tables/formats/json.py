@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -36,6 +37,9 @@ _MOST_BYTES = 8 << 20
 #: The most bytes of all counts that a table holds, unpacked: those of 12,800 histograms of 2048 bins, or of
 #: more that have fewer bins.
 MOST_BYTES_OF_COUNTS = 200 << 20
+
+
+_Packed = TypeVar("_Packed")
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,7 @@ class TableRecord:
         versions: Tool name to version.
         input_sizes: Input name to the sizes of its samples, for inputs that leave some open besides the
             number of samples.
+        left_out: Names of the nodes at the end of the model that were not run, to their operators.
         overridden: Names of the tensors whose range was set by hand.
         amax: Tensor name to range. A range that is negative or not finite is the table's to refuse, by the
             tensor's name.
@@ -109,6 +114,7 @@ class TableRecord:
     samples: Count | None = None
     versions: Mapping[Line, Line] = field(default_factory=dict)
     input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
     overridden: tuple[str, ...] = ()
     amax: Mapping[str, float]
     choice: RangeChoice | None = None
@@ -233,8 +239,21 @@ def _encoded(histograms: Mapping[str, Histogram], source: str) -> dict[str, Hist
                 f"cannot write '{source}': the histogram of '{name}' is none that a calibration counts, as "
                 f"{error}"
             ) from error
+    return packed(HistogramRecord.of, histograms)
+
+
+def packed(pack: Callable[[Histogram], _Packed], histograms: Mapping[str, Histogram]) -> dict[str, _Packed]:
+    """Packs histograms, several at once.
+
+    Args:
+        pack: Makes of a histogram what a file holds: :meth:`HistogramRecord.of`, or what calls it.
+        histograms: Tensor name to histogram.
+
+    Returns:
+        Tensor name to what ``pack`` returns.
+    """
     with ThreadPoolExecutor(_THREADS, "trtint8-pack") as pool:
-        return dict(zip(histograms, pool.map(HistogramRecord.of, histograms.values()), strict=True))
+        return dict(zip(histograms, pool.map(pack, histograms.values()), strict=True))
 
 
 def decode_histograms(record: TableRecord, source: str) -> dict[str, Histogram]:

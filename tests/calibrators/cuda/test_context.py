@@ -67,9 +67,9 @@ def driver(monkeypatch):
     functions = made.functions()
     monkeypatch.setattr(driver_module, "_loaded", lambda: functions)
     monkeypatch.setattr(module, "check_ordinal", lambda _ordinal: None)
-    module._retained.cache_clear()
+    module.retained_context.cache_clear()
     yield made
-    module._retained.cache_clear()
+    module.retained_context.cache_clear()
 
 
 def test_the_primary_context_is_current_inside_and_the_one_before_afterwards(driver):

@@ -1,10 +1,7 @@
-import io
-import json
+import hashlib
 import os
-import re
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
+from calibrators import records
 from calibrators.data.batches import open_batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, OutputError, TableError
@@ -20,7 +18,8 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.host import checkpoint as checkpoint_module
 from calibrators.host import devices, observer
 from calibrators.host.checkpoint import Checkpoint
-from calibrators.host.counted import Counted, CountedFormat
+from calibrators.host.counted import CALIBRATION, Counted
+from tests.calibrators.host.checkpoint_files import change, document_of
 from tests.calibrators.killing import AFTER, BEFORE, kill_at_write
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
@@ -50,7 +49,7 @@ def _feeds(data, size, stop=None):
 
 
 def _observe(path, feeds, resume=True, tensors=("x", "y")):
-    checkpoint = Checkpoint(path, IDENTITY, CountedFormat(), resume, seconds=0) if path else None
+    checkpoint = Checkpoint(path, IDENTITY, CALIBRATION, resume, seconds=0) if path else None
     batches = open_batches(lambda: feeds, INPUTS)
     watching = observer.Observer(_model().SerializeToString(), INPUTS, tensors)
     return watching.observe(batches, progress=False, checkpoint=checkpoint)
@@ -126,7 +125,7 @@ def test_another_model_version_or_set_of_tensors_is_refused(tmp_path):
         ({**IDENTITY, "onnxruntime": "2"}, r"another onnxruntime \(1.2 then, 2 now\)"),
     ]:
         with pytest.raises(TableError, match=message):
-            Checkpoint(tmp_path / "c", identity, CountedFormat(), resume=True).load()
+            Checkpoint(tmp_path / "c", identity, CALIBRATION, resume=True).load()
     with pytest.raises(TableError, match="another set of tensors"):
         _observe(tmp_path / "c", _feeds(DATA, 4), tensors=("y",))
 
@@ -137,73 +136,41 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
     _interrupted(path, 24)
     path.write_bytes(path.read_bytes()[:-500] if damage is None else damage)
     with pytest.raises(TableError, match="cannot read the checkpoint"):
-        Checkpoint(path, IDENTITY, CountedFormat(), resume=True).load()
-
-
-def test_an_array_whose_header_is_cut_off_is_refused(tmp_path):
-    """NumPy splits such a header into tokens, which fails in a way of its own."""
-    path = tmp_path / "c"
-    header = b"{'descr': '<i8', 'fortran_order': False, 'shape': (8L".ljust(117) + b"\n"
-    member = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("fields.npy", member)
-    with pytest.raises(TableError, match="cannot read the checkpoint"):
-        Checkpoint(path, IDENTITY, CountedFormat(), resume=True).load()
-
-
-def _changed(path, change):
-    """Rewrites the fields and arrays of a checkpoint, without its checksum."""
-    with np.load(io.BytesIO(path.read_bytes().rpartition(b"\nsha256:")[0])) as loaded:
-        members = dict(loaded)
-    fields = json.loads(members["fields"].tobytes())
-    change(fields, members)
-    members["fields"] = np.frombuffer(json.dumps(fields).encode(), np.uint8)
-    stream = io.BytesIO()
-    np.savez(stream, **members)
-    path.write_bytes(stream.getvalue())
-
-
-def _histogram(place, value):
-    def change(fields, _members):
-        fields["histograms"][0][place] = value
-
-    return change
+        Checkpoint(path, IDENTITY, CALIBRATION, resume=True).load()
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    ("work", "problem"),
     [
-        (lambda fields, _: fields.update(identity=[]), "Expected `object`, got `array` - at `$.identity`"),
-        (lambda fields, _: fields.update(samples=-4), "Expected `int` >= 0 - at `$.samples`"),
-        (lambda fields, _: fields.update(samples=4.0), "Expected `int`, got `float` - at `$.samples`"),
-        (_histogram(1, float("nan")), "the histogram of 'x' holds numbers that no calibration counts"),
-        (_histogram(2, float("inf")), "the histogram of 'x' holds numbers that no calibration counts"),
-        (_histogram(3, -1), "the histogram of 'x' holds numbers that no calibration counts"),
-        (_histogram(4, 0.5), "the histogram of 'x' holds numbers that no calibration counts"),
-        (
-            lambda _, members: members.update(counts0=-members["counts0"]),
-            "the histogram of 'x' holds numbers that no calibration counts",
-        ),
-        (
-            lambda _, members: members.update(counts0=members["counts0"].astype(np.float64)),
-            "the histogram of 'x' holds numbers that no calibration counts",
-        ),
-        (
-            lambda _, members: members.update(counts0=members["counts0"][:-1]),
-            "the histogram of 'x' holds numbers that no calibration counts",
-        ),
+        (lambda document: document.update(version=0), "trtint8-checkpoint 0"),
+        (lambda document: document.update(format="trtint8-sensitivity"), "trtint8-sensitivity 1"),
+        (lambda document: document.pop("format"), "another version of trtint8"),
+        (lambda document: document.update(kind="search"), "'search', and not of a calibration"),
+        (lambda document: document.update(more=1), "`more`"),
+        (lambda document: document.update(identity=[]), r"\$.identity"),
+        (lambda document: document.update(progress=[]), r"\$.progress"),
+        (lambda document: document["progress"].update(samples=-4), r"\$.samples"),
     ],
 )
-def test_numbers_that_no_calibration_counts_are_refused(change, problem, tmp_path):
+def test_a_file_that_no_calibration_of_this_version_has_written_is_refused(work, problem, tmp_path):
     path = tmp_path / "c"
     _interrupted(path, 24)
-    _changed(path, change)
-    with pytest.raises(TableError, match=f"cannot read the checkpoint .*{re.escape(problem)}.*; remove it"):
-        Checkpoint(path, IDENTITY, CountedFormat(), resume=True).load()
+    change(path, work)
+    with pytest.raises(TableError, match=f"cannot read the checkpoint .*{problem}.*; remove it"):
+        _observe(path, _feeds(DATA, 4))
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04 an archive", b'{"identity": {}, "progress": {}}'])
+def test_files_of_earlier_versions_are_refused_and_may_be_overwritten(content, tmp_path):
+    path = tmp_path / "c"
+    path.write_bytes(content + b"\nsha256:" + hashlib.sha256(content).hexdigest().encode())
+    with pytest.raises(TableError, match=r"c' \(another version of trtint8 has written it.*; remove it"):
+        _checkpoint(path).load()
+    assert _checkpoint(path, resume=False).load() is None
 
 
 def test_what_is_written_is_read_back_exactly(tmp_path):
-    checkpoint = Checkpoint(tmp_path / "c", IDENTITY, CountedFormat(), resume=True)
+    checkpoint = Checkpoint(tmp_path / "c", IDENTITY, CALIBRATION, resume=True)
     assert checkpoint.load() is None
     histogram = Histogram()
     histogram.observe(np.array([1e-44, 0.1, 3e38, np.inf, np.nan, 0], np.float32))
@@ -241,8 +208,7 @@ def test_killed_while_it_writes_it_ends_with_the_same_table(tmp_path):
 def _samples(path):
     if not path.exists():
         return None
-    with np.load(path) as arrays:
-        return json.loads(arrays["fields"].tobytes())["samples"]
+    return document_of(path)["progress"]["samples"]
 
 
 def test_a_changed_file_is_refused_by_its_checksum(tmp_path):
@@ -254,13 +220,6 @@ def test_a_changed_file_is_refused_by_its_checksum(tmp_path):
         TableError, match=r"its checksum is not that of its content.*; remove it to begin anew"
     ):
         _observe(tmp_path / "c", _feeds(DATA, 4))
-
-
-def test_a_file_without_a_checksum_is_continued(tmp_path):
-    _interrupted(tmp_path / "c", 24)
-    content = (tmp_path / "c").read_bytes()
-    (tmp_path / "c").write_bytes(content.rpartition(b"\nsha256:")[0])
-    _same(_observe(tmp_path / "c", _feeds(DATA, 4)), _observe(None, _feeds(DATA, 4)))
 
 
 @pytest.mark.parametrize("content", [b'{"mine": 1}', b"", b"mine\nsha256:abc"])
@@ -280,12 +239,11 @@ def test_a_file_that_is_something_else_is_neither_overwritten_nor_removed(conten
     assert path.read_bytes() == beside.read_bytes() == content
 
 
-def test_what_is_no_checkpoint_is_not_said_to_be_a_pickle(tmp_path):
+def test_what_is_no_checkpoint_is_refused_and_stays(tmp_path):
     path = tmp_path / "c"
     path.write_bytes(b"some notes")
-    checkpoint = Checkpoint(path, {}, CountedFormat(), resume=True)
-    words = r"\(it is no archive of arrays\); remove it to begin anew, or give another name where it is some"
-    with pytest.raises(TableError, match=words):
+    checkpoint = Checkpoint(path, {}, CALIBRATION, resume=True)
+    with pytest.raises(TableError, match=r"c' \(.*\); remove it to begin anew, or give another name"):
         checkpoint.load()
     assert path.read_bytes() == b"some notes"
 
@@ -297,7 +255,7 @@ def _progress():
 
 
 def _checkpoint(path, resume=True):
-    return Checkpoint(path, IDENTITY, CountedFormat(), resume)
+    return Checkpoint(path, IDENTITY, CALIBRATION, resume)
 
 
 @pytest.mark.parametrize("target", ["a checkpoint", "a file", "nothing"])
@@ -354,10 +312,10 @@ def test_what_would_be_too_large_to_be_read_again_is_not_written(tmp_path, monke
     checkpoint = _checkpoint(tmp_path / "c")
     checkpoint.save(_progress())
     size = (tmp_path / "c").stat().st_size
-    monkeypatch.setattr(checkpoint_module, "_MOST_BYTES", size)
+    monkeypatch.setattr(records, "MOST_BYTES", size)
     checkpoint.save(_progress())
     assert checkpoint.load() == _progress()
-    monkeypatch.setattr(checkpoint_module, "_MOST_BYTES", size - 1)
+    monkeypatch.setattr(records, "MOST_BYTES", size - 1)
     with pytest.raises(TableError, match=f"larger than {size - 1:,} bytes"):
         checkpoint.load()
     checkpoint.remove()

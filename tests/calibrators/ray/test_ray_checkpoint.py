@@ -1,7 +1,6 @@
 """Calibration over Ray that is interrupted and continued, there or in one process."""
 
 import itertools
-import json
 from contextlib import nullcontext
 from functools import partial
 
@@ -16,9 +15,10 @@ from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.host import observer
 from calibrators.host.checkpoint import Checkpoint
-from calibrators.host.counted import CountedFormat
+from calibrators.host.counted import CALIBRATION
 from calibrators.ray.distributed import RayObserver
 from calibrators.ray.executor import RayExecutor
+from tests.calibrators.host.checkpoint_files import document_of
 from tests.calibrators.killing import AFTER, BEFORE, kill_at_write
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL, load_digits_split
@@ -56,7 +56,7 @@ def _feeds(data, size, stop=None):
 
 
 def _checkpoint(path):
-    return Checkpoint(path, IDENTITY, CountedFormat(), resume=True, seconds=0) if path else None
+    return Checkpoint(path, IDENTITY, CALIBRATION, resume=True, seconds=0) if path else None
 
 
 def _alone(path, feeds):
@@ -71,8 +71,7 @@ def _over_ray(path, feeds, **how):
 
 
 def _samples(path):
-    with np.load(path) as arrays:
-        return json.loads(arrays["fields"].tobytes())["samples"]
+    return document_of(path)["progress"]["samples"]
 
 
 def _same(first, second):

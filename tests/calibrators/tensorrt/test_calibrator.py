@@ -6,7 +6,7 @@ import pytest
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples.sizes import SampleSizes
 from calibrators.errors import CalibrationDataError, OutputError, TableError, UnsupportedError
-from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.tensorrt.calibrator import Calibrator, ServedBuild, State
 from tests.host_device import HostDevice, read
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
@@ -90,9 +90,10 @@ def test_the_first_failure_is_kept_and_no_cache_is_written(tmp_path):
 
 
 def test_cancelling_ends_the_data():
-    calibrator = make()
+    calibrator, cancelled = make(), []
+    calibrator.bind(ServedBuild(cancelled=lambda: bool(cancelled)))
     assert calibrator.get_batch(["x"]) is not None
-    calibrator.cancelled = lambda: True
+    cancelled.append("Ctrl-C")
     assert calibrator.get_batch(["x"]) is None
     with pytest.raises(KeyboardInterrupt):
         calibrator.raise_failure()
@@ -142,19 +143,17 @@ def test_a_stale_cache_is_refused_or_made_again(tmp_path):
 
 def test_the_cache_of_one_model_is_stale_for_the_next_that_a_calibrator_is_built_with(tmp_path):
     calibrator = make(cache=tmp_path / "c.cache")
-    calibrator.built_model = "one"
+    calibrator.bind(ServedBuild("one"))
     calibrate(calibrator)
     assert calibrator.table.provenance.model == "one"
-    calibrator.built_model = "two"
     with pytest.raises(TableError, match="is stale: model one instead of two"):
-        calibrator.prepare()
+        calibrator.bind(ServedBuild("two"))
     assert calibrator.table is None
     # What the user says of the model stands.
     named = make(cache=tmp_path / "n.cache", model_fingerprint="named")
-    named.built_model = "one"
+    named.bind(ServedBuild("one"))
     calibrate(named)
-    named.built_model = "two"
-    named.prepare()
+    named.bind(ServedBuild("two"))
     assert named.table.provenance.model == "named"
 
 
@@ -225,6 +224,55 @@ def test_a_cache_of_an_unknown_model_is_not_taken_for_a_known_one(tmp_path):
     with pytest.raises(TableError, match="is stale: of an unknown model instead of abc; calibrate again"):
         known.prepare()
     make(cache=tmp_path / "c.cache").prepare()
+
+
+def test_a_calibrator_is_told_once_what_build_it_serves(tmp_path):
+    """The types of a network are filled in when it is parsed. Nothing of one build is left in the next."""
+    ids = (InputSpec("x", np.dtype(np.int64), ("n", 3)),)
+    calibrator = make(np.arange(24).reshape(8, 3), ids, cache=tmp_path / "c.cache")
+    dtypes = {}
+    calibrator.bind(ServedBuild("one", before_fusion=True, network_dtypes=dtypes))
+    dtypes["x"] = np.dtype(np.int32)
+    (address,) = calibrator.get_batch(["x"])
+    np.testing.assert_array_equal(read(address, np.int32, (4, 3)), np.arange(12).reshape(4, 3))
+    assert calibrator.before_fusion and calibrator.network_dtypes == {"x": np.dtype(np.int32)}
+    calibrator.bind(ServedBuild("one"))
+    (address,) = calibrator.get_batch(["x"])
+    np.testing.assert_array_equal(read(address, np.int64, (4, 3)), np.arange(12).reshape(4, 3))
+    assert not calibrator.before_fusion and calibrator.network_dtypes == {}
+
+
+def test_a_builder_of_ones_own_may_say_it_by_attributes():
+    calibrator = make()
+    calibrator.network_dtypes = {"x": np.dtype(np.float16)}
+    calibrator.before_fusion = True
+    calibrator.built_model = "one"
+    calibrator.prepare()
+    (address,) = calibrator.get_batch(["x"])
+    np.testing.assert_array_equal(read(address, np.float16, (4, 3)), DATA[:4].astype(np.float16))
+    assert calibrator.before_fusion and calibrator.built_model == "one"
+    calibrator.cancelled = lambda: True
+    assert calibrator.get_batch(["x"]) is None
+    with pytest.raises(KeyboardInterrupt):
+        calibrator.raise_failure()
+
+
+def test_the_states_of_a_calibrator():
+    calibrator = make()
+    seen = [calibrator.state]
+    calibrator.bind(ServedBuild())
+    for _ in range(5):
+        seen.append(calibrator.state)
+        calibrator.get_batch(["x"])
+    assert seen == [State.NEW, State.READY, State.FEEDING, State.FEEDING, State.FED, State.FEEDING_AGAIN]
+    calibrator.get_batch(["y"])
+    calibrator.bind(ServedBuild())
+    assert calibrator.get_batch(["y"]) is None
+    assert calibrator.state is State.FAILED
+    calibrator.bind(ServedBuild())
+    assert calibrator.state is State.READY and calibrator.failure is None
+    # What a failure before the first batch has read is not lost.
+    assert calibrate(calibrator) and calibrator.state is State.FED
 
 
 def test_what_is_no_path_of_a_cache():

@@ -5,7 +5,7 @@ import contextlib
 import pytest
 
 from calibrators.tensorrt import foreign
-from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.tensorrt.calibrator import Calibrator, ServedBuild
 from tests.host_device import HostDevice
 
 
@@ -16,11 +16,10 @@ def test_ours_stays_and_others_get_its_methods(tmp_path):
     theirs = object()
     adapted = foreign.as_any_calibrator(theirs)
     assert adapted.implementation is theirs
-    for one in (ours, adapted):  # what a build sets and asks
-        one.before_fusion, one.network_dtypes, one.built_model, one.cancelled = True, {}, "model", bool
+    for one in (ours, adapted):
         one.raise_failure(None)
         one.close()
-    adapted.prepare()
+    adapted.bind(ServedBuild("model", before_fusion=True))
     assert adapted.was_asked and not ours.was_asked
     assert (adapted.table, adapted.shapes(), adapted.input_sizes()) == (None, None, {})
 

@@ -1,6 +1,8 @@
 """Engines of the demo's network, built on this machine."""
 
+import numpy as np
 import pytest
+from onnx import helper
 
 import trtint8
 from calibrators.errors import BuildError, ModelError, UnsupportedError
@@ -28,6 +30,18 @@ def test_engines_side_by_side(audited):
         assert not engine.unplaced
         assert engine.traffic.total == sum(kernel.traffic.total for kernel in engine.kernels)
         assert engine.seconds == pytest.approx(sum(part.seconds for part in engine.parts))
+
+
+@pytest.mark.filterwarnings("ignore:ONNX has no such operator:UserWarning")
+def test_nodes_that_no_engine_has_are_named(rtx):
+    model = conv_relu_conv(quantized=False)
+    last = model.graph.output[0]
+    model.graph.node.append(helper.make_node("Mine", [last.name], ["mine"], "unknown"))
+    model.graph.output[0].name = "mine"
+    data = np.random.default_rng(0).standard_normal((4, 3, 16, 16)).astype(np.float32)
+    table = trtint8.calibrate(model, data, method="minmax", progress=False)
+    audited = trtint8.audit(model, table, "RTX 4090", target="rtx", progress=False)
+    assert audited.left_out == {"unknown": "Mine"}
 
 
 def test_every_multiply_add_is_in_one_type(audited):

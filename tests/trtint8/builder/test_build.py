@@ -9,8 +9,7 @@ import pytest
 from calibrators import cuda
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import BuildError, GpuUnavailableError, ModelError, UnsupportedError
-from calibrators.tensorrt import calibrator as calibrator_module
-from calibrators.tensorrt import flavor
+from calibrators.tensorrt import flavor, foreign
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.messages import collected
 from tests.host_device import HostDevice
@@ -158,12 +157,8 @@ def test_a_build_runs_in_the_context_that_its_calibrator_enters(entered):
 
 
 def test_or_in_the_primary_one(entered, monkeypatch):
-    def no_package(_index):
-        raise UnsupportedError("no Python package for CUDA is installed")
-
-    # A calibrator that reads its cache needs none.
-    monkeypatch.setattr(calibrator_module, "open_device", no_package)
-    for index, calibrator in enumerate((None, calibrator_on(1))):
+    monkeypatch.setattr(foreign, "current_device", lambda: None)
+    for index, calibrator in enumerate((None, foreign.ForeignCalibrator(object()))):
         with _context(calibrator, index):
             pass
     assert entered == [0, 1]
@@ -201,7 +196,7 @@ def test_nor_does_a_kept_failure_of_a_calibrator(rtx):
     model = g.model({"x": ["N", 8]}, g.op("Foo", ["x"], "custom")).SerializeToString()
     implicit = ImplicitInt8(calibrator)
     with collected(rtx.module) as log, pytest.raises(ConnectionError) as caught:
-        _Build(rtx, log, (), (), BuildOptions(), True, implicit, None, None).run(model)
+        _Build(rtx, log, (), (), BuildOptions(), True, implicit, None, None, {}).run(model)
     assert isinstance(caught.value.__cause__, BuildError)
     assert not BUILDERS & (held_by(caught.value) | held_by(caught.value.__cause__))
 

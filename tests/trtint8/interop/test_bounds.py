@@ -105,6 +105,14 @@ def test_a_cubic_resize_overshoots():
         assert ends(g, g.op("Resize", [g.op("Sigmoid", ["x"], "s"), "", scales], "r", mode=mode)) == wanted
 
 
+def test_a_resize_may_write_a_number_of_its_own_outside():
+    g = Graph()
+    region = g.constant(np.float32([0, 0, -0.5, -0.5, 1, 1, 1.5, 1.5]))
+    sizes = g.constant(np.array([1, 2, 8, 8]))
+    crop = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
+    assert ends(g, g.op("Resize", [g.op("Sigmoid", ["x"], "s"), region, "", sizes], "r", **crop)) == OPEN
+
+
 def test_places_are_no_values():
     g = Graph()
     place = g.op("ArgMax", [g.op("Sigmoid", ["x"], "s")], "arg", axis=1)

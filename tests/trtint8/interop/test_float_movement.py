@@ -129,11 +129,23 @@ def test_data_with_a_computed_scale_passes_unquantized():
     assert np.array_equal(run(expanded, x=X), run(model, x=X))
 
 
-def test_a_pad_with_the_raw_zero_stays():
+@pytest.mark.parametrize("zero", [np.int8(0), np.int8(20), np.uint8(0), np.uint8(130)])
+def test_a_pad_with_the_raw_zero_writes_what_that_represents(zero):
     g = Integers()
-    data, *parameters = g.quantize("x")
+    parameters = [g.constant(np.float32(0.05)), g.constant(zero)]
+    data = g.op("QuantizeLinear", ["x", *parameters], "q")
     y = g.op("Pad", [data, g.constant(ints(0, 0, 1, 1, 0, 0, 2, 2))], "node")
-    _, modified = applied(FloatMovementPass(), g.proto(IMAGES, g.dequantize(y, parameters), 4))
+    model = g.proto(IMAGES, g.dequantize(y, parameters), 4)
+    expanded, modified = applied(FloatMovementPass(), model)
+    assert modified
+    np.testing.assert_allclose(run(expanded, x=X), run(model, x=X), atol=1e-6)
+
+
+def test_a_pad_with_the_raw_zero_of_a_computed_scale_stays():
+    g = Integers()
+    g.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="dynamic"))
+    y = g.op("Pad", ["q", g.constant(ints(0, 0, 1, 1, 0, 0, 2, 2))], "pad")
+    _, modified = applied(FloatMovementPass(), g.proto(IMAGES, g.dequantize(y, ["s", "z"]), 4))
     assert not modified
 
 

@@ -65,3 +65,13 @@ def test_layers_whose_weights_lie_on_no_steps_stay_in_float():
     (finding,) = lint(model)
     assert (finding.rule, finding.node) == ("one-sided", "conv") and "'constant2'" in finding.message
     assert mend(model).quantized_nodes == () and mend(model).unquantized.kept_float == ["conv"]
+
+
+def test_a_layer_whose_weights_have_no_elements_has_nothing_to_quantize():
+    """As an adapter of rank 0 beside a layer; also in what mending writes."""
+    g = Pairs()
+    x = g.quantize("x")
+    low = g.op("Conv", [x, g.constant(np.zeros((0, 4, 1, 1), np.float32))], "down")
+    adapter = g.op("Conv", [low, g.constant(np.zeros((4, 0, 1, 1), np.float32))], "up")
+    model = model_of(g, g.op("Add", [g.conv(x), adapter], "sum"))
+    assert lint(model) == []

@@ -507,6 +507,82 @@ def test_pairs_in_branches_alone_are_named():
         )
 
 
+def test_integers_that_a_branch_reads_are_told_and_not_mended():
+    g = Pairs()
+    parameters = [g.constant(np.float32(0.1)), g.constant(np.uint8(128))]
+    integers = g.op("QuantizeLinear", ["x", *parameters], "q")
+    value = [helper.make_tensor_value_info("there", TensorProto.FLOAT, None)]
+    nodes = [helper.make_node("DequantizeLinear", [integers, *parameters], ["there"], name="inside")]
+    branch = helper.make_graph(nodes, "branch", [], value)
+    chosen = g.op("If", [g.constant(np.bool_(True))], "choice", then_branch=branch, else_branch=branch)
+    output = g.op("Add", [g.conv(g.op("DequantizeLinear", [integers, *parameters], "dq")), chosen], "sum")
+    model = model_of(g, output)
+    assert [(one.node, one.rule) for one in lint(model) if not one.mendable] == [("choice", "integer-data")]
+    with pytest.raises(ModelError, match="choice"):
+        mend(model)
+
+
+@pytest.mark.parametrize("zero", [np.int8(0), np.uint8(128)])
+def test_what_a_resize_writes_outside_is_clipped_as_it_was(zero):
+    g = Pairs()
+    region = g.constant(np.float32([0, 0, -0.5, -0.5, 1, 1, 1.5, 1.5]))
+    sizes = g.constant(np.array([2, 4, 8, 8]))
+    crop = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 9.0}
+    wider = g.op("Resize", [g.op("Sigmoid", ["x"], "s"), region, "", sizes], "r", mode="linear", **crop)
+    proto = g.model({"x": [2, 4, 6, 6]}, g.conv(g.quantize(wider, 0.02, zero=zero)))
+    x = np.random.default_rng(0).normal(size=(2, 4, 6, 6)).astype(np.float32)
+    stays(proto, inputs=[x])
+
+
+def test_the_kernel_shape_of_computed_weights_is_no_finding():
+    g = Pairs()
+    weights = g.quantize(g.op("Reshape", ["x", g.constant(np.array([4, 4, 1, 1]))], "kernel"), name="w")
+    g.nodes.append(
+        helper.make_node(
+            "Conv",
+            [
+                g.quantize(
+                    g.op(
+                        "Expand",
+                        [g.constant(np.ones((1, 4, 5, 5), np.float32)), g.constant(np.array([1, 4, 5, 5]))],
+                        "e",
+                    )
+                ),
+                weights,
+            ],
+            ["y"],
+            name="conv",
+        )
+    )
+    assert "kernel-shape" not in rules(load_model(g.model({"x": [1, 16]}, "y")))
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [(np.int8, 0), (np.int8, 9), (np.uint8, 128), (np.uint8, 0)])
+def test_integers_that_the_caller_gives_may_be_moved_first(dtype, zero):
+    g = Pairs()
+    turned = g.op("Transpose", ["x"], "nchw", perm=[0, 3, 1, 2])
+    x = g.op("DequantizeLinear", [turned, g.constant(np.float32(0.02)), g.constant(dtype(zero))], "in")
+    weights = g.quantize(g.weights(4, 4, 1, 1), [0.01] * 4, name="w", axis=0)
+    proto = g.model({"x": ["N", 5, 5, 4]}, g.conv(x, weights))
+    del proto.graph.value_info[:]
+    proto.graph.input[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    ends = np.iinfo(dtype)
+    given = np.random.default_rng(0).integers(ends.min, ends.max + 1, (2, 5, 5, 4)).astype(dtype)
+    found = {finding.rule for finding in lint(load_model(proto))}
+    assert "integer-data" in found and found <= {
+        "integer-data",
+        "type",
+        "zero-point",
+        "steps",
+        "kernel-shape",
+    }
+    mended = mend(load_model(proto))
+    assert mended.quantized_nodes == ("conv",)
+    assert [value.dtype.numpy() for value in mended.graph_model.graph.inputs] == [dtype]
+    if "steps" not in found:
+        assert sqnr(run_ort(proto, given), run_ort(to_proto(mended.graph_model), given)) > 100
+
+
 WEIGHTS = np.random.default_rng(1).integers(-127, 128, (16, 16)).astype(np.int8)
 INSIDE, OUTSIDE = (np.random.default_rng(2).normal(0, size, (32, 16)).astype(np.float32) for size in (0.3, 9))
 
@@ -561,6 +637,78 @@ def test_pairs_side_by_side_keep_their_ranges():
     parts = [g.quantize("x", scale, name=f"at{scale}") for scale in (0.02, 0.005)]
     layers = [g.op("Gemm", [x, g.stored(WEIGHTS, 0.01, name=f"w{x}")], f"of_{x}") for x in parts]
     stays(proto_of(g, g.op("Add", layers, "sum")), int8=2)
+
+
+@pytest.mark.parametrize("zero", [np.int8(0), np.uint8(128)])
+def test_constants_that_are_joined_with_activations_keep_their_pair(zero):
+    g = Pairs()
+    token = g.constant(np.random.default_rng(3).normal(size=(8, 16)).astype(np.float32))
+    parts = [g.quantize("x", 0.02, zero=zero), g.quantize(token, 0.02, zero=zero, name="token")]
+    proto = proto_of(g, product(g, g.op("Concat", parts, "joined", axis=0)))
+    stays(proto)
+
+
+def joined(moved):
+    """A layer that reads two pairs of other scales, joined."""
+    g = Pairs()
+    second = g.quantize(g.op("Neg", ["x"], "negative"), 0.05, name="second")
+    second = (
+        g.op("Identity", [g.op("Reshape", [second, g.constant([-1, 16])], "same")], "it") if moved else second
+    )
+    return proto_of(g, product(g, g.op("Concat", [g.quantize("x", 0.02), second], "joined", axis=0)))
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_joined_pairs_before_a_layer_get_one_scale_and_are_named(moved):
+    proto = joined(moved)
+    assert {(finding.rule, finding.node) for finding in lint(load_model(proto))} == {
+        ("concat-scales", "joined"),
+        ("steps", "q_q"),
+    }
+    made = mend(load_model(proto))
+    assert made.quantized_nodes == ("product",)
+    assert lint(load_model(to_proto(made.graph_model))) == []
+
+
+def test_a_pair_that_is_placed_anew_gets_the_scale_of_the_one_beside_it():
+    g = Pairs()
+    fine = g.quantize("x", 1.6e-5, zero=np.int16(0), name="fine")  # its Clip is what both pairs read
+    finest = g.quantize(g.op("Relu", [fine], "relu"), 2e-6, zero=np.int16(0), name="finest")
+    joined = g.op("Concat", [g.quantize(fine, 0.02, name="coarse"), finest], "joined", axis=0)
+    proto = proto_of(g, product(g, joined), opset=21)
+    assert {finding.rule for finding in lint(load_model(proto))} >= {"steps", "concat-scales"}
+    mended = mend(load_model(proto))
+    assert mended.quantized_nodes == ("product",)
+    assert lint(load_model(to_proto(mended.graph_model))) == []
+
+
+@pytest.mark.slow
+def test_joined_pairs_run_in_int8_once_they_have_one_scale(rtx, tmp_path):
+    del rtx
+    given = joined(False)
+    for source, count in ((given, 0), (to_proto(mend(load_model(given)).graph_model), 1)):
+        result = build_int8_engine(source, None, tmp_path / "m.engine", target="rtx", progress=False)
+        assert result.info.int8_layers == (count, 1)
+
+
+def test_joining_a_tensor_with_itself_again_and_again_takes_no_time():
+    g = Pairs()
+    x = g.quantize("x")
+    for number in range(40):
+        twice = g.op("Concat", [x, x], f"twice{number}", axis=1)
+        ends = [g.constant(np.array([end])) for end in (0, 16, 1)]
+        x = g.op("Slice", [twice, *ends], f"half{number}")
+    stays(proto_of(g, product(g, x)))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_mending_again_changes_no_name(stored):
+    g = Pairs()
+    floats = g.constant(np.random.default_rng(4).normal(size=(16, 16)).astype(np.float32))
+    weights = None if stored else g.quantize(floats, 0.03, name="w")
+    once = mend(load_model(proto_of(g, product(g, g.quantize("x", 0.02), weights)))).graph_model
+    again = mend(load_model(to_proto(once))).graph_model
+    assert to_proto(again) == to_proto(once)
 
 
 def test_what_else_reads_a_pair_reads_it_still():

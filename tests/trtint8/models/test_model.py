@@ -71,7 +71,7 @@ def test_attributes_that_refer_to_those_of_a_function(inside):
 def test_external_data_while_an_array_of_it_is_in_use(tmp_path):
     path = save_external(onnx.load(DEMO_MODEL), tmp_path)
     graph_model = load_model(path).graph_model
-    name, value = next(iter(graph_model.graph.initializers.items()))
+    name, value = max(graph_model.graph.initializers.items(), key=lambda one: one[1].const_value.nbytes)
     held = value.const_value.numpy()
     wanted = {one.name: onnx.numpy_helper.to_array(one) for one in onnx.load(DEMO_MODEL).graph.initializer}
     proto = to_proto(graph_model)

@@ -5,8 +5,9 @@ import pytest
 
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.host.checkpoint import Checkpoint
+from tests.calibrators.host.checkpoint_files import document_of, sealed
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
-from trtint8.sensitivity.checkpoint import Measured, MeasuredFormat
+from trtint8.sensitivity.checkpoint import SENSITIVITY, Measured
 from trtint8.sensitivity.effects import EffectMeter
 from trtint8.sensitivity.local import LocalMeter
 
@@ -17,8 +18,11 @@ IDENTITY = {"model": "abc", "table": "def", "keep_float": [], "batch_size": None
 SUMS = [16.0, 1.5, 2.0, 0.25, 0.5, 0.5, -0.75, 1.5, 16.0, 12.0, 8.0, 4.0, 0.1, 0.2, 0.0, 0.0, 0.0, 0.0]
 
 DOCUMENT = {
+    "format": "trtint8-checkpoint",
+    "version": 1,
+    "kind": "sensitivity",
     "identity": IDENTITY,
-    "state": {
+    "progress": {
         "samples": 16,
         "data": "fingerprint",
         "meter": {
@@ -40,22 +44,22 @@ SWAPPED = LABELS[[1, 0, *range(2, 48)]]
 
 
 def _checkpoint(path, **identity):
-    return Checkpoint(path, {**IDENTITY, **identity}, MeasuredFormat(), resume=True)
+    return Checkpoint(path, {**IDENTITY, **identity}, SENSITIVITY, resume=True)
 
 
 def test_a_file_is_read_and_written_back_the_same(tmp_path):
     path = tmp_path / "c.json"
-    path.write_text(json.dumps(DOCUMENT))
+    path.write_bytes(sealed(DOCUMENT))
     measured = _checkpoint(path).load()
     assert (measured.samples, measured.data, measured.labels) == (16, "fingerprint", "another fingerprint")
     np.testing.assert_array_equal(measured.effects.sums, [SUMS])
     _checkpoint(path).save(measured)
-    assert json.loads(path.read_text().rpartition("\nsha256:")[0]) == DOCUMENT
+    assert document_of(path) == DOCUMENT
 
 
 def test_another_measurement_is_refused(tmp_path):
     path = tmp_path / "c.json"
-    path.write_text(json.dumps(DOCUMENT))
+    path.write_bytes(sealed(DOCUMENT))
     with pytest.raises(TableError, match=r"made with another batch size \(None then, 8 now\)"):
         _checkpoint(path, batch_size=8).load()
 
@@ -70,16 +74,17 @@ def _sums(column, value):
         ("meter", _sums(0, -16.0), "a number of samples in it is none"),
         ("meter", _sums(9, 12.5), "a number of samples in it is none"),
         ("meter", _sums(10, 8.5), "a number of samples in it is none"),
-        ("meter", _sums(17, float("nan")), "a number of samples in it is none"),
+        ("meter", _sums(17, "nan"), "a number of samples in it is none"),
         ("meter", _sums(3, -0.25), "a sum of squares in it is negative"),
         ("meter", _sums(0, 1e300), "a number of samples in it is none"),
-        ("meter", _sums(0, float("inf")), "a number of samples in it is none"),
-        ("meter", _sums(1, float("nan")), "a sum of squares in it is negative, or not finite"),
-        ("meter", _sums(3, float("inf")), "a sum of squares in it is negative, or not finite"),
-        ("meter", _sums(6, float("nan")), "a sum of squares in it is negative, or not finite"),
+        ("meter", _sums(0, "inf"), "a number of samples in it is none"),
+        ("meter", _sums(1, "nan"), "a sum of squares in it is negative, or not finite"),
+        ("meter", _sums(3, "inf"), "a sum of squares in it is negative, or not finite"),
+        ("meter", _sums(6, "nan"), "a sum of squares in it is negative, or not finite"),
         ("meter", _sums(6, 1.6), "a product of outputs in it is larger than both"),
         ("meter", _sums(8, 11.0), "more samples in it have a class than were judged"),
         ("meter", {**_sums(14, 17.0), "labelled": True}, "more samples in it have a class than were"),
+        ("meter", {"labelled": True}, "samples in it were judged, and none has a class"),
         ("meter", _sums(10, 17.0), "more samples in it show the noise than there are"),
         ("meter", {"labelled": True, "classes": False}, "it has labels without classes"),
         (
@@ -90,31 +95,31 @@ def _sums(column, value):
         ("meter", {"variants": [["only", "conv"]]}, "that of all layers is missing"),
         ("meter", {"variants": []}, "its sums have the shape"),
         ("meter", {"scales": {"y": 0.0}}, r"Expected `float` > 0.0"),
-        ("meter", {"scales": {"y": float("nan")}}, r"Expected `float` > 0.0"),
+        ("meter", {"scales": {"y": "nan"}}, r"Expected `float` > 0.0"),
         ("local", {"sums": {"conv": [1.0, -1.0, 1.0, 1.0, 1.0]}}, "a sum of squares, or a magnitude"),
         ("local", {"channels": {"conv": [0.5, -0.5]}}, "a sum of squares, or a magnitude"),
         ("local", {"channels": {"other": [0.5]}}, "channels or forms of a layer without sums"),
         ("local", {"forms": {"other": [True, True]}}, "channels or forms of a layer without sums"),
         ("meter", {"sums": [[1.0]]}, r"its sums have the shape \(1, 1\) instead of \(1, 18\)"),
         ("meter", {"sums": [SUMS, SUMS]}, r"its sums have the shape \(2, 18\) instead of \(1, 18\)"),
-        ("meter", {"scales": {"y": -1.0}}, r"Expected `float` > 0.0 - at `\$.state.meter.scales\[...\]`"),
-        ("meter", {"scales": {}}, r"Expected `object` of length >= 1 - at `\$.state.meter.scales`"),
-        ("local", {"samples": 1.5}, r"Expected `int`, got `float` - at `\$.state.local.samples`"),
+        ("meter", {"scales": {"y": -1.0}}, r"Expected `float` > 0.0 - at `\$.meter.scales\[...\]`"),
+        ("meter", {"scales": {}}, r"Expected `object` of length >= 1 - at `\$.meter.scales`"),
+        ("local", {"samples": 1.5}, r"Expected `int`, got `float` - at `\$.local.samples`"),
         ("local", {"sums": {"conv": [1.0]}}, r"Expected `array` of length 5, got 1"),
     ],
 )
 def test_numbers_that_no_measurement_makes_are_refused(part, change, problem, tmp_path):
-    state = {**DOCUMENT["state"], part: {**DOCUMENT["state"][part], **change}}
+    progress = {**DOCUMENT["progress"], part: {**DOCUMENT["progress"][part], **change}}
     path = tmp_path / "c.json"
-    path.write_text(json.dumps({**DOCUMENT, "state": state}))
+    path.write_bytes(sealed({**DOCUMENT, "progress": progress}))
     with pytest.raises(TableError, match=f"cannot read the checkpoint .*{problem}"):
         _checkpoint(path).load()
 
 
-@pytest.mark.parametrize("samples", [-16, 16.0, "16", None])
+@pytest.mark.parametrize("samples", [-16, 16.5, "x", None])
 def test_a_number_of_samples_that_is_none_is_refused(samples, tmp_path):
     path = tmp_path / "c.json"
-    path.write_text(json.dumps({**DOCUMENT, "state": {**DOCUMENT["state"], "samples": samples}}))
+    path.write_bytes(sealed({**DOCUMENT, "progress": {**DOCUMENT["progress"], "samples": samples}}))
     with pytest.raises(
         TableError, match=r"cannot read the checkpoint .*Expected `int`.*remove it to begin anew"
     ):
@@ -123,7 +128,7 @@ def test_a_number_of_samples_that_is_none_is_refused(samples, tmp_path):
 
 def test_other_layers_are_refused(tmp_path):
     path = tmp_path / "c.json"
-    path.write_text(json.dumps(DOCUMENT))
+    path.write_bytes(sealed(DOCUMENT))
     measured = _checkpoint(path).load()
     measured.check_layers(["conv"], [("all", "")])
     for names, variants in ((["other"], [("all", "")]), (["conv"], [("all", ""), ("only", "conv")])):
@@ -131,10 +136,10 @@ def test_other_layers_are_refused(tmp_path):
             measured.check_layers(names, variants)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"identity": [], "state": {"samples": 1}}'])
+@pytest.mark.parametrize("content", [b"", b"[]", sealed([]), sealed({}), sealed({"identity": {}})])
 def test_another_file_is_refused(content, tmp_path):
     path = tmp_path / "c.json"
-    path.write_text(content)
+    path.write_bytes(content)
     with pytest.raises(TableError, match="cannot read the checkpoint"):
         _checkpoint(path).load()
 

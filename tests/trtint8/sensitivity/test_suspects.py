@@ -37,8 +37,14 @@ def test_an_outlier_dominated_range():
 def test_clipped_mass():
     histogram = histogram_of(np.linspace(0.001, 1, 10000))
     (found,) = range_suspects("x", 0.95, histogram)
-    assert found.message == "5.0 % of 'x' lies beyond its range of 0.95 and is cut off"
+    assert found.message == "4.6 % of 'x' lies beyond its range of 0.95 and is cut off"
     assert kinds(range_suspects("x", 0.995, histogram)) == []
+
+
+@pytest.mark.parametrize(("amax", "found"), [(5.998, []), (5.977, []), (5.9, ["clipped"])])
+def test_values_that_are_rounded_to_the_last_step_are_not_cut_off(amax, found):
+    values = np.append(np.linspace(0.01, 5.5, 800), np.full(200, 6.0))  # of a Relu6
+    assert kinds(range_suspects("x", amax, histogram_of(values))) == found
 
 
 def test_a_tensor_that_was_never_activated():

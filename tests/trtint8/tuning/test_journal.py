@@ -1,11 +1,11 @@
 """The trials of an interrupted search."""
 
-import json
 import math
 
 import pytest
 
 from calibrators.errors import TableError
+from tests.calibrators.host.checkpoint_files import change, sealed
 from trtint8.tuning.journal import Journal, JournalFile
 from trtint8.tuning.trial import Trial
 from trtint8.validation.scores import Score
@@ -53,7 +53,7 @@ def test_another_search_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{}", b'{"identity": [], "progress": {}}', b'{"identity": {}, "progress": []}'],
+    [b"", b"{}", sealed({}), sealed({"identity": {}, "progress": {}}), sealed([])],
 )
 def test_a_damaged_file_is_refused(tmp_path, content):
     (tmp_path / "t.checkpoint").write_bytes(content)
@@ -102,7 +102,7 @@ def _trial(**values):
 
 
 @pytest.mark.parametrize(
-    "change",
+    "work",
     [
         *(_trial(keep_float=value) for value in (-1, 0.5, 10**30, None, "x")),
         *(_trial(float_cost=value) for value in (-0.5, 7.0, "nan", "inf", None)),
@@ -122,12 +122,10 @@ def _trial(**values):
         lambda progress: progress.update(keep_float=[1]),
     ],
 )
-def test_numbers_that_no_search_writes_are_refused(tmp_path, change):
+def test_numbers_that_no_search_writes_are_refused(tmp_path, work):
     file = JournalFile(tmp_path / "c", resume=True)
     file.open({}).add(FIRST)
-    document = json.loads((tmp_path / "c").read_bytes().rpartition(b"\nsha256:")[0])
-    change(document["progress"])
-    (tmp_path / "c").write_text(json.dumps(document))
+    change(tmp_path / "c", lambda document: work(document["progress"]))
     with pytest.raises(TableError, match=r"cannot read the checkpoint .*; remove it to begin anew"):
         file.open({})
 

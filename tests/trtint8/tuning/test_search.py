@@ -2,12 +2,12 @@
 
 import dataclasses
 import itertools
-import json
 
 import pytest
 
 from calibrators.data.batches import Batches
 from calibrators.errors import TableError
+from tests.calibrators.host.checkpoint_files import change, document_of
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.tuning.candidates import Candidate
@@ -141,10 +141,9 @@ def test_an_interrupted_search_makes_the_same_decisions(searched, start, tmp_pat
     file = JournalFile(tmp_path / "t.checkpoint", resume=True)
     whole = searched(costs, 0.8, names, journal=file.open({"model": "m"}))
     assert len(whole[2]) == 8
-    before = json.loads((tmp_path / "t.checkpoint").read_bytes().rpartition(b"\nsha256:")[0])
-    assert len(before["progress"]["trials"]) == 8
-    before["progress"]["trials"] = before["progress"]["trials"][:known]
-    (tmp_path / "t.checkpoint").write_text(json.dumps(before))
+    trials = document_of(tmp_path / "t.checkpoint")["progress"]["trials"]
+    assert len(trials) == 8
+    change(tmp_path / "t.checkpoint", lambda document: document["progress"].update(trials=trials[:known]))
     again = searched(costs, 0.8, names, journal=file.open({"model": "m"}))
     assert again[:2] == whole[:2]
     assert [trial.what for trial in again[2]] == [trial.what for trial in whole[2]]

@@ -130,9 +130,9 @@ def test_what_fits():
         ("pixels", "%", {"max_drop": 0.0}, 0.1 + 0.2, 0.3, True),
         ("pixels", "%", {"minimum": 58.0}, 1.0, 0.58 - 1e-16, True),
         ("pixels", "%", {"minimum": 58.0}, 1.0, 0.5799, False),
-        ("own", "", {"max_drop": 0.01}, 0.81, 0.80, True),
-        ("own", "", {"max_drop": 1e-10}, 1e-9, 0.8e-9, False),
-        ("own", "", {"max_drop": 1e-10}, 1e-9, 0.9e-9, True),
+        ("psnr:own", "", {"max_drop": 0.01}, 0.81, 0.80, True),
+        ("psnr:own", "", {"max_drop": 1e-10}, 1e-9, 0.8e-9, False),
+        ("psnr:own", "", {"max_drop": 1e-10}, 1e-9, 0.9e-9, True),
     ],
 )
 def test_limits_that_are_met_exactly(metric, unit, limits, fp32, int8, fits):

@@ -4,9 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from calibrators.errors import CalibrationDataError
 from trtint8.validation import metrics
 from trtint8.validation.batch import Batch, BatchForm
-from trtint8.validation.metrics import DetectionAgreement, measurands, reads_layouts, usual_metrics
+from trtint8.validation.metrics import (
+    DetectionAgreement,
+    check_metrics,
+    layout_note,
+    measurands,
+    reads_layouts,
+    usual_metrics,
+)
 
 
 def _hits(name, scores, labels=None, reference=None):
@@ -186,3 +194,25 @@ def test_detections_that_are_picked_are_not_compared_with_maps():
 )
 def test_whether_detections_are_read_from_outputs_as_they_are(asked, labels, picked, reads):
     assert reads_layouts(asked, labels, picked) is reads
+
+
+def test_only_a_layout_that_nobody_has_named_is_said():
+    form = BatchForm.of({"y": np.zeros((1, 4 + 3, 50), np.float32)}, None, 1)
+    assert "'detections:grid'" in layout_note(["sqnr", "detections"], form)
+    assert "'detections:grid'" in layout_note([DetectionAgreement()], form)
+    assert layout_note(["detections:grid", DetectionAgreement("grid"), "sqnr"], form) is None
+    assert not reads_layouts(["map:grid"], None, ())
+    assert [one.name for one in measurands(["detections:grid"], form)] == ["detections"]
+
+
+@pytest.mark.parametrize("metric", ["detections:gird", "map:", "map50:y", "sqnr:y"])
+def test_layouts_that_do_not_exist_are_refused(metric):
+    with pytest.raises(CalibrationDataError, match=metric.partition(":")[0]):
+        check_metrics([metric])
+    with pytest.raises(CalibrationDataError, match="'gird'"):
+        DetectionAgreement("gird")
+
+
+def test_what_two_layouts_make_of_the_outputs_has_one_name():
+    with pytest.raises(CalibrationDataError, match="'map'"):
+        check_metrics(["map:grid", "map:rows"])

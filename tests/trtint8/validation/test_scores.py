@@ -35,7 +35,7 @@ def test_metrics_of_single_outputs_are_those_of_the_worst(metric, drop, value):
         (Measure("pixels", 0.75, unit="%", perfect=1.0), Score(25.0, 22.0, 75.0)),
         (Measure("psnr", 26.5, 27.0, unit="dB"), Score(0.5, 22.0, 26.5)),
         (Measure("psnr", 26.5, unit="dB", perfect=math.inf), Score(None, 22.0, 26.5)),
-        (Measure("own", 3.0, 3.5), Score(0.5, 22.0, 3.0)),
+        (Measure("psnr:own", 3.0, 3.5), Score(0.5, 22.0, 3.0)),
     ],
 )
 def test_other_metrics_drop_in_their_own_unit(measure, expected):

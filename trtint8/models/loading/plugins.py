@@ -111,16 +111,38 @@ def declare_plugins(message: onnx.ModelProto) -> None:
         message: The model; changed.
     """
     functions = {function.name for function in message.functions if not function.domain}
-    found: dict[str, None] = {}
-    for graph in message_graphs(message.graph):
+    _declare_in(message.graph, message, functions)
+    for function in message.functions:
+        found = _declare_in(function, function, functions)
+        _import(found, message)
+
+
+def _declare_in(
+    container: onnx.GraphProto | onnx.FunctionProto,
+    importing: onnx.ModelProto | onnx.FunctionProto,
+    functions: set[str],
+) -> set[str]:
+    """Does that in one graph or function, and returns the domains of what was found."""
+    found: set[str] = set()
+    for graph in message_graphs(container):
         for node in graph.node:
             known = onnx.defs.has(node.op_type) or node.op_type in OF_RUNTIMES or node.op_type in functions
             if not node.domain and not known:
                 usual = node.op_type in _PLUGINS or any(part in node.op_type for part in _PLUGIN_NAMES)
                 node.domain = DOMAIN if usual else _UNKNOWN
-                found[node.domain] = None
-    for domain in found.keys() - {opset.domain for opset in message.opset_import}:
-        message.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+                found.add(node.domain)
+    _import(found, importing)
+    return found
+
+
+def _import(domains: set[str], importing: onnx.ModelProto | onnx.FunctionProto) -> None:
+    for domain in sorted(domains - {opset.domain for opset in importing.opset_import}):
+        importing.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+
+
+def is_unknown(node: ir.Node) -> bool:
+    """True of a node of a checked model whose operator is neither ONNX's nor known to be a plugin."""
+    return node.domain == _UNKNOWN
 
 
 def unknown_nodes(graph_model: ir.Model) -> list[ir.Node]:
@@ -129,7 +151,7 @@ def unknown_nodes(graph_model: ir.Model) -> list[ir.Node]:
     Args:
         graph_model: A checked model.
     """
-    return [node for node in graph_model.graph if node.domain == _UNKNOWN]
+    return list(filter(is_unknown, graph_model.graph))
 
 
 def plugin_nodes(graph_model: ir.Model) -> list[ir.Node]:

@@ -25,7 +25,7 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
-from calibrators.host.weights import LOCATION, LightModel
+from calibrators.host.weights import LARGE, LOCATION, LightModel
 
 #: Field of a TensorProto with values of a type, for the types that do not stand in ``int32_data``.
 _TYPED_FIELDS = {
@@ -67,8 +67,8 @@ class StoredTensors:
     """The tensors of a model whose values lie in other files.
 
     Attributes:
-        weights: Those of the main graph that NumPy has a type for, mapped: name to array.
-        others: All others, which are few and small, and their bytes.
+        weights: The large ones of the main graph that NumPy has a type for, mapped: name to array.
+        others: Other large ones, which are few, and their bytes.
         files: The files.
     """
 
@@ -79,22 +79,27 @@ class StoredTensors:
     def fill(self) -> None:
         """Writes the values of all tensors but the weights into the model's message."""
         for tensor, values in self.others:
-            tensor.ClearField("data_location")
-            tensor.ClearField("external_data")
-            tensor.raw_data = values.tobytes()
+            _fill(tensor, values)
+
+
+def _fill(tensor: onnx.TensorProto, values: NDArray[np.uint8]) -> None:
+    """Writes the values of a tensor into it."""
+    tensor.ClearField("data_location")
+    tensor.ClearField("external_data")
+    tensor.raw_data = values.tobytes()
 
 
 def check_stored_tensors(light: LightModel, name: str, path: Path | None) -> StoredTensors:
     """Checks the type of every constant tensor, and that as many bytes are stored as its shape needs.
 
     Args:
-        light: The model. Its message is changed: no tensor names a file any longer. Its weights that are kept
-            apart were checked when they were read.
+        light: The model. Its message is changed: no tensor names a file any longer, and those that are small
+            hold their values. Its weights that are kept apart were checked when they were read.
         name: What to call the model in messages.
         path: The model's file, beside which files with weights lie; None where the model was not in a file.
 
     Returns:
-        The tensors whose values lie in other files.
+        The large tensors whose values lie in other files.
 
     Raises:
         ModelError: A tensor is sparse, holds text or values of an unknown type, has too few or too many
@@ -120,6 +125,9 @@ def check_stored_tensors(light: LightModel, name: str, path: Path | None) -> Sto
                 _check_inline(tensor, needed, place)
             continue
         values = files.read(_stored_values(tensor, record, needed, place, files))
+        if len(values) <= LARGE:  # ONNX infers shapes from what such tensors hold
+            _fill(tensor, values)
+            continue
         del tensor.external_data[:]
         tensor.external_data.add(key="location", value=LOCATION)
         if is_weight and ir.DataType(tensor.data_type).itemsize >= 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from calibrators.errors import ModelError
+from trtint8.models.inner_graphs import values_behind
 from trtint8.models.loading.plugins import plugin_nodes
 from trtint8.models.model import Model
 from trtint8.models.outputs.cutting import tensors_before
@@ -44,6 +45,24 @@ def runnable_part(model: Model, picks: Picks | None = None) -> Model:
             + "take the implicit route, on which TensorRT calibrates (--route implicit)"
         )
     return model.part(part)
+
+
+def left_out_nodes(model: Model) -> dict[str, str]:
+    """The nodes that :func:`runnable_part` leaves out: plugins, and all that follows them.
+
+    Args:
+        model: A prepared model, whose nodes have names.
+
+    Returns:
+        Their names, to their operators, in the graph's order.
+    """
+    nodes = set(plugin_nodes(model.graph_model))
+    behind = values_behind(model.graph_model.graph, nodes.__contains__) if nodes else ()
+    return {
+        node.name or "": node.op_type
+        for node in model.graph_model.graph
+        if any(value in behind for value in node.outputs)
+    }
 
 
 def with_plugins(part: ir.Model, whole: ir.Model) -> ir.Model:

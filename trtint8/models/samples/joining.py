@@ -1,14 +1,13 @@
-"""Whether samples may be joined along axis 0, tried by running a network on two of them joined and apart."""
+"""Whether samples may be joined along axis 0: by the graph, else tried on two of them, joined and apart."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -21,7 +20,7 @@ from calibrators.data.sources.random_samples import drawn
 from calibrators.errors import ModelError
 from calibrators.host.onnx_session import run_silently
 from trtint8.models.model import Model
-from trtint8.models.samples.separate import computes_samples_separately, gives_outputs_of_samples
+from trtint8.models.samples.separate import Joined, Joining, joined_by_graph
 from trtint8.models.session import open_graph_model
 
 #: Errors below this share of an output's spread are those of rounding, which depends on the batch size.
@@ -32,50 +31,37 @@ _ROUNDING = 0.01
 _SORTED = 1e-4
 
 
-class Joining(Enum):
-    """What becomes of the outputs of two samples that are joined along axis 0.
-
-    Attributes:
-        ROWS: Every output has one row along axis 0 for each sample, the same as apart.
-        APART: Every sample has the outputs that it has apart, but not always as its row along axis 0.
-        CHANGED: The outputs of a sample change with the one beside it.
-        REFUSED: The network takes one sample only.
-    """
-
-    ROWS = "rows"
-    APART = "apart"
-    CHANGED = "changed"
-    REFUSED = "refused"
+#: Gives the pairs of samples to try, each with an axis of 1 in front and of the same shapes.
+Pairs: TypeAlias = Callable[[], Iterable[tuple[FeedDict, FeedDict]]]
 
 
-@dataclass(frozen=True)
-class Tried:
-    """What trying two samples joined and apart has shown.
-
-    Attributes:
-        joining: What becomes of the outputs.
-        changed: The number of the first output that changes; None where none does.
-    """
-
-    joining: Joining
-    changed: int | None = None
-
-
-def try_joining(graph_model: ir.Model, first: FeedDict, second: FeedDict) -> Tried | None:
-    """Runs a network on two samples, joined and apart.
+def joined_samples(graph_model: ir.Model, pairs: Pairs, known: Joined | None = None) -> Joined:
+    """Whether samples may be joined along axis 0: by the graph, and where it does not show it, by trying.
 
     Args:
         graph_model: The network.
-        first: One sample, with an axis of 1 in front.
-        second: Another one of the same shapes.
+        pairs: Called where it has to be tried. The first pair that shows something decides.
+        known: What the graph shows, where it was asked already: see
+            :func:`~trtint8.models.samples.separate.joined_by_graph`.
 
     Returns:
-        What that shows; None where it shows nothing: the network fails on single samples too, it gives NaN,
-        or its outputs are random.
+        The answer. It is not known where there is no pair, or none shows anything: the network fails on
+        single samples too, it gives NaN, or its outputs are random.
 
     Raises:
         ModelError: ONNX Runtime refuses the network.
     """
+    known = known or joined_by_graph(graph_model)
+    if known.joining is not None:
+        return known
+    for first, second in pairs():
+        if (found := _tried(graph_model, first, second)) is not None:
+            return replace(found, separate=known.separate)
+    return known
+
+
+def _tried(graph_model: ir.Model, first: FeedDict, second: FeedDict) -> Joined | None:
+    """What two samples show that are run joined and apart; None where they show nothing."""
     run = partial(run_silently, open_graph_model(graph_model).session)
     try:
         alone = [run(first), run(second)]
@@ -84,7 +70,7 @@ def try_joining(graph_model: ir.Model, first: FeedDict, second: FeedDict) -> Tri
     try:
         together = run(joined([first, second]))
     except Exception:  # noqa: BLE001
-        return Tried(Joining.REFUSED)
+        return Joined(Joining.REFUSED, "the network takes one sample, and fails on two")
     if any(is_float(array.dtype) and np.isnan(array).any() for array in (*alone[0], *alone[1])):
         return None
     found = [_joining_of(*arrays) for arrays in zip(together, *alone, strict=True)]
@@ -92,8 +78,12 @@ def try_joining(graph_model: ir.Model, first: FeedDict, second: FeedDict) -> Tri
         again = run(first)
         if not all(map(_is_same, again, alone[0])):
             return None
-        return Tried(Joining.CHANGED, found.index(Joining.CHANGED))
-    return Tried(Joining.APART if Joining.APART in found else Joining.ROWS)
+        output = graph_model.graph.outputs[found.index(Joining.CHANGED)].name
+        return Joined(Joining.CHANGED, f"output '{output}' of one sample changes with the samples beside it")
+    if Joining.APART in found:
+        output = graph_model.graph.outputs[found.index(Joining.APART)].name
+        return Joined(Joining.APART, f"output '{output}' does not have one row for each sample")
+    return Joined(Joining.ROWS, "two samples have the same outputs joined and apart")
 
 
 def two_samples(feeds: Iterable[FeedDict]) -> tuple[FeedDict, FeedDict] | None:
@@ -124,12 +114,15 @@ def takes_one_sample(model: Model, batches: Batches) -> bool:
         model: The model.
         batches: Samples, which must be iterable more than once.
     """
-    fixed = any(spec.static_batch is not None for spec in model.inputs)
-    if fixed or computes_samples_separately(model.graph_model):
+    known = joined_by_graph(model.graph_model)
+    if known.separate or any(spec.static_batch is not None for spec in model.inputs):
         return False
-    samples = two_samples(islice(batches, 2))
-    found = try_joining(model.graph_model, *samples) if samples else None
-    return found is not None and found.joining is Joining.REFUSED
+
+    def pairs() -> Iterator[tuple[FeedDict, FeedDict]]:
+        if (pair := two_samples(islice(batches, 2))) is not None:
+            yield pair
+
+    return joined_samples(model.graph_model, pairs, known).joining is Joining.REFUSED
 
 
 def takes_joined_samples(
@@ -146,25 +139,31 @@ def takes_joined_samples(
         Whether every output has one row along axis 0 for each sample, which does not depend on the others.
         It is tried with random values where the graph does not show it. None where it cannot be tried.
     """
-    if gives_outputs_of_samples(graph_model):
-        return True
-    if any(spec.static_batch is not None or not spec.shape for spec in inputs):
+    known = joined_by_graph(graph_model)
+    if not known.has_rows and any(spec.static_batch is not None or not spec.shape for spec in inputs):
         return False
+    try:
+        found = joined_samples(graph_model, partial(_random_pairs, inputs, shapes), known)
+    except ModelError:  # ONNX Runtime has no such operator
+        return None
+    return None if found.joining is None else found.joining is Joining.ROWS
+
+
+def _random_pairs(
+    inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]
+) -> Iterator[tuple[FeedDict, FeedDict]]:
+    """Two random samples, and the same without signs: some networks begin with a logarithm or a root."""
     generators = [np.random.default_rng(number) for number in range(2)]
-    samples: list[FeedDict] = [{}, {}]
+    samples: tuple[FeedDict, FeedDict] = ({}, {})
     for spec in inputs:
         shape = tuple(shapes.get(spec.name) or (size for size in spec.shape or () if isinstance(size, int)))
         if len(shape) != len(spec.shape or ()):
-            return None
+            return
         for sample, generator in zip(samples, generators, strict=True):
             sample[spec.name] = drawn(spec, shape[1:], generator)[np.newaxis]
-    positive = [{name: np.abs(array) for name, array in sample.items()} for sample in samples]
-    try:
-        # Some networks begin with a logarithm or a root, which give NaN.
-        found = try_joining(graph_model, *samples) or try_joining(graph_model, *positive)
-    except ModelError:  # ONNX Runtime has no such operator
-        return None
-    return None if found is None else found.joining is Joining.ROWS
+    yield samples
+    first, second = ({name: np.abs(array) for name, array in sample.items()} for sample in samples)
+    yield first, second
 
 
 def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:

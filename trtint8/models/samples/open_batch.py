@@ -8,7 +8,7 @@ import onnx_ir as ir
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import constant_integers, set_constant_input
 from trtint8.models.passes.infer_shapes import InferShapesPass
-from trtint8.models.samples.separate import gives_outputs_of_samples
+from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.static_shapes import declared_sizes
 
 #: What the first axis of every input is called.
@@ -40,7 +40,7 @@ def with_open_batch(graph_model: ir.Model) -> ir.Model:
         for output in node.outputs:
             output.shape = None  # declared for the fixed number
     InferShapesPass()(opened)
-    return opened if gives_outputs_of_samples(opened) else graph_model
+    return opened if joined_by_graph(opened).has_rows else graph_model
 
 
 def _fixed_batch(graph_model: ir.Model) -> int | None:

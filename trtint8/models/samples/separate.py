@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
+
 import onnx_ir as ir
 
 from trtint8.models.inner_graphs import holds_graphs
@@ -10,21 +13,47 @@ from trtint8.models.samples.rules import SHAPING, Found, keeps_samples_apart
 from trtint8.models.static_shapes import StaticShapes, declared_sizes, open_inputs
 
 
-def computes_samples_separately(graph_model: ir.Model) -> bool:
-    """Whether the outputs for one sample depend on that sample alone, whatever else is in the batch.
+class Joining(Enum):
+    """What becomes of the outputs of samples that are joined along axis 0.
 
-    Args:
-        graph_model: A model with inferred shapes.
-
-    Returns:
-        True only where all inputs have samples along axis 0, in any number, and every operator is known to
-        compute each sample from the same sample of what it reads.
+    Attributes:
+        ROWS: Every output has one row along axis 0 for each sample, the same as apart.
+        APART: Every sample has the outputs that it has apart, but not always as its row along axis 0.
+        CHANGED: The outputs of a sample change with the one beside it.
+        REFUSED: The network takes one sample only.
     """
-    return _computed_separately(graph_model) is not None
+
+    ROWS = "rows"
+    APART = "apart"
+    CHANGED = "changed"
+    REFUSED = "refused"
 
 
-def gives_outputs_of_samples(graph_model: ir.Model, *, follow_shapes: bool = True) -> bool:
-    """Whether every output has, along axis 0, what is computed from each sample by itself.
+@dataclass(frozen=True)
+class Joined:
+    """Whether samples may be joined along axis 0, and why.
+
+    Attributes:
+        joining: What becomes of the outputs; None where that is not known.
+        reason: Why, as a clause.
+        separate: Whether the graph shows that every sample is computed by itself, so that a batch may be run
+            in pieces. What two samples have shown that were tried is no proof of that.
+    """
+
+    joining: Joining | None
+    reason: str
+    separate: bool = False
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the graph shows that every output has one row along axis 0 for each sample."""
+        return self.separate and self.joining is Joining.ROWS
+
+
+def joined_by_graph(graph_model: ir.Model, *, follow_shapes: bool = True) -> Joined:
+    """Whether samples may be joined, as far as the graph shows it.
+
+    :func:`trtint8.models.samples.joining.joined_samples` also tries it.
 
     Args:
         graph_model: A model with inferred shapes.
@@ -32,22 +61,25 @@ def gives_outputs_of_samples(graph_model: ir.Model, *, follow_shapes: bool = Tru
             take longer than all the rest.
 
     Returns:
-        True only where that is known: see :func:`computes_samples_separately`.
+        The answer. Samples are separate only where all inputs have samples along axis 0, in any number, and
+        every operator is known to compute each sample from the same sample of what it reads.
     """
-    found = _computed_separately(graph_model, follow_shapes=follow_shapes)
-    return found is not None and all(output in found for output in graph_model.graph.outputs)
-
-
-def _computed_separately(graph_model: ir.Model, *, follow_shapes: bool = True) -> set[ir.Value | None] | None:
-    """The tensors that have samples along axis 0; None where samples may depend on each other."""
     graph = graph_model.graph
-    if not all(_is_open(value) for value in graph.inputs) or _has_the_batch_twice(graph):
-        return None
+    if fixed := [value.name for value in graph.inputs if not _is_open(value)]:
+        return Joined(None, f"input '{fixed[0]}' does not leave open how many samples there are")
+    if _has_the_batch_twice(graph):
+        return Joined(None, "an input has the number of samples along another axis, too")
     # With open sizes, computing shapes finds nothing more.
     follow_shapes = follow_shapes and not open_inputs(graph_model)
     shape_of = StaticShapes(graph_model).of if follow_shapes else declared_sizes
     found = Found(set(graph.inputs), BatchSizes(shape_of), shape_of)
-    return found.samples if all(_keeps_samples(node, found) for node in graph) else None
+    for node in graph:
+        if not _keeps_samples(node, found):
+            return Joined(None, f"node '{node.name}' ({node.op_type}) may compute samples from each other")
+    for output in graph.outputs:
+        if output not in found.samples:
+            return Joined(None, f"output '{output.name}' may have no row for each sample", separate=True)
+    return Joined(Joining.ROWS, "every node computes each sample by itself", separate=True)
 
 
 def _keeps_samples(node: ir.Node, found: Found) -> bool:

@@ -27,8 +27,6 @@ from trtint8.quantization.float16.rounding import (
 #: Inputs unlike those of calibration may cause larger values than these, by up to this factor.
 _MARGIN = 2.0
 
-#: Attributes that name the element type of what a node gives out, whatever it reads.
-_TYPE_ATTRIBUTES = ("dtype", "output_datatype")
 
 #: How the reason begins why a node is in FP32 of whose tensors calibration has seen too few.
 UNSEEN = "no range tells how large"
@@ -48,12 +46,24 @@ class Signature:
         outputs: For each output, whether it may be FP16.
         known: Whether ONNX defines the operator.
         has_half_form: Whether FP16 is among the types of every type parameter that may be float32.
+        types: The type parameters of the inputs, and those of the outputs.
     """
 
     inputs: tuple[bool, ...]
     outputs: tuple[bool, ...]
     known: bool = True
     has_half_form: bool = True
+    types: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+    def follows(self, node: ir.Node) -> bool:
+        """True if all float outputs of a node have the type of a float input.
+
+        Others have the type that an attribute names, which may be left out where it says float32.
+        """
+        kinds, outputs = self.types
+        read = {kind for kind, value in zip(kinds, node.inputs, strict=True) if _is_float(value)}
+        made = {kind for kind, value in zip(outputs, node.outputs, strict=True) if _is_float(value)}
+        return made <= read
 
 
 def float32_nodes(
@@ -109,19 +119,18 @@ def _signature(operator: str, version: int, domain: str, inputs: int, outputs: i
         return Signature((False,) * inputs, (False,) * outputs, known=False)
     allowed = {limits.type_param_str: limits.allowed_type_strs for limits in schema.type_constraints}
 
-    def may_be_half(formals: Sequence[onnx.defs.OpSchema.FormalParameter], count: int) -> tuple[bool, ...]:
+    def kinds(formals: Sequence[onnx.defs.OpSchema.FormalParameter], count: int) -> tuple[str, ...]:
         # The last formal parameter may be variadic.
-        kinds = [formals[min(index, len(formals) - 1)].type_str for index in range(count)]
+        return tuple(formals[min(index, len(formals) - 1)].type_str for index in range(count))
+
+    def may_be_half(kinds: Sequence[str]) -> tuple[bool, ...]:
         return tuple(_HALF in allowed.get(kind, (kind,)) for kind in kinds)
 
     present = (*schema.inputs[:inputs], *schema.outputs[:outputs])
     used = {formal.type_str for formal in present} & set(allowed)
     has_half_form = all(_HALF in allowed[kind] for kind in used if "tensor(float)" in allowed[kind])
-    return Signature(
-        may_be_half(schema.inputs, inputs),
-        may_be_half(schema.outputs, outputs),
-        has_half_form=has_half_form,
-    )
+    types = kinds(schema.inputs, inputs), kinds(schema.outputs, outputs)
+    return Signature(may_be_half(types[0]), may_be_half(types[1]), has_half_form=has_half_form, types=types)
 
 
 def _reasons(
@@ -144,8 +153,8 @@ def _reasons(
         yield "it joins integers between pairs, and ONNX Runtime takes only FP32 scales there"
     if node.op_type == "BitCast":
         yield "it takes the bits of its input for another type"
-    if any(name in node.attributes for name in _TYPE_ATTRIBUTES):
-        yield "an attribute says that it gives out FP32"
+    if types.known and node.op_type != "Cast" and not types.follows(node):
+        yield "it gives out FP32, whatever it reads"
     if delicate := operator_of(node).loses_in_fp16:
         yield f"it {delicate}, which FP16 may not hold"
     for value in (*floats, *results):
@@ -208,8 +217,12 @@ def _constant_fits(node: ir.Node, index: int, array: NDArray[Any]) -> bool:
     return (array.size > 1 and index in operator_of(node).addends) or loses_little(array)
 
 
+def _is_float(value: ir.Value | None) -> bool:
+    return value is not None and value.dtype == ir.DataType.FLOAT
+
+
 def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
-    return [value for value in values if value is not None and value.dtype == ir.DataType.FLOAT]
+    return [value for value in values if value is not None and _is_float(value)]
 
 
 def _of_unseen(node: ir.Node, sizes: Magnitudes) -> Iterator[str]:

@@ -10,13 +10,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import is_number
+from calibrators.checks import check_choice, is_number
 from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm, Outputs, copied
 from trtint8.validation.detection.boxes import box_overlaps
 from trtint8.validation.detection.labelled_boxes import check_truth, has_true_boxes, truth_tables
-from trtint8.validation.detection.layouts import class_count, layout_reader
+from trtint8.validation.detection.layouts import LAYOUTS, class_count, layout_reader
 from trtint8.validation.detection.tables import Decode, found_tables
 from trtint8.validation.measurand import PERCENT, Measurand
 from trtint8.validation.meters import CountedSumsMeter, SumsMeter
@@ -40,22 +40,25 @@ class DetectionAgreement:
     Attributes:
         decode: Turns a batch's outputs into one :class:`Detections`, or a tuple of the same fields, per
             image; it applies anchors and non-maximum suppression. The outputs are copies, which it may
-            change. None reads outputs that are boxes, scores and classes; see
-            :func:`trtint8.validation.detection.layouts.layout_reader`.
+            change. The name of a layout, such as ``grid``, reads outputs that are boxes, scores and classes.
+            None reads them in the layout that they suggest; see
+            :func:`trtint8.validation.detection.layouts.suggested_layout`.
         score: Detections count whose score is above this.
         iou: The intersection over union above which two detections match.
         name: The metric's name in results, ``detections``.
 
     Raises:
-        CalibrationDataError: ``score`` or ``iou`` is not in [0, 1).
+        CalibrationDataError: ``score`` or ``iou`` is not in [0, 1), or there is no layout of that name.
     """
 
-    decode: Decode | None = None
+    decode: Decode | str | None = None
     score: float = 0.3
     iou: float = 0.5
     name: ClassVar[str] = "detections"
 
     def __post_init__(self) -> None:
+        if isinstance(self.decode, str):
+            check_choice("decode", self.decode, tuple(LAYOUTS), CalibrationDataError)
         for name in ("score", "iou"):
             value = getattr(self, name)
             if not (is_number(value) and 0 <= value < 1):
@@ -68,11 +71,16 @@ class DetectionAgreement:
             form: The form of a batch.
 
         Raises:
-            CalibrationDataError: There is no ``decode``, and the outputs are in no usual layout.
+            CalibrationDataError: There is no ``decode``, and the outputs are in no usual layout; or they do
+                not have the shapes of the one that it names.
         """
-        decode: Decode = self.decode or layout_reader(form)
+        decode: Decode
+        classes: int | None = None
+        if self.decode is None or isinstance(self.decode, str):
+            decode, classes = layout_reader(form, self.decode), class_count(form, self.decode)
+        else:
+            decode = self.decode
         with_labels = has_true_boxes(form)
-        classes = None if self.decode else class_count(form)
         source = "true" if with_labels else "FP32's"
         start: Callable[[], SumsMeter]
         if with_labels:
@@ -117,7 +125,7 @@ class DetectionAgreement:
 
     def _tables(self, decode: Decode, outputs: Outputs, batch: Batch) -> list[NDArray[np.float64]]:
         """One table per image of the detections that count."""
-        own = copied(outputs) if self.decode else outputs
+        own = copied(outputs) if callable(self.decode) else outputs
         tables = found_tables(self.name, decode, own, batch.feeds)
         return [table[table[:, 5] > self.score] for table in tables]
 

@@ -100,15 +100,16 @@ def check_truth(classes: int | None, batch: Batch, _form: BatchForm) -> None:
         truth_tables(batch, classes)
 
 
-def box_precision(name: str, form: BatchForm) -> Measurand:
+def box_precision(name: str, form: BatchForm, layout: str | None = None) -> Measurand:
     """Mean average precision by the labels.
 
     Args:
         name: ``map`` or ``map50``.
         form: The form of a batch.
+        layout: The name of the layout of the outputs; None takes what they suggest.
 
     Raises:
-        CalibrationDataError: The labels are no boxes, or the outputs are in no usual layout.
+        CalibrationDataError: The labels are no boxes, or the outputs are not in the layout, or in none.
         UnsupportedError: faster-coco-eval is not installed.
     """
     if not has_true_boxes(form):
@@ -119,13 +120,13 @@ def box_precision(name: str, form: BatchForm) -> Measurand:
         )
     require_library()
     thresholds = PRECISIONS[name]
-    classes = class_count(form)
+    classes = class_count(form, layout)
     ends = f"{thresholds[0]:.2f}" + (f":{thresholds[-1]:.2f}" if len(thresholds) > 1 else "")
     return Measurand(
         name,
         False,
         partial(PrecisionMeter, thresholds),
-        partial(_measure, name, thresholds, layout_reader(form), classes),
+        partial(_measure, name, thresholds, layout_reader(form, layout), classes),
         title=f"mAP@{ends} by the labels",
         unit=PERCENT,
         check_labels=partial(check_truth, classes),

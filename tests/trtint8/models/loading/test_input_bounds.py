@@ -42,6 +42,15 @@ def test_tokens_may_be_converted_and_reshaped_first():
     assert bounds(nodes, initializers=TABLE | {"shape": np.array([-1])}) == [50]
 
 
+def test_tokens_may_be_cut_first():
+    nodes = [
+        helper.make_node("Slice", ["ids", "from", "to", "axis"], ["first"]),
+        helper.make_node("Gather", ["table", "first"], ["y"]),
+    ]
+    cut = {"from": np.array([0]), "to": np.array([4]), "axis": np.array([1])}
+    assert bounds(nodes, initializers=TABLE | cut) == [50]
+
+
 def test_the_smallest_of_several_tables_counts():
     nodes = [
         helper.make_node("Gather", ["table", "ids"], ["y"]),

@@ -2,8 +2,10 @@
 
 import numpy as np
 import onnx
+import pytest
 
 import trtint8
+from tests.trtint8.quantization.float16.half_models import run
 from trtint8.models.loading.node_names import name_graphs, name_nodes_apart
 from trtint8.models.model import load_model, prepare
 
@@ -81,3 +83,42 @@ def test_graphs_without_a_name():
     assert message.graph.name and message.graph.node[-1].attribute[0].g.name
     message.graph.name = ""
     assert load_model(message).graph_model.graph.name
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_outputs_that_are_left_out_amid_a_list_are_named(nested):
+    """ONNX Runtime ends the process with such a Split."""
+    random = np.random.default_rng(0)
+    weights, last = (random.standard_normal(shape).astype(np.float32) for shape in ((8, 8), (3, 4)))
+    split = [
+        onnx.helper.make_node("Split", ["m", "sizes"], ["a", "", "b"], "split", axis=1),
+        onnx.helper.make_node("Sub", ["a", "b"], ["d"], "difference"),
+    ]
+    if nested:
+        value = onnx.helper.make_tensor_value_info("d", onnx.TensorProto.FLOAT, None)
+        branch = onnx.helper.make_graph(split, "branch", [], [value])
+        split = [onnx.helper.make_node("If", ["c"], ["d_"], "if", then_branch=branch, else_branch=branch)]
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "weights"], ["m"], "layer"),
+        *split,
+        onnx.helper.make_node("MatMul", [split[-1].output[0], "last"], ["y"], "last"),
+    ]
+    constants = {
+        "weights": weights,
+        "last": last,
+        "sizes": np.array([3, 2, 3]),
+        "c": np.array(True),
+    }
+    graph = onnx.helper.make_graph(
+        nodes,
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 8])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 4])],
+        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    x = random.standard_normal((16, 8)).astype(np.float32)
+    table = trtint8.calibrate(model, {"x": x}, method="minmax", progress=False)
+    quantized = trtint8.quantize(model, table, progress=False)
+    wanted = ((x @ weights)[:, :3] - (x @ weights)[:, 5:]) @ last
+    assert np.abs(run(quantized, {"x": x}) - wanted).max() < 0.05 * np.abs(wanted).max()

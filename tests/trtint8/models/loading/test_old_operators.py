@@ -6,6 +6,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import trtint8
 from calibrators.errors import ModelError
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
@@ -164,3 +165,84 @@ def test_statistics_for_each_position_are_refused(opset):
         ModelError, match=r"BatchNormalization of 'model' that makes 'y' has statistics for each"
     ):
         prepare(load_model(old))
+
+
+def _scan(states, sequences, lengths, directions, *, nested=False, dtype=TensorProto.FLOAT, sizes=(3, 5)):
+    """A Scan of opset 8: sums of what it reads and of a value around it, after operators of old opsets."""
+    dims = ["n", "t", 4] if nested else [*sizes, 4]
+    names = [f"s{index}" for index in range(states)], [f"x{index}" for index in range(sequences)]
+    inner = [helper.make_tensor_value_info(f"{name}_in", dtype, [4]) for group in names for name in group]
+    body = [
+        helper.make_node("Unsqueeze", ["x0_in"], ["row"], axes=[0]),
+        helper.make_node("Squeeze", ["row"], ["flat"], axes=[0]),
+        helper.make_node("Sum", ["flat", "around", *(value.name for value in inner)], ["sum"]),
+        *(helper.make_node("Add", [f"{name}_in", "sum"], [f"{name}_out"]) for name in names[0]),
+        helper.make_node("Mul", ["sum", "sum"], ["square"]),
+    ]
+    made = [*(f"{name}_out" for name in names[0]), "sum", "square"]
+    values = [helper.make_tensor_value_info(name, dtype, [4]) for name in made]
+    attributes = {"num_scan_inputs": sequences, "body": helper.make_graph(body, "body", inner, values)}
+    if directions:
+        attributes["directions"] = directions
+    read = ["lengths" if lengths else "", *names[0], *names[1]]
+    outputs = [*(f"{name}_last" for name in names[0]), "sums", "squares"]
+    nodes = [helper.make_node("Scan", read, outputs, "scan", **attributes)]
+    results = [helper.make_tensor_value_info(name, dtype, None) for name in outputs]
+    if nested:
+        branch = [helper.make_graph(nodes, f"branch{index}", [], results) for index in range(2)]
+        copy = [f"{name}_chosen" for name in outputs]
+        nodes = [helper.make_node("If", ["choice"], copy, then_branch=branch[0], else_branch=branch[1])]
+        results = [helper.make_tensor_value_info(name, dtype, None) for name in copy]
+    inputs = [helper.make_tensor_value_info(name, dtype, [dims[0], 4]) for name in names[0]]
+    inputs += [helper.make_tensor_value_info(name, dtype, dims) for name in names[1]]
+    if lengths:
+        inputs.append(helper.make_tensor_value_info("lengths", TensorProto.INT64, [dims[0]]))
+    constants = [
+        numpy_helper.from_array(np.arange(4, dtype=helper.tensor_dtype_to_np_dtype(dtype)), "around"),
+        numpy_helper.from_array(np.array(True), "choice"),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, results, constants)
+    random, element = np.random.default_rng(0), helper.tensor_dtype_to_np_dtype(dtype)
+    feed = {name: random.integers(-3, 4, (sizes[0], 4)).astype(element) for name in names[0]}
+    feed |= {name: random.integers(-3, 4, (*sizes, 4)).astype(element) for name in names[1]}
+    if lengths:
+        feed["lengths"] = np.array(lengths)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=4), feed
+
+
+@pytest.mark.parametrize(
+    ("states", "sequences", "lengths", "directions"),
+    [
+        (1, 1, None, None),
+        (0, 1, None, [1]),
+        (2, 2, None, [0, 1]),
+        (1, 2, [5, 2, 1], None),
+        (2, 1, [1, 5, 3], [1]),
+        (0, 2, [4, 4, 2], [1, 0]),
+    ],
+)
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.DOUBLE])
+def test_scan_of_opset_8_runs_along_the_samples(states, sequences, lengths, directions, nested, dtype):
+    model, feed = _scan(states, sequences, lengths, directions, nested=nested, dtype=dtype)
+    found = ort.InferenceSession(converted(model).SerializeToString()).run(None, feed)
+    wanted = ort.InferenceSession(model.SerializeToString()).run(None, feed)
+    assert len(found) == states + 2
+    for mine, right in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(mine, right)
+
+
+def test_a_scan_of_opset_8_is_calibrated_and_quantized_with_its_sequences():
+    random = np.random.default_rng(0)
+    model, feed = _scan(1, 1, None, None)
+    weights = numpy_helper.from_array(np.eye(4, dtype=np.float32), "weights")
+    model.graph.initializer.append(weights)
+    model.graph.node.append(helper.make_node("MatMul", ["sums", "weights"], ["y"], "layer"))
+    model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 5, 4]))
+    feed = {name: random.standard_normal(array.shape).astype(np.float32) for name, array in feed.items()}
+    table = trtint8.calibrate(model, [feed], method="minmax", progress=False)
+    quantized = trtint8.quantize(model, table, progress=False)
+    wanted = ort.InferenceSession(model.SerializeToString()).run(None, feed)
+    found = ort.InferenceSession(quantized.SerializeToString()).run(None, feed)
+    for mine, right in zip(found, wanted, strict=True):
+        assert np.abs(mine - right).max() < 0.02 * np.abs(right).max()

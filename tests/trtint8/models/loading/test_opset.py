@@ -4,12 +4,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.errors import ModelError
 from tests.trtint8.models.float_models import images, small
-from tests.trtint8.onnx_models import save_external
+from tests.trtint8.onnx_models import Shaped, save_external
 from tests.trtint8.quantization.float16.half_models import network, run, weights
 from trtint8.models.loading.opset import with_opset
 from trtint8.models.model import load_model, prepare
@@ -97,10 +97,22 @@ def test_functions_of_the_model_are_kept(old, new):
     np.testing.assert_array_equal(run(to_proto(converted), {"x": x}), run(model, {"x": x}))
 
 
-def test_a_function_of_another_opset():
-    model = load_model(with_function(17, 16))
-    with pytest.raises(ModelError, match=r"has opset 17, 19 is needed, .*version 17 in the model but"):
-        with_opset(model.graph_model, 19, "model")
+@pytest.mark.parametrize(("opset", "inner"), [(17, 16), (19, 13), (13, 19)])
+def test_a_function_of_another_opset(opset, inner):
+    model = with_function(opset, inner)
+    x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+    converted = with_opset(load_model(model).graph_model, 19, "model")
+    np.testing.assert_array_equal(run(to_proto(converted), {"x": x}), run(model, {"x": x}))
+    prepared = prepare(load_model(model)).graph_model
+    np.testing.assert_array_equal(run(to_proto(prepared), {"x": x}), run(model, {"x": x}))
+
+
+def test_a_function_of_operators_that_another_opset_changed_is_refused():
+    model = with_function(18, 13)
+    model.functions[0].node.append(helper.make_node("ReduceMean", ["b"], ["m"], axes=[1]))
+    model.functions[0].output[0] = "m"
+    with pytest.raises(ModelError, match=r"'model'.* 13 .*18"):
+        load_model(model)
 
 
 def test_a_domain_that_is_imported_under_both_names_is_imported_once():
@@ -114,7 +126,12 @@ def test_a_domain_that_is_imported_under_both_names_is_imported_once():
     np.testing.assert_array_equal(run(to_proto(loaded.graph_model), feed), run(small(), feed))
 
 
-@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 28, reason="this version of ONNX has no opset 28")
+needs_opset_28 = pytest.mark.skipif(
+    onnx.defs.onnx_opset_version() < 28, reason="this version of ONNX has no opset 28"
+)
+
+
+@needs_opset_28
 @pytest.mark.parametrize("options", [{}, {"float16": True, "float32_io": True}])
 def test_pairs_and_casts_are_of_an_opset_that_onnx_runtime_has(options):
     model = network(("MatMul", [weights(8, 8)], {}), ("Relu", [], {}), ("MatMul", [weights(8, 8)], {}))
@@ -123,3 +140,38 @@ def test_pairs_and_casts_are_of_an_opset_that_onnx_runtime_has(options):
     table = trtint8.calibrate(model, x, method="auto", progress=False)
     wanted, got = run(model, x), run(trtint8.quantize(model, table, progress=False, **options), x)
     assert np.abs(wanted - got).max() < 0.05 * np.abs(wanted).max()
+
+
+def _remainders(kind):
+    """The remainder of a layer's output and a divisor: as it is, in a branch, or in a function."""
+    node = helper.make_node("Mod", ["a", "b"], ["r"], name="mod")
+    g = Shaped(quantized=False)
+    a = g.op("MatMul", ["x", g.constant(weights(8, 8))], "layer")
+    if kind == "branch":
+        values = [helper.make_tensor_value_info("r", TensorProto.FLOAT, None)]
+        node.input[0] = a
+        node.input[1] = "b"
+        branch = helper.make_graph([node], "branch", [], values)
+        rest = g.op("If", [g.constant(np.array(True))], "if", then_branch=branch, else_branch=branch)
+    else:
+        rest = g.op("Remainder" if kind == "function" else "Mod", [a, "b"], "rest")
+    model = g.model({"x": ["N", 8], "b": ["N", 8]}, rest)
+    model.opset_import[0].version, model.ir_version = 28, 13
+    if kind == "function":
+        model.graph.node[1].domain = "own"
+        model.opset_import.append(helper.make_opsetid("own", 1))
+        imports = [helper.make_opsetid("", 28)]
+        model.functions.append(helper.make_function("own", "Remainder", ["a", "b"], ["r"], [node], imports))
+    return model
+
+
+@needs_opset_28
+@pytest.mark.parametrize("kind", ["node", "branch", "function"])
+def test_remainders_of_floats_keep_the_sign_of_the_divisor(kind):
+    random = np.random.default_rng(3)
+    x = random.standard_normal((16, 8)).astype(np.float32)
+    divisors = random.choice(np.float32([-0.3, 0.3, 2, -2, np.inf]), (16, 8))
+    prepared = to_proto(prepare(load_model(_remainders(kind))).graph_model)
+    found = run(prepared, {"x": x, "b": divisors})
+    layer = run(network(("MatMul", [weights(8, 8)], {})), {"x": x})
+    np.testing.assert_allclose(found, np.mod(layer, divisors), rtol=1e-5, atol=1e-6)

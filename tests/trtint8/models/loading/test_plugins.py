@@ -1,5 +1,6 @@
 """Nodes that are plugins of TensorRT."""
 
+import json
 import warnings
 
 import numpy as np
@@ -11,6 +12,7 @@ import trtint8
 from calibrators.errors import ModelError
 from tests.trtint8.detectors import plugin_detector
 from tests.trtint8.onnx_models import Shaped
+from trtint8.cli.main import main
 from trtint8.models.loading.plugins import DOMAIN, declare_plugins, plugin_nodes, unknown_nodes
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
@@ -94,6 +96,7 @@ def test_operators_that_nobody_knows_are_named_with_what_is_left_out():
     with pytest.warns(UserWarning, match="segment"):
         table = trtint8.calibrate(unknown(), data, method="minmax", progress=False)
     assert set(table.amax) == {"x", "layer_out"}
+    assert table.provenance.left_out == {"segment": "TFL_Convolution2DTransposeBias"}
     placement = place(prepare(loaded).graph_model)
     decision = next(one for one in placement.decisions if one.node == "segment")
     assert not decision.quantized and "operator" in decision.reason
@@ -140,3 +143,61 @@ def test_quantizers_of_other_tools_are_named(domain, operator, tool, inside):
     model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=8)
     with pytest.raises(ModelError, match=f"{tool}.* node 'quantizer' is {operator}"):
         load_model(model)
+
+
+def run_json(capsys, *arguments):
+    """What a verb prints with ``--json``."""
+    capsys.readouterr()
+    assert main([*map(str, arguments), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("operator", ["TFL_Convolution2DTransposeBias", "BatchedNMS_TRT"])
+@pytest.mark.filterwarnings("ignore:ONNX has no such operator:UserWarning")
+def test_results_name_what_was_not_run(operator, tmp_path, capsys):
+    model, table = tmp_path / "m.onnx", tmp_path / "t.json"
+    source = unknown(operator)
+    source.graph.node.append(helper.make_node("Relu", ["y"], ["z"], "behind"))
+    source.graph.output[1].name = "z"
+    onnx.save(source, model)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32))
+    wanted = {"segment": operator, "behind": "Relu"}
+    calibrate = ("calibrate", model, tmp_path / "x.npy", "-o", table, "--method", "minmax")
+    assert run_json(capsys, *calibrate)["left_out"] == wanted
+    assert json.loads(table.read_text())["left_out"] == wanted
+    assert trtint8.CalibrationTable.load(table).provenance.left_out == wanted
+    quantized = run_json(capsys, "quantize", model, table, "-o", tmp_path / "q.onnx")
+    assert quantized["left_out"] == wanted
+    shown = run_json(capsys, "table", "show", table)
+    assert shown["provenance"]["left_out"] == wanted
+
+
+@pytest.mark.parametrize("operator", ["Mine", "BatchedNMS_TRT"])
+@pytest.mark.filterwarnings("ignore:ONNX has no such operator:UserWarning")
+def test_unknown_operators_inside_functions(operator):
+    source = unknown(operator)
+    node = source.graph.node[-1]
+    imports = [helper.make_opsetid("", 17)]
+    inner = helper.make_node(operator, ["a"], ["b"], "inner")
+    source.functions.append(helper.make_function("own", "Segment", ["a"], ["b"], [inner], imports))
+    node.op_type, node.domain = "Segment", "own"
+    source.opset_import.append(helper.make_opsetid("own", 1))
+    data = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
+    table = trtint8.calibrate(source, data, method="minmax", progress=False)
+    assert list(table.provenance.left_out.values()) == [operator]
+    assert set(table.amax) == {"x", "layer_out"}
+    quantized = trtint8.quantize(source, table, progress=False)
+    assert [one.op_type for one in quantized.graph.node][-1] == operator
+    if operator == "Mine":
+        with pytest.warns(UserWarning, match=r"\(Mine\)"):
+            load_model(source)
+
+
+def test_tables_that_do_not_say_what_was_left_out_are_read(tmp_path):
+    """As those of 0.2.0."""
+    table = tmp_path / "t.json"
+    trtint8.CalibrationTable({"x": 1.0}).save(table)
+    written = json.loads(table.read_text())
+    del written["left_out"]
+    table.write_text(json.dumps(written))
+    assert trtint8.CalibrationTable.load(table).provenance.left_out == {}

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import trtint8
 from calibrators.errors import ModelError
 from tests.trtint8.models.float_models import images, run, small
 from tests.trtint8.onnx_models import save_external
@@ -520,3 +522,35 @@ def test_a_weight_without_elements_in_an_empty_file(tmp_path):
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     loaded = load_model(tmp_path / "model.onnx").graph_model.graph.initializers["k"].const_value
     assert loaded.numpy().shape == (0, 3)
+
+
+def test_shapes_and_types_that_follow_from_small_constants_in_other_files(tmp_path):
+    """Of what an exporter leaves open: parts of a sequence, of a shape that a constant names."""
+    random = np.random.default_rng(0)
+    constants = {
+        "weights": random.standard_normal((8, 8)).astype(np.float32),
+        "sizes": np.array([0, 2, 4]),
+        "half": np.array(2),
+        "second": np.array(1),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "weights"], ["m"], "layer"),
+        helper.make_node("Reshape", ["m", "sizes"], ["r"], "reshape"),
+        helper.make_node("SplitToSequence", ["r", "half"], ["s"], "split", axis=2),
+        helper.make_node("SequenceAt", ["s", "second"], ["y"], "pick"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = save_external(model, tmp_path)
+    x = random.standard_normal((16, 8)).astype(np.float32)
+    table = trtint8.calibrate(path, {"x": x}, method="minmax", progress=False)
+    quantized = trtint8.quantize(path, table, keep_float=["*"], progress=False)
+    wanted = (x @ constants["weights"]).reshape(16, 2, 4)[:, :, 2:]
+    (found,) = ort.InferenceSession(quantized.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

@@ -8,15 +8,14 @@ from onnx import TensorProto, helper, numpy_helper
 from calibrators.data.batches import open_batches
 from calibrators.data.feeds import OneSample
 from calibrators.data.inputs import InputSpec
-from trtint8.models.model import load_model
+from trtint8.models.model import load_model, prepare
 from trtint8.models.samples.joining import (
-    Joining,
-    Tried,
+    joined_samples,
     takes_joined_samples,
     takes_one_sample,
-    try_joining,
     two_samples,
 )
+from trtint8.models.samples.separate import Joined, Joining
 
 _RNG = np.random.default_rng(7)
 
@@ -214,6 +213,10 @@ NETWORKS = {
 }
 
 
+#: What the graph shows where it shows nothing.
+UNKNOWN = Joined(None, "a node may compute samples from each other")
+
+
 def _sample(model, number, size):
     rng = np.random.default_rng(number)
     feed = {}
@@ -231,9 +234,10 @@ def _sample(model, number, size):
 def test_what_becomes_of_two_samples(name):
     model, wanted = NETWORKS[name]
     samples = [_sample(model, number, 3) for number in range(2)]
-    found = try_joining(load_model(model).graph_model, *samples)
-    assert found.joining is wanted
-    assert (found.changed is None) == (wanted is not Joining.CHANGED)
+    graph_model = prepare(load_model(model)).graph_model
+    # What the graph shows and what is tried may not contradict each other.
+    for known in (None, UNKNOWN):
+        assert joined_samples(graph_model, lambda: [samples], known).joining is wanted
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -260,7 +264,8 @@ def test_the_first_output_that_changes_is_named():
         outputs="float[n,8,4] y, float[n,8,4] z",
     )
     samples = [_sample(model, number, 3) for number in range(2)]
-    assert try_joining(load_model(model).graph_model, *samples) == Tried(Joining.CHANGED, 1)
+    found = joined_samples(load_model(model).graph_model, lambda: [samples])
+    assert found.joining is Joining.CHANGED and "output 'z'" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -273,14 +278,14 @@ def test_the_first_output_that_changes_is_named():
 def test_what_shows_nothing(body):
     model = _plain(body, {"shape": np.array([1, 7])})
     samples = [_sample(model, number, 3) for number in range(2)]
-    assert try_joining(load_model(model).graph_model, *samples) is None
+    assert joined_samples(load_model(model).graph_model, lambda: [samples], UNKNOWN) == UNKNOWN
 
 
 def test_random_outputs_show_nothing():
     with pytest.warns(UserWarning, match="draws random numbers"):
         loaded = load_model(_plain("r = RandomNormalLike (x) y = Add (x, r)"))
     samples = [{"x": np.full((1, 8, 4), number, np.float32)} for number in (1, 2)]
-    assert try_joining(loaded.graph_model, *samples) is None
+    assert joined_samples(loaded.graph_model, lambda: [samples], UNKNOWN) == UNKNOWN
 
 
 def test_the_samples_with_the_largest_values_are_chosen():
@@ -325,3 +330,29 @@ def test_inputs_without_an_open_first_axis_are_not_joined():
     assert takes_joined_samples(loaded.graph_model, loaded.inputs, {}) is False
     scalar = (InputSpec("rate", np.dtype(np.float32), ()),)
     assert takes_joined_samples(loaded.graph_model, scalar, {}) is False
+
+
+def test_nothing_is_tried_where_the_graph_shows_it():
+    model = prepare(load_model(NETWORKS["a row for each"][0]))
+    found = joined_samples(model.graph_model, lambda: pytest.fail("tried"))
+    assert found.has_rows and found.separate
+
+
+def test_what_was_tried_is_no_proof():
+    """A batch is run in pieces only where the graph shows that it may be."""
+    model, _ = NETWORKS["the batch first"]
+    found = joined_samples(load_model(model).graph_model, lambda: [[_sample(model, n, 3) for n in range(2)]])
+    assert found.joining is Joining.ROWS and not found.separate and not found.has_rows
+
+
+def test_the_first_pair_that_shows_something_decides():
+    model = load_model(_plain("a = MatMul (x, w) b = Sqrt (a) y = CumSum (b, zero)", {"zero": np.array(0)}))
+    pairs = [({"x": np.full((1, 8, 4), sign, np.float32)},) * 2 for sign in (np.nan, 0)]
+    assert joined_samples(model.graph_model, lambda: pairs[:1]).joining is None
+    assert joined_samples(model.graph_model, lambda: pairs).joining is not None
+
+
+def test_why_samples_may_not_be_joined_names_the_node():
+    model = load_model(NETWORKS["normalized by the batch"][0])
+    found = joined_samples(model.graph_model, list)
+    assert found.joining is None and "ReduceMean" in found.reason

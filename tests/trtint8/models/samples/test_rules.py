@@ -7,7 +7,7 @@ import pytest
 from onnx import helper
 
 from tests.trtint8.onnx_models import Graph
-from trtint8.models.samples.separate import computes_samples_separately
+from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.session import open_graph_model
 
 #: Values of x, of shape (samples, 4, 6, 6) or (samples, 6).
@@ -83,6 +83,12 @@ def pair(g, scale, axis=1):
     return g.op("DequantizeLinear", [quantized, *parameters], "y", axis=axis)
 
 
+def places_of(g):
+    """Two maps of numbers between -1 and 1, computed from each sample, as places of a GridSample."""
+    parts = g.op("Slice", ["x", integers(g, 0), integers(g, 2), integers(g, 1)], "two")
+    return g.op("Transpose", [g.op("Tanh", [parts], "places")], "turned", perm=[0, 2, 3, 1])
+
+
 def sampled(g, images):
     """Images that are looked up at places which are computed of each sample of x."""
     part = g.op("Slice", ["x", integers(g, 0), integers(g, 2), integers(g, 1)], "part")
@@ -108,6 +114,19 @@ def slope(g, shape):
 WITH_IMAGES = {
     "Conv": (lambda g: g.op("Conv", ["x", g.weights(5, 4, 3, 3)], "y", pads=[1] * 4), True),
     "ConvTranspose": (lambda g: g.op("ConvTranspose", ["x", g.weights(4, 5, 3, 3)], "y"), True),
+    "neighbouring channels": (lambda g: g.op("LRN", ["x"], "y", size=3), True),
+    "values at computed places": (
+        lambda g: g.op("GridSample", ["x", places_of(g)], "y", mode="bilinear", align_corners=1),
+        True,
+    ),
+    "values of one constant map for each sample": (
+        lambda g: g.op("GridSample", [g.weights(3, 4, 6, 6), places_of(g)], "y", mode="bilinear"),
+        False,
+    ),
+    "values at the same places in all samples": (
+        lambda g: g.op("GridSample", ["x", g.weights(3, 5, 5, 2)], "y", mode="bilinear"),
+        False,
+    ),
     "pooling": (lambda g: g.op("MaxPool", ["x"], "y", kernel_shape=[2, 2]), True),
     "places of the largest values": (places, False),
     "activation": (lambda g: g.op("Relu", ["x"], "y"), True),
@@ -269,7 +288,7 @@ def graph_of(build, shape):
 def test_operators(cases, values, name):
     build, separate = cases[name]
     graph_model = graph_of(build, ["N", *values.shape[1:]])
-    assert computes_samples_separately(graph_model) == separate
+    assert joined_by_graph(graph_model).separate == separate
     if separate:  # then a sample alone gives what it gives among others
         session = open_graph_model(graph_model)
         (together,) = session.run({"x": values})[:1]

@@ -9,7 +9,7 @@ from onnx import helper
 from tests.trtint8.onnx_models import Graph, conv_relu_conv
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
-from trtint8.models.samples.separate import computes_samples_separately, gives_outputs_of_samples
+from trtint8.models.samples.separate import joined_by_graph
 
 
 def graph_of(message):
@@ -18,8 +18,8 @@ def graph_of(message):
 
 
 def test_convolutional_networks():
-    assert computes_samples_separately(prepare(load_model(DEMO_MODEL)).graph_model)
-    assert computes_samples_separately(graph_of(conv_relu_conv(quantized=False)))
+    assert joined_by_graph(prepare(load_model(DEMO_MODEL)).graph_model).separate
+    assert joined_by_graph(graph_of(conv_relu_conv(quantized=False))).separate
 
 
 def test_an_output_that_is_no_sample():
@@ -28,13 +28,13 @@ def test_an_output_that_is_no_sample():
         y, z = g.op("Relu", ["x"], "y"), g.op("Relu", [g.constant(np.ones((1, 4), np.float32))], "z")
         return graph_of(g.model({"x": ["N", 4]}, {"y": y, "z": z}[output]))
 
-    assert computes_samples_separately(given("y")) and gives_outputs_of_samples(given("y"))
-    assert computes_samples_separately(given("z")) and not gives_outputs_of_samples(given("z"))
+    assert joined_by_graph(given("y")).separate and joined_by_graph(given("y")).has_rows
+    assert joined_by_graph(given("z")).separate and not joined_by_graph(given("z")).has_rows
 
 
 def test_a_fixed_batch_cannot_be_divided():
     g = Graph(quantized=False)
-    assert not computes_samples_separately(graph_of(g.model({"x": [3, 4]}, g.op("Relu", ["x"], "y"))))
+    assert not joined_by_graph(graph_of(g.model({"x": [3, 4]}, g.op("Relu", ["x"], "y")))).separate
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_an_axis_as_long_as_there_are_samples(shape, separate):
     g = Graph(quantized=False)
     y = g.op("ReduceMean", ["b"], "y", axes=[1])
     model = g.model({"a": ["N", 4], "b": shape}, y)
-    assert computes_samples_separately(graph_of(model)) == separate
+    assert joined_by_graph(graph_of(model)).separate == separate
 
 
 def test_two_inputs_are_combined_sample_by_sample():
@@ -52,20 +52,20 @@ def test_two_inputs_are_combined_sample_by_sample():
         g = Graph(quantized=False)
         return graph_of(g.model({"a": ["N", 4, 4], "b": ["N", 4, 4]}, g.op(kind, ["a", "b"], "y")))
 
-    assert computes_samples_separately(combined("MatMul"))
-    assert not computes_samples_separately(combined("NoSuchOperator"))
+    assert joined_by_graph(combined("MatMul")).separate
+    assert not joined_by_graph(combined("NoSuchOperator")).separate
 
 
 def test_products_of_all_samples_with_all():
     g = Graph(quantized=False)
     y = g.op("MatMul", ["a", "b"], "y")
-    assert not computes_samples_separately(graph_of(g.model({"a": ["N", 4], "b": ["N", 4]}, y)))
+    assert not joined_by_graph(graph_of(g.model({"a": ["N", 4], "b": ["N", 4]}, y))).separate
 
 
 def test_an_operator_of_another_domain():
     graph_model = graph_of(conv_relu_conv(quantized=False))
     graph_model.graph.node(1).domain = "com.example"
-    assert not computes_samples_separately(graph_model)
+    assert not joined_by_graph(graph_model).separate
 
 
 def test_a_branch_that_could_read_anything():
@@ -80,4 +80,4 @@ def test_a_branch_that_could_read_anything():
         for kind in ("Relu", "Neg")
     )
     y = g.op("If", [g.constant(np.array(True))], "y", then_branch=yes, else_branch=no)
-    assert not computes_samples_separately(ir.from_proto(g.model({"x": ["N", 6]}, y)))
+    assert not joined_by_graph(ir.from_proto(g.model({"x": ["N", 6]}, y))).separate

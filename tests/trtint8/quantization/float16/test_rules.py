@@ -243,3 +243,51 @@ def test_tensorrt_for_rtx_builds_recurrent_operators_with_lengths(rtx, operator,
     model = recurrent(operator, lengths=True)
     built = built_for_rtx(model, {"x": 3.0}, tmp_path, keep_int8=["projection"])
     assert built.info.quantized_nodes == ("projection",)
+
+
+NAMED_TYPES = {
+    "MelWeightMatrix": ([np.int64(4), np.int64(16), np.int64(8000)], {}),
+    "HannWindow": ([np.int64(8)], {}),
+    "HammingWindow": ([np.int64(8)], {"output_datatype": FLOAT}),
+    "BlackmanWindow": ([np.int64(8)], {"periodic": 0}),
+    "ConstantOfShape": ([np.array([2, 8])], {"value": helper.make_tensor("v", FLOAT, [1], [0.5])}),
+    "EyeLike": ([], {"dtype": FLOAT}),
+    "RandomNormal": ([], {"shape": [2, 8], "dtype": FLOAT, "scale": 1e-5}),
+    "RandomUniform": ([], {"shape": [2, 8], "low": 0.0, "high": 0.0}),
+    "RandomNormalLike": ([], {"dtype": FLOAT, "scale": 1e-5}),
+    "Bernoulli": ([], {"dtype": FLOAT}),
+    "Cast": ([], {"to": FLOAT}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*draws random numbers:UserWarning")
+@pytest.mark.parametrize("operator", NAMED_TYPES)
+@pytest.mark.parametrize("opset", [17, 21])
+def test_a_type_that_a_node_names_is_the_one_that_it_gives_out(operator, opset):
+    constants, attributes = NAMED_TYPES[operator]
+    g = Shaped(quantized=False)
+    layer = g.op("Softmax", [g.op("MatMul", ["x", g.constant(weights(8, 8))], "layer")], "soft")
+    # Computed, so that nothing folds the node away.
+    size = g.op("Squeeze", [g.op("Shape", [layer], "shape", start=1), g.constant(np.array([0]))], "size")
+    inputs = [g.constant(np.asarray(value)) for value in constants]
+    if operator.endswith("Window"):
+        inputs = [size]
+    elif operator == "MelWeightMatrix":
+        lowest = g.op("ReduceMin", [layer], "lowest", keepdims=0)
+        inputs += [lowest, g.op("Add", [lowest, g.constant(np.float32(3000))], "highest")]
+    elif operator == "ConstantOfShape":
+        inputs = [g.op("Shape", [layer], "sizes")]
+    elif not operator.endswith(("Normal", "Uniform")):
+        inputs = [layer]
+    made = g.op(operator, inputs, "made", **attributes)
+    if operator == "MelWeightMatrix":
+        made = g.op("ReduceMax", [made], "most", keepdims=0)
+    elif operator.endswith("Window"):
+        made = g.op("Reshape", [made, g.constant(np.array([8]))], "row")
+    source = g.model({"x": [2, 8]}, g.op("Add", [layer, made], "sum"))
+    source.opset_import[0].version = opset
+    x = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
+    wanted = run(source, {"x": x}) if operator != "Bernoulli" else None
+    found = run(convert(source, float32_io=True)[0], {"x": x})
+    if wanted is not None:
+        np.testing.assert_allclose(found, wanted, atol=2e-3)

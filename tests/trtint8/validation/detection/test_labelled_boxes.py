@@ -182,10 +182,19 @@ def test_a_detector_on_the_command_line(folder, capsys):
     usual = json.loads(capsys.readouterr().out)
     assert [one["name"] for one in usual["measures"]] == ["map", "map50"]
     assert usual["measures"][1] == found["map50"]
-    assert usual["chosen"] == (
-        "the outputs hold detections and the labels (float32, 4x1x5) are boxes: chose map, map50, SQNR, "
-        "cosine and largest error of every output"
-    )
+    assert "chose map, map50, SQNR, cosine" in usual["chosen"] and "'map:grid'" in usual["chosen"]
+    # A layout that is named is not mentioned, and gives the same figures.
+    assert main([*validate, "--metric", "map50:grid", "--metric", "detections:grid", "--json"]) == 0
+    named = json.loads(capsys.readouterr().out)
+    assert named["chosen"] is None
+    assert {one["name"]: one for one in named["measures"]} == {
+        name: found[name] for name in ("map50", "detections")
+    }
+    assert main([*validate, "--metric", "detections"]) == 0
+    assert "'detections:grid'" in capsys.readouterr().out.replace("\n", " ")
+    for name in ("boxes", "gird"):
+        assert main([*validate, "--metric", f"detections:{name}"]) == 2
+        assert f"'{name}'" in capsys.readouterr().err
 
 
 def test_a_metric_that_needs_true_boxes_says_so(folder, capsys):

@@ -5,15 +5,15 @@ import pytest
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.detection.layouts import class_count, layout_reader
+from trtint8.validation.detection.layouts import LAYOUTS, class_count, layout_reader, suggested_layout
 
 BOXES = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 SCORES = np.array([[0.9, 0.5, 0.1], [0.8, 0.4, 0.2]], np.float32)
 CLASSES = np.array([[1, 0, 2], [2, 2, 1]])
 
 
-def read(outputs, rows=2):
-    found = layout_reader(BatchForm.of(outputs, None, rows))(outputs)
+def read(outputs, rows=2, layout=None):
+    found = layout_reader(BatchForm.of(outputs, None, rows), layout)(outputs)
     return [tuple(np.asarray(part).tolist() for part in image) for image in found]
 
 
@@ -100,7 +100,6 @@ def test_the_reference_decides_whether_there_is_a_background():
         ({"boxes": BOXES, "scores": SCORES}, None),
         ({"boxes": BOXES, "scores": SCORES, "labels": CLASSES}, None),
         ({"output0": np.zeros((1, 4 + 3, 50), np.float32)}, 3),
-        ({"maps": BOXES[None]}, None),
     ],
 )
 def test_how_many_classes_boxes_may_have(outputs, classes):
@@ -151,3 +150,94 @@ def test_other_outputs():
         match=r"no boxes with scores in the outputs 'p2' \(float32, 1x22x22x95\), .*Agreement\(decode\)",
     ):
         read(outputs, rows=1)
+
+
+ROWS = np.concatenate([BOXES, SCORES[..., None], CLASSES[..., None]], axis=2).astype(np.float32)
+CENTRE_ROWS = np.concatenate([CENTRES, ROWS[..., 4:]], axis=2).astype(np.float32)
+NUMBERS = np.repeat(np.arange(2, dtype=np.float32), 3)[:, None]
+IMAGE_ROWS = np.concatenate([NUMBERS, ROWS.reshape(-1, 6)], axis=1)
+TABLE = np.zeros((2, 3, 4), np.float32)
+np.put_along_axis(TABLE, 1 + CLASSES[..., None], SCORES[..., None], axis=2)
+GRID = np.concatenate([CENTRES, TABLE[..., 1:]], axis=2).swapaxes(1, 2)
+#: More boxes, which show nothing.
+GRID = np.concatenate([GRID, np.full((2, 7, 20), 1e-4, np.float32)], axis=2)
+OBJECTS = np.concatenate([GRID[:, :4], np.ones((2, 1, 23), np.float32), GRID[:, 4:]], axis=1).swapaxes(1, 2)
+
+OUTPUTS = {
+    "boxes": {"boxes": BOXES, "scores": SCORES, "labels": CLASSES},
+    "boxes-background": {"boxes": BOXES, "scores": TABLE},
+    "boxes-sigmoid": {
+        "boxes": BOXES,
+        "scores": np.log(TABLE[..., 1:] + 1e-9) - np.log1p(1e-9 - TABLE[..., 1:]),
+    },
+    "boxes-centre": {"boxes": CENTRES, "scores": SCORES, "labels": CLASSES},
+    "rows": {"y": ROWS},
+    "rows-centre": {"y": CENTRE_ROWS},
+    "rows-class-first": {"y": ROWS[..., [5, 4, 0, 1, 2, 3]]},
+    "rows-image-class-first": {"y": IMAGE_ROWS[:, [0, 6, 5, 1, 2, 3, 4]]},
+    "rows-image-box-first": {"y": IMAGE_ROWS[:, [0, 1, 2, 3, 4, 6, 5]]},
+}
+
+
+@pytest.mark.parametrize("layout", OUTPUTS)
+def test_a_layout_that_is_named_is_read_so_whatever_the_values_suggest(layout):
+    for image, expected in zip(read(OUTPUTS[layout], layout=layout), EXPECTED, strict=True):
+        for part, wanted in zip(image, expected, strict=True):
+            np.testing.assert_allclose(part, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize(("outputs", "layout"), [(GRID, "grid"), (OBJECTS, "grid-objectness")])
+def test_a_grid_that_is_named(outputs, layout):
+    for (boxes, scores, classes), expected in zip(read({"y": outputs}, layout=layout), EXPECTED, strict=True):
+        np.testing.assert_allclose(boxes, expected[0], atol=1e-5)
+        assert scores == pytest.approx(expected[1]) and classes == expected[2]
+
+
+@pytest.mark.parametrize("layout", [name for name in OUTPUTS if not name.startswith("boxes-")])
+def test_the_layout_that_is_suggested_has_the_name_by_which_it_is_asked_for(layout):
+    assert suggested_layout(BatchForm.of(OUTPUTS[layout], None, 2)).name == layout
+
+
+def test_one_large_object_does_not_decide_where_the_layout_is_named():
+    """Its centre is below its size, as the first corner is below the second one."""
+    box = np.array([[[40, 40, 60, 60, 0.9, 1]]], np.float32)
+    assert suggested_layout(BatchForm.of({"y": box}, None, 1)).name == "rows"
+    ((boxes, _, _),) = read({"y": box}, rows=1, layout="rows-centre")
+    assert boxes == [[10, 10, 70, 70]]
+
+
+#: A background by itself leaves no class.
+_ONE_COLUMN = {"boxes", "boxes-sigmoid", "boxes-centre", "boxes-centre-sigmoid"}
+_SIX_WIDE = {"rows", "rows-centre", "rows-class-first"}
+
+
+@pytest.mark.parametrize("activation", ["-sigmoid", "-softmax", "-softmax-background", "-background", ""])
+def test_how_many_classes_a_named_layout_has(activation):
+    form = BatchForm.of({"boxes": BOXES, "scores": TABLE}, None, 2)
+    assert class_count(form, f"boxes{activation}") == (4 if activation in ("", "-sigmoid") else 3)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "layouts"),
+    [
+        ({"y": ROWS}, _SIX_WIDE),
+        ({"y": IMAGE_ROWS}, {"rows-image-class-first", "rows-image-box-first"}),
+        ({"boxes": BOXES, "scores": SCORES}, {"boxes", "boxes-centre"}),
+        ({"boxes": BOXES, "scores": TABLE}, {name for name in LAYOUTS if name.startswith("boxes")}),
+        ({"y": np.zeros((2, 2000, 5), np.float32)}, {"grid"}),
+        ({"y": np.zeros((2, 2000, 6), np.float32)}, {*_SIX_WIDE, "grid", "grid-objectness"}),
+        ({"y": np.zeros((2, 6, 30), np.int64)}, set()),
+        ({"boxes": BOXES, "scores": SCORES[..., None]}, _ONE_COLUMN),
+        ({"boxes": BOXES, "scores": TABLE[..., :0]}, set()),
+        ({"y": np.zeros((2, 3), np.float32)}, set()),
+    ],
+)
+def test_layouts_whose_shapes_outputs_do_not_have_are_refused(outputs, layouts):
+    form, read_so = BatchForm.of(outputs, None, 2), set()
+    for name in LAYOUTS:
+        try:
+            layout_reader(form, name)
+            read_so.add(name)
+        except CalibrationDataError as error:
+            assert f"'{name}'" in str(error) and all(f"'{output}'" in str(error) for output in outputs)
+    assert read_so == layouts
