@@ -160,6 +160,7 @@ class Operator:
         no_tensors: Whether it makes sequences or optional values.
         writes_into: Whether it writes into a copy of its first input.
         pools: Whether it pools a window that moves over its data, with paddings and rounded sizes.
+        half_of_pair: Whether it is one of the two operators of Q/DQ pairs.
         integers: Where its scales come from, if it computes on the integers of quantized tensors.
         integer_weights: Indices of its integer weights and of their zero point, which may be left out.
         stand_in: An operator of ONNX whose output has the same type and shape, for where ONNX infers nothing.
@@ -194,6 +195,7 @@ class Operator:
     no_tensors: bool = False
     writes_into: bool = False
     pools: bool = False
+    half_of_pair: bool = False
     integers: Integers | None = None
     integer_weights: tuple[int, int] | None = None
     stand_in: str = ""
@@ -312,12 +314,12 @@ _ONNX: Mapping[str, Operator] = {
     "RNN": Operator(product=Product.RECURRENT, no_pairs=_NO_RECURRENT, weights=(1, 2)),
     # --- What computes on the integers of quantized tensors, and the pairs themselves ---
     "ConvInteger": Operator(integers=Integers.RUN_TIME_SCALES),
-    "DequantizeLinear": Operator(),
+    "DequantizeLinear": Operator(half_of_pair=True),
     "DynamicQuantizeLinear": Operator(),
     "MatMulInteger": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 3)),
     "QLinearConv": Operator(integers=Integers.CONSTANT_SCALES),
     "QLinearMatMul": Operator(integers=Integers.CONSTANT_SCALES),
-    "QuantizeLinear": Operator(weights=(0,)),
+    "QuantizeLinear": Operator(half_of_pair=True, weights=(0,)),
     # --- What moves values ---
     "Cast": Operator(Values.CONVERTED, axes=_ELEMENTWISE),
     "CastLike": Operator(Values.CONVERTED, axes=_ELEMENTWISE),
@@ -561,7 +563,7 @@ _ONNX: Mapping[str, Operator] = {
 #: The operators of ONNX Runtime's own domain.
 _RUNTIME: Mapping[str, Operator] = {
     "BiasGelu": Operator(stand_in="Identity"),
-    "DequantizeLinear": Operator(),
+    "DequantizeLinear": Operator(half_of_pair=True),
     "DynamicQuantizeLSTM": Operator(integers=Integers.RUN_TIME_SCALES),
     "DynamicQuantizeMatMul": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 3)),
     "FastGelu": Operator(stand_in="Identity"),
@@ -581,7 +583,7 @@ _RUNTIME: Mapping[str, Operator] = {
     "QLinearSigmoid": Operator(integers=Integers.CONSTANT_SCALES),
     "QLinearSoftmax": Operator(integers=Integers.CONSTANT_SCALES),
     "QLinearWhere": Operator(integers=Integers.CONSTANT_SCALES),
-    "QuantizeLinear": Operator(weights=(0,)),
+    "QuantizeLinear": Operator(half_of_pair=True, weights=(0,)),
     "QuickGelu": Operator(stand_in="Identity"),
     "SkipLayerNormalization": Operator(stand_in="Identity", weights=()),
 }

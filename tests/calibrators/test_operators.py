@@ -74,6 +74,42 @@ def test_operators_that_select_give_values_of_their_data(operator):
     assert np.isin(given, SAMPLES).all()
 
 
+@pytest.mark.parametrize(
+    ("operator", "inputs", "attributes"),
+    [
+        ("Clip", [SAMPLES, np.float32(-0.5), np.float32(0.25)], {}),
+        ("Concat", [SAMPLES, 2 * SAMPLES], {"axis": 1}),
+        ("Max", [SAMPLES, -SAMPLES], {}),
+        ("Min", [SAMPLES, -SAMPLES], {}),
+        ("Pad", [SAMPLES, np.array([0, 0, 1, 1] * 2), np.float32(7)], {}),
+        ("Where", [SAMPLES > 0, SAMPLES, np.float32(7)], {}),
+    ],
+)
+def test_several_inputs_of_which_values_are_selected(operator, inputs, attributes):
+    row = ONNX[operator]
+    assert row.selects and len(row.data_among(len(inputs))) > 1
+    given = computed(operator, *map(np.asarray, inputs), **attributes)
+    data = [inputs[index] for index in row.data_among(len(inputs))]
+    assert np.isin(given, np.concatenate([np.ravel(one) for one in data])).all()
+    assert not any(np.isin(given, np.ravel(one)).all() for one in data)
+
+
+def schemas(axes):
+    """The rows of operators that work along some axes, with the schemas of ONNX."""
+    known = {schema.name: schema for schema in onnx.defs.get_all_schemas() if not schema.domain}
+    return {name: (row, known[name]) for name, row in ONNX.items() if row.axes is axes and name in known}
+
+
+def test_axes_are_where_onnx_has_them():
+    along_one, along_several = schemas(Axes.ONE), schemas(Axes.SEVERAL)
+    assert len(along_one) > 8 and len(along_several) > 8
+    for name, (row, schema) in along_one.items():
+        default = schema.attributes["axis"].default_value
+        assert (default.i if default.name else 0) == row.axis, name
+    for name, (row, schema) in along_several.items():
+        assert [one.name for one in schema.inputs].index("axes") == row.axes_input, name
+
+
 @pytest.mark.parametrize("operator", [name for name, row in ONNX.items() if row.homogeneous])
 def test_homogeneous_operators_pass_a_factor_on(operator):
     others, attributes = OTHERS.get(operator, ([], {}))

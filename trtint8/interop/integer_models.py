@@ -100,11 +100,10 @@ def refuse_float(graph_model: ir.Model, name: str) -> None:
     Raises:
         ModelError: It is a float model, or its pairs are in the graphs of nodes.
     """
-    pairs = {"QuantizeLinear", "DequantizeLinear"}
-    if integer_operators(graph_model) or any(node.op_type in pairs for node in graph_model.graph):
+    if integer_operators(graph_model) or any(operator_of(node).half_of_pair for node in graph_model.graph):
         return
     for node in graph_model.graph:
-        if any(inner.op_type in pairs for inner in nodes_inside(node)):
+        if any(operator_of(inner).half_of_pair for inner in nodes_inside(node)):
             raise ModelError(
                 f"the Q/DQ pairs of '{name}' are in the graphs of {node.op_type} '{node.name}', and only the "
                 "main graph is looked at; export the branch that you need as a model of its own"
@@ -161,7 +160,7 @@ def _before_pairs(graph: ir.Graph) -> Iterator[ir.Node]:
     pending = [
         value
         for node in graph
-        if node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        if operator_of(node).half_of_pair
         for value in node.inputs[node.op_type == "QuantizeLinear" :]
     ]
     seen = set()

@@ -109,7 +109,7 @@ def _pair_findings(node: ir.Node) -> Iterator[Finding]:
         The violated rules.
     """
     name = node.name or ""
-    if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+    if operator_of(node).half_of_pair:
         yield from _quantizer(node, name)
     elif operator_of(node).is_weighted:
         yield from _weighted(node, name)

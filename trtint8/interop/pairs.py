@@ -46,7 +46,7 @@ def read_parameters(node: ir.Node) -> Parameters | None:
     if node.op_type == "DynamicQuantizeLinear":
         return Parameters(node.outputs[1], node.outputs[2])
     scale = input_at(node, 1)
-    if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or scale is None:
+    if not operator_of(node).half_of_pair or scale is None:
         return None
     return Parameters(scale, input_at(node, 2))
 

@@ -20,8 +20,6 @@ from trtint8.sensitivity.results import Sensitivity
 #: columns), and 19 s for a DenseNet-121 (374 boxes, 23,924 columns), whose boxes could not be told apart.
 MOST_NODES, MOST_COLUMNS = 1000, 5000
 
-_PAIRS = ("QuantizeLinear", "DequantizeLinear")
-
 
 @dataclass(frozen=True)
 class GraphNode:
@@ -129,7 +127,7 @@ def make_graph(
 
 def _is_left_out(node: ir.Node) -> bool:
     """Whether a node is half of a Q/DQ pair, or a constant."""
-    return node.op_type in _PAIRS or all(is_constant(value) for value in node.outputs)
+    return operator_of(node).half_of_pair or all(is_constant(value) for value in node.outputs)
 
 
 def _size_nodes(graph: ir.Graph) -> set[ir.Node]:
@@ -151,7 +149,7 @@ def _connect(
     """Adds the edge by which a node reads a value, if what writes the value is a node of the graph."""
     int8 = False
     producer = value.producer()
-    while producer is not None and producer.op_type in _PAIRS:
+    while producer is not None and operator_of(producer).half_of_pair:
         int8 = True
         first = producer.inputs[0]
         if first is None:

@@ -16,6 +16,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.data.samples import DataFingerprint
 from calibrators.errors import TrtInt8Error
 from calibrators.files import is_file
+from calibrators.operators import operator_of
 from calibrators.user_warnings import warn_user
 from trtint8.engine.file import read_engine_info, sidecar_path
 from trtint8.engine.table import read_engine_table
@@ -173,7 +174,7 @@ def _of_engine(plan: Path) -> Origin:
 def _is_float32(model: Model) -> bool:
     graph = model.graph_model.graph
     values = (*graph.inputs, *graph.outputs, *graph.initializers.values())
-    is_quantized = any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in graph)
+    is_quantized = any(operator_of(node).half_of_pair for node in graph)
     is_half = any(value.dtype in _HALF for value in values)
     return not (is_quantized or is_half or integer_operators(model.graph_model))
 

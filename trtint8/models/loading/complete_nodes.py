@@ -19,9 +19,6 @@ from trtint8.models.inner_graphs import all_nodes
 from trtint8.models.onnx_errors import run_passes
 from trtint8.models.passes.inline_functions import InlineFunctionsPass
 
-#: Operators of ONNX Runtime's own domain that take what ONNX's operators of the same name take.
-_SAME_INPUTS = frozenset({("com.microsoft", "QuantizeLinear"), ("com.microsoft", "DequantizeLinear")})
-
 _Option = onnx.defs.OpSchema.FormalParameterOption
 
 
@@ -50,7 +47,8 @@ def check_complete(graph_model: ir.Model, name: str) -> None:
 
 def _missing(node: ir.Node, graph_model: ir.Model) -> Iterator[str]:
     """The inputs and attributes that a node needs and lacks, in words."""
-    domain = "" if (node.domain, node.op_type) in _SAME_INPUTS else node.domain
+    # The pairs of ONNX Runtime's own domain take what ONNX's take.
+    domain = "" if operator_of(node).half_of_pair else node.domain
     try:
         schema = onnx.defs.get_schema(node.op_type, graph_model.opset_imports.get(domain, 1), domain)
     except onnx.defs.SchemaError:  # not one of ONNX's operators

@@ -47,8 +47,8 @@ class FoldConstantsPass(ir.passes.InPlacePass):
         has_pairs = any(node.op_type == "QuantizeLinear" for node in model.graph)
         for node in list(model.graph):
             # Q/DQ pairs of constants must be kept, and random values must stay random.
-            paired = has_pairs and node.op_type in ("QuantizeLinear", "DequantizeLinear")
-            if not paired and not operator_of(node).random:
+            operator = operator_of(node)
+            if not (operator.half_of_pair and has_pairs) and not operator.random:
                 folded += _fold(model, node)
         if folded:
             logger.debug("folded %d constant nodes", folded)

@@ -87,7 +87,7 @@ def float32_nodes(
     sequences = _sequences_with_lengths(model)
     kept: dict[str, str] = {}
     for node in model.graph:
-        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+        if operator_of(node).half_of_pair:
             continue
         reasons = [_reasons(node, signature(node, model), sizes.seen, kept)]
         if node in sequences:
