@@ -179,11 +179,16 @@ def kernel() -> Kernel:
         return NUMPY
 
     def count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:
-        # Its numbers of counters have 16 bits.
-        found = compiled.count(values, width, bins) if bins <= compiled.MOST_BINS else None
-        return found or _count(values, width, bins)
+        if bins > compiled.MOST_BINS:
+            return _count(values, width, bins)
+        taken, counts, zeros, largest, octaves = compiled.count(values, width, bins)
+        return CountedValues(taken, counts, zeros, largest, Octaves(*octaves))
 
-    return Kernel("C", count, compiled.count_sides)
+    def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: int) -> CountedSides:
+        taken, counts, zeros, peaks, (upper, lower) = compiled.count_sides(values, widths, bins)
+        return CountedSides(taken, counts, zeros, peaks, (Octaves(*upper), Octaves(*lower)))
+
+    return Kernel("C", count, count_sides)
 
 
 def peak(values: NDArray[np.float32]) -> float:
