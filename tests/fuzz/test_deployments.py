@@ -70,12 +70,15 @@ ALL_AT_ONCE = (
 )
 
 IMAGES, LOGITS = "images", "logits"
+HISTOGRAM = Histogram(np.zeros(64, np.int64))
+# One huge value: so it keeps octaves.
+HISTOGRAM.observe(np.append(np.full(600, 0.75), [0, np.inf, 2.5e3]).astype(np.float32))
 TABLE = CalibrationTable(
     {IMAGES: 2.5, LOGITS: 12.75},
     "auto",
     Provenance("0a" * 32, "0b" * 32, 16, {"trtint8": "0.2.0"}, {IMAGES: SampleSizes((3, 8, 6), (3, 8, 6))}),
     frozenset({LOGITS}),
-    {IMAGES: Histogram(np.array([1, 2, 3, 0], np.int64), bin_width=1.0, amax=2.5, zeros=1, infs=1)},
+    {IMAGES: HISTOGRAM},
     RangeChoice("mse", {"mse": 30.0}, {"mse": 4}),
 )
 INFO = EngineInfo(
