@@ -179,11 +179,16 @@ def kernel() -> Kernel:
         return NUMPY
 
     def count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:
-        # Its numbers of counters have 16 bits.
-        found = compiled.count(values, width, bins) if bins <= compiled.MOST_BINS else None
-        return found or _count(values, width, bins)
+        if bins > compiled.MOST_BINS:
+            return _count(values, width, bins)
+        taken, counts, zeros, largest, octaves = compiled.count(values, width, bins)
+        return CountedValues(taken, counts, zeros, largest, Octaves(*octaves))
 
-    return Kernel("C", count, compiled.count_sides)
+    def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: int) -> CountedSides:
+        taken, counts, zeros, peaks, (upper, lower) = compiled.count_sides(values, widths, bins)
+        return CountedSides(taken, counts, zeros, peaks, (Octaves(*upper), Octaves(*lower)))
+
+    return Kernel("C", count, count_sides)
 
 
 def peak(values: NDArray[np.float32]) -> float:
@@ -238,15 +243,16 @@ def _count(values: NDArray[np.float32], width: float, bins: int) -> CountedValue
         if not (found := peak(block)) < bins * width:
             break
         np.abs(block, out=magnitudes[: block.size])
-        bits = magnitudes[: block.size].view(np.int32)
+        bits = magnitudes[: block.size].view(np.uint32)
         taken += block.size
-        if (filled := int(np.count_nonzero(bits))) < block.size:
-            zeros += block.size - filled
-            bits = bits[bits != 0]
-        if filled:
-            numbers = bits >> shift
-            least = int(numbers.min())
-            counted = np.bincount(numbers - least)
+        nothing = block.size - int(np.count_nonzero(bits))
+        zeros += nothing
+        if nothing < block.size:
+            # Zeros, which are many after a Relu, are numbered like the least other value.
+            least = int((bits - 1).min()) + 1 >> shift
+            numbers = np.maximum(bits >> shift, least) - least
+            counted = np.bincount(numbers)
+            counted[0] -= nothing
             numbered[least : least + len(counted)] += counted
             largest, first, end = max(largest, found), min(first, least), max(end, least + len(counted))
     counts, octaves = folded(numbered[first:end], first, width, bins)

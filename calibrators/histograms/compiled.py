@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import threading
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.histograms import _counting
-from calibrators.histograms.binning import OCTAVES, PER_OCTAVE, CountedSides, CountedValues, Octaves
 
 #: Bins of equal width at most: each thread keeps counters for all that it has met.
 MOST_BINS = 1 << 15
@@ -22,8 +22,14 @@ _MOST_VALUES = 1 << 30
 
 _EXPONENT_BIAS, _FRACTION_BITS = 127, 23
 
-#: Rows of counters, and counters in a row besides those of bins of equal width, as in ``_counting.c``.
-_LANES, _MORE = 4, OCTAVES * PER_OCTAVE + 64
+#: Octaves and their bins, rows of counters, and counters in a row besides those of bins of equal width, as in
+#: ``_counting.c``.
+_OCTAVES, _PER_OCTAVE = 255, 256
+_LANES, _MORE = 4, _OCTAVES * _PER_OCTAVE + 64
+
+#: Number of the first octave, counts per octave bin, and the most that any of them is: the fields of
+#: :class:`calibrators.histograms.binning.Octaves`.
+_Octaves: TypeAlias = tuple[int, NDArray[np.uint32], int]
 
 
 class _Counters(threading.local):
@@ -35,7 +41,7 @@ class _Counters(threading.local):
     """
 
     def __init__(self) -> None:
-        self.octaves = np.empty((2, OCTAVES, PER_OCTAVE), np.uint32)
+        self.octaves = np.empty((2, _OCTAVES, _PER_OCTAVE), np.uint32)
         self.address = self.octaves.ctypes.data
         self._lanes, self._lanes_address = np.zeros(0, np.uint32), 0
 
@@ -50,8 +56,10 @@ class _Counters(threading.local):
 _counters = _Counters()
 
 
-def count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:
-    """Counts the first 2^30 values at most.
+def count(
+    values: NDArray[np.float32], width: float, bins: int
+) -> tuple[int, NDArray[np.int64], int, float, _Octaves]:
+    """The fields of :class:`calibrators.histograms.binning.CountedValues`, of the first 2^30 values at most.
 
     Args:
         values: Contiguous, shape (n,).
@@ -69,13 +77,14 @@ def count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues
         counts.ctypes.data,
         _counters.address,
     )
-    return CountedValues(
-        taken, counts, zeros, _magnitude(largest), _octaves(taken, _counters.octaves[0], least, largest)
-    )
+    octaves = _octaves(taken, _counters.octaves[0], least, largest)
+    return taken, counts, zeros, _magnitude(largest), octaves
 
 
-def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: int) -> CountedSides:
-    """Counts the first 2^30 values at most, by their sign.
+def count_sides(
+    values: NDArray[np.float32], widths: tuple[float, float], bins: int
+) -> tuple[int, NDArray[np.int64], int, tuple[float, float], tuple[_Octaves, _Octaves]]:
+    """The fields of :class:`calibrators.histograms.binning.CountedSides`; the first 2^30 values at most.
 
     Args:
         values: Contiguous, shape (n,).
@@ -98,13 +107,15 @@ def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: 
     )
     upper_octaves, lower_octaves = map(_octaves, (taken, taken), _counters.octaves, least, largest)
     peaks = _magnitude(largest[0]), _magnitude(largest[1])
-    return CountedSides(taken, counts, zeros, peaks, (upper_octaves, lower_octaves))
+    return taken, counts, zeros, peaks, (upper_octaves, lower_octaves)
 
 
-def _octaves(taken: int, counts: NDArray[np.uint32], least: int, largest: int) -> Octaves:
+def _octaves(taken: int, counts: NDArray[np.uint32], least: int, largest: int) -> _Octaves:
     """Those that were written: from the one of the least bits to that of the largest."""
+    if not largest:
+        return 0, counts[:0], 0
     first = least >> _FRACTION_BITS
-    return Octaves(first, counts[first : (largest >> _FRACTION_BITS) + 1], taken) if largest else Octaves()
+    return first, counts[first : (largest >> _FRACTION_BITS) + 1], taken
 
 
 def _limit(width: float, bins: int) -> int:

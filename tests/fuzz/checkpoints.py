@@ -120,11 +120,13 @@ def _changed_counts(chance: random.Random, counts: Any) -> Any:
         )
     if kind == 1:
         return np.roll(counts, chance.choice((1, -1, 1000)))
-    counts = counts.copy()
-    places = np.flatnonzero(counts) if kind < 4 and counts.any() else np.arange(len(counts))
+    if not counts.size:
+        return np.ones((1, 256), counts.dtype)
+    flat = counts.astype(np.int64).reshape(-1)
+    places = np.flatnonzero(flat) if kind < 4 and flat.any() else np.arange(len(flat))
     place = chance.choice(places.tolist())
-    counts[place] = chance.choice((0, 1, -1, 2**31, 2**62, -(2**63), counts[place] + 1))
-    return counts
+    flat[place] = chance.choice((0, 1, -1, 2**31, 2**62, -(2**63), flat[place] + 1))
+    return flat.reshape(counts.shape).astype(counts.dtype)
 
 
 def _change(chance: random.Random, document: Any) -> None:

@@ -70,6 +70,9 @@ ALL_AT_ONCE = (
 )
 
 IMAGES, LOGITS = "images", "logits"
+HISTOGRAM = Histogram(np.zeros(64, np.int64))
+# One huge value: so it keeps octaves.
+HISTOGRAM.observe(np.append(np.full(600, 0.75), [0, np.inf, 2.5e3]).astype(np.float32))
 TABLE = CalibrationTable(
     {IMAGES: 2.5, LOGITS: 12.75},
     "auto",
@@ -82,7 +85,7 @@ TABLE = CalibrationTable(
         {"boxes": "EfficientNMS_TRT"},
     ),
     frozenset({LOGITS}),
-    {IMAGES: Histogram(np.array([1, 2, 3, 0], np.int64), bin_width=1.0, amax=2.5, zeros=1, infs=1)},
+    {IMAGES: HISTOGRAM},
     RangeChoice("mse", {"mse": 30.0}, {"mse": 4}),
 )
 INFO = EngineInfo(

@@ -150,4 +150,6 @@ def quantile(histogram: Histogram, share: float) -> float:
     """
     bins = histogram.filled()
     counts = np.cumsum(bins.counts)
-    return float(bins.high[np.searchsorted(counts, share * counts[-1])]) if len(counts) else 0.0
+    if not len(counts):
+        return 0.0
+    return min(float(bins.high[np.searchsorted(counts, share * counts[-1])]), histogram.amax)

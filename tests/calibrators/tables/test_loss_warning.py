@@ -38,6 +38,21 @@ def test_the_sentence(names, words, method, advice):
 
 
 @pytest.mark.parametrize(
+    ("method", "advice"),
+    [
+        ("auto", "validate"),
+        ("mse", "choose the method auto or entropy, or"),
+        ("entropy", "choose the method auto, or"),
+    ],
+)
+def test_a_few_huge_values_are_left_out_of_what_is_possible(method, advice):
+    loss = RangeLoss(0.0001, 77.8, 77.8, RangeLoss(0.0001, 0.0, 41.3))
+    warning = loss_warning({"a": LOSS, "b": loss}, method)
+    assert "'b' (0.01% clipped, 0.0 dB where 41.3 dB are possible without its few huge values)" in warning
+    assert advice in warning
+
+
+@pytest.mark.parametrize(
     ("level", "count", "words"),
     [
         (15.0, 16, None),
