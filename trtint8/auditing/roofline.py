@@ -83,14 +83,14 @@ def seconds_per_node(engine: AuditedEngine, nodes: Mapping[str, int]) -> dict[st
 def _placed_work(layers: Sequence[tuple[Layer, str]], work: Mapping[str, int]) -> list[int]:
     """The multiply-adds of each kernel."""
     placed = [0] * len(layers)
-    for node, multiply_adds in work.items():
+    for node, amount in work.items():
         mentions = [index for index, (layer, _) in enumerate(layers) if node in layer.onnx_nodes]
         # Kernels beside the product have the node's name as well. Where there are no others, the node itself
         # became point-wise, as small products do.
         computing = [index for index in mentions if layers[index][1] in COMPUTING] or mentions[:1]
         for position, index in enumerate(computing):
             # Where several kernels compute one node, each has an equal share; none is lost to rounding.
-            placed[index] += (multiply_adds + position) // len(computing)
+            placed[index] += (amount + position) // len(computing)
     return placed
 
 

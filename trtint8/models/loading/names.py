@@ -28,10 +28,10 @@ def check_names(model: onnx.ModelProto, name: str) -> None:
             _check(message.doc_string, name)
             waiting.extend(message.external_data)
             continue
-        for field, value in message.ListFields():
-            if field.message_type is not None:
+        for kind, value in message.ListFields():
+            if kind.message_type is not None:
                 waiting.extend([value] if isinstance(value, Message) else value)
-            elif field.type == field.TYPE_STRING:
+            elif kind.type == kind.TYPE_STRING:
                 for text in [value] if isinstance(value, (str, bytes)) else value:
                     _check(text, name)
 

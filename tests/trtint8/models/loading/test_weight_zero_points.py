@@ -67,9 +67,9 @@ def test_the_zero_point_is_written_where_it_is_missing():
         "MatMulIntegerToFloat": ["q", "w", "one", "scale", "", "weight_zero_point"],
         "DynamicQuantizeMatMul": ["x", "w", "scale", "weight_zero_point"],
     }
-    for network, inputs in places.items():
-        made = model(NETWORKS[network])
-        parts = ["start", "end"] if network == "cut off" else []
+    for kind, inputs in places.items():
+        made = model(NETWORKS[kind])
+        parts = ["start", "end"] if kind == "cut off" else []
         assert written(made) == ([inputs], [*constants[:-1], *parts, constants[-1]])
         assert onnx.numpy_helper.to_array(made.graph.initializer[-1]) == np.int8(0)
 
