@@ -43,7 +43,9 @@ if TYPE_CHECKING:
     from trtint8.api.engines import bench as bench
     from trtint8.api.engines import deploy as deploy
     from trtint8.api.engines import write_report as write_report
+    from trtint8.api.quantization import QuantizedFiles as QuantizedFiles
     from trtint8.api.quantization import quantize as quantize
+    from trtint8.api.quantization import write_quantized as write_quantized
     from trtint8.api.sensitivity import measure_sensitivity as measure_sensitivity
     from trtint8.api.tuning import tune as tune
     from trtint8.api.validation import validate as validate
@@ -119,7 +121,11 @@ else:
             "deploy",
             "write_report",
         ),
-        "trtint8.api.quantization": ("quantize",),
+        "trtint8.api.quantization": (
+            "QuantizedFiles",
+            "quantize",
+            "write_quantized",
+        ),
         "trtint8.api.sensitivity": ("measure_sensitivity",),
         "trtint8.api.tuning": ("tune",),
         "trtint8.api.validation": ("validate",),

@@ -1,5 +1,7 @@
 """What is said after Ctrl-C, and after an error in the data, of a run that can be continued."""
 
+import functools
+import pkgutil
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ def data(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("work", "arguments", "kept", "said"),
     [
-        ("calibrate.calibrate_model", ["data.npy", "-o", "t.json"], "t.json.checkpoint", RESUME),
+        ("calibrate.calibrate", ["data.npy", "-o", "t.json"], "t.json.checkpoint", RESUME),
         (
             "sensitivity.measure_sensitivity",
             ["table.json", "data.npy", "-o", "s.json"],
@@ -35,6 +37,9 @@ def data(tmp_path, monkeypatch):
 )
 @pytest.mark.parametrize("begun", [True, False])
 def test_a_run_that_can_be_continued(work, arguments, kept, said, begun, monkeypatch, capsys):
+    verb, _, call = work.partition(".")
+
+    @functools.wraps(pkgutil.resolve_name(f"trtint8.cli.{verb}:{call}"))
     def interrupted(*_args, **_options):
         if begun:
             Path(kept).touch()
