@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from trtint8.api.engines import audit as audit
     from trtint8.api.engines import bench as bench
     from trtint8.api.engines import deploy as deploy
+    from trtint8.api.engines import run_engine as run_engine
     from trtint8.api.engines import write_report as write_report
     from trtint8.api.quantization import QuantizedFiles as QuantizedFiles
     from trtint8.api.quantization import quantize as quantize
@@ -119,6 +120,7 @@ else:
             "audit",
             "bench",
             "deploy",
+            "run_engine",
             "write_report",
         ),
         "trtint8.api.quantization": (

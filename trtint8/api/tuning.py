@@ -107,7 +107,7 @@ def tune(
         progress: Show a progress bar on a terminal while calibrating.
         speed: Name of a GPU, or its figures, as :func:`audit` takes them. Layers that are not estimated to be
             faster in INT8 there stay in FP16 from the start, whatever they cost in accuracy; implies
-            ``float16``. At most half of ``minutes`` is spent on it. None leaves speed out.
+            ``float16``. At most half of ``minutes`` is spent on it. Without it, speed is left out.
         profile: With ``speed``, the shapes of dynamic inputs, of which the optimal ones are taken.
         target: With ``speed``, which TensorRT builds the engines that are estimated. For that TensorRT the
             model is quantized; without ``speed`` for TensorRT for RTX where this is ``rtx``, and else as

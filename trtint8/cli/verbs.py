@@ -24,6 +24,7 @@ from calibrators.files import refuse_overwriting
 from calibrators.ray.executor import RayExecutor
 from calibrators.tables.file_names import is_table_name
 from trtint8.builder.options import BuildOptions
+from trtint8.cli.named_values import named_values
 from trtint8.cli.own_data import data_from
 from trtint8.cli.own_metrics import metric_from
 from trtint8.engine.profiles import ShapeRange, parse_profile
@@ -128,13 +129,7 @@ def _pairs(read: Callable[[str, str], Any] = lambda text, _name: text) -> _Reade
 
 
 def _named(pairs: Iterable[tuple[str, Any]], name: str) -> dict[str, Any]:
-    """Values by name; refuses a name that is given twice."""
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise UnsupportedError(f"{name} gives '{key}' twice; give each name once")
-        found[key] = value
-    return found
+    return named_values(name, pairs, UnsupportedError)
 
 
 def _models(texts: Sequence[str], name: str, _options: argparse.Namespace) -> dict[str, str]:
@@ -229,6 +224,7 @@ _FORMS = {
     "str | os.PathLike[str] | Sequence[str]": _Form("FILE", file=True),
     "Sequence[str]": _Form(several=True),
     "Sequence[str | os.PathLike[str]]": _Form("FILE", several=True, file=True),
+    "Iterable[str | os.PathLike[str]]": _Form("FILE", several=True, file=True),
     "Mapping[str, str]": _Form("NAME=VALUE", _pairs(), several=True),
     "Mapping[str, int]": _Form("NAME=SIZE", _pairs(_size), several=True),
     "Mapping[str, Sequence[str]]": _Form(
@@ -279,7 +275,7 @@ _WAYS = {
     "layer_precisions": Way(("--layer-precision",), "LAYER=TYPE"),
     "letterbox": Way(metavar="N or H,W", read=_square),
     "max_drop": Way(metavar="POINTS"),
-    "memory_pools": Way(("--memory-pool",), "POOL=SIZE"),
+    "memory_pools": Way(("--memory-pool",), "POOL=SIZE", "size of a memory pool, like workspace=1G"),
     "metrics": Way(("--metric",)),
     "minimum": Way(("--min",), "VALUE"),
     "minutes": Way(metavar="N"),
@@ -290,6 +286,7 @@ _WAYS = {
     "round_weights": Way(action=argparse.BooleanOptionalAction),
     "scale": Way(metavar="X", read=_fraction),
     "seconds": Way(metavar="S"),
+    "shape_values": Way(help="values of an input that decides shapes, like size=64x64,128x128,256x256"),
     "tactic_sources": Way(("--tactic-source",), "NAME"),
     "tolerance_db": Way(("--tolerance",), "DB"),
 }
@@ -319,7 +316,8 @@ def add_arguments(
     described = (_described(docs) if docs else {}) | _described(call)
     parameters = _parameters(call, without)
     kinds = {_kind(parameter) for parameter in parameters}
-    spellings = {parameter.name: _flag(parameter, ways) for parameter in parameters}
+    # What an executor of Ray is made of is no parameter of the call.
+    spellings = {"num_gpus": "--num-gpus", **{one.name: _flag(one, ways) for one in parameters}}
     for parameter in parameters:
         kind = _kind(parameter)
         if kind == "Preprocessing":
@@ -444,34 +442,39 @@ def _is_argument(parameter: inspect.Parameter, way: Way) -> bool:
 
 def _add(group: Any, parameter: inspect.Parameter, text: str, spellings: Mapping[str, str], way: Way) -> None:
     """Adds one parameter to a parser or a group of it."""
-    name, kind, default = parameter.name, _kind(parameter), parameter.default
-    flags = list(way.flags) or [f"--{_dashed(name)}"]
-    given: dict[str, Any] = {"dest": name, "default": None if default is parameter.empty else default}
-    form = _FORMS.get(kind, _Form())
-    if kind.startswith("|"):
-        given |= {"choices": kind[1:].split("|") if way.choices else None, "metavar": way.metavar}
-    elif kind == "bool" and way.action is None:
-        given |= {"action": "store_true", "default": False}
-        if default is True:
-            flags, given["dest"] = [f"--no-{_dashed(name)}"], f"no_{name}"
-    elif kind != "bool":
-        given |= {"metavar": way.metavar or form.metavar, "type": None if way.read else form.type}
-        if form.several:
-            # Without metrics or sources of kernels, something else decides which.
-            decided = default is None and kind.startswith(("Metric", "Sequence"))
-            given |= {"action": "append", "default": None if decided else []}
-    if way.action is not None:
-        given["action"] = way.action
-    elif way.once:
-        given["action"] = Once
-    typical = form.help if _is_argument(parameter, way) else None
-    given["help"] = _help(way.help or typical or text, spellings, given)
-    if not _is_argument(parameter, way):
-        group.add_argument(*flags, required=way.required or default is parameter.empty, **given)
+    name, form = parameter.name, _FORMS.get(_kind(parameter), _Form())
+    if _is_argument(parameter, way):
+        nargs = way.nargs or ("+" if form.several else None)
+        text = _help(way.help or form.help or text, spellings, {})
+        group.add_argument(name, metavar=way.metavar or name.upper(), nargs=nargs, help=text)
         return
-    given = {"metavar": way.metavar or name.upper(), "help": given["help"]}
-    nargs = way.nargs or ("+" if form.several else None)
-    group.add_argument(name, **given, **({"nargs": nargs} if nargs else {}))
+    flags, given = way.flags or (f"--{_dashed(name)}",), _given(parameter, form, way)
+    if given["dest"] != name:
+        flags = (f"--{_dashed(given['dest'])}",)
+    required = way.required or parameter.default is parameter.empty
+    text = _help(way.help or text, spellings, given)
+    group.add_argument(*flags, required=required, help=text, **given)
+
+
+def _given(parameter: inspect.Parameter, form: _Form, way: Way) -> dict[str, Any]:
+    """What a parser does with an option."""
+    name, kind, default = parameter.name, _kind(parameter), parameter.default
+    given = {"dest": name, "default": None if default is parameter.empty else default}
+    action = way.action or (Once if way.once else None)
+    if action is not None:
+        given["action"] = action
+    if kind.startswith("|"):
+        return given | {"choices": kind[1:].split("|") if way.choices else None, "metavar": way.metavar}
+    if kind == "bool":
+        if action is not None:
+            return given
+        return {"dest": f"no_{name}" if default is True else name, "action": "store_true", "default": False}
+    given |= {"metavar": way.metavar or form.metavar, "type": None if way.read else form.type}
+    if form.several:
+        # Without metrics or sources of kernels, something else decides which.
+        decided = default is None and kind.startswith(("Metric", "Sequence"))
+        given |= {"action": "append", "default": None if decided else []}
+    return given
 
 
 def _add_fields(
@@ -486,7 +489,7 @@ def _add_fields(
     ]
     spelled = {**spellings, **{one.name: _flag(one, {}) for one in fields}}
     for one in fields:
-        _add(group, one, described.get(one.name, ""), spelled, _WAYS.get(one.name, Way()))
+        _add(group, one, described.get(one.name, ""), spelled, _way(one.name, {}))
 
 
 def _add_images(parser: argparse.ArgumentParser, spellings: Mapping[str, str]) -> None:
@@ -567,8 +570,9 @@ def _refuse_without_samples(names: Sequence[str], options: argparse.Namespace) -
         return
     for option, texts in (("--batch-axis", options.batch_axis), ("--state", options.state)):
         if texts:
-            without = " or ".join(options.spelled[name] for name in names)
-            raise CalibrationDataError(f"{option} has no effect without samples by {without}; leave it out")
+            spelled = " or ".join(options.spelled[name] for name in names)
+            without = spelled if spelled.startswith("--") else f"samples as {spelled}"
+            raise CalibrationDataError(f"{option} has no effect without {without}; leave it out")
 
 
 @cache
@@ -593,17 +597,18 @@ _VERBS = {
 
 def _help(text: str, spellings: Mapping[str, str], given: Mapping[str, Any]) -> str:
     """The help of an option, from what a docstring says of a parameter, with its default."""
-    text = re.sub(r" \(see [^)]*\)|[;:] see :\w+:`[^`]*`|, or None\b", "", text)
+    text = re.sub(r" \(see [^)]*\)|[;:] see :\w+:`[^`]*`|[,;] or None\b", "", text)
     text = re.sub(r"(?:where|Where) (?:``\w+`` is )?None", _by_default, text)
     text = re.sub(r":\w+:`(?:[\w.]*\.)?(\w+)`", lambda found: _called(found[1]), text)
     text = re.sub(r"``([^`]*)``", lambda found: spellings.get(found[1], found[1]), text)
     if given.get("action") == "store_true":
         text = re.sub(r"^Whether (to )?", "unless given, " if given["dest"].startswith("no_") else "", text)
     text = text.removesuffix(".")
-    if text[1:2].islower() or text[1:2] == " ":
+    first = text.partition(" ")[0]
+    if first[1:] == first[1:].lower():  # no name
         text = text[:1].lower() + text[1:]
-    default = given["default"]
-    if default and default is not True and "default" not in text:
+    default = given.get("default")
+    if isinstance(default, (str, int, float)) and not isinstance(default, bool) and "default" not in text:
         text += f"; default {default:g}" if isinstance(default, float) else f"; default {default}"
     if given.get("action") == "append":
         text += "; repeatable"

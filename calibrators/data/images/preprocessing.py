@@ -40,7 +40,7 @@ class Preprocessing:
     Attributes:
         resize: (height, width), or the length of the shorter side with the aspect ratio kept, or None.
         crop: (height, width) of the centre crop, or None.
-        scale: What every uint8 value is multiplied with.
+        scale: What every uint8 value is multiplied with; 1/255 by default.
         mean: Subtracted after scaling; one value, or one per channel in the order of ``channels``.
         std: What is divided by after that; one value, or one per channel in the order of ``channels``.
         layout: The order of the result's axes.

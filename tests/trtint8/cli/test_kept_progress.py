@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import trtint8
 from calibrators.errors import CalibrationDataError, TableError
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
@@ -32,7 +33,7 @@ def data(tmp_path, monkeypatch):
             "s.json.partial",
             AGAIN,
         ),
-        ("tune.tuning.tune", ["data.npy", "data.npy", "-o", "q.onnx"], "q.onnx.checkpoint", RESUME),
+        ("tune.tune", ["data.npy", "data.npy", "-o", "q.onnx"], "q.onnx.checkpoint", RESUME),
     ],
 )
 @pytest.mark.parametrize("begun", [True, False])
@@ -51,6 +52,7 @@ def test_a_run_that_can_be_continued(work, arguments, kept, said, begun, monkeyp
 
 
 def test_a_measurement_that_keeps_nothing(monkeypatch, capsys):
+    @functools.wraps(trtint8.measure_sensitivity)
     def interrupted(*_args, **_options):
         raise KeyboardInterrupt
 
@@ -69,6 +71,7 @@ def test_a_measurement_that_keeps_nothing(monkeypatch, capsys):
     ],
 )
 def test_an_error_in_the_data_after_a_long_search(error, tried, kept, continues, monkeypatch, capsys):
+    @functools.wraps(trtint8.tune)
     def fails(*_args, on_speed_trial, **_options):
         if kept:
             Path("q.onnx.checkpoint").touch()
@@ -76,7 +79,7 @@ def test_an_error_in_the_data_after_a_long_search(error, tried, kept, continues,
             on_speed_trial(SpeedTrial("all layers in INT8", 0.001, True, 0))
         raise error("label 10 is none")
 
-    monkeypatch.setattr("trtint8.cli.tune.tuning.tune", fails)
+    monkeypatch.setattr("trtint8.cli.tune.tune", fails)
     assert main(["tune", str(DEMO_MODEL), "data.npy", "data.npy", "-o", "q.onnx"]) == 2
     said = ["+ all layers in INT8: estimated 1.0000 ms"] if tried else []
     said += ["'q.onnx.checkpoint' keeps what was done; --resume continues from it"] if continues else []

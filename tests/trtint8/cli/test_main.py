@@ -78,11 +78,11 @@ def test_help_has_an_example(verb, capsys):
         ),
         (
             ["build", MODEL, "{table}", "-o", "{out}/d.engine", "--state", "h=out"],
-            "--state has no effect without calibration samples; leave it out",
+            "--state has no effect without samples as DATA_OR_TABLE; leave it out",
         ),
         (
             ["build", MODEL, "{table}", "-o", "{out}/d.engine", "--batch-axis", "images=0"],
-            "--batch-axis has no effect without calibration samples; leave it out",
+            "--batch-axis has no effect without samples as DATA_OR_TABLE; leave it out",
         ),
         (
             ["build", MODEL, "{table}", "-o", "{out}/d.engine", "--keep-int8", "*"],
@@ -90,11 +90,11 @@ def test_help_has_an_example(verb, capsys):
         ),
         (
             ["quantize", MODEL, "{table}", "-o", "{out}/q.onnx", "--state", "h=out"],
-            "has no effect without samples by --equalize",
+            "has no effect without --equalize",
         ),
         (
             ["quantize", MODEL, "{table}", "-o", "{out}/q.onnx", "--batch-axis", "images=0"],
-            "has no effect without samples by --equalize",
+            "has no effect without --equalize",
         ),
         (
             ["tune", MODEL, "{table}", "{data}", "-o", "{out}/q.onnx", "--profile", PROFILE],

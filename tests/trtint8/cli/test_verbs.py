@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.errors import OutputError, TrtInt8Error
+from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error
 from calibrators.ray.executor import Executor, RayExecutor
 from trtint8.builder.options import BuildOptions
 from trtint8.cli.verbs import (
@@ -159,6 +159,19 @@ def test_malformed_values_are_named_as_they_are_given(arguments, words):
     with pytest.raises(TrtInt8Error) as refused:
         values(*arguments)
     assert all(word in str(refused.value) for word in words)
+
+
+def test_preprocessing_from_a_file(tmp_path):
+    (tmp_path / "p.toml").write_text('layout = "NHWC"\n')
+    found = values("--preprocess", str(tmp_path / "p.toml"))
+    assert found["preprocessing"] == Preprocessing(layout="NHWC")
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "missing.toml"])
+def test_a_file_of_preprocessing_that_is_none_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CalibrationDataError):
+        values("--preprocess", name)
 
 
 def test_help_is_what_the_docstring_says():
