@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calibrators.checks import as_integer
 from calibrators.data.feeds import Binding, FeedDict, listed
 from calibrators.data.inputs import shape_text
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,9 +89,8 @@ def count_samples(arrays: FeedDict, axes: Mapping[str, int]) -> int:
     if len(set(counts.values())) != 1:
         found = ", ".join(f"'{name}' {count}" for name, count in counts.items())
         raise CalibrationDataError(
-            f"the arrays have different numbers of samples along their batch axes: {found or 'none'}; "
-            "give all of them the same, and say with --batch-axis NAME=K, or BatchAxes, where it is another "
-            "axis than 0"
+            f"the arrays have different numbers of samples along their batch axes: {found or 'none'}; give "
+            f"all of them the same, and say with {Argument('BatchAxes')} where it is another axis than 0"
         )
     return next(iter(counts.values()))
 

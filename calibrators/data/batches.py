@@ -44,7 +44,7 @@ from calibrators.data.sources.indexed import SampleReader, has_columns, is_index
 from calibrators.data.sources.items import as_array, is_tensor, known_length
 from calibrators.data.sources.random_samples import RANDOM
 from calibrators.data.sources.streams import Stream, restartable
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 __all__ = ["Batches", "DataSource", "FeedDict", "open_batches", "open_data"]
 
@@ -302,7 +302,7 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
     if isinstance(data, StateSequences):
         raise CalibrationDataError(
             "states are recorded by running the float model, and here is none; give the states of each step "
-            "as data, such as a .npz with --batch-axis"
+            f"as data, such as a .npz with {Argument('BatchAxes')}"
         )
     if isinstance(data, RecordedSteps):
         data = recorded_steps(data, binding)
@@ -450,8 +450,8 @@ def _single(count: int, options: DataOptions) -> tuple[NDArray[np.intp], int]:
     """Which samples are taken of those that cannot share a batch."""
     if options.batch_size not in (None, 1):
         raise CalibrationDataError(
-            f"batch_size is {options.batch_size}, and inputs that are one number or have another batch axis "
-            "than 0 are fed one sample at a time; leave batch_size out"
+            f"{Argument('batch_size')} is {options.batch_size}, and inputs that are one number or have "
+            f"another batch axis than 0 are fed one sample at a time; leave {Argument('batch_size')} out"
         )
     return sample_order(count, options, None), 1
 
@@ -506,7 +506,7 @@ def _check_untouched(options: DataOptions) -> None:
         "preprocessing": options.preprocessing is not None,
         "labels": options.labels is not None,
     }
-    if given := [name for name, value in is_given.items() if value]:
+    if given := [f"{Argument(name)}" for name, value in is_given.items() if value]:
         raise CalibrationDataError(
             f"the data is opened already, so {', '.join(given)} would have no effect; "
             "give it where the data is opened"

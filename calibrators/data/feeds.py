@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec, shape_text
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 #: Input name to array: what one run of a model is given.
 FeedDict = dict[str, NDArray[Any]]
@@ -242,10 +242,7 @@ def _refuse_raw_images(name: str, array: Any, spec: InputSpec) -> None:
 
 def _declaring(spec: InputSpec) -> str:
     """What to do about images that an input does not take as they are."""
-    return (
-        f"declare how they become {spec.dtype} with preprocessing=Preprocessing(...) or --mean, --std, "
-        "--scale and --layout"
-    )
+    return f"declare how they become {spec.dtype} with {Argument('preprocessing', 'Preprocessing(...)')}"
 
 
 def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from calibrators.checks import positive_integer
 from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
 from calibrators.data.inputs import InputSpec, OpenShape, named_sizes
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 #: Samples per batch where neither the model nor the user says.
 DEFAULT_BATCH_SIZE = 32
@@ -72,7 +72,7 @@ class DataOptions:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, positive_integer(name, value))
         if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
-            raise CalibrationDataError(f"seed is {self.seed!r}; give an integer of 0 or more")
+            raise CalibrationDataError(f"{Argument('seed')} is {self.seed!r}; give an integer of 0 or more")
         check_preprocessing(self.preprocessing)
 
     def default_size(self, sample: Callable[[], Mapping[str, Array]]) -> int:

@@ -11,7 +11,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.options import DataOptions
 from calibrators.data.sources.streams import warn_left_out
 from calibrators.display.counts import counted
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 
 def sample_order(
@@ -77,6 +77,6 @@ def check_fixed(batch_size: int | None, fixed: set[int]) -> None:
     """Refuses a batch size that is not the model's fixed one."""
     if batch_size is not None and fixed and fixed != {batch_size}:
         raise CalibrationDataError(
-            f"batch_size is {batch_size} but the model has a fixed batch of "
-            f"{' and '.join(map(str, sorted(fixed)))}; leave batch_size out"
+            f"{Argument('batch_size')} is {batch_size} but the model has a fixed batch of "
+            f"{' and '.join(map(str, sorted(fixed)))}; leave {Argument('batch_size')} out"
         )

@@ -70,7 +70,7 @@ def recorded_steps(data: RecordedSteps, binding: Binding) -> Callable[[], Iterat
                     yield from recorder.record(sequence, run)
                     index += 1
             except CalibrationDataError as error:
-                raise CalibrationDataError(f"sequence {index}: {error}") from error
+                raise CalibrationDataError(f"sequence {index}: {error.template}") from error
 
     return steps
 
@@ -105,7 +105,7 @@ class _Recorder:
                 if step + 1 < sequence.steps:
                     states = self._returned(run(prepared), states)
         except CalibrationDataError as error:
-            raise CalibrationDataError(f"step {step}: {error}") from error
+            raise CalibrationDataError(f"step {step}: {error.template}") from error
 
     def _prepared(self, feed: FeedDict) -> FeedDict:
         self.binding.check(feed)

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from calibrators.data.shards import Shard
 from calibrators.error_text import in_words
-from calibrators.errors import TrtInt8Error, WorkerError
+from calibrators.errors import Argument, TrtInt8Error, WorkerError
 from calibrators.lazy_imports import import_lazily
 from calibrators.own_modules import find_own_module, own_modules
 from calibrators.ray.cluster import import_ray
@@ -224,7 +224,7 @@ class WorkerPool:
         self._workers.discard(call.worker)
         self._ray.kill(call.worker)
         job = call.job
-        advice = "if memory ran out, use a smaller batch_size or fewer workers"
+        advice = f"if memory ran out, use a smaller {Argument('batch_size')} or fewer workers"
         if job is None:
             self._count_death(None, f"{_DEATHS} workers died while opening the model; {advice}", error)
         else:

@@ -12,7 +12,7 @@ import onnx
 from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions
-from calibrators.errors import ModelError
+from calibrators.errors import Argument, ModelError
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting, written_together
 from calibrators.tables.source import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
@@ -222,7 +222,8 @@ def _data_options(
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
     if equalize is None and any((batch_size, limit, preprocessing)):
         raise ModelError(
-            "batch_size, limit and preprocessing say how the samples of equalize are read; add equalize=DATA"
+            f"{Argument('batch_size')}, limit and preprocessing say how the samples of equalize are read; "
+            f"add {Argument('equalize', 'DATA')}"
         )
     return data_options
 

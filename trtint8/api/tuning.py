@@ -10,7 +10,7 @@ from calibrators.checks import check_choice
 from calibrators.data.batches import DataSource
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.options import DataOptions, LabelSource
-from calibrators.errors import BuildError
+from calibrators.errors import Argument, BuildError
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import check_resume
 from calibrators.tables.table import CalibrationTable
@@ -123,7 +123,10 @@ def tune(
     """
     check_choice("target", target, get_args(Target))
     if profile and speed is None:
-        raise BuildError("profile=... gives the shapes that speed=... estimates times for; add speed=GPU")
+        raise BuildError(
+            f"{Argument('profile', '...')} gives the shapes that {Argument('speed', '...')} estimates times "
+            f"for; add {Argument('speed', 'GPU')}"
+        )
     check_resume(resume, checkpoint)
     goal = None
     if speed is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from calibrators.checks import as_integer, check_choice, check_mapping, several
-from calibrators.errors import BuildError, UnsupportedError
+from calibrators.errors import Argument, BuildError, UnsupportedError
 from trtint8.engine.profiles import ShapeRange
 
 #: Whether TensorRT prefers the precisions that were asked for, or must obey them.
@@ -118,11 +118,13 @@ class BuildOptions:
             check_choice("hardware_compatibility", self.hardware_compatibility, choices)
         index = as_integer(self.device)
         if index is None or index < 0:
-            raise UnsupportedError(f"device is {self.device!r:.80}; give the index of a GPU, such as 0")
+            raise UnsupportedError(
+                f"{Argument('device')} is {self.device!r:.80}; give the index of a GPU, such as 0"
+            )
         if not self.gpu_fallback and self.dla_core is None:
             raise UnsupportedError(
-                "gpu_fallback=False needs a DLA: without one, layers run on the GPU anyway; give dla_core, "
-                "or leave it out"
+                f"{Argument('gpu_fallback', 'False')} needs a DLA: without one, layers run on the GPU "
+                f"anyway; give {Argument('dla_core')}, or leave it out"
             )
 
 
@@ -135,5 +137,5 @@ def given_options(options: BuildOptions | None) -> BuildOptions:
     if options is None:
         return BuildOptions()
     if not isinstance(options, BuildOptions):
-        raise BuildError(f"options is {options!r:.80}; give trtint8.BuildOptions(...)")
+        raise BuildError(f"{Argument('options')} is {options!r:.80}; give trtint8.BuildOptions(...)")
     return options

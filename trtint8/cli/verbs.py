@@ -197,10 +197,13 @@ def _square(text: str, name: str, options: argparse.Namespace) -> tuple[int, ...
 def _preprocessing(_value: object, _name: str, options: argparse.Namespace) -> Preprocessing | None:
     given = {name: value for name, value in values_of(Preprocessing, options).items() if value is not None}
     if options.preprocess is not None and given:
-        raise CalibrationDataError(f"give --preprocess or --{next(iter(given))}, not both")
+        raise CalibrationDataError(f"give --preprocess or {options.spelled[next(iter(given))]}, not both")
     if options.preprocess is not None:
         return Preprocessing.load(options.preprocess)
-    return Preprocessing(**given) if given else None
+    if not given:
+        return None
+    options.spelled = {**options.spelled, "preprocessing": options.spelled[next(iter(given))]}
+    return Preprocessing(**given)
 
 
 def _executor(_value: object, _name: str, options: argparse.Namespace) -> str | RayExecutor:
@@ -255,6 +258,15 @@ _FORMS = {
     "BuildOptions": _Form(
         read=lambda _value, _name, options: BuildOptions(**values_of(BuildOptions, options))
     ),
+}
+
+#: Parameters to the options that give them under another name.
+_ALSO = {"executor": "ray", "format_name": "format", "preprocessing": "preprocess"}
+
+#: Classes of data to the options that stand for them, and how these are written.
+_AS_OPTIONS = {
+    "BatchAxes": ("batch_axis", "--batch-axis NAME=K"),
+    "StateSequences": ("state", "--state INPUT=OUTPUT"),
 }
 
 #: The types whose values are samples.
@@ -382,7 +394,8 @@ def spellings_of(parser: argparse.ArgumentParser) -> dict[str, str]:
         for action in parser._actions
     }
     spelled |= {name.removeprefix("no_"): option for name, option in spelled.items()}
-    spelled |= {"preprocessing": spelled.get("preprocess"), "executor": spelled.get("ray")}
+    spelled |= {name: spelled.get(option) for name, option in _ALSO.items()}
+    spelled |= {name: text for name, (option, text) in _AS_OPTIONS.items() if option in spelled}
     return {name: str(option) for name, option in spelled.items() if option}
 
 

@@ -18,7 +18,7 @@ from calibrators.data.inputs import shape_text
 from calibrators.data.sources.archives import read_archive
 from calibrators.display.counts import counted
 from calibrators.error_text import in_words
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from calibrators.files import exists, is_file
 
 _Result = TypeVar("_Result")
@@ -74,9 +74,8 @@ def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Source:
     if rows is None:
         shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in fed.items())
         raise CalibrationDataError(
-            f"the arrays do not share a number of samples along axis 0: {shapes}; "
-            "give all of them the same length there, or say with --batch-axis NAME=K, or BatchAxes, along "
-            "which axis the samples of an input lie"
+            f"the arrays do not share a number of samples along axis 0: {shapes}; give all of them the same "
+            f"length there, or say with {Argument('BatchAxes')} along which axis the samples of an input lie"
         )
     if not rows:
         raise CalibrationDataError("the data has no samples: its arrays have length 0; pass some")

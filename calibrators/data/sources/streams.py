@@ -14,7 +14,7 @@ from calibrators.data.feeds import LABELS, Binding, FeedDict, OneSample, batch_r
 from calibrators.data.sources.arrays import as_labels
 from calibrators.data.sources.items import are_numbers, named_arrays
 from calibrators.display.counts import counted
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from calibrators.user_warnings import warn_user
 
 
@@ -64,7 +64,7 @@ class Stream:
                 if self.labels is None and are_numbers(labels):
                     prepared[LABELS] = as_labels(labels, batch_rows(prepared), "labels")
             except CalibrationDataError as error:
-                raise CalibrationDataError(f"item {index} of the data: {error}") from error
+                raise CalibrationDataError(f"item {index} of the data: {error.template}") from error
             yield prepared
 
     def _limited(self, feeds: Iterator[FeedDict]) -> Iterator[FeedDict]:
@@ -89,8 +89,8 @@ class Stream:
             yield feed
         if self.labels is not None and len(self.labels) != count:
             raise CalibrationDataError(
-                f"labels has {len(self.labels)} entries but the data has {counted(count, 'sample')}; give "
-                "one per sample"
+                f"{Argument('labels')} has {len(self.labels)} entries but the data has "
+                f"{counted(count, 'sample')}; give one per sample"
             )
 
 
@@ -177,7 +177,7 @@ def _regrouped(feeds: Iterator[FeedDict], size: int) -> Iterator[FeedDict]:
         if rows is None:
             raise CalibrationDataError(
                 f"cannot regroup the data to batches of {size}: the inputs of a feed do not share axis 0; "
-                "leave batch_size out to feed them as they come"
+                f"leave {Argument('batch_size')} out to feed them as they come"
             )
         start = 0
         while start < rows:
@@ -203,7 +203,7 @@ def _joined(pieces: list[FeedDict]) -> FeedDict:
     except ValueError as error:
         raise CalibrationDataError(
             f"samples of different shapes cannot share a batch ({error}); bring them to one shape, or set "
-            "batch_size to 1"
+            f"{Argument('batch_size')} to 1"
         ) from error
 
 

@@ -1,0 +1,99 @@
+"""Messages name arguments as data: the library spells no option, and a verb no parameter of Python."""
+
+import argparse
+import ast
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import trtint8
+from calibrators.errors import Argument
+from trtint8.cli.main import VERBS
+from trtint8.cli.verbs import spellings_of
+
+ROOT = Path(__file__).parents[1]
+
+#: What writes no messages: templates of files, commands that a page shows, and pictures.
+OTHERS = ("trtint8/cli", "trtint8/deployment", "trtint8/report/provenance.py", "calibrators/display")
+
+#: A command that a message tells the user to type, in quotes, or one of pip.
+COMMANDS = re.compile(r"'trtint8 [^']*'|`trtint8 [^`]*`|pip install .*")
+
+OPTION = re.compile(r"(?<![-\w])--[a-z][a-z-]+")
+
+
+def parameters():
+    """Names of all parameters of public calls and of the methods of public classes."""
+    for name in trtint8.__all__:
+        found = getattr(trtint8, name)
+        functions = [found] if inspect.isfunction(found) else []
+        if inspect.isclass(found):
+            functions = [
+                found.__init__,
+                *(one for key, one in vars(found).items() if not key.startswith("_")),
+            ]
+        for function in map(inspect.unwrap, functions):
+            function = getattr(function, "__func__", function)
+            if inspect.isfunction(function):
+                yield from inspect.signature(function).parameters
+
+
+#: Names that can only be those of parameters.
+PARAMETERS = sorted({name for name in parameters() if "_" in name.strip("_")})
+
+
+def texts(path):
+    """The texts of a module that are no docstrings; ``{}`` stands for what an f-string computes."""
+    tree = ast.parse(path.read_text())
+    skipped = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            skipped |= set(map(id, node.values))
+            pieces = (piece.value if isinstance(piece, ast.Constant) else "{}" for piece in node.values)
+            yield node.lineno, "".join(map(str, pieces))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.lineno, node.value
+
+
+def messages():
+    """The sentences of the library, each with its place."""
+    for path in sorted(
+        path for package in ("calibrators", "trtint8") for path in (ROOT / package).rglob("*.py")
+    ):
+        place = path.relative_to(ROOT).as_posix()
+        if not place.startswith(OTHERS):
+            for line, text in texts(path):
+                if " " in text.strip() and not text.startswith("<"):
+                    yield f"{place}:{line}", COMMANDS.sub("", text)
+
+
+def test_the_library_spells_no_option_of_the_command_line():
+    assert not [(place, text) for place, text in messages() if OPTION.search(text)]
+
+
+def test_the_library_names_parameters_as_data():
+    named = re.compile(rf"(?<![-\w.'<])({'|'.join(PARAMETERS)})(?![\w.'(])")
+    assert not [(place, text) for place, text in messages() if named.search(text)]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_spells_every_parameter_as_a_command_line_does(verb):
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
+    spelled = spellings_of(parser)
+    for name in PARAMETERS:
+        for argument in (Argument(name), Argument(name, "True"), Argument(name, "...")):
+            shown = argument.spelled(spelled)
+            assert "_" not in shown.replace("DATA_OR_TABLE", "").replace("MODEL_OR_ENGINE", ""), shown
+    options = {option for action in parser._actions for option in action.option_strings}
+    assert {text.partition(" ")[0] for text in spelled.values() if text.startswith("-")} <= options
