@@ -11,23 +11,24 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from calibrators.checks import several
-from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, UnsupportedError
 from calibrators.files import refuse_overwriting
-from calibrators.ray.executor import RayExecutor
-from calibrators.tables.file_names import is_table_name
-from trtint8.builder.options import BuildOptions
 from trtint8.cli.named_values import named_values
-from trtint8.cli.own_data import data_from
-from trtint8.cli.own_metrics import metric_from
-from trtint8.engine.profiles import ShapeRange, parse_profile
+
+# What reads values is imported where it is needed, so that a verb loads only what its own call is about.
+if TYPE_CHECKING:
+    from calibrators.data.images.preprocessing import Preprocessing
+    from calibrators.ray.executor import RayExecutor
+    from trtint8.builder.options import BuildOptions
+    from trtint8.engine.profiles import ShapeRange
 
 #: Reads a value, of its text or texts, the name of the option or argument, and the whole command line.
 _Reader = Callable[[Any, str, argparse.Namespace], Any]
@@ -149,11 +150,15 @@ def _size(text: str, name: str) -> int:
 
 
 def _profile(texts: Sequence[str], name: str, _options: argparse.Namespace) -> dict[str, ShapeRange]:
+    from trtint8.engine.profiles import parse_profile
+
     return _named(map(parse_profile, texts), name)
 
 
 def _profiles(texts: Sequence[str], _name: str, _options: argparse.Namespace) -> list[dict[str, ShapeRange]]:
     """Reads profiles; an input that is named again begins the next one."""
+    from trtint8.engine.profiles import parse_profile
+
     profiles: list[dict[str, ShapeRange]] = []
     for text in texts:
         key, shapes = parse_profile(text)
@@ -195,6 +200,8 @@ def _square(text: str, name: str, options: argparse.Namespace) -> tuple[int, ...
 
 
 def _preprocessing(_value: object, _name: str, options: argparse.Namespace) -> Preprocessing | None:
+    from calibrators.data.images.preprocessing import Preprocessing
+
     given = {name: value for name, value in values_of(Preprocessing, options).items() if value is not None}
     if options.preprocess is not None and given:
         raise CalibrationDataError(f"give --preprocess or {options.spelled[next(iter(given))]}, not both")
@@ -207,6 +214,8 @@ def _preprocessing(_value: object, _name: str, options: argparse.Namespace) -> P
 
 
 def _executor(_value: object, _name: str, options: argparse.Namespace) -> str | RayExecutor:
+    from calibrators.ray.executor import RayExecutor
+
     if options.ray is not None:
         return RayExecutor(options.ray or None, num_gpus=options.num_gpus or 0)
     if options.num_gpus is not None:
@@ -215,7 +224,25 @@ def _executor(_value: object, _name: str, options: argparse.Namespace) -> str | 
 
 
 def _data(text: str | None, _name: str, options: argparse.Namespace) -> Any:
+    from trtint8.cli.own_data import data_from
+
     return data_from(text, options)
+
+
+def _build_options(_value: object, _name: str, options: argparse.Namespace) -> BuildOptions:
+    from trtint8.builder.options import BuildOptions
+
+    return BuildOptions(**values_of(BuildOptions, options))
+
+
+def _metric(text: str, _name: str, _options: argparse.Namespace) -> Any:
+    from trtint8.cli.own_metrics import metric_from
+
+    return metric_from(text) if text else None
+
+
+def _metrics(texts: Sequence[str], name: str, options: argparse.Namespace) -> list[Any] | None:
+    return [_metric(text, name, options) for text in texts] or None
 
 
 #: What types of parameters, as signatures write them, are on a command line.
@@ -248,16 +275,12 @@ _FORMS = {
     "DataSource": _Form("DATA", _data, file=True, help=_DATA),
     "DataSource | CalibrationTable": _Form(None, _data, file=True),
     "CalibrationSource": _Form(None, _data, file=True),
-    "Metric": _Form("NAME", lambda text, *_: metric_from(text) if text else None),
-    "Metric | Sequence[Metric]": _Form(
-        "NAME", lambda texts, *_: [metric_from(text) for text in texts] if texts else None, several=True
-    ),
+    "Metric": _Form("NAME", _metric),
+    "Metric | Sequence[Metric]": _Form("NAME", _metrics, several=True),
     "str | Gpu": _Form("GPU"),
     "Preprocessing": _Form(read=_preprocessing),
     "Executor": _Form(read=_executor),
-    "BuildOptions": _Form(
-        read=lambda _value, _name, options: BuildOptions(**values_of(BuildOptions, options))
-    ),
+    "BuildOptions": _Form(read=_build_options),
 }
 
 #: Parameters to the options that give them under another name.
@@ -330,6 +353,7 @@ def add_arguments(
     kinds = {_kind(parameter) for parameter in parameters}
     # What an executor of Ray is made of is no parameter of the call.
     spellings = {"num_gpus": "--num-gpus", **{one.name: _flag(one, ways) for one in parameters}}
+    files = ["preprocess", *(one.name for one in parameters if _is_read(one))]
     for parameter in parameters:
         kind = _kind(parameter)
         if kind == "Preprocessing":
@@ -337,7 +361,7 @@ def add_arguments(
         elif kind == "Executor":
             _add_workers(parser)
         elif kind == "BuildOptions":
-            _add_fields(parser.add_argument_group("building"), BuildOptions, spellings, skip=spellings)
+            files += _add_building(parser, spellings)
         else:
             text, way = described.get(parameter.name, ""), _way(parameter.name, ways)
             _add(parser, parameter, text, spellings, way)
@@ -345,8 +369,6 @@ def add_arguments(
         _add_sequences(parser, states)
     if json is not None:
         parser.add_argument("--json", action="store_true", help=f"print {json} as JSON")
-    fields = _parameters(BuildOptions, ()) if "BuildOptions" in kinds else []
-    files = ["preprocess", *(one.name for one in (*parameters, *fields) if _is_read(one))]
     parser.set_defaults(taken=[one.name for one in parameters], files=files, spelled=spellings_of(parser))
 
 
@@ -411,10 +433,9 @@ def _parameters(call: Callable[..., object], without: Sequence[str]) -> list[ins
 @cache
 def _signature(call: Callable[..., object]) -> inspect.Signature:
     """The signature of a call, whose types stand as they are written, but literals."""
-    found = inspect.signature(call)
-    module = inspect.getmodule(call)
+    found, names = inspect.signature(call), vars(sys.modules[call.__module__])
     parameters = [
-        one.replace(annotation=_annotation(one.annotation, vars(module))) for one in found.parameters.values()
+        one.replace(annotation=_annotation(one.annotation, names)) for one in found.parameters.values()
     ]
     return found.replace(parameters=parameters)
 
@@ -505,7 +526,18 @@ def _add_fields(
         _add(group, one, described.get(one.name, ""), spelled, _way(one.name, {}))
 
 
+def _add_building(parser: argparse.ArgumentParser, spellings: Mapping[str, str]) -> list[str]:
+    """Adds the fields of the options of a build that are no parameters; returns which may be files."""
+    from trtint8.builder.options import BuildOptions
+
+    _add_fields(parser.add_argument_group("building"), BuildOptions, spellings, skip=spellings)
+    return [one.name for one in _parameters(BuildOptions, ()) if _is_read(one)]
+
+
 def _add_images(parser: argparse.ArgumentParser, spellings: Mapping[str, str]) -> None:
+    """Adds how raw images become what a model is fed."""
+    from calibrators.data.images.preprocessing import Preprocessing
+
     group = parser.add_argument_group("images (.npz with uint8 images, or folders)")
     group.add_argument("--preprocess", metavar="FILE", help="a .toml or .json file with the options below")
     _add_fields(group, Preprocessing, spellings)
@@ -513,6 +545,7 @@ def _add_images(parser: argparse.ArgumentParser, spellings: Mapping[str, str]) -
 
 
 def _add_workers(parser: argparse.ArgumentParser) -> None:
+    """Adds where work runs."""
     parser.add_argument(
         "--ray",
         nargs="?",
@@ -578,6 +611,8 @@ def _refuse_without_samples(names: Sequence[str], options: argparse.Namespace) -
     Raises:
         CalibrationDataError: ``--batch-axis`` or ``--state`` is given.
     """
+    from calibrators.tables.file_names import is_table_name
+
     given = (getattr(options, name) for name in names)
     if any(text is not None and not is_table_name(text) for text in given):
         return
