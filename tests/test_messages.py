@@ -7,12 +7,15 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import trtint8
 from calibrators.errors import Argument
-from trtint8.cli.main import VERBS
+from calibrators.user_warnings import warn_user
+from trtint8.cli.main import VERBS, main
 from trtint8.cli.verbs import spellings_of
+from trtint8.data import DEMO_MODEL
 
 ROOT = Path(__file__).parents[1]
 
@@ -97,3 +100,40 @@ def test_a_verb_spells_every_parameter_as_a_command_line_does(verb):
             assert "_" not in shown.replace("DATA_OR_TABLE", "").replace("MODEL_OR_ENGINE", ""), shown
     options = {option for action in parser._actions for option in action.option_strings}
     assert {text.partition(" ")[0] for text in spelled.values() if text.startswith("-")} <= options
+
+
+#: Values that calls refuse, and how `trtint8 calibrate` is given them.
+REFUSED = {
+    "batch_size": (0, "--batch-size"),
+    "limit": (-2, "--limit"),
+    "threads": (0, "--threads"),
+    "seed": (-1, "--seed"),
+    "checkpoint_seconds": (-1.0, "--checkpoint-seconds"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_one_error_for_both_doors(name, tmp_path, capsys):
+    value, option = REFUSED[name]
+    np.savez(tmp_path / "d.npz", images=np.zeros((4, 1, 8, 8), np.float32))
+    with pytest.raises(trtint8.TrtInt8Error) as refused:
+        trtint8.calibrate(DEMO_MODEL, tmp_path / "d.npz", **{name: value})
+    assert Argument(name) in refused.value.parts
+    arguments = ["calibrate", str(DEMO_MODEL), str(tmp_path / "d.npz"), "-o", str(tmp_path / "t.json")]
+    assert main([*arguments, option, str(value)]) == 2
+    assert capsys.readouterr().err == f"trtint8 calibrate: {refused.value}\n".replace(name, option)
+
+
+def test_one_warning_for_both_doors(tmp_path, monkeypatch, capsys):
+    def calibrated(*_arguments, **_keywords):
+        warn_user(f"set {Argument('batch_size')} or {Argument('BatchAxes')}, not 'batch_size'")
+        raise trtint8.ModelError("no more")
+
+    monkeypatch.setattr("trtint8.api.calibration.calibrate_model", calibrated)
+    with pytest.warns(UserWarning) as said, pytest.raises(trtint8.ModelError):
+        trtint8.calibrate(DEMO_MODEL, "d.npz")
+    assert str(said[0].message) == "set batch_size or BatchAxes, not 'batch_size'"
+    assert Argument("batch_size") in said[0].message.parts
+    assert main(["calibrate", str(DEMO_MODEL), "d.npz", "-o", str(tmp_path / "t.json")]) == 2
+    warning = capsys.readouterr().err.splitlines()[0]
+    assert warning == "warning: set --batch-size or --batch-axis NAME=K, not 'batch_size'"

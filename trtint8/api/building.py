@@ -107,11 +107,11 @@ def build_int8_engine(
     options = given_options(options)
     loaded = open_module(model, example_inputs)
     path = check_writable(output)
-    refuse_overwriting([path, sidecar_path(path)], [loaded, calibration, dynamic_ranges])
-    refuse_overwriting([table_file_of(path), qdq_file_of(path)], [dynamic_ranges])
+    written = [path, sidecar_path(path)]
+    refuse_overwriting([*written, table_file_of(path), qdq_file_of(path)], [dynamic_ranges])
+    if cut_at:  # the model that is built is then in memory
+        refuse_overwriting([*written, *files_of_cut(path)], [loaded, calibration, dynamic_ranges])
     cut = _cut(loaded, cut_at)
-    if cut:
-        refuse_overwriting(files_of_cut(path), [loaded, calibration, dynamic_ranges])
     manual = read_ranges(dynamic_ranges) if dynamic_ranges is not None else {}
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
     return build_from_sources(

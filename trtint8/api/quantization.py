@@ -222,8 +222,8 @@ def _data_options(
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
     if equalize is None and any((batch_size, limit, preprocessing)):
         raise ModelError(
-            f"{Argument('batch_size')}, limit and preprocessing say how the samples of equalize are read; "
-            f"add {Argument('equalize', 'DATA')}"
+            f"{Argument('batch_size')}, {Argument('limit')} and {Argument('preprocessing')} say how the "
+            f"samples of {Argument('equalize')} are read; add {Argument('equalize', 'DATA')}"
         )
     return data_options
 

@@ -101,8 +101,8 @@ def validate(
     if max_drop is not None or minimum is not None:
         if asked is not None and not asked:
             raise CalibrationDataError(
-                f"{Argument('metrics')} names none, and {Argument('max_drop')} and minimum are limits of the "
-                "first; name one"
+                f"{Argument('metrics')} names none, and {Argument('max_drop')} and {Argument('minimum')} are "
+                "limits of the first; name one"
             )
         budget = Budget(max_drop, asked[0] if asked else None, minimum)
     judged, float_model, *others = open_modules((model, reference, *also.values()), example_inputs)

@@ -307,7 +307,7 @@ def _fraction(text: str) -> float | str:
 
 
 def _refused(name: str, value: object, wanted: str) -> CalibrationDataError:
-    return CalibrationDataError(f"preprocessing's {Argument(name)} is {_shortened(value)}; give {wanted}")
+    return CalibrationDataError(f"preprocessing's {name} is {_shortened(value)}; give {wanted}")
 
 
 def _shortened(value: object) -> str:
