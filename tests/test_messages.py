@@ -19,8 +19,14 @@ from trtint8.data import DEMO_MODEL
 
 ROOT = Path(__file__).parents[1]
 
-#: What writes no messages: templates of files, commands that a page shows, and pictures.
-OTHERS = ("trtint8/cli", "trtint8/deployment", "trtint8/report/provenance.py", "calibrators/display")
+#: What writes no messages: templates of files, commands that a page or ``doctor`` lists, and pictures.
+OTHERS = (
+    "trtint8/cli",
+    "trtint8/api/doctor.py",
+    "trtint8/deployment",
+    "trtint8/report/provenance.py",
+    "calibrators/display",
+)
 
 #: A command that a message tells the user to type, in quotes, or one of pip.
 COMMANDS = re.compile(r"'trtint8 [^']*'|`trtint8 [^`]*`|pip install .*")

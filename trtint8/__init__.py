@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from trtint8.api.calibration import calibrate as calibrate
     from trtint8.api.calibration import model_inputs as model_inputs
     from trtint8.api.cutting import cut_model as cut_model
+    from trtint8.api.doctor import doctor as doctor
     from trtint8.api.elsewhere import lint as lint
     from trtint8.api.elsewhere import mend as mend
     from trtint8.api.elsewhere import migrate as migrate
@@ -111,6 +112,7 @@ else:
             "model_inputs",
         ),
         "trtint8.api.cutting": ("cut_model",),
+        "trtint8.api.doctor": ("doctor",),
         "trtint8.api.elsewhere": (
             "lint",
             "mend",
