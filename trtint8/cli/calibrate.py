@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place
+from calibrators.tables.file_names import check_table_name
 from trtint8.api.calibration import calibrate
 from trtint8.cli.cache_method import say_method_in_cache
 from trtint8.cli.kept_progress import saying_what_is_kept
@@ -31,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Calibrates and writes the table."""
-    output = Path(options.output)
+    output = check_writable(check_table_name(options.output))
     refuse_overwriting_arguments([output], options)
     path = check_place(output.with_name(f"{output.name}.checkpoint"))
     if path.exists() and not options.resume:
