@@ -8,7 +8,13 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TypeVar
 
-from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error, UnsupportedError
+from calibrators.errors import (
+    CalibrationDataError,
+    OutputError,
+    TrtInt8Error,
+    UnsupportedError,
+    as_argument,
+)
 
 _Name = TypeVar("_Name", bound="str | os.PathLike[str]")
 
@@ -28,7 +34,7 @@ def check_choice(
         TrtInt8Error: The value is none of them.
     """
     if not (isinstance(value, str) and value in choices):
-        raise error(f"{option} is {value!r}; use one of {', '.join(choices)}")
+        raise error(f"{as_argument(option)} is {value!r}; use one of {', '.join(choices)}")
 
 
 def positive_integer(option: str, value: object) -> int:
@@ -43,7 +49,9 @@ def positive_integer(option: str, value: object) -> int:
     """
     number = as_integer(value)
     if number is None or number < 1:
-        raise CalibrationDataError(f"{option} is {value!r}; give a positive integer or leave it out")
+        raise CalibrationDataError(
+            f"{as_argument(option)} is {value!r}; give a positive integer or leave it out"
+        )
     return number
 
 
@@ -95,7 +103,7 @@ def check_mapping(
         TrtInt8Error: It is none.
     """
     if not isinstance(value, Mapping):
-        raise error(f"{option} is {value!r:.80}; give a dict {content}")
+        raise error(f"{as_argument(option)} is {value!r:.80}; give a dict {content}")
 
 
 def as_integer(value: object) -> int | None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
+from calibrators.errors import Argument, parts_of
+
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
@@ -37,6 +39,18 @@ class _Line:
 _STARTED_BY: ContextVar[_Line | None] = ContextVar("the user's line that led to this thread", default=None)
 
 
+class ArgumentWarning(UserWarning):
+    """A warning that names arguments of a public call.
+
+    Attributes:
+        parts: The message: texts, and the :class:`calibrators.errors.Argument` between them.
+    """
+
+    def __init__(self, *parts: str | Argument) -> None:
+        super().__init__("".join(map(str, parts)))
+        self.parts = parts
+
+
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warns, at the line outside the two packages that led here.
 
@@ -44,10 +58,12 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
 
     Args:
         message: What the user should know, and what to do.
-        category: The warning's class.
+        category: The warning's class; another one where the message names arguments.
     """
-    line = _users_line()
-    warnings.warn_explicit(message, category, line.file, line.number, line.module, line.registry)
+    line, parts = _users_line(), parts_of(message)
+    named = any(isinstance(part, Argument) for part in parts)
+    said = ArgumentWarning(*parts) if named else message
+    warnings.warn_explicit(said, category, line.file, line.number, line.module, line.registry)
 
 
 def with_users_line(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

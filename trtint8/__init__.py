@@ -36,14 +36,18 @@ if TYPE_CHECKING:
     from trtint8.api.calibration import calibrate as calibrate
     from trtint8.api.calibration import model_inputs as model_inputs
     from trtint8.api.cutting import cut_model as cut_model
+    from trtint8.api.doctor import doctor as doctor
     from trtint8.api.elsewhere import lint as lint
     from trtint8.api.elsewhere import mend as mend
     from trtint8.api.elsewhere import migrate as migrate
     from trtint8.api.engines import audit as audit
     from trtint8.api.engines import bench as bench
     from trtint8.api.engines import deploy as deploy
+    from trtint8.api.engines import run_engine as run_engine
     from trtint8.api.engines import write_report as write_report
+    from trtint8.api.quantization import QuantizedFiles as QuantizedFiles
     from trtint8.api.quantization import quantize as quantize
+    from trtint8.api.quantization import write_quantized as write_quantized
     from trtint8.api.sensitivity import measure_sensitivity as measure_sensitivity
     from trtint8.api.tuning import tune as tune
     from trtint8.api.validation import validate as validate
@@ -108,6 +112,7 @@ else:
             "model_inputs",
         ),
         "trtint8.api.cutting": ("cut_model",),
+        "trtint8.api.doctor": ("doctor",),
         "trtint8.api.elsewhere": (
             "lint",
             "mend",
@@ -117,9 +122,14 @@ else:
             "audit",
             "bench",
             "deploy",
+            "run_engine",
             "write_report",
         ),
-        "trtint8.api.quantization": ("quantize",),
+        "trtint8.api.quantization": (
+            "QuantizedFiles",
+            "quantize",
+            "write_quantized",
+        ),
         "trtint8.api.sensitivity": ("measure_sensitivity",),
         "trtint8.api.tuning": ("tune",),
         "trtint8.api.validation": ("validate",),

@@ -440,6 +440,16 @@ def tail_file_of(output: Path) -> Path:
     return output.with_name(f"{output.stem}.tail.onnx")
 
 
+def files_of_cut(output: Path) -> tuple[Path, Path]:
+    """Returns the files beside the output of a cut model: the float model up to the cut, and the rest.
+
+    Raises:
+        OutputError: A file cannot be written.
+    """
+    float_file, tail_file = (check_writable(of(output), named=False) for of in (float_file_of, tail_file_of))
+    return float_file, tail_file
+
+
 def _files_beside(output: Path) -> tuple[Path, ...]:
     """The files that a build may write beside an engine, besides its sidecar and TensorRT's cache."""
     return tuple(of(output) for of in (float_file_of, tail_file_of, qdq_file_of, table_file_of))

@@ -18,7 +18,7 @@ from calibrators.data.feeds import batch_rows, listed
 from calibrators.data.inputs import DataOptions, InputSpec, has_fixed_batch
 from calibrators.data.opening import DataSource, open_data
 from calibrators.data.sources.random_samples import warn_of_random
-from calibrators.errors import CalibrationDataError, ModelError, TableError
+from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError
 from calibrators.histograms.histogram import BINS
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
@@ -104,7 +104,9 @@ class CheckpointOptions:
 
     def __post_init__(self) -> None:
         if not (is_number(self.seconds) and self.seconds >= 0):
-            raise CalibrationDataError(f"checkpoint_seconds is {self.seconds!r}; give 0 or more")
+            raise CalibrationDataError(
+                f"{Argument('checkpoint_seconds')} is {self.seconds!r}; give 0 or more"
+            )
         check_resume(self.resume, self.path)
 
 
@@ -352,9 +354,10 @@ def _tried(
     divided = batches.batch_size == 1 or (may_divide and batches.batch_size is not None)
     done = (
         "each was run by itself: if axis 0 is not the batch but, for example, time, these ranges are wrong, "
-        "so say which axis holds the samples with --batch-axis NAME=K, or BatchAxes"
+        f"so say with {Argument('BatchAxes')} which axis holds the samples"
         if divided
-        else "each batch of the data counts as one sample: if axis 0 is the batch, give batch_size 1"
+        else "each batch of the data counts as one sample: if axis 0 is the batch, give "
+        f"{Argument('batch_size', '1')}"
     )
     warn_user(f"{found.reason} along axis 0 of {listed(prepared.inputs)}, so {done}")
     return True, batches if divided else batches.whole()

@@ -15,12 +15,14 @@ from calibrators.data.samples import SampleSizes
 from calibrators.data.sources.random_samples import RANDOM, warn_of_random, with_shapes
 from calibrators.display.counts import enumerated
 from calibrators.errors import (
+    Argument,
     BuildError,
     CalibrationDataError,
     ModelError,
     OutputError,
     TableError,
     UnsupportedError,
+    as_argument,
 )
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.tables.loss_warning import noise_warning
@@ -90,12 +92,14 @@ class Int8Options:
         check_choice("route", self.route, get_args(Route))
         if isinstance(self.profiles, Mapping):
             raise BuildError(
-                "profiles is a dict; give a list of optimization profiles, each a dict from the name of an "
-                "input to its ShapeRange"
+                f"{Argument('profiles')} is a dict; give a list of optimization profiles, each a dict from "
+                "the name of an input to its ShapeRange"
             )
         given: object = self.profiles
         if isinstance(given, str) or not isinstance(given, Iterable):
-            raise BuildError(f"profiles is {self.profiles!r:.80}; give a list of optimization profiles")
+            raise BuildError(
+                f"{Argument('profiles')} is {self.profiles!r:.80}; give a list of optimization profiles"
+            )
         # They are gone through several times, and a generator is used up by the first.
         object.__setattr__(self, "profiles", tuple(self.profiles))
         for name in ("keep_float", "keep_int8"):
@@ -146,7 +150,10 @@ def build_from_sources(
     given = is_calibrator(sources.calibration, flavor)
     _refuse_without_effect(loaded, sources, wanted, calibrator=given)
     if wanted.keep_int8 and not options.fp16:
-        raise ModelError("keep_int8 names layers that would be in FP16 otherwise; add fp16=True")
+        raise ModelError(
+            f"{Argument('keep_int8')} names layers that would be in FP16 otherwise; add "
+            f"{Argument('fp16', 'True')}"
+        )
     chosen = choose_route(
         "explicit" if finished and wanted.route == "auto" else wanted.route,
         sources.calibration,
@@ -196,7 +203,7 @@ def _has_no_layer_in_int8(loaded: Model, sources: RangeSources) -> bool:
         return False
     warn_user(
         f"'{loaded.name}' was quantized without any layer in INT8, so the engine has none; 'trtint8 audit' "
-        "shows why, and keep_int8 quantizes layers all the same"
+        f"shows why, and {Argument('keep_int8')} quantizes layers all the same"
     )
     return True
 
@@ -242,7 +249,7 @@ def _refuse_without_effect(
         place, advice = "there are no samples to calibrate with", "leave it out, or give samples"
     for name, value in given.items():
         if value:
-            raise CalibrationDataError(f"{place}, so {name} has no effect; {advice}")
+            raise CalibrationDataError(f"{place}, so {as_argument(name)} has no effect; {advice}")
 
 
 def _typed_options(flavor: Flavor, options: BuildOptions) -> BuildOptions:
@@ -449,8 +456,8 @@ def _shaped(
 def _table_of(calibrator: AnyCalibrator) -> CalibrationTable:
     if calibrator.table is None:
         raise UnsupportedError(
-            "dynamic_ranges cannot be put over the ranges of this calibrator, which keeps no table; give one "
-            "of calibrators.tensorrt"
+            f"{Argument('dynamic_ranges')} cannot be put over the ranges of this calibrator, which keeps no "
+            "table; give one of calibrators.tensorrt"
         )
     return calibrator.table
 

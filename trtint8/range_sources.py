@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias, cast
 
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from calibrators.histograms.thresholds import Method
 from calibrators.run import RunOptions
 from calibrators.tables.loss_warning import loss_warning
@@ -88,7 +88,7 @@ class RangeSources:
             table = CalibrationTable({})
         else:
             raise CalibrationDataError(
-                "nothing to take ranges from: give sample inputs, a table or dynamic_ranges"
+                f"nothing to take ranges from: give sample inputs, a table or {Argument('dynamic_ranges')}"
             )
         return table.override(self.manual) if self.manual else table
 

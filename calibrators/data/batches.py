@@ -24,7 +24,7 @@ from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DEFAULT_BATCH_SIZE, BatchBudget, DataOptions, InputSpec, fixed_batches
 from calibrators.data.samples import NamesOfPart, numbered
 from calibrators.display.counts import counted
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from calibrators.user_warnings import warn_user
 
 _Batch = TypeVar("_Batch")
@@ -543,8 +543,8 @@ def _check_single(batch_size: int | None) -> None:
     """Refuses to join samples that cannot share a batch."""
     if batch_size not in (None, 1):
         raise CalibrationDataError(
-            f"batch_size is {batch_size}, and inputs that are one number or have another batch axis "
-            "than 0 are fed one sample at a time; leave batch_size out"
+            f"{Argument('batch_size')} is {batch_size}, and inputs that are one number or have another batch "
+            f"axis than 0 are fed one sample at a time; leave {Argument('batch_size')} out"
         )
 
 
@@ -552,8 +552,8 @@ def _check_fixed(batch_size: int | None, fixed: set[int]) -> None:
     """Refuses a batch size that is not the model's fixed one."""
     if batch_size is not None and fixed and fixed != {batch_size}:
         raise CalibrationDataError(
-            f"batch_size is {batch_size} but the model has a fixed batch of "
-            f"{' and '.join(map(str, sorted(fixed)))}; leave batch_size out"
+            f"{Argument('batch_size')} is {batch_size} but the model has a fixed batch of "
+            f"{' and '.join(map(str, sorted(fixed)))}; leave {Argument('batch_size')} out"
         )
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from calibrators.checks import as_integer
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec, shape_text
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 #: Input name to array: what one run of a model is given.
 FeedDict = dict[str, NDArray[Any]]
@@ -247,10 +247,7 @@ def _refuse_raw_images(name: str, array: Any, spec: InputSpec) -> None:
 
 def _declaring(spec: InputSpec) -> str:
     """What to do about images that an input does not take as they are."""
-    return (
-        f"declare how they become {spec.dtype} with preprocessing=Preprocessing(...) or --mean, --std, "
-        "--scale and --layout"
-    )
+    return f"declare how they become {spec.dtype} with {Argument('preprocessing', 'Preprocessing(...)')}"
 
 
 def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:
@@ -376,9 +373,8 @@ def count_samples(arrays: FeedDict, axes: Mapping[str, int]) -> int:
     if len(set(counts.values())) != 1:
         found = ", ".join(f"'{name}' {count}" for name, count in counts.items())
         raise CalibrationDataError(
-            f"the arrays have different numbers of samples along their batch axes: {found or 'none'}; "
-            "give all of them the same, and say with --batch-axis NAME=K, or BatchAxes, where it is another "
-            "axis than 0"
+            f"the arrays have different numbers of samples along their batch axes: {found or 'none'}; give "
+            f"all of them the same, and say with {Argument('BatchAxes')} where it is another axis than 0"
         )
     return next(iter(counts.values()))
 
@@ -393,9 +389,8 @@ def count_rows(arrays: FeedDict) -> int:
     if rows is None:
         shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in arrays.items())
         raise CalibrationDataError(
-            f"the arrays do not share a number of samples along axis 0: {shapes}; "
-            "give all of them the same length there, or say with --batch-axis NAME=K, or BatchAxes, along "
-            "which axis the samples of an input lie"
+            f"the arrays do not share a number of samples along axis 0: {shapes}; give all of them the same "
+            f"length there, or say with {Argument('BatchAxes')} along which axis the samples of an input lie"
         )
     return rows
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrators.checks import positive_integer
 from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 #: A shape: a name or None in place of a size that is not fixed; None where the rank is not known.
 OpenShape: TypeAlias = tuple[int | str | None, ...] | None
@@ -174,7 +174,7 @@ class DataOptions:
             if (value := getattr(self, name)) is not None:
                 object.__setattr__(self, name, positive_integer(name, value))
         if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
-            raise CalibrationDataError(f"seed is {self.seed!r}; give an integer of 0 or more")
+            raise CalibrationDataError(f"{Argument('seed')} is {self.seed!r}; give an integer of 0 or more")
         check_preprocessing(self.preprocessing)
 
     def on_cpu(self, inputs: Sequence[InputSpec], outputs: Sequence[OpenShape] = ()) -> DataOptions:

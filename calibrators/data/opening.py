@@ -20,7 +20,7 @@ from calibrators.data.sources.datasets import Blocks, Indexed, Rows
 from calibrators.data.sources.folders import Folder
 from calibrators.data.sources.random_samples import RandomSamples
 from calibrators.data.sources.streams import Stream
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 
 class Kind(Protocol):
@@ -176,7 +176,7 @@ def _check_untouched(options: DataOptions) -> None:
         "preprocessing": options.preprocessing is not None,
         "labels": options.labels is not None,
     }
-    if given := [name for name, value in is_given.items() if value]:
+    if given := [f"{Argument(name)}" for name, value in is_given.items() if value]:
         raise CalibrationDataError(
             f"the data is opened already, so {', '.join(given)} would have no effect; "
             "give it where the data is opened"

@@ -31,7 +31,7 @@ from calibrators.data.sources.datasets import is_dataset, is_indexed
 from calibrators.data.sources.folders import array_files
 from calibrators.data.sources.random_samples import RANDOM
 from calibrators.data.sources.streams import Stream, refuse_shuffling, restartable
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from calibrators.files import exists, is_folder
 
 
@@ -293,7 +293,7 @@ class Steps(Stream):
         if isinstance(data, StateSequences):
             raise CalibrationDataError(
                 "states are recorded by running the float model, and here is none; give the states of each "
-                "step as data, such as a .npz with --batch-axis"
+                f"step as data, such as a .npz with {Argument('BatchAxes')}"
             )
         start = recorded_steps(data, binding)
         refuse_shuffling(options)
@@ -337,7 +337,7 @@ def recorded_steps(data: RecordedSteps, binding: Binding) -> Callable[[], Iterat
                     yield from recorder.record(sequence, run)
                     index += 1
             except CalibrationDataError as error:
-                raise CalibrationDataError(f"sequence {index}: {error}") from error
+                raise CalibrationDataError(f"sequence {index}: {error.template}") from error
 
     return steps
 
@@ -372,7 +372,7 @@ class _Recorder:
                 if step + 1 < sequence.steps:
                     states = self._returned(run(prepared), states)
         except CalibrationDataError as error:
-            raise CalibrationDataError(f"step {step}: {error}") from error
+            raise CalibrationDataError(f"step {step}: {error.template}") from error
 
     def _prepared(self, feed: FeedDict) -> FeedDict:
         self.binding.check(feed)

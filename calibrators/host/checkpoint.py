@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from calibrators import records
 from calibrators.checks import check_path
-from calibrators.errors import CalibrationDataError, OutputError, TableError
+from calibrators.errors import Argument, CalibrationDataError, OutputError, TableError
 from calibrators.files import check_writable, exists, is_link, remove_litter, write_atomically
 from calibrators.user_warnings import warn_user
 
@@ -91,7 +91,8 @@ def check_resume(resume: bool, path: object) -> None:
     """
     if resume and path is None:
         raise CalibrationDataError(
-            "resume continues from a checkpoint, and none is given; add checkpoint=FILE"
+            f"{Argument('resume')} continues from a checkpoint, and none is given; add "
+            f"{Argument('checkpoint', 'FILE')}"
         )
 
 

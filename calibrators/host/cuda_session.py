@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.errors import GpuMemoryError, GpuUnavailableError, UnsupportedError
+from calibrators.errors import Argument, GpuMemoryError, GpuUnavailableError, UnsupportedError
 from calibrators.histograms.device_counting import DeviceHistograms, OnDevice, histogram_of
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.onnx_session import as_array, first_line, open_session
@@ -182,8 +182,8 @@ class Gpu:
             if not any(sign in str(error).lower() for sign in _FULL):
                 raise
             raise GpuMemoryError(
-                f"the memory of GPU {self.index} is full: {first_line(error)}; use a smaller batch_size, or "
-                "end what else runs there"
+                f"the memory of GPU {self.index} is full: {first_line(error)}; use a smaller "
+                f"{Argument('batch_size')}, or end what else runs there"
             ) from error
 
 

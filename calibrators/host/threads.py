@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from calibrators.checks import positive_integer
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 #: Where a container's processor quota stands (cgroup 2).
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -90,7 +90,8 @@ def check_threads(threads: int | None) -> None:
     most = max(_FEW_THREADS, _THREADS_PER_PROCESSOR * (os.cpu_count() or 1))
     if count > most:
         raise CalibrationDataError(
-            f"threads is {count}, and {most} are the most on this machine; give fewer, or leave it out"
+            f"{Argument('threads')} is {count}, and {most} are the most on this machine; give fewer, or "
+            "leave it out"
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from calibrators.checks import is_number, positive_integer
 from calibrators.error_text import in_words
-from calibrators.errors import CalibrationDataError, UnsupportedError
+from calibrators.errors import Argument, CalibrationDataError, UnsupportedError
 
 #: Threads per worker, where the user does not say.
 WORKER_THREADS = 1
@@ -46,7 +46,8 @@ class RayExecutor:
                 positive_integer(name, value)
         if not _is_number_of_gpus(self.num_gpus):
             raise CalibrationDataError(
-                f"num_gpus is {self.num_gpus!r}; give a number from 0 to 1, or a whole one above"
+                f"{Argument('num_gpus')} is {self.num_gpus!r}; give a number from 0 to 1, or a whole one "
+                "above"
             )
 
 

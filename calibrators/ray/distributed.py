@@ -19,7 +19,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import Preflight
 from calibrators.data.samples import DataFingerprint, SampleKeeper
-from calibrators.errors import UnsupportedError
+from calibrators.errors import Argument, UnsupportedError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.host.counted import Counted
@@ -73,8 +73,8 @@ class RayObserver:
         import_ray()
         if device_kind(device) != "cpu" and not executor.num_gpus:
             raise UnsupportedError(
-                f"Ray shows workers no GPU, so device '{device}' would find none; set num_gpus to how many "
-                "each worker is to have, such as 1"
+                f"Ray shows workers no GPU, so device '{device}' would find none; set {Argument('num_gpus')} "
+                "to how many each worker is to have, such as 1"
             )
         self._model, self._inputs, self._tensors = model, tuple(inputs), tuple(dict.fromkeys(tensors))
         self._threads, self._executor, self._device = threads or WORKER_THREADS, executor, device

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from calibrators.data.batches import Batches, Shard, Source, labelled_alike
 from calibrators.error_text import in_words
-from calibrators.errors import TrtInt8Error, WorkerError
+from calibrators.errors import Argument, TrtInt8Error, WorkerError
 from calibrators.host.work import BatchWork, HasSamples, of_each
 from calibrators.host.work import Result as EachResult
 from calibrators.lazy_imports import import_lazily
@@ -273,7 +273,7 @@ class WorkerPool:
         self._workers.discard(call.worker)
         self._ray.kill(call.worker)
         job = call.job
-        advice = "if memory ran out, use a smaller batch_size or fewer workers"
+        advice = f"if memory ran out, use a smaller {Argument('batch_size')} or fewer workers"
         if job is None:
             self._count_death(None, f"{_DEATHS} workers died while opening the model; {advice}", error)
         else:

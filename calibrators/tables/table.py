@@ -497,7 +497,7 @@ class CalibrationTable:
             overridden = frozenset(record.overridden)
             return cls(record.amax, record.method, provenance, overridden, histograms, record.choice)
         except TableError as error:
-            raise TableError(f"'{source}': {error}") from error
+            raise TableError(f"'{source}': {error.template}") from error
 
 
 def _threshold(method: str) -> Callable[[Histogram], float]:

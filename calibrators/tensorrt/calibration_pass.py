@@ -9,7 +9,7 @@ from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import Preflight
 from calibrators.data.samples import DataFingerprint
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from calibrators.tensorrt.last_batch import LastBatch, uniform
 
 
@@ -46,7 +46,8 @@ class CalibrationPass:
         first = next(feeds, None)
         if first is None:
             raise CalibrationDataError(
-                "the data gives no full batch; give more samples, a smaller batch_size, or last_batch='pad'"
+                f"the data gives no full batch; give more samples, a smaller {Argument('batch_size')}, or "
+                "last_batch='pad'"
             )
         self.shapes = {name: array.shape for name, array in first.items()}
         self._feeds = _chain(first, feeds)

@@ -26,7 +26,7 @@ from calibrators.data.inputs import InputSpec, fixed_batches
 from calibrators.data.opening import open_batches
 from calibrators.data.samples import SampleSizes
 from calibrators.display.counts import counted
-from calibrators.errors import CalibrationDataError, TableError, UnsupportedError
+from calibrators.errors import Argument, CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable, is_file
 from calibrators.progress import progress_bar
 from calibrators.tables.cache_origin import CacheOrigin, refuse_foreign_sidecar, runs_before_fusion
@@ -153,7 +153,9 @@ class Calibrator:
         if data is None and not has_cache:
             raise CalibrationDataError("nothing to calibrate with: give data, or a cache that exists")
         if data is not None and not inputs:
-            raise CalibrationDataError("the model's inputs are missing; give inputs=[InputSpec(...)]")
+            raise CalibrationDataError(
+                f"the model's inputs are missing; give {Argument('inputs', '[InputSpec(...)]')}"
+            )
         check_choice("last_batch", last_batch, get_args(LastBatch), CalibrationDataError)
         check_choice("stale", stale, get_args(Stale), CalibrationDataError)
         if num_batches is not None:
@@ -426,7 +428,7 @@ class Calibrator:
                 raise
             # Now, and not when the calibration is done.
             refuse_foreign_sidecar(check_writable(self._cache))
-            warn_user(f"calibrating again: {error}")
+            warn_user(f"calibrating again: {error.template}")
             return None
         self.table = _table(data, wanted, self.input_sizes()) if data is not None else None
         return data

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from calibrators.checks import check_choice
 from calibrators.cuda import gpu_problem
-from calibrators.errors import BuildError, UnsupportedError
+from calibrators.errors import Argument, BuildError, UnsupportedError
 
 FlavorName = Literal["tensorrt", "rtx"]
 #: Which TensorRT to take; "auto" lets the machine decide.
@@ -294,8 +294,8 @@ def flavor_of(network: object) -> Flavor:
         if isinstance(network, getattr(module, "INetworkDefinition", ())):
             return flavor
     raise BuildError(
-        f"network is a {type(network).__name__}; give the INetworkDefinition that TensorRT's create_network "
-        "has returned"
+        f"{Argument('network')} is a {type(network).__name__}; give the INetworkDefinition that TensorRT's "
+        "create_network has returned"
     )
 
 

@@ -10,7 +10,6 @@ import trtint8
 from calibrators.errors import TableError, UnsupportedError
 from calibrators.host import observer
 from tests.calibrators.here import NEEDS_DLPACK, Here
-from trtint8.cli.doctor import findings
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.range_choice import trial_network
@@ -101,7 +100,7 @@ def test_what_is_not_there_is_one_sentence(monkeypatch, tmp_path, capsys, device
 
 def test_doctor_says_what_a_gpu_needs(monkeypatch):
     monkeypatch.setattr(ort, "get_available_providers", lambda: ["CPUExecutionProvider"])
-    says = dict(findings())["calibrate --device cuda"]
+    says = dict(trtint8.doctor())["calibrate --device cuda"]
     assert says.startswith("no: the ONNX Runtime that is installed")
     with pytest.raises(UnsupportedError) as raised:
         trtint8.calibrate(DEMO_MODEL, IMAGES, device="cuda", progress=False)

@@ -25,6 +25,10 @@ def from_model_to_engine(folder: Path) -> trtint8.BuildResult:
     reveal_type(trtint8.quantize("resnet50.onnx", table, keep_float=["/fc/*"], target="rtx"))
     reveal_type(trtint8.quantize("resnet50.onnx", table, target="rtx", float16=True, keep_int8=["*"]))
     reveal_type(trtint8.quantize("resnet50.onnx", table, equalize=folder / "images", preprocessing=raw))
+    files: trtint8.QuantizedFiles = trtint8.write_quantized("resnet50.onnx", table, folder / "q.onnx")
+    reveal_type(files.quantized.placement)
+    reveal_type(trtint8.doctor())
+    reveal_type(trtint8.run_engine("resnet50.engine", folder / "images", output=folder / "o.npz"))
     shapes = trtint8.ShapeRange((1, 3, 224, 224), (8, 3, 224, 224), (32, 3, 224, 224))
     result = trtint8.build_int8_engine(
         "resnet50.onnx",

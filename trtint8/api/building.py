@@ -9,6 +9,7 @@ from dataclasses import replace
 from calibrators.checks import several
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions
+from calibrators.files import check_writable, refuse_overwriting
 from calibrators.histograms.thresholds import Method
 from calibrators.tables.loss_warning import loss_warning
 from calibrators.tables.ranges import DynamicRanges, read_ranges
@@ -20,9 +21,13 @@ from trtint8.builder.dynamic_ranges import SetRanges
 from trtint8.builder.implicit import set_network_ranges
 from trtint8.builder.options import BuildOptions, given_options
 from trtint8.builder.routes import Route
-from trtint8.built_files import BuildResult
+from trtint8.built_files import BuildResult, files_of_cut, qdq_file_of
+from trtint8.engine.file import sidecar_path
 from trtint8.engine.profiles import Profile
+from trtint8.engine.table import table_file_of
 from trtint8.int8_engine import Int8Options, build_from_sources
+from trtint8.models.model import ModelSource, load_float_model, prepare
+from trtint8.models.outputs.cutting import CutModel, cut_model
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.range_sources import CalibrationSource, RangeSources
 
@@ -41,6 +46,7 @@ def build_int8_engine(
     fp16: bool | None = None,
     keep_float: Sequence[str] = (),
     keep_int8: Sequence[str] = (),
+    cut_at: Sequence[str] = (),
     options: BuildOptions | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
@@ -75,15 +81,17 @@ def build_int8_engine(
         profiles: Shapes of dynamic inputs. Without them the engine takes 1 to 32 samples, of sizes from the
             smallest to the largest that the calibration samples had where the model leaves sizes open.
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
-        fp16: Whether layers outside INT8 may run in FP16; overrides ``options``. TensorRT decides where;
-            TensorRT 11 and RTX take types from the graph, which is converted, except nodes that would lose
-            accuracy, and inputs and outputs. For TensorRT for RTX, layers that are estimated to be faster in
-            FP16 than in INT8 are then in FP16: most convolutions of a small network, unless ``keep_int8``
-            names them.
+        fp16: Whether layers outside INT8 may run in FP16. TensorRT decides where; TensorRT 11 and RTX take
+            types from the graph, which is converted, except nodes that would lose accuracy, and inputs and
+            outputs. For TensorRT for RTX, layers that are estimated to be faster in FP16 than in INT8 are
+            then in FP16: most convolutions of a small network, unless ``keep_int8`` names them.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: With ``fp16``, names of nodes, or patterns, that are in INT8 although TensorRT for RTX is
             estimated to be faster with them in FP16.
-        options: Everything else about the build.
+        cut_at: Names of tensors: the engine is that of the model up to them, for nodes that TensorRT does not
+            take. The rest, for ONNX Runtime, is written as ``<stem>.tail.onnx``, and the float model up to
+            them as ``<stem>.float.onnx``.
+        options: Everything else about the build. ``fp16`` takes precedence over theirs.
         batch_size: Samples per calibration batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
@@ -97,10 +105,17 @@ def build_int8_engine(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     options = given_options(options)
+    loaded = open_module(model, example_inputs)
+    path = check_writable(output)
+    written = [path, sidecar_path(path)]
+    refuse_overwriting([*written, table_file_of(path), qdq_file_of(path)], [dynamic_ranges])
+    if cut_at:  # the model that is built is then in memory
+        refuse_overwriting([*written, *files_of_cut(path)], [loaded, calibration, dynamic_ranges])
+    cut = _cut(loaded, cut_at)
     manual = read_ranges(dynamic_ranges) if dynamic_ranges is not None else {}
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
     return build_from_sources(
-        open_module(model, example_inputs),
+        cut.head if cut else loaded,
         RangeSources(calibration, manual, method, data_options, progress),
         output,
         Int8Options(
@@ -112,7 +127,16 @@ def build_int8_engine(
             keep_int8,
         ),
         options if fp16 is None else replace(options, fp16=fp16),
+        cut.tail if cut else None,
     )
+
+
+def _cut(model: ModelSource, tensors: Sequence[str]) -> CutModel | None:
+    """A model in two parts, the first of them prepared; None where it is not to be cut."""
+    if not tensors:
+        return None
+    cut = cut_model(prepare(load_float_model(model)), tensors)
+    return CutModel(prepare(cut.head), cut.tail)
 
 
 def set_dynamic_ranges(

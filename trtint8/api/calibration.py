@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import DataSource
+from calibrators.files import check_writable, refuse_overwriting
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.run import Executor, RunOptions
+from calibrators.tables.cache_origin import refuse_foreign_sidecar
+from calibrators.tables.file_names import check_table_name
 from calibrators.tables.loss_warning import noise_warning
 from calibrators.tables.table import CalibrationTable
 from calibrators.user_warnings import warn_user
@@ -42,7 +46,9 @@ def calibrate(
     model: AnyModel,
     data: DataSource,
     *,
+    output: str | os.PathLike[str] | None = None,
     method: Method = "auto",
+    cut_at: Sequence[str] = (),
     batch_size: int | None = None,
     limit: int | None = None,
     shuffle: bool = False,
@@ -69,9 +75,13 @@ def calibrate(
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         data: What :func:`calibrators.data.opening.open_batches` takes: an array, a dict of arrays, an
             ``.npz``, a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
+        output: The file to write: a ``.json``, or a ``.cache`` for TensorRT; other endings name other
+            formats.
         method: ``auto`` tries several ways to turn histograms into ranges, runs the quantized network on a
             few of the samples, and takes the way that costs its outputs least. ``entropy``, ``percentile``,
             ``mse`` and ``minmax`` look at each tensor alone.
+        cut_at: Names of tensors: only what comes before them is calibrated. Quantize and build it with the
+            same ``cut_at``.
         batch_size: Samples per batch; the model's own where it is fixed, else 32, or as many as keep the
             activations that are observed within 192 MiB.
         limit: Use only this many samples.
@@ -83,7 +93,7 @@ def calibrate(
         threads: How many threads run the model and count; all that this process may use where None. Over
             Ray, the number per worker; 1 where None.
         progress: Show a progress bar on a terminal.
-        checkpoint: A file that keeps the progress of the run. It is deleted at the end.
+        checkpoint: A file that keeps the progress of the run. It is deleted when ``output`` is written.
         resume: Continue from that file where there is one. The data is read again from its start, compared
             with what was counted, and run only from there on; so a generator must begin anew too. A run that
             was begun over Ray can be continued in one process, and the other way round.
@@ -102,13 +112,25 @@ def calibrate(
         ModelError: The model is unusable.
         CalibrationDataError: The data does not fit the model, or is not the data of the checkpoint.
         TableError: The method is unknown, or the checkpoint is of another calibration.
-        OutputError: The checkpoint cannot be written.
+        OutputError: The table or the checkpoint cannot be written.
         UnsupportedError: Ray is not installed, cannot be reached or has no free processors; or the device is
             unknown or lacks a package.
         GpuUnavailableError: There is no such GPU.
         GpuMemoryError: The model or a batch does not fit the GPU.
         WorkerError: Workers of Ray died again and again.
     """
+    path = None if output is None else check_writable(check_table_name(output))
+    if path is not None:
+        if path.suffix.lower() == ".cache":
+            refuse_foreign_sidecar(path)
+        refuse_overwriting([path], [model, data])
+
+    def finish(table: CalibrationTable) -> None:
+        if path is not None:
+            table.save(path)
+        if warning := noise_warning(table.choice):
+            warn_user(warning)
+
     return calibrate_model(
         open_module(model, example_inputs),
         data,
@@ -116,11 +138,6 @@ def calibrate(
         DataOptions(batch_size, limit, shuffle, seed, preprocessing),
         RunOptions(threads, executor, device, progress),
         CheckpointOptions(checkpoint, resume, checkpoint_seconds),
-        on_table=_warn_of_noise,
+        cut_at=cut_at,
+        on_table=finish,
     )
-
-
-def _warn_of_noise(table: CalibrationTable) -> None:
-    """Warns of ranges that leave the outputs noisy."""
-    if warning := noise_warning(table.choice):
-        warn_user(warning)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx
 
 from calibrators.checks import several
-from calibrators.errors import ModelError
+from calibrators.errors import Argument, ModelError
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.outputs import cutting
 from trtint8.models.serialization import to_proto
@@ -36,6 +36,6 @@ def cut_model(
     names = several(tensors)
     for name in names:
         if not isinstance(name, str):
-            raise ModelError(f"tensors has {name!r:.80}; give names of tensors, as strings")
+            raise ModelError(f"{Argument('tensors')} has {name!r:.80}; give names of tensors, as strings")
     cut = cutting.cut_model(prepare(load_float_model(open_module(model, example_inputs))), names)
     return to_proto(cut.head.graph_model), to_proto(cut.tail)

@@ -1,23 +1,56 @@
-"""The public call that puts Q/DQ pairs into a float model."""
+"""The public calls that put Q/DQ pairs into a float model."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import onnx
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
-from calibrators.errors import ModelError
+from calibrators.errors import Argument, ModelError
+from calibrators.files import check_writable, refuse_losing, refuse_overwriting, written_together
 from calibrators.tables.source import TableSource, as_table
+from calibrators.tables.table import CalibrationTable
+from trtint8.built_files import files_of_cut, float_file_of
 from trtint8.calibration import tensors_needed
-from trtint8.equalization.recalibration import equalize_and_calibrate
-from trtint8.models.model import load_float_model, prepare
-from trtint8.models.serialization import to_proto
+from trtint8.engine.table import table_file_of
+from trtint8.equalization.equalize import Equalized
+from trtint8.equalization.recalibration import EqualizedModel, equalize_and_calibrate
+from trtint8.models.file_names import check_model_name
+from trtint8.models.model import Model, load_float_model, prepare
+from trtint8.models.outputs.cutting import cut_model
+from trtint8.models.serialization import save_model, to_proto
 from trtint8.models.torch_export import AnyModel, open_module
-from trtint8.quantization.quantize import QuantizeOptions, quantized_model, refuse_without_float16
+from trtint8.quantization.quantize import Quantized, QuantizeOptions, quantized_model, refuse_without_float16
 from trtint8.quantization.targets import TargetName, target_named
+
+
+@dataclass(frozen=True)
+class QuantizedFiles:
+    """What :func:`trtint8.write_quantized` made.
+
+    Attributes:
+        model: The file of the model with Q/DQ pairs.
+        target: What it is for.
+        quantized: The model, where its pairs are, and why.
+        equalized: What was equalized; None where that was not asked for.
+        float_model: The file of the float model that was quantized, where it was equalized or cut; else None.
+        table: The file of the table of an equalized model; else None.
+        tail: The file of the rest of a model that was cut; else None.
+    """
+
+    model: Path
+    target: str
+    quantized: Quantized
+    equalized: Equalized | None = None
+    float_model: Path | None = None
+    table: Path | None = None
+    tail: Path | None = None
 
 
 def quantize(
@@ -48,14 +81,14 @@ def quantize(
         target: What the model is built for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11`` or
             ``dla``. What it does not run in INT8 stays in float. ``tensorrt`` quantizes what at least one of
             them runs in INT8.
-        compute_capability: The GPU's, like "8.6", for a target other than ``tensorrt``; None where it is not
-            known.
+        compute_capability: The GPU's, like "8.6", for a target other than ``tensorrt``. A target that has no
+            INT8 on that GPU is refused.
         float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy. For ``rtx``
             layers that are estimated to be slower in INT8 than in FP16 become FP16, too.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
         equalize: Calibration samples, which are read twice. Channels of the float model get similar ranges
             without a change of its function, and it is calibrated anew with the table's method (see
-            :func:`trtint8.equalization.equalize.equalize`). The model stays as it is with None, and where
+            :func:`trtint8.equalization.equalize.equalize`). The model stays as it is without them, and where
             equalization gains nothing.
         batch_size: Samples per batch of ``equalize``.
         limit: Use only this many samples of ``equalize``.
@@ -79,18 +112,129 @@ def quantize(
         UserWarning: All layers are estimated to be slower in INT8 than in FP16; equalization gains nothing;
             or the table lacks tensors, so that what may overflow in FP16 stays in FP32.
     """
-    refuse_without_float16(float16, float32_io, keep_int8)
-    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
-    if equalize is None and any((batch_size, limit, preprocessing)):
-        raise ModelError(
-            "batch_size, limit and preprocessing say how the samples of equalize are read; add equalize=DATA"
-        )
-    chosen = target_named(target, compute_capability)
+    asked = _asked(keep_float, keep_int8, target, compute_capability, float16, float32_io)
+    data_options = _data_options(equalize, batch_size, limit, preprocessing)
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
     ranges = as_table(table)
     if equalize is not None:
-        needed = tensors_needed(float16)
-        remade = equalize_and_calibrate(prepared, ranges, equalize, data_options, needed, progress=progress)
+        remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)
         prepared, ranges = remade.model, remade.table
-    options = QuantizeOptions(keep_float, keep_int8, chosen, float16, float32_io)
-    return to_proto(quantized_model(prepared, ranges, options).graph_model)
+    return to_proto(quantized_model(prepared, ranges, asked).graph_model)
+
+
+def write_quantized(  # noqa: D417  # the others are those of quantize
+    model: AnyModel,
+    table: TableSource,
+    output: str | os.PathLike[str],
+    *,
+    keep_float: Sequence[str] = (),
+    keep_int8: Sequence[str] = (),
+    target: TargetName = "tensorrt",
+    compute_capability: str | None = None,
+    float16: bool = False,
+    float32_io: bool = False,
+    cut_at: Sequence[str] = (),
+    equalize: DataSource | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    progress: bool = True,
+    example_inputs: object = None,
+) -> QuantizedFiles:
+    """Writes a float model with Q/DQ pairs, and says what is in INT8 and why.
+
+    It takes what :func:`trtint8.quantize` takes, and models of any size. With ``equalize``, the equalized
+    float model and its table are written as well, as ``<stem>.float.onnx`` and ``<stem>.table.json``. All
+    files are written or none. Files of these names that no earlier run has made are not overwritten.
+
+    Args:
+        model: See :func:`trtint8.quantize`, as for all that is not described here.
+        table: The ranges, or the file that holds them; with ``float16`` best those of all tensors.
+        output: The file of the model with Q/DQ pairs, which ends in ``.onnx``.
+        cut_at: Names of tensors: the model is taken up to them only, and they become outputs. The rest is
+            written as ``<stem>.tail.onnx``, and the float model up to them as ``<stem>.float.onnx``.
+
+    Returns:
+        The files, and what is in them.
+
+    Raises:
+        TrtInt8Error: What :func:`trtint8.quantize` raises; or an ``OutputError``, where a file cannot be
+            written or is one that is read.
+    """
+    asked = _asked(keep_float, keep_int8, target, compute_capability, float16, float32_io)
+    data_options = _data_options(equalize, batch_size, limit, preprocessing)
+    path = check_writable(check_model_name(output))
+    beside = () if equalize is None else (float_file_of(path), table_file_of(path))
+    for file in beside:
+        check_writable(file, named=False)
+    cut_files = files_of_cut(path) if cut_at else None
+    written = {*beside, *(cut_files or ())}
+    refuse_overwriting([path, *written], [model, table, equalize])
+    prepared = prepare(load_float_model(open_module(model, example_inputs)))
+    cut = cut_model(prepared, cut_at) if cut_at else None
+    if cut:
+        prepared = prepare(cut.head)
+    refuse_losing(path, sorted(written))
+    ranges, remade = as_table(table), None
+    if equalize is not None:
+        remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)
+        prepared, ranges = remade.model, remade.table
+    quantized = quantized_model(prepared, ranges, asked)
+    with written_together(path) as staged:
+        if cut and cut_files:
+            save_model(cut.tail, staged(cut_files[1]))
+        if cut or remade:
+            save_model(prepared.graph_model, staged(float_file_of(path)))
+        if remade:
+            remade.table.save(staged(table_file_of(path)))
+        save_model(quantized.graph_model, staged(path))
+    return QuantizedFiles(
+        path,
+        asked.target.name,
+        quantized,
+        remade.equalized if remade else None,
+        float_file_of(path) if cut or remade else None,
+        table_file_of(path) if remade else None,
+        cut_files[1] if cut_files else None,
+    )
+
+
+def _asked(
+    keep_float: Sequence[str],
+    keep_int8: Sequence[str],
+    target: TargetName,
+    compute_capability: str | None,
+    float16: bool,
+    float32_io: bool,
+) -> QuantizeOptions:
+    refuse_without_float16(float16, float32_io, keep_int8)
+    chosen = target_named(target, compute_capability)
+    return QuantizeOptions(keep_float, keep_int8, chosen, float16, float32_io)
+
+
+def _data_options(
+    equalize: DataSource | None,
+    batch_size: int | None,
+    limit: int | None,
+    preprocessing: Preprocessing | None,
+) -> DataOptions:
+    """How samples are read; refuses what says so where there are none."""
+    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
+    if equalize is None and any((batch_size, limit, preprocessing)):
+        raise ModelError(
+            f"{Argument('batch_size')}, {Argument('limit')} and {Argument('preprocessing')} say how the "
+            f"samples of {Argument('equalize')} are read; add {Argument('equalize', 'DATA')}"
+        )
+    return data_options
+
+
+def _equalized(
+    prepared: Model,
+    table: CalibrationTable,
+    data: DataSource,
+    data_options: DataOptions,
+    float16: bool,
+    progress: bool,
+) -> EqualizedModel:
+    needed = tensors_needed(float16)
+    return equalize_and_calibrate(prepared, table, data, data_options, needed, progress=progress)

@@ -10,7 +10,7 @@ from calibrators.checks import check_choice
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
-from calibrators.errors import BuildError
+from calibrators.errors import Argument, BuildError
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import check_resume
 from calibrators.tables.table import CalibrationTable
@@ -107,7 +107,7 @@ def tune(
         progress: Show a progress bar on a terminal while calibrating.
         speed: Name of a GPU, or its figures, as :func:`audit` takes them. Layers that are not estimated to be
             faster in INT8 there stay in FP16 from the start, whatever they cost in accuracy; implies
-            ``float16``. At most half of ``minutes`` is spent on it. None leaves speed out.
+            ``float16``. At most half of ``minutes`` is spent on it. Without it, speed is left out.
         profile: With ``speed``, the shapes of dynamic inputs, of which the optimal ones are taken.
         target: With ``speed``, which TensorRT builds the engines that are estimated. For that TensorRT the
             model is quantized; without ``speed`` for TensorRT for RTX where this is ``rtx``, and else as
@@ -123,7 +123,10 @@ def tune(
     """
     check_choice("target", target, get_args(Target))
     if profile and speed is None:
-        raise BuildError("profile=... gives the shapes that speed=... estimates times for; add speed=GPU")
+        raise BuildError(
+            f"{Argument('profile', '...')} gives the shapes that {Argument('speed', '...')} estimates times "
+            f"for; add {Argument('speed', 'GPU')}"
+        )
     check_resume(resume, checkpoint)
     goal = None
     if speed is not None:

@@ -9,7 +9,7 @@ from calibrators.checks import check_mapping
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from calibrators.run import Executor, RunOptions
 from trtint8.models.torch_export import AnyModel, open_modules
 from trtint8.runtime.loading import LoadingOptions
@@ -101,7 +101,8 @@ def validate(
     if max_drop is not None or minimum is not None:
         if asked is not None and not asked:
             raise CalibrationDataError(
-                "metrics names none, and max_drop and minimum are limits of the first; name one"
+                f"{Argument('metrics')} names none, and {Argument('max_drop')} and {Argument('minimum')} are "
+                "limits of the first; name one"
             )
         budget = Budget(max_drop, asked[0] if asked else None, minimum)
     judged, float_model, *others = open_modules((model, reference, *also.values()), example_inputs)

@@ -22,7 +22,7 @@ from calibrators.cuda import (
 )
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import BuildError, ModelError, TrtInt8Error, UnsupportedError
+from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, UnsupportedError
 from calibrators.files import is_file
 from calibrators.progress import progress_bar
 from calibrators.tensorrt.calibrator import ServedBuild
@@ -309,8 +309,12 @@ class _Build:
         """What to do where the compiler inside TensorRT failed, which is no fault of the model's."""
         if _COMPILER not in self.log.reason():
             return ""
-        other = "" if self.options.fp16 else "build in FP16 (--fp16), which takes other kernels, or "
-        return f", an error inside TensorRT; {other}keep layers in float (--keep-float)"
+        other = (
+            ""
+            if self.options.fp16
+            else f"build in FP16 ({Argument('fp16', 'True')}), which takes other kernels, or "
+        )
+        return f", an error inside TensorRT; {other}keep layers in float ({Argument('keep_float')})"
 
     def _optimal_values(self) -> dict[str, ShapeRange]:
         """The values of inputs that decide shapes, for a calibration, which has one shape per input."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from calibrators.checks import as_integer
 from calibrators.cuda import require_gpu
-from calibrators.errors import BuildError, UnsupportedError
+from calibrators.errors import Argument, BuildError, UnsupportedError
 from calibrators.files import check_writable, is_file
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import shared_logger
@@ -67,7 +67,7 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
     if options.dla_core is not None and flavor.builds_without_gpu:
         raise UnsupportedError(
             f"there is no DLA core {options.dla_core}: {flavor} builds for GPUs only, and the TensorRT of a "
-            "Jetson builds for its DLA; leave dla_core out to use the GPU"
+            f"Jetson builds for its DLA; leave {Argument('dla_core')} out to use the GPU"
         )
     if options.optimization_level is not None:
         _check_integer("optimization_level", options.optimization_level, 5)
@@ -94,17 +94,20 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
 def _check_integer(option: str, value: object, largest: int) -> None:
     number = as_integer(value)
     if number is None or not 0 <= number <= largest:
-        raise BuildError(f"{option} is {value!r}; give an integer from 0 to {largest}")
+        raise BuildError(f"{Argument(option)} is {value!r}; give an integer from 0 to {largest}")
 
 
 def _check_values(name: str, values: object) -> None:
     if not isinstance(values, ShapeRange):
         raise BuildError(
-            f"shape_values of input '{name}' is {values!r:.80}; give trtint8.ShapeRange(min, opt, max)"
+            f"{Argument('shape_values')} of input '{name}' is {values!r:.80}; give trtint8.ShapeRange(min, "
+            "opt, max)"
         )
     for value in (*values.min, *values.opt, *values.max):
         if not -_INT64 - 1 <= value <= _INT64:
-            raise BuildError(f"shape_values of input '{name}' has {value}, which no integer of 64 bits holds")
+            raise BuildError(
+                f"{Argument('shape_values')} of input '{name}' has {value}, which no integer of 64 bits holds"
+            )
 
 
 def load_plugins(flavor: Flavor, builder: Any, config: Any, options: BuildOptions) -> None:
@@ -127,7 +130,7 @@ def load_plugins(flavor: Flavor, builder: Any, config: Any, options: BuildOption
             raise BuildError(
                 f"the plugin library '{os.fspath(library)}' cannot be stored in a version-compatible plan: "
                 "it exports neither getCreators nor getPluginCreators; give one that does, or leave "
-                "version_compatible out"
+                f"{Argument('version_compatible')} out"
             )
     if options.plugins and options.version_compatible:
         config.plugins_to_serialize = [str(Path(library).absolute()) for library in options.plugins]
@@ -201,7 +204,9 @@ def _check_dla_core(core: int, cores: int) -> None:
     if 0 <= core < cores:
         return
     reason = f"this machine has {cores}, numbered from 0" if cores else "this machine has none"
-    raise UnsupportedError(f"there is no DLA core {core}: {reason}; leave dla_core out to use the GPU")
+    raise UnsupportedError(
+        f"there is no DLA core {core}: {reason}; leave {Argument('dla_core')} out to use the GPU"
+    )
 
 
 def _use_dla(trt: Any, config: Any, core: int, *, gpu_fallback: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calibrators.checks import check_choice, several
-from calibrators.errors import BuildError, UnsupportedError
+from calibrators.errors import Argument, BuildError, UnsupportedError
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.foreign import AnyCalibrator
 from calibrators.user_warnings import warn_user
@@ -156,12 +156,13 @@ def set_network_ranges(
     if isinstance(keep_float, Mapping):
         kept = dict(keep_float)
         for precision in kept.values():
-            check_choice("a precision of keep_float", precision, ("fp32", "fp16", "bf16"))
+            check_choice(f"a precision of {Argument('keep_float')}", precision, ("fp32", "fp16", "bf16"))
     else:
         kept = dict.fromkeys(several(keep_float), _EVERY_BUILDS_FLOAT)
     if config is None and kept:
         raise BuildError(
-            "keep_float needs config: TensorRT obeys precisions only where it has the flag for that"
+            f"{Argument('keep_float')} needs config: TensorRT obeys precisions only where it has the flag "
+            "for that"
         )
     if config is not None:
         _check_config(trt, config)
@@ -200,11 +201,14 @@ def _check_implicit(flavor: Flavor, network: Any) -> None:
 
 def _check_config(trt: Any, config: Any) -> None:
     if not isinstance(config, trt.IBuilderConfig):
-        raise BuildError(f"config is a {type(config).__name__}; give the IBuilderConfig of the build")
+        raise BuildError(
+            f"{Argument('config')} is a {type(config).__name__}; give the IBuilderConfig of the build"
+        )
     if config.int8_calibrator is not None:
         raise BuildError(
-            "config has an int8_calibrator, and TensorRT does not say whether its ranges or these would "
-            "count; leave the calibrator out, and give the cache that it has written, or its table"
+            f"{Argument('config')} has an int8_calibrator, and TensorRT does not say whether its ranges or "
+            "these would count; leave the calibrator out, and give the cache that it has written, or its "
+            "table"
         )
 
 

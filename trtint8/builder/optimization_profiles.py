@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calibrators.display.counts import counted
-from calibrators.errors import BuildError
+from calibrators.errors import Argument, BuildError
 from trtint8.engine.profiles import Profile, ShapeRange
 
 
@@ -27,20 +27,21 @@ def check_shape_values(network: Any, values: Mapping[str, ShapeRange]) -> None:
         if name not in inputs or not inputs[name].is_shape_tensor:
             found = [name for name, tensor in inputs.items() if tensor.is_shape_tensor]
             raise BuildError(
-                f"shape_values has '{name}', which is no input that decides shapes; the network has "
-                f"{', '.join(map(repr, found)) or 'none'}"
+                f"{Argument('shape_values')} has '{name}', which is no input that decides shapes; the "
+                f"network has {', '.join(map(repr, found)) or 'none'}"
             )
         count = math.prod(inputs[name].shape)
         if {len(given.min), len(given.opt), len(given.max)} != {count}:
             raise BuildError(
-                f"input '{name}' has {counted(count, 'element')}, and shape_values {given}; give as many "
-                "of each"
+                f"input '{name}' has {counted(count, 'element')}, and {Argument('shape_values')} {given}; "
+                "give as many of each"
             )
         if any(
             not low <= best <= high for low, best, high in zip(given.min, given.opt, given.max, strict=True)
         ):
             raise BuildError(
-                f"shape_values of input '{name}' is {given}; values must grow from min over opt to max"
+                f"{Argument('shape_values')} of input '{name}' is {given}; values must grow from min over "
+                "opt to max"
             )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from calibrators.checks import as_integer, check_choice, check_mapping, several
-from calibrators.errors import BuildError, UnsupportedError
+from calibrators.errors import Argument, BuildError, UnsupportedError
 from trtint8.engine.profiles import ShapeRange
 
 #: Whether TensorRT prefers the precisions that were asked for, or must obey them.
@@ -36,7 +36,7 @@ class BuildOptions:
     """How TensorRT builds. Every default leaves the choice to TensorRT.
 
     Attributes:
-        fp16: Whether layers that do not run in INT8 may run in FP16; None allows it where TensorRT chooses
+        fp16: Whether layers that do not run in INT8 may run in FP16; by default, where TensorRT chooses
             precisions. Where the graph gives the precisions, the graph itself is converted before the build;
             for TensorRT for RTX layers that are estimated to be faster in FP16 than in INT8 are in FP16, too.
         bf16: Whether layers that do not run in INT8 may run in BF16.
@@ -44,8 +44,8 @@ class BuildOptions:
         layer_precisions: Layer name or pattern (``*``, ``?``) to "fp32", "fp16", "bf16" or "int8".
         output_types: Layer name or pattern to the type of the layer's outputs: "fp32", "fp16", "bf16" or
             "int8".
-        precision_constraints: Whether TensorRT must obey ``layer_precisions`` and ``output_types``; None
-            prefers them.
+        precision_constraints: Whether TensorRT must obey ``layer_precisions`` and ``output_types``; by
+            default, it prefers them.
         io_types: Input or output name to its type in the engine: "fp32", "fp16", "bf16" or "int8".
         io_formats: Input or output name to the formats that it may have, like ("LINEAR", "CHW32").
         calibrate_before_fusion: Whether Entropy and Legacy calibration run before layer fusion.
@@ -56,15 +56,15 @@ class BuildOptions:
         optimization_level: 0 (fast build) to 5 (fast engine).
         max_aux_streams: How many auxiliary streams the engine may use.
         device: Index of the GPU that builds, measures kernels and calibrates.
-        dla_core: DLA core to build for; None builds for the GPU.
+        dla_core: DLA core to build for; by default, the GPU.
         gpu_fallback: Whether layers that the DLA lacks may run on the GPU.
         hardware_compatibility: The other GPUs on which the engine runs: "ampere_plus" or
-            "same_compute_capability"; None for no others.
+            "same_compute_capability"; by default, no others.
         version_compatible: Whether newer TensorRT versions can run the engine.
         sparse_weights: Whether layers with 2:4 sparse weights may use sparse kernels.
         refit: Whether the weights of the engine can be replaced later.
         strip_plan: Whether to leave out of the plan the weights that a refit can add again.
-        tactic_sources: Names of the libraries that kernels may come from; None for TensorRT's choice.
+        tactic_sources: Names of the libraries that kernels may come from; by default, TensorRT chooses.
         profiling_verbosity: What the engine reports of its layers: "detailed", "layer_names_only" or "none".
             The report of the layers that run in INT8 needs "detailed".
         plugins: Paths of shared libraries with plugins, which are loaded. TensorRT stores them in the plan
@@ -118,11 +118,13 @@ class BuildOptions:
             check_choice("hardware_compatibility", self.hardware_compatibility, choices)
         index = as_integer(self.device)
         if index is None or index < 0:
-            raise UnsupportedError(f"device is {self.device!r:.80}; give the index of a GPU, such as 0")
+            raise UnsupportedError(
+                f"{Argument('device')} is {self.device!r:.80}; give the index of a GPU, such as 0"
+            )
         if not self.gpu_fallback and self.dla_core is None:
             raise UnsupportedError(
-                "gpu_fallback=False needs a DLA: without one, layers run on the GPU anyway; give dla_core, "
-                "or leave it out"
+                f"{Argument('gpu_fallback', 'False')} needs a DLA: without one, layers run on the GPU "
+                f"anyway; give {Argument('dla_core')}, or leave it out"
             )
 
 
@@ -135,5 +137,5 @@ def given_options(options: BuildOptions | None) -> BuildOptions:
     if options is None:
         return BuildOptions()
     if not isinstance(options, BuildOptions):
-        raise BuildError(f"options is {options!r:.80}; give trtint8.BuildOptions(...)")
+        raise BuildError(f"{Argument('options')} is {options!r:.80}; give trtint8.BuildOptions(...)")
     return options

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from calibrators.cuda import gpu_problem, primary_context
 from calibrators.display.counts import enumerated
-from calibrators.errors import BuildError, ModelError
+from calibrators.errors import Argument, BuildError, ModelError
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
 from trtint8.builder.config import load_plugins
@@ -179,8 +179,8 @@ def _message(prepared: Model, flavor: Flavor, refusals: list[_Refusal], tensors:
         listed = " and ".join(f"'{name}'" for name in tensors[:5])
         listed += f" and {len(tensors) - 5} more" if len(tensors) > 5 else ""
         where = (
-            f"; what comes before can be built with the model cut at {listed} (--cut-at), and the rest run "
-            "in ONNX Runtime"
+            f"; what comes before can be built with the model cut at {listed} ({Argument('cut_at')}), and "
+            "the rest run in ONNX Runtime"
         )
     return (
         f"{flavor} cannot take node '{first.node}' ({first.operator}) of '{prepared.name}': {first.reason}"

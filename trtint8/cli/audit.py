@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from typing import get_args
 
 from calibrators.data.inputs import shape_text
 from calibrators.display.counts import megabytes
-from calibrators.errors import BuildError
-from calibrators.tensorrt.flavor import Target
-from trtint8.api import engines
+from trtint8.api.engines import audit
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
-from trtint8.cli.arguments import add_keep_float_option, add_keep_int8_option, keywords
-from trtint8.cli.named_values import named_values
-from trtint8.cli.once import Once
 from trtint8.cli.output import named_nodes, print_json, print_line, print_table, say
+from trtint8.cli.verbs import Way, add_arguments, values_of
 from trtint8.engine.parts import PARTS
-from trtint8.engine.profiles import parse_profile
 from trtint8.engine.traffic import Traffic
 from trtint8.report.times import time_text
 
@@ -33,46 +27,26 @@ EXAMPLE = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    parser.add_argument("model", metavar="MODEL", help="the float ONNX model")
-    parser.add_argument("table", metavar="TABLE", help="its calibration table")
-    parser.add_argument(
-        "--gpu", action=Once, required=True, metavar="NAME", help="the GPU that times are estimated for"
-    )
-    parser.add_argument("--target", choices=get_args(Target), default="auto")
-    parser.add_argument(
-        "--profile",
-        action="append",
-        default=[],
-        metavar="NAME=MIN,OPT,MAX",
-        help="shapes of a dynamic input, of which the optimal one is taken; repeatable",
-    )
-    add_keep_float_option(parser)
-    add_keep_int8_option(parser)
+    gpu = Way(("--gpu",), "NAME", help="the GPU that times are estimated for", once=True)
+    add_arguments(parser, audit, without=("options",), json="the result", gpu=gpu)
     parser.add_argument("--explain", action="store_true", help="list every kernel of every engine")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def run(options: argparse.Namespace) -> None:
     """Builds the engines, and prints them side by side."""
-    audit = engines.audit(
-        options.model,
-        options.table,
-        options.gpu,
-        profile=named_values("--profile", map(parse_profile, options.profile), BuildError),
-        **keywords(options, "target", "keep_float", "keep_int8"),
-    )
-    for message in _reservations(audit):
+    result = audit(**values_of(audit, options))
+    for message in _reservations(result):
         say(message)
     if options.json:
-        print_json(audit)
+        print_json(result)
         return
     if options.explain:
-        for engine in audit.engines:
+        for engine in result.engines:
             _explain(engine)
-    shapes = ", ".join(f"{name} {shape_text(shape)}" for name, shape in audit.shapes.items())
-    title = f"{audit.model} on {audit.gpu.name}, {shapes}: estimated from the compiled graphs, not timed"
-    print_table(title, ("", *(engine.precision for engine in audit.engines)), _rows(audit))
-    print_line(f"{audit.verdict}.")
+    shapes = ", ".join(f"{name} {shape_text(shape)}" for name, shape in result.shapes.items())
+    title = f"{result.model} on {result.gpu.name}, {shapes}: estimated from the compiled graphs, not timed"
+    print_table(title, ("", *(engine.precision for engine in result.engines)), _rows(result))
+    print_line(f"{result.verdict}.")
 
 
 def _reservations(audit: Audit) -> Iterator[str]:

@@ -8,13 +8,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from trtint8.cli.data_options import add_data_options, add_loading_options, data_options_from
-from trtint8.cli.once import Once
+from trtint8.api.engines import bench
 from trtint8.cli.output import print_json, print_table, say
-from trtint8.cli.own_data import data_from, refuse_axes_and_states
+from trtint8.cli.verbs import Way, add_arguments, values_of
 from trtint8.runtime.bench import BenchReport
-from trtint8.runtime.benchmark import BenchOptions, benchmark
-from trtint8.runtime.loading import LoadingOptions
 
 EXAMPLE = (
     "examples:\n  trtint8 bench int8.engine fp16.engine --batch-size 8\n"
@@ -33,42 +30,19 @@ _STATISTICS = ("min", "max", "mean", "median", "p90", "p95", "p99")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    parser.add_argument("engines", metavar="ENGINE", nargs="+")
-    parser.add_argument("--data", metavar="DATA", help="real inputs; by default random ones, for timing only")
-    parser.add_argument(
-        "--baseline",
-        action=Once,
-        metavar="FP32.onnx",
-        help="also build and time FP32 and FP16 engines of this model",
+    add_arguments(
+        parser,
+        bench,
+        states=False,
+        json="all figures",
+        engines=Way(metavar="ENGINE"),
+        baseline=Way(metavar="FP32.onnx", once=True),
     )
-    parser.add_argument(
-        "--seconds", type=float, default=3.0, metavar="S", help="how long each engine is measured; default 3"
-    )
-    parser.add_argument("--no-transfers", action="store_true", help="leave copies to and from the GPU out")
-    parser.add_argument("--cuda-graph", action="store_true", help="launch a CUDA graph")
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="the GPU's index; default 0")
-    add_loading_options(parser)
-    parser.add_argument("--json", action="store_true", help="print all figures as JSON")
-    add_data_options(parser, states=False)
 
 
 def run(options: argparse.Namespace) -> None:
     """Measures and prints."""
-    if options.data is None:
-        refuse_axes_and_states(options, "without --data")
-    result = benchmark(
-        options.engines,
-        data=data_from(options.data, options),
-        baseline=options.baseline,
-        data_options=data_options_from(options),
-        options=BenchOptions(
-            options.seconds,
-            not options.no_transfers,
-            options.cuda_graph,
-            options.device,
-            LoadingOptions(options.allow_host_code, options.plugin),
-        ),
-    )
+    result = bench(**values_of(bench, options))
     reports = result.reports
     for warning in itertools.chain.from_iterable(report.warnings for report in reports):
         say(f"warning: {warning}")

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import get_args
+from pathlib import Path
 
-from calibrators.files import check_writable, refuse_overwriting
-from calibrators.tables.file_names import is_table_name
-from calibrators.tables.ranges import read_ranges
-from calibrators.tensorrt.flavor import Target, title_of
-from trtint8.builder.routes import Route
-from trtint8.built_files import qdq_file_of
-from trtint8.cli.arguments import (
-    add_keep_float_option,
-    add_keep_int8_option,
-    keywords,
-    refuse_overwriting_arguments,
-)
-from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
-from trtint8.cli.cutting import TAIL, add_cut_option, cut_from, files_of_cut
-from trtint8.cli.data_options import add_data_options, add_method_option, data_options_from
+from calibrators.tensorrt.flavor import title_of
+from trtint8.api.building import build_int8_engine
+from trtint8.built_files import float_file_of, tail_file_of
 from trtint8.cli.output import print_json, print_table, say
-from trtint8.cli.own_data import data_from, refuse_axes_and_states
+from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.engine.file import EngineInfo, engine_rows, sidecar_path
 from trtint8.engine.profiles import as_sampled
-from trtint8.engine.table import table_file_of
-from trtint8.int8_engine import Int8Options, build_from_sources
 from trtint8.quantization.slower.choose import SLOWER_IN_INT8
-from trtint8.range_sources import RangeSources
 
 #: Of more inputs than this, besides the first one, a sentence says only how many there are.
 _MOST_LISTED = 3
@@ -49,75 +34,36 @@ EXAMPLE = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    parser.add_argument("model", metavar="MODEL", help="a float ONNX model, or one with Q/DQ pairs")
-    parser.add_argument(
-        "calibration",
-        metavar="DATA_OR_TABLE",
-        nargs="?",
-        help="sample inputs (also MODULE:FUNCTION, which returns a data loader), a table or a calibration "
-        "cache; not for a model with Q/DQ pairs",
+    add_arguments(
+        parser,
+        build_int8_engine,
+        json="the engine's sidecar",
+        model=Way(help="a float ONNX model, or one with Q/DQ pairs"),
+        calibration=Way(
+            metavar="DATA_OR_TABLE",
+            nargs="?",
+            help="sample inputs (also MODULE:FUNCTION, which returns a data loader), a table or a "
+            "calibration cache; not for a model with Q/DQ pairs",
+        ),
+        output=Way(("-o", "--output"), "OUT.engine"),
+        dynamic_ranges=Way(
+            help="ranges set by hand, one line 'tensor: amax' per tensor; they override what is calibrated"
+        ),
+        profiles=Way(
+            ("--profile",),
+            help="shapes of a dynamic input, like images=1x3x224x224,8x3x224x224,32x3x224x224; an input that "
+            "is named again begins another profile",
+        ),
     )
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.engine")
-    add_method_option(parser)
-    parser.add_argument("--target", choices=get_args(Target), default="auto")
-    parser.add_argument("--route", choices=get_args(Route), default="auto")
-    parser.add_argument(
-        "--dynamic-ranges",
-        metavar="FILE",
-        help="ranges set by hand, one line 'tensor: amax' per tensor; they override what is calibrated",
-    )
-    parser.add_argument(
-        "--profile",
-        action="append",
-        default=[],
-        metavar="NAME=MIN,OPT,MAX",
-        help="shapes of a dynamic input, like images=1x3x224x224,8x3x224x224,32x3x224x224; repeatable; an "
-        "input that is named again begins another profile",
-    )
-    parser.add_argument(
-        "--compute-capability",
-        action="append",
-        default=[],
-        metavar="X.Y",
-        help="a GPU to build for; repeatable",
-    )
-    add_keep_float_option(parser)
-    add_keep_int8_option(parser)
-    add_cut_option(parser, "; OUT.tail.onnx, the rest, and OUT.float.onnx are written as well")
-    parser.add_argument("--json", action="store_true", help="print the engine's sidecar as JSON")
-    add_build_options(parser)
-    add_data_options(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Builds and writes the engine."""
-    if options.calibration is None or is_table_name(options.calibration):
-        refuse_axes_and_states(options, "without calibration samples")
-    cut = cut_from(options.model, options)
-    profiles = profiles_from(options.profile)
-    output = check_writable(options.output)
-    refuse_overwriting_arguments([output, sidecar_path(output)], options)
-    refuse_overwriting([table_file_of(output), qdq_file_of(output)], [options.dynamic_ranges])
-    cut_files = files_of_cut(output, options) if cut else {}
-    manual = read_ranges(options.dynamic_ranges) if options.dynamic_ranges is not None else {}
-    result = build_from_sources(
-        cut.head if cut else options.model,
-        RangeSources(
-            data_from(options.calibration, options),
-            manual,
-            options.method,
-            data_options_from(options),
-            progress=True,
-        ),
-        output,
-        Int8Options(
-            profiles=profiles,
-            compute_capabilities=options.compute_capability,
-            **keywords(options, "route", "target", "keep_float", "keep_int8"),
-        ),
-        build_options_from(options),
-        cut.tail if cut else None,
-    )
+    output = Path(options.output)
+    beside = [float_file_of(output), tail_file_of(output)] if options.cut_at else []
+    refuse_overwriting_arguments([output, sidecar_path(output), *beside], options)
+    given = values_of(build_int8_engine, options)
+    result = build_int8_engine(**given)
     for warning in result.warnings:
         say(f"TensorRT: {warning}")
     if options.json:
@@ -128,8 +74,8 @@ def run(options: argparse.Namespace) -> None:
         rows.append(("Q/DQ model", str(result.qdq_model)))
     if result.table_file:
         rows.append(("calibration table", str(result.table_file)))
-    if cut is not None:
-        rows += [("float model", str(result.float_model)), ("the rest, in float", str(cut_files[TAIL]))]
+    if options.cut_at:
+        rows += [("float model", str(result.float_model)), ("the rest, in float", str(tail_file_of(output)))]
     rows += [
         (title_of(result.info.flavor), result.info.tensorrt_version),
         ("built for", ", ".join(result.info.compute_capabilities)),
@@ -138,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
     ]
     print_table("Built", ("", ""), rows)
     sized = result.table.provenance.input_sizes if result.table else {}
-    if open_inputs := as_sampled(profiles, result.info.inputs, sized):
+    if open_inputs := as_sampled(given["profiles"], result.info.inputs, sized):
         say(
             f"{_listed(open_inputs)} samples of the sizes that the calibration samples had; "
             f"--profile '{open_inputs[0]}=MIN,OPT,MAX' gives others"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from calibrators.files import check_writable
 from trtint8.cli.output import print_json, print_line, print_table, table_width
+from trtint8.cli.verbs import Way, add_arguments, values_of
 from trtint8.report.comparison import ComparedRow, compare_runs
 from trtint8.report.writing import check_page_name, write_comparison
 
@@ -22,21 +23,14 @@ _LONGEST_NAME, _LONGEST_VALUE = 24, 11
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    parser.add_argument(
-        "runs",
-        metavar="RUN",
-        nargs="+",
-        help="two or more of: a folder that `trtint8 build` wrote to, an engine with the files beside it, or "
-        "a file that `trtint8 report` takes",
-    )
+    add_arguments(parser, compare_runs, json="the comparison", sources=Way(metavar="RUN"))
     parser.add_argument("-o", "--output", metavar="OUT.html", help="also write one HTML page")
-    parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
 
 
 def run(options: argparse.Namespace) -> None:
     """Compares, writes the page where it is asked for, and prints the figures."""
     output = None if options.output is None else check_writable(check_page_name(options.output))
-    comparison = compare_runs(options.runs)
+    comparison = compare_runs(**values_of(compare_runs, options))
     if output is not None:
         write_comparison(comparison, output)
     if options.json:

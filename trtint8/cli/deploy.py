@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import get_args
 
-from trtint8.cli.data_options import add_image_options, preprocessing_from
-from trtint8.cli.once import Once
+from trtint8.api.engines import deploy
 from trtint8.cli.output import print_json, print_table, say
-from trtint8.deployment.writing import Destination, deploy
+from trtint8.cli.verbs import Way, add_arguments, values_of
 
 EXAMPLE = (
     "example:\n  trtint8 deploy resnet50.engine --to triton -o models/ --resize 256 --crop 224,224 \\\n"
@@ -18,18 +16,18 @@ EXAMPLE = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    parser.add_argument("engine", metavar="ENGINE", help="an engine, with the files beside it")
-    parser.add_argument(
-        "--to", action=Once, required=True, choices=get_args(Destination), help="what runs it"
+    add_arguments(
+        parser,
+        deploy,
+        json="the names of the files",
+        to=Way(("--to",), once=True),
+        output=Way(("-o", "--output"), "DIR", help="a new folder"),
     )
-    parser.add_argument("-o", "--output", required=True, metavar="DIR", help="a new folder")
-    parser.add_argument("--json", action="store_true", help="print the names of the files as JSON")
-    add_image_options(parser, "how raw images become what the engine is fed, which goes along")
 
 
 def run(options: argparse.Namespace) -> None:
     """Writes the folder and says what is in it."""
-    files = deploy(options.engine, options.to, options.output, preprocessing_from(options))
+    files = deploy(**values_of(deploy, options))
     if options.json:
         print_json({"to": options.to, "files": list(map(str, files))})
         return

@@ -10,14 +10,13 @@ from pathlib import Path
 from calibrators.display.counts import counted
 from calibrators.errors import ModelError
 from calibrators.files import check_writable
-from trtint8.cli.arguments import refuse_overwriting_arguments
+from trtint8.api.elsewhere import lint, mend
 from trtint8.cli.output import print_json, print_line, print_table
-from trtint8.interop.lint import lint
+from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments
 from trtint8.interop.lint_rules import Finding
-from trtint8.interop.mend import Mended, mend
+from trtint8.interop.mend import Mended
 from trtint8.models.file_names import check_model_name
 from trtint8.models.model import load_model
-from trtint8.models.serialization import save_model
 
 EXAMPLE = """examples:
   trtint8 lint qat.onnx --strict
@@ -26,13 +25,14 @@ EXAMPLE = """examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    parser.add_argument("model", metavar="MODEL", help="an ONNX model with Q/DQ pairs, made by any tool")
+    add_arguments(
+        parser, lint, json="the findings", model=Way(help="an ONNX model with Q/DQ pairs, made by any tool")
+    )
     parser.add_argument("--fix", action="store_true", help="write a model with pairs as TensorRT wants them")
     parser.add_argument("-o", "--output", metavar="OUT.onnx", help="the file to write, with --fix")
     parser.add_argument(
         "--strict", action="store_true", help="end with status 1 where there are findings on MODEL"
     )
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     findings = lint(model)
     mended = mend(model) if output else None
     if output and mended:
-        save_model(mended.graph_model, output)
+        mended.save(output)
     if options.json:
         print_json(
             {

@@ -18,7 +18,6 @@ from calibrators.errors import TrtInt8Error
 from calibrators.lazy_imports import import_lazily
 from trtint8.cli.completion import asked_to_complete, complete
 from trtint8.cli.interruption import STATUS, raise_if_stopped, stop
-from trtint8.cli.option_names import names_of_options, with_options
 from trtint8.cli.output import say
 from trtint8.cli.parser import VerbParser
 from trtint8.cli.spaced_values import spaced_values
@@ -96,13 +95,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_args, **_kwargs: say(
-            f"warning: {with_options(str(message), options.option_names)}"
+            f"warning: {_spelled(message, options)}"
         )
         try:
             status: int | None = options.run(options)
         except TrtInt8Error as error:
             raise_if_stopped(error)  # by which a module could not be imported, for example
-            say(f"trtint8 {options.verb}: {with_options(str(error), options.option_names)}")
+            say(f"trtint8 {options.verb}: {_spelled(error, options)}")
             return 2
         except SystemExit as error:
             raise_if_stopped(error)
@@ -114,6 +113,13 @@ def _run(arguments: Sequence[str] | None) -> int:
             )
             return 2
     return status or 0
+
+
+def _spelled(message: object, options: argparse.Namespace) -> str:
+    """What an error or a warning says, with the arguments that it names as the verb has them."""
+    parts = getattr(message, "parts", None) or (str(message),)
+    spelled = getattr(options, "spelled", {})
+    return "".join(part if isinstance(part, str) else part.spelled(spelled) for part in parts)
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
@@ -128,7 +134,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             module = importlib.import_module(f"trtint8.cli.{verb}")
             sub.description, sub.epilog = text[0].upper() + text[1:] + ".", module.EXAMPLE
             module.configure(sub)
-            sub.set_defaults(run=module.run, option_names=names_of_options(sub))
+            sub.set_defaults(run=module.run)
     return parser
 
 

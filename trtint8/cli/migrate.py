@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 
 from calibrators.files import check_writable
-from calibrators.tables.table import CalibrationTable
+from trtint8.api.elsewhere import migrate
 from trtint8.builder.proof import count_int8_layers
-from trtint8.cli.arguments import add_keep_float_option, refuse_overwriting_arguments
 from trtint8.cli.output import print_json, print_table, say
-from trtint8.interop.migrate import Migrated, migrate
+from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
+from trtint8.interop.migrate import Migrated
 from trtint8.models.file_names import check_model_name
-from trtint8.models.model import load_float_model, prepare
+from trtint8.models.model import load_float_model
 
 EXAMPLE = "example:\n  trtint8 migrate resnet50.onnx resnet50.cache -o resnet50.int8.onnx --fill"
 
@@ -21,27 +21,23 @@ _NAMED = 5
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    parser.add_argument("model", metavar="MODEL", help="the float ONNX model that was calibrated")
-    parser.add_argument("cache", metavar="CACHE", help="its TensorRT calibration cache, or any other table")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx")
-    parser.add_argument(
-        "--fill", action="store_true", help="take the ranges that are proposed for tensors the cache lacks"
+    add_arguments(
+        parser, migrate, json="the findings", model=Way(help="the float ONNX model that was calibrated")
     )
-    add_keep_float_option(parser)
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx", help="the Q/DQ model to write")
     parser.add_argument("--no-proof", action="store_true", help="do not build with TensorRT for RTX")
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
 def run(options: argparse.Namespace) -> None:
     """Places Q/DQ pairs, proves by a build that the model runs in INT8, and writes it."""
     output = check_writable(check_model_name(options.output))
     refuse_overwriting_arguments([output], options)
-    prepared = prepare(load_float_model(options.model))
-    table = CalibrationTable.load(options.cache)
-    migrated = migrate(prepared, table, fill=options.fill, keep_float=options.keep_float)
+    model = load_float_model(options.model)
+    migrated = migrate(**values_of(migrate, options) | {"model": model})
     in_int8 = None
     if not options.no_proof:
-        in_int8 = count_int8_layers(migrated.graph_model, prepared.inputs, migrated.placement.quantized_nodes)
+        quantized = migrated.placement.quantized_nodes
+        in_int8 = count_int8_layers(migrated.graph_model, model.inputs, quantized)
     migrated.save(output)
     _report(options, migrated, in_int8)
 

@@ -62,21 +62,6 @@ def _with_axes(text: str, given: Sequence[str]) -> BatchAxes:
     return BatchAxes(text, axes)
 
 
-def refuse_axes_and_states(options: argparse.Namespace, where: str) -> None:
-    """Refuses batch axes and states where no samples are read.
-
-    Args:
-        options: The parsed command line.
-        where: When they have no effect, as the end of a clause.
-
-    Raises:
-        CalibrationDataError: ``--batch-axis`` or ``--state`` is given.
-    """
-    for option, given in (("--batch-axis", options.batch_axis), ("--state", options.state)):
-        if given:
-            raise CalibrationDataError(f"{option} has no effect {where}; leave it out")
-
-
 def _axes(given: Sequence[str]) -> dict[str, int]:
     return named_values("--batch-axis", map(_axis, given), CalibrationDataError)
 

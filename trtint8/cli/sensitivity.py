@@ -9,15 +9,9 @@ from calibrators.display.counts import counted
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place
 from trtint8.api.sensitivity import SENSITIVITY_SAMPLES, measure_sensitivity
-from trtint8.cli.arguments import add_keep_float_option, data_keywords, refuse_overwriting_arguments
-from trtint8.cli.data_options import (
-    add_data_options,
-    add_worker_options,
-    executor_from,
-)
 from trtint8.cli.kept_progress import saying_what_is_kept
 from trtint8.cli.output import print_json, print_line, print_table, say
-from trtint8.cli.own_data import data_from
+from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.sensitivity.measure import Plan
 from trtint8.sensitivity.results import (
     LayerSensitivity,
@@ -41,29 +35,20 @@ _LONGEST_BAR = 12
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    parser.add_argument("model", metavar="MODEL", help="the float ONNX model")
-    parser.add_argument("table", metavar="TABLE", help="its calibration table")
-    parser.add_argument("data", metavar="DATA", help="samples, with labels where there are some")
+    add_arguments(
+        parser,
+        measure_sensitivity,
+        without=("checkpoint",),
+        json="the result",
+        model=Way(help="the float ONNX model"),
+        data=Way(help="samples, with labels where there are some"),
+    )
     parser.add_argument(
         "-o",
         "--output",
         metavar="OUT.json",
         help="the file to write; progress is kept in OUT.json.partial, which an interrupted run continues",
     )
-    parser.add_argument("--labels", metavar="FILE", help="labels that do not come with the data")
-    parser.add_argument(
-        "--tolerance",
-        type=float,
-        default=1.0,
-        metavar="DB",
-        help="stop when the SQNR of every layer that matters is known to within so many decibels; 0 takes "
-        "all samples, each of which then shows what the layers cost; default 1",
-    )
-    add_keep_float_option(parser)
-    add_worker_options(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_data_options(parser)
-    parser.set_defaults(limit=SENSITIVITY_SAMPLES)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -76,17 +61,7 @@ def run(options: argparse.Namespace) -> None:
     partial = check_place(f"{output}.partial") if output else None
     with saying_what_is_kept(partial, "the same command"):
         sensitivity = measure_sensitivity(
-            options.model,
-            options.table,
-            data_from(options.data, options),
-            labels=options.labels,
-            keep_float=options.keep_float,
-            tolerance_db=options.tolerance,
-            **data_keywords(options),
-            checkpoint=partial,
-            threads=options.threads,
-            executor=executor_from(options),
-            on_plan=_announce,
+            **values_of(measure_sensitivity, options), checkpoint=partial, on_plan=_announce
         )
     if output:
         sensitivity.save(output)

@@ -19,11 +19,11 @@ from calibrators.tables.formats.tensorrt_cache import looks_like_cache, parse
 from calibrators.tables.loss_warning import loss_warning, noise_warning
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import portability
-from trtint8.cli.arguments import refuse_overwriting_arguments
 from trtint8.cli.cache_method import say_method_in_cache
 from trtint8.cli.named_values import named_values
 from trtint8.cli.output import print_json, print_line, print_table, say
 from trtint8.cli.table_edit import edit
+from trtint8.cli.verbs import refuse_overwriting_arguments, spellings_of
 from trtint8.interop.extract import extract_table
 from trtint8.interop.ncnn_tables import read_ncnn_table, render_ncnn_table
 from trtint8.models.model import load_model
@@ -47,17 +47,48 @@ EXAMPLE = (
 )
 
 
+#: The actions: what they do, and what their arguments are called in Python and in the help.
+_ACTIONS = {
+    "show": ("list a table's ranges", {"table": "TABLE"}),
+    "diff": ("tensors whose ranges differ, the largest ratio first", {"table": "A", "other": "B"}),
+    "convert": ("write a table in the format that the ending names", {"table": "FROM", "output": "TO"}),
+    "drop": ("leave tensors out", {"table": "TABLE", "patterns": "TENSOR_OR_PATTERN"}),
+    "merge": ("ranges of B over those of A", {"table": "A", "other": "B"}),
+    "extract": ("the table that a Q/DQ model contains", {"table": "MODEL.onnx"}),
+    "set": ("set ranges by hand, or apply another method", {"table": "TABLE", "ranges": "TENSOR=AMAX"}),
+    "edit": ("change ranges as text, in the editor that EDITOR names", {"table": "TABLE"}),
+}
+
+#: How many values there are of the arguments that take several.
+_SEVERAL = {"patterns": "+", "ranges": "*"}
+
+#: The actions that print, and those that write a file of a name that is no argument.
+_PRINTING, _WRITING = ("show", "diff"), ("drop", "merge", "extract", "set", "edit")
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    show = actions.add_parser("show", help="list a table's ranges")
-    show.add_argument("table", metavar="TABLE")
-    diff = actions.add_parser("diff", help="tensors whose ranges differ, the largest ratio first")
-    diff.add_argument("table", metavar="A")
-    diff.add_argument("other", metavar="B")
-    convert = actions.add_parser("convert", help="write a table in the format that the ending names")
-    convert.add_argument("table", metavar="FROM")
-    convert.add_argument("output", metavar="TO", help="ending in .json, .cache, .txt...")
+    parsers = {}
+    for name, (text, arguments) in _ACTIONS.items():
+        action = parsers[name] = actions.add_parser(name, help=text)
+        for argument, metavar in arguments.items():
+            action.add_argument(argument, metavar=metavar, nargs=_SEVERAL.get(argument))
+        if name in _WRITING:
+            action.add_argument("-o", "--output", required=True, metavar="OUT", help="the table to write")
+        if name in _PRINTING:
+            action.add_argument("--json", action="store_true", help="print it as JSON")
+    _add_formats(parsers["convert"])
+    parsers["set"].add_argument(
+        "--method", choices=tuple(METHODS), help="choose ranges anew, from the stored histograms"
+    )
+    for action in parsers.values():
+        spelled = spellings_of(action)
+        action.set_defaults(files=["table", "other", "network"], spelled=spelled)
+
+
+def _add_formats(convert: argparse.ArgumentParser) -> None:
+    """Adds what says which format is written, and what reading and writing it takes."""
     convert.add_argument(
         "--tensorrt-version",
         metavar="DIGITS",
@@ -75,29 +106,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="for ncnn's .table: the network's .param or ONNX file, which says what its layers read",
     )
-    drop = actions.add_parser("drop", help="leave tensors out")
-    drop.add_argument("table", metavar="TABLE")
-    drop.add_argument("patterns", nargs="+", metavar="TENSOR_OR_PATTERN")
-    drop.add_argument("-o", "--output", required=True, metavar="OUT")
-    merge = actions.add_parser("merge", help="ranges of B over those of A")
-    merge.add_argument("table", metavar="A")
-    merge.add_argument("other", metavar="B")
-    merge.add_argument("-o", "--output", required=True, metavar="OUT")
-    extract = actions.add_parser("extract", help="the table that a Q/DQ model contains")
-    extract.add_argument("table", metavar="MODEL.onnx")
-    extract.add_argument("-o", "--output", required=True, metavar="OUT")
-    change = actions.add_parser("set", help="set ranges by hand, or apply another method")
-    change.add_argument("table", metavar="TABLE")
-    change.add_argument("ranges", nargs="*", metavar="TENSOR=AMAX")
-    change.add_argument(
-        "--method", choices=tuple(METHODS), help="choose ranges anew, from the stored histograms"
-    )
-    change.add_argument("-o", "--output", required=True, metavar="OUT")
-    edit_action = actions.add_parser("edit", help="change ranges as text, in the editor that EDITOR names")
-    edit_action.add_argument("table", metavar="TABLE")
-    edit_action.add_argument("-o", "--output", required=True, metavar="OUT")
-    for action in (show, diff):
-        action.add_argument("--json", action="store_true")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -55,7 +55,7 @@ def edit(table: CalibrationTable) -> CalibrationTable | None:
         with records.reading("the edited text", TableError):
             edited = _changed(table, TEXT.parse(records.read_bytes(name), name))
     except TableError as error:
-        raise TableError(f"{error}; nothing was changed, and your text is in '{name}'") from error
+        raise TableError(f"{error.template}; nothing was changed, and your text is in '{name}'") from error
     Path(name).unlink()
     return edited
 

@@ -5,23 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import get_args
 
 from calibrators.display.counts import counted
-from calibrators.errors import BuildError
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place, remove_checkpoint
-from calibrators.tensorrt.flavor import Target
-from trtint8.api import tuning
-from trtint8.cli.arguments import add_budget_options, data_keywords, keywords, refuse_overwriting_arguments
-from trtint8.cli.data_options import add_data_options, add_method_option
+from trtint8.api.tuning import tune
 from trtint8.cli.kept_progress import saying_what_is_kept
-from trtint8.cli.named_values import named_values
-from trtint8.cli.once import Once
 from trtint8.cli.output import print_json, print_line, print_table, say
-from trtint8.cli.own_data import data_from
-from trtint8.cli.own_metrics import metric_from
-from trtint8.engine.profiles import parse_profile
+from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.models.file_names import check_model_name
 from trtint8.tuning.speed import SpeedTrial
 from trtint8.tuning.trial import Trial
@@ -37,111 +28,36 @@ EXAMPLE = """examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    parser.add_argument("model", metavar="MODEL", help="the float ONNX model")
-    parser.add_argument(
-        "calibration", metavar="CALIBRATION", help="calibration samples, or a table with histograms"
-    )
-    parser.add_argument("data", metavar="DATA", help="samples to tune on, with labels where there are some")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx")
-    add_budget_options(
+    add_arguments(
         parser,
-        "without --max-drop and --min a share may lose 1 point, psnr against labels 0.5 dB, and sqnr has to "
-        "be 20 dB",
+        tune,
+        without=("checkpoint",),
+        json="the result",
+        model=Way(help="the float ONNX model"),
+        data=Way(help="samples to tune on, with labels where there are some"),
+        metric=Way(
+            metavar="NAME",
+            help="a metric of 'trtint8 validate', or MODULE:FUNCTION; default top1 for class scores, without "
+            "labels agreement; map for detections with true boxes as labels; and sqnr for other networks",
+            once=True,
+        ),
+        resume=Way(
+            help="continue an interrupted search from OUT.onnx.checkpoint, where there is one; the data has "
+            "to be the same"
+        ),
     )
-    parser.add_argument(
-        "--metric",
-        action=Once,
-        metavar="NAME",
-        help="a metric of 'trtint8 validate', or MODULE:FUNCTION; default top1 for class scores, without "
-        "labels agreement; map for detections with true boxes as labels; and sqnr for other networks",
-    )
-    parser.add_argument("--labels", metavar="FILE", help="labels that do not come with DATA")
-    parser.add_argument(
-        "--judge",
-        metavar="DATA",
-        help="other samples to judge the result by; default every other batch of DATA",
-    )
-    add_method_option(parser)
-    _add_search_options(parser)
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    add_data_options(parser)
-
-
-def _add_search_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what is searched for, and how long."""
-    parser.add_argument(
-        "--round-weights",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="whether adaptive rounding is tried, which takes a while; default yes",
-    )
-    parser.add_argument("--float16", action="store_true", help="convert layers that stay in float to FP16")
-    parser.add_argument(
-        "--speed",
-        metavar="GPU",
-        help="leave layers in FP16 that 'trtint8 audit' does not estimate to be faster in INT8 on this GPU; "
-        "implies --float16",
-    )
-    parser.add_argument(
-        "--target",
-        choices=get_args(Target),
-        default="auto",
-        help="what the model is quantized for, and with --speed, which TensorRT builds; default auto",
-    )
-    parser.add_argument(
-        "--profile",
-        action="append",
-        default=[],
-        metavar="NAME=MIN,OPT,MAX",
-        help="with --speed: shapes of a dynamic input, of which the optimal one is taken; repeatable",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="seed of everything that is random; default 0"
-    )
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        metavar="N",
-        help="end the search after N minutes with the best so far, which is then judged as usual",
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue an interrupted search from OUT.onnx.checkpoint, where there is one; the data "
-        "has to be the same",
-    )
+    parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx", help="the Q/DQ model to write")
 
 
 def run(options: argparse.Namespace) -> None:
     """Tunes, writes the files and prints the result."""
-    profile = named_values("--profile", map(parse_profile, options.profile), BuildError)
     output, checkpoint = _paths(options)
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
     progress = _Progress()
     with saying_what_is_kept(checkpoint, "--resume", survives_errors=lambda: progress.has_trials):
-        tuned = tuning.tune(
-            options.model,
-            data_from(options.calibration, options),
-            data_from(options.data, options),
-            **keywords(
-                options,
-                "max_drop",
-                "minimum",
-                "labels",
-                "method",
-                "round_weights",
-                "float16",
-                "seed",
-                "minutes",
-                "resume",
-                "speed",
-                "target",
-            ),
-            metric=metric_from(options.metric) if options.metric else None,
-            profile=profile,
-            **data_keywords(options),
-            judge=data_from(options.judge, options),
+        tuned = tune(
+            **values_of(tune, options),
             checkpoint=checkpoint,
             on_goal=progress.say_goal,
             on_trial=progress.say_trial,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from calibrators.data.images.preprocessing import PADDING, Preprocessing
 from calibrators.data.inputs import shape_text
-from calibrators.errors import UnsupportedError
+from calibrators.errors import Argument, UnsupportedError
 from calibrators.tables.formats import tensorrt_cache
 from calibrators.tables.table import CalibrationTable
 from trtint8.deployment.content import Files, build_script, paragraphs, readme
@@ -167,8 +167,8 @@ def _image(source: DeploySource) -> TensorSpec:
     if spec.dtype != "float32" or channels not in (1, 3) or not is_fixed:
         raise UnsupportedError(
             f"DeepStream's nvinfer feeds float32 images of one size with 1 or 3 channels in {layout}, and "
-            f"the input '{spec.name}' is {spec.dtype}, {shape_text(spec.shape, ' x ')}; deploy it "
-            "to triton, or give the right --layout"
+            f"the input '{spec.name}' is {spec.dtype}, {shape_text(spec.shape, ' x ')}; deploy it to triton, "
+            f"or give the right {Argument('layout')}"
         )
     for output in source.info.outputs:
         if not fits_key_file(output.name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from calibrators.data.images.files import MOST_PIXELS
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import shape_text
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from trtint8.engine.file import EngineInfo, TensorSpec
 from trtint8.engine.profiles import ShapeRange
 
@@ -35,8 +35,8 @@ def check_images_fit(info: EngineInfo, spec: TensorSpec | None, wanted: Preproce
     for name, values in (("mean", wanted.mean), ("std", wanted.std)):
         if len(values) not in (1, channels):
             raise CalibrationDataError(
-                f"preprocessing has {len(values)} values for {name}, and the engine takes '{spec.name}' with "
-                f"{channels} channel; give one value"
+                f"{Argument('preprocessing')} has {len(values)} values for {name}, and the engine takes "
+                f"'{spec.name}' with {channels} channel; give one value"
             )
     _check_crop(wanted)
     _check_size(info, spec, wanted)

@@ -75,7 +75,7 @@ def equalize_and_calibrate(
     try:
         options = CalibrationOptions(cast(Method, table.method), tensors)
     except TableError as error:
-        raise TableError(f"equalization calibrates anew with the table's method: {error}") from error
+        raise TableError(f"equalization calibrates anew with the table's method: {error.template}") from error
     if table.overridden:
         raise TableError(
             f"the range of '{min(table.overridden)}' was set by hand, and equalization changes ranges; give "

@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx_ir as ir
 
 from calibrators.display.counts import counted, enumerated
-from calibrators.errors import TableError
+from calibrators.errors import Argument, TableError
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.migration import Migration, plan_migration
 from trtint8.models.file_names import check_model_name
@@ -84,8 +84,8 @@ def _refusal(plan: Migration) -> str:
     else:
         first = plan.proposals[0]
         advice = (
-            f"all of them follow from others, like '{first.tensor}' from '{first.source}': pass fill=True "
-            "to take those"
+            f"all of them follow from others, like '{first.tensor}' from '{first.source}': pass "
+            f"{Argument('fill', 'True')} to take those"
         )
     count = len(plan.unsolved or plan.missing)
     tensors = "1 tensor that needs one" if count == 1 else f"{count} tensors that need one"

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 import onnx_ir as ir
 
 from calibrators.error_text import cause_in_words
-from calibrators.errors import ModelError, UnsupportedError
+from calibrators.errors import Argument, ModelError, UnsupportedError
 from calibrators.host.weights import LightModel
 from calibrators.user_warnings import warn_user
 from trtint8.models.model import Model, ModelSource, check_light
@@ -83,7 +83,7 @@ def open_modules(models: Sequence[AnyModel], example_inputs: object) -> list[Mod
     """
     if example_inputs is not None and not any(map(_is_module, models)):
         raise ModelError(
-            "example_inputs are for a torch.nn.Module, and the model is given as "
+            f"{Argument('example_inputs')} are for a torch.nn.Module, and the model is given as "
             f"{', '.join(sorted({type(model).__name__ for model in models}))}; leave them out"
         )
     return [
@@ -104,8 +104,9 @@ def _exported(module: Any, example_inputs: object) -> Model:
     name = type(module).__name__
     if example_inputs is None:
         raise ModelError(
-            f"'{name}' is a torch.nn.Module, which is exported by running it once: give example_inputs as "
-            "well, what its forward takes, such as torch.zeros(1, 3, 224, 224)"
+            f"'{name}' is a torch.nn.Module, which is exported by running it once: give "
+            f"{Argument('example_inputs')} as well, what its forward takes, such as torch.zeros(1, 3, 224, "
+            "224)"
         )
     _check_exporter(torch, name)
     if isinstance(module, torch.jit.ScriptModule):
@@ -120,8 +121,8 @@ def _exported(module: Any, example_inputs: object) -> Model:
             outputs = module(*arguments.positional, **arguments.named)
         except Exception as error:
             raise ModelError(
-                f"the torch.nn.Module '{name}' does not run on example_inputs: {cause_in_words(error)}; give "
-                "what its forward takes, on the module's own device"
+                f"the torch.nn.Module '{name}' does not run on {Argument('example_inputs')}: "
+                f"{cause_in_words(error)}; give what its forward takes, on the module's own device"
             ) from error
         program, failure = _program(torch, module, arguments, dynamic=True)
         if failure:
@@ -138,8 +139,8 @@ def _exported(module: Any, example_inputs: object) -> Model:
                 ) from failure_when_fixed
     if failure:
         warn_user(
-            f"'{name}' was exported for the batch of example_inputs alone, because PyTorch exports it with "
-            f"no other: {cause_in_words(failure)}"
+            f"'{name}' was exported for the batch of {Argument('example_inputs')} alone, because PyTorch "
+            f"exports it with no other: {cause_in_words(failure)}"
         )
     named = [inner for key, value in arguments.by_name.items() for inner in _tensor_names(key, value)]
     return _as_model(program.model, named, _output_names(outputs), name)
@@ -196,7 +197,7 @@ def _bound_arguments(module: Any, example_inputs: object) -> _Arguments:
         bound = signature.bind(*positional, **named)
     except TypeError as error:
         raise ModelError(
-            f"example_inputs do not fit forward{signature} of the torch.nn.Module "
+            f"{Argument('example_inputs')} do not fit forward{signature} of the torch.nn.Module "
             f"'{type(module).__name__}': {error}; give a tensor, a tuple of tensors, or a dict by these names"
         ) from error
     by_name = dict(bound.arguments)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from calibrators.errors import ModelError
+from calibrators.errors import Argument, ModelError
 from calibrators.tables.table import CalibrationTable
 from calibrators.user_warnings import warn_user
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -101,7 +101,8 @@ def quantized_model(
     if placement.all_slower:
         warn_user(
             f"INT8 would be slower than FP16 in all layers that target '{target.name}' runs in INT8, so the "
-            "whole model is FP16; 'trtint8 audit' shows why, and keep_int8 quantizes layers all the same"
+            f"whole model is FP16; 'trtint8 audit' shows why, and {Argument('keep_int8')} quantizes layers "
+            "all the same"
         )
     if not options.float16:
         return Quantized(graph_model, placement, {}, left_out)
@@ -123,9 +124,15 @@ def refuse_without_float16(float16: bool, float32_io: bool, keep_int8: Sequence[
         ModelError: Something was given that has no effect.
     """
     if float32_io and not float16:
-        raise ModelError("float32_io says what stays FP32 when the rest becomes FP16; add float16=True")
+        raise ModelError(
+            f"{Argument('float32_io')} says what stays FP32 when the rest becomes FP16; add "
+            f"{Argument('float16', 'True')}"
+        )
     if keep_int8 and not float16:
-        raise ModelError("keep_int8 names layers that would be in FP16 otherwise; add float16=True")
+        raise ModelError(
+            f"{Argument('keep_int8')} names layers that would be in FP16 otherwise; add "
+            f"{Argument('float16', 'True')}"
+        )
 
 
 @pause_garbage_collection()

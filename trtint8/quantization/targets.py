@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from calibrators.errors import UnsupportedError
+from calibrators.errors import Argument, UnsupportedError
 from trtint8.quantization.arithmetics import DLA, EXPLICIT, Arithmetic
 
 #: The names of the targets.
@@ -259,7 +259,9 @@ def target_named(name: str, compute_capability: str | None = None) -> Target:
         if not (major.isdigit() and minor.isdigit()):
             raise UnsupportedError(f"'{compute_capability}' is no compute capability; write it like 8.6")
         if name == "tensorrt":
-            raise UnsupportedError("compute_capability is that of a target's GPU; add target=...")
+            raise UnsupportedError(
+                f"{Argument('compute_capability')} is that of a target's GPU; add {Argument('target', '...')}"
+            )
         if target.capability is not None and (int(major), int(minor)) < target.capability:
             oldest = ".".join(map(str, target.capability))
             raise UnsupportedError(

@@ -72,8 +72,8 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
     """Compares several runs.
 
     Args:
-        sources: One per run: a folder that ``trtint8 build`` wrote to; an engine, with which the files beside
-            it are read; or a single file of those that a report is made of.
+        sources: Two or more, one per run: a folder that ``trtint8 build`` wrote to; an engine, with which the
+            files beside it are read; or a single file of those that a report is made of.
 
     Raises:
         TableError: There are fewer than two runs, a file is missing or malformed, or no two runs have a

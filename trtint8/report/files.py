@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from calibrators import records
 from calibrators.checks import check_path
-from calibrators.errors import EngineError, ModelError, TableError
+from calibrators.errors import Argument, EngineError, ModelError, TableError
 from calibrators.files import exists, is_file, is_folder
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache
@@ -235,7 +235,7 @@ def _named(path: Path) -> _File:
         if not load_model(path).is_quantized:
             raise TableError(
                 f"'{path}' holds no Q/DQ pairs; give the quantized model here, and the float model of a "
-                "report as model (--model)"
+                f"report as {Argument('model')}"
             )
         file = _File(path, "qdq")
     elif file is None and path.suffix == _CACHE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from calibrators.errors import ModelError
+from calibrators.errors import Argument, ModelError
 from trtint8.models.model import Model, load_model
 
 
@@ -20,7 +20,7 @@ def load_original(path: str | os.PathLike[str]) -> Model:
     model = load_model(path)
     if model.is_quantized:
         raise ModelError(
-            f"'{model.name}' holds Q/DQ pairs, and a report shows it as FP32; give the float model as model "
-            "(--model), and the quantized one among the files to report on"
+            f"'{model.name}' holds Q/DQ pairs, and a report shows it as FP32; give the float model as "
+            f"{Argument('model')}, and the quantized one among the files to report on"
         )
     return model

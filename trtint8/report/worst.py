@@ -17,7 +17,7 @@ from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.display.counts import counted
-from calibrators.errors import CalibrationDataError, ModelError
+from calibrators.errors import Argument, CalibrationDataError, ModelError
 from calibrators.progress import progress_bar
 from trtint8.models.outputs.parts import OutputPart, split_outputs
 from trtint8.report.pictures import pixels
@@ -202,7 +202,7 @@ def measure_batch(
         shapes = ", ".join(f"'{name}' {array.shape}" for name, array in wanted.items())
         raise CalibrationDataError(
             f"the worst samples cannot be found: not every output has one row per sample ({shapes} for "
-            f"{counted(rows, 'sample')}); leave data=... out"
+            f"{counted(rows, 'sample')}); leave {Argument('data', '...')} out"
         )
     for name, array in wanted.items():
         if got[name].shape != array.shape:

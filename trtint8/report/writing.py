@@ -11,7 +11,7 @@ from calibrators import records
 from calibrators.checks import check_ending, refuse_empty_path, several
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
-from calibrators.errors import CalibrationDataError, ModelError, TableError, UnsupportedError
+from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
 from trtint8.models.outputs.parts import output_parts
 from trtint8.models.session import open_model
@@ -133,10 +133,14 @@ def _worst(
 
     validated = files.paths.get("qdq") or files.paths.get("engine")
     if model is None:
-        raise ModelError("data=... shows the worst samples, which needs the float model too; give model=...")
+        raise ModelError(
+            f"{Argument('data', '...')} shows the worst samples, which needs the float model too; give "
+            f"{Argument('model', '...')}"
+        )
     if validated is None:
         raise ModelError(
-            "data=... shows the worst samples, which needs the Q/DQ model or the engine; give one of them"
+            f"{Argument('data', '...')} shows the worst samples, which needs the Q/DQ model or the engine; "
+            "give one of them"
         )
     reference = Reference.of(load_original(model))
     original, declared = reference.model, reference.declared
@@ -162,14 +166,16 @@ def _refuse_options_of_data(
     """Refuses what says how data is read, where there is none."""
     given = {
         "class_names": class_names or None,
-        "labels=...": options.labels,
+        "labels": options.labels,
         "batch_size": options.batch_size,
-        "limit=...": options.limit,
+        "limit": options.limit,
         "preprocessing": options.preprocessing,
     }
     for name, value in given.items():
         if value is not None:
-            raise CalibrationDataError(f"{name} has no effect without data=...; leave it out")
+            raise CalibrationDataError(
+                f"{Argument(name, '...')} has no effect without {Argument('data', '...')}; leave it out"
+            )
 
 
 #: The largest file with class names that is read, in bytes.

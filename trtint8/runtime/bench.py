@@ -101,7 +101,7 @@ class BenchReport:
         messages = []
         compute, enqueue = self.phases["compute"], self.phases["enqueue"]
         if enqueue.mean > compute.mean:
-            advice = "use a larger batch" if self.cuda_graph else "use cuda_graph or a larger batch"
+            advice = "use a larger batch" if self.cuda_graph else "use a CUDA graph or a larger batch"
             messages.append(
                 f"{self.name}: the host needs {enqueue.mean:.3f} ms to enqueue what the GPU computes in "
                 f"{compute.mean:.3f} ms, so it limits the throughput; {advice}"

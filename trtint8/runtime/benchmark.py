@@ -15,7 +15,7 @@ from calibrators.cuda import gpu_names, require_gpu
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource, open_data
-from calibrators.errors import CalibrationDataError, EngineError, GpuMemoryError
+from calibrators.errors import Argument, CalibrationDataError, EngineError, GpuMemoryError
 from trtint8.builder.build import build_engine
 from trtint8.builder.options import BuildOptions
 from trtint8.engine.file import TensorSpec
@@ -57,7 +57,7 @@ class BenchOptions:
     def __post_init__(self) -> None:
         if not (is_number(self.seconds) and 0 < self.seconds < math.inf):  # false for NaN, too
             given = f"{self.seconds:g}" if is_number(self.seconds) else f"{self.seconds!r:.80}"
-            raise CalibrationDataError(f"seconds is {given}; give a positive number")
+            raise CalibrationDataError(f"{Argument('seconds')} is {given}; give a positive number")
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,10 @@ def _feed(engine: Engine, data: DataSource | None, options: DataOptions) -> Feed
     """One batch of the data, or random values of that size."""
     if data is None:
         if options.preprocessing is not None or options.limit is not None:
-            raise CalibrationDataError("limit=... and the options for images have no effect without data=...")
+            raise CalibrationDataError(
+                f"{Argument('limit', '...')} and the options for images have no effect without "
+                f"{Argument('data', '...')}"
+            )
         return random_feed(engine.inputs, engine.profiles, options.batch_size)
     specs, size = input_specs(engine.inputs), options.batch_size
     if size is None and engine.profiles and not any(spec.static_batch for spec in specs):
@@ -213,10 +216,10 @@ def random_feed(
     if batch_size is not None:
         firsts = {spec.shape[0] for spec in inputs if spec.shape}
         if batch_size < 1:
-            raise CalibrationDataError(f"batch_size is {batch_size}; give a positive integer")
+            raise CalibrationDataError(f"{Argument('batch_size')} is {batch_size}; give a positive integer")
         if None not in firsts and firsts != {batch_size}:
             raise CalibrationDataError(
-                f"batch_size is {batch_size} but the engine has a fixed batch of "
+                f"{Argument('batch_size')} is {batch_size} but the engine has a fixed batch of "
                 f"{' and '.join(sorted(map(str, firsts)))}; leave it out"
             )
     random, feed = np.random.default_rng(0), {}
@@ -226,7 +229,9 @@ def random_feed(
             tuned = (batch_size, *tuned[1:])
         shape = tuple(dim for dim in tuned if isinstance(dim, int))
         if len(shape) < len(tuned):
-            raise CalibrationDataError(f"no profile says a shape for input '{spec.name}'; give data=...")
+            raise CalibrationDataError(
+                f"no profile says a shape for input '{spec.name}'; give {Argument('data', '...')}"
+            )
         dtype = np.dtype(spec.dtype)
         # Integers are mostly indices, and 0 is a valid index into every table.
         # NumPy knows BF16 and FP8 as types of kind V.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from calibrators.errors import UnsupportedError
+from calibrators.errors import Argument, UnsupportedError
 from calibrators.tensorrt.data_types import numpy_dtype
 from trtint8.engine.file import TensorSpec
 from trtint8.engine.profiles import Profile, ShapeRange
@@ -47,7 +47,7 @@ def read_bindings(trt: Any, engine: Any) -> Bindings:
         if engine.get_tensor_format(name) != trt.TensorFormat.LINEAR:
             raise UnsupportedError(
                 f"tensor '{name}' of the engine has the format {engine.get_tensor_format_desc(name)}, and "
-                "only linear ones can be fed; build the engine without io_formats"
+                f"only linear ones can be fed; build the engine without {Argument('io_formats')}"
             )
         dtype = numpy_dtype(trt, engine.get_tensor_dtype(name))
         if dtype is None:

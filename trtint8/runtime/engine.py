@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 from calibrators.checks import check_path, several
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
 from calibrators.cuda.dlpack import Dlpack
-from calibrators.errors import EngineError, UnsupportedError
+from calibrators.errors import Argument, EngineError, UnsupportedError
 from calibrators.files import is_file
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor
@@ -127,7 +127,7 @@ class Engine:
             if info.version_compatible and not allow_host_code:
                 raise EngineError(
                     f"{name} is version-compatible, so it contains code that would run on this machine; if "
-                    "you trust it, load it with allow_host_code=True, or --allow-host-code"
+                    f"you trust it, load it with {Argument('allow_host_code', 'True')}"
                 )
         require_gpu(f"running {name}")
         if info is not None:
@@ -368,6 +368,7 @@ def _use_dla(runtime: Any, core: int) -> None:
     cores = runtime.num_DLA_cores
     if not 0 <= core < cores:
         raise UnsupportedError(
-            f"there is no DLA core {core}; this machine has {cores}, numbered from 0; leave dla_core out"
+            f"there is no DLA core {core}; this machine has {cores}, numbered from 0; leave "
+            f"{Argument('dla_core')} out"
         )
     runtime.DLA_core = core

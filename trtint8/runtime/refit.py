@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from calibrators.checks import check_mapping
 from calibrators.display.counts import enumerated
-from calibrators.errors import EngineError
+from calibrators.errors import Argument, EngineError
 from calibrators.tensorrt.data_types import DTYPES, tensorrt_dtype
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
@@ -39,7 +39,7 @@ def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
     check_dtypes(weights)
     check_shared_scales(weights, engine.info.shared_scales if engine.info else ())
     if not engine.raw.refittable:
-        raise EngineError("the engine is not refittable; build it with refit=True")
+        raise EngineError(f"the engine is not refittable; build it with {Argument('refit', 'True')}")
     trt = engine.flavor.module
     with engine.device.active(), collected(trt) as log:
         refitter = trt.Refitter(engine.raw, shared_logger(trt))

@@ -8,7 +8,7 @@ import numpy as np
 
 from calibrators.checks import is_number
 from calibrators.data.samples import DataFingerprint
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
@@ -61,7 +61,7 @@ class Measurement:
     ) -> None:
         if not (is_number(tolerance_db) and tolerance_db >= 0):
             raise CalibrationDataError(
-                f"tolerance_db is {tolerance_db!r}; give a number of decibels, 0 or more"
+                f"{Argument('tolerance_db')} is {tolerance_db!r}; give a number of decibels, 0 or more"
             )
         self._prepared, self._layers, self._tolerance_db = prepared, tuple(layers), float(tolerance_db)
         self._checkpoint = checkpoint

@@ -45,7 +45,7 @@ def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> 
         found = measurands([goal.metric] if choice is None else choice.names, judged)
     except CalibrationDataError as error:
         raise CalibrationDataError(
-            f"the samples to judge by cannot show whether the budget ({goal}) is kept: {error}"
+            f"the samples to judge by cannot show whether the budget ({goal}) is kept: {error.template}"
         ) from error
     ranked = isinstance(goal.metric, str) and rank_in(goal.metric.partition(":")[0]) is not None
     if ranked and not goal.chosen and not judged.has_class_indices:

@@ -13,7 +13,7 @@ from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from calibrators.run import RunOptions
 from calibrators.tables.source import table_among
 from calibrators.tables.table import CalibrationTable
@@ -112,7 +112,7 @@ def tune_from_sources(
     elif not check_judging(prepared, goal, judged, validated_on):  # half of data of unknown length
         raise CalibrationDataError(
             "the data is one batch, which cannot be split into samples to tune on and samples to judge by; "
-            "give more samples, a smaller batch_size, or other samples to judge by"
+            f"give more samples, a smaller {Argument('batch_size')}, or other samples to judge by"
         )
     known = table_among(calibration)
     tuned = tune_prepared(
@@ -147,8 +147,8 @@ def _check_others(
     """
     if held_out is not None and _are_one_file(held_out, data):
         raise CalibrationDataError(
-            f"the samples to judge by are those to tune on, '{held_out}'; leave judge (--judge) out, so that "
-            "every other batch judges, or give other samples"
+            f"the samples to judge by are those to tune on, '{held_out}'; leave {Argument('judge')} out, so "
+            "that every other batch judges, or give other samples"
         )
     if _are_one_file(calibration, data if held_out is None else held_out):
         warn_user(

@@ -13,7 +13,7 @@ from calibrators.data.batches import Batches, labelled_alike
 from calibrators.data.feeds import first_feeds
 from calibrators.data.inputs import DataOptions
 from calibrators.data.samples import numbered
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 
 def split(batches: Batches) -> tuple[Batches, Batches]:
@@ -32,7 +32,7 @@ def split(batches: Batches) -> tuple[Batches, Batches]:
             them by.
     """
     if batches.labels is not None and batches.batch_size is None:
-        raise CalibrationDataError("labelled data needs a batch_size to be split; give one")
+        raise CalibrationDataError(f"labelled data needs a {Argument('batch_size')} to be split; give one")
     if batches.num_samples == 1:
         raise CalibrationDataError(
             "the data has a single sample, which cannot be both tuned on and judged by; give more samples, "
@@ -41,8 +41,8 @@ def split(batches: Batches) -> tuple[Batches, Batches]:
     if batches.num_samples is not None and batches.num_samples <= (batches.batch_size or 0):
         raise CalibrationDataError(
             f"the data's {batches.num_samples} samples are one batch, which cannot be split into samples to "
-            "tune on and samples to judge by; give more samples, a smaller batch_size, or other samples to "
-            "judge by"
+            f"tune on and samples to judge by; give more samples, a smaller {Argument('batch_size')}, or "
+            "other samples to judge by"
         )
     return _every_other(batches, 0), _every_other(batches, 1)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from calibrators.checks import is_number
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class TimeLimit:
 
     def __post_init__(self) -> None:
         if self.minutes is not None and not (is_number(self.minutes) and 0 < self.minutes < math.inf):
-            raise CalibrationDataError(f"minutes is {self.minutes!r}; give a positive number")
+            raise CalibrationDataError(f"{Argument('minutes')} is {self.minutes!r}; give a positive number")
 
     def half(self) -> TimeLimit:
         """A limit of half the time, which begins now."""

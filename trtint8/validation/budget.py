@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from calibrators.checks import is_number
 from calibrators.display.counts import counted
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS
 from trtint8.validation.judgement import Judgement
@@ -80,8 +80,8 @@ class Goal:
             has, least = (_figure(value, self.unit) for value in (reference, self.minimum))
             raise CalibrationDataError(
                 f"FP32 itself has {self.name} {has} on the samples to tune on, and the least value is "
-                f"{least}; give a lower one as minimum (--min), or a drop from FP32's value as max_drop "
-                "(--max-drop)"
+                f"{least}; give a lower one as {Argument('minimum')}, or a drop from FP32's value as "
+                f"{Argument('max_drop')}"
             )
 
     def __str__(self) -> str:
@@ -153,7 +153,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.max_drop is not None and not (is_number(self.max_drop) and self.max_drop >= 0):
-            raise CalibrationDataError(f"max_drop is {self.max_drop!r}; give 0 or more")
+            raise CalibrationDataError(f"{Argument('max_drop')} is {self.max_drop!r}; give 0 or more")
         if self.minimum is not None and not (is_number(self.minimum) and not math.isnan(self.minimum)):
             raise CalibrationDataError(
                 f"the least value is not a number but {self.minimum!r}; give a number or leave it out"
@@ -190,7 +190,7 @@ class Budget:
         if chosen and self.max_drop is not None and not math.isfinite(equal):
             raise CalibrationDataError(
                 f"{chosen}; SQNR has no drop, because it is infinite where outputs equal FP32's: give its "
-                "least value in decibels as minimum (--min), such as 30, or name a metric that has one"
+                f"least value in decibels as {Argument('minimum')}, such as 30, or name a metric that has one"
             )
         max_drop, minimum = self._limits(name, unit, has_drop=math.isfinite(equal))
         return Goal(metric, name, unit, max_drop, minimum, chosen, layout_note([metric], form))
@@ -199,17 +199,17 @@ class Budget:
         if self.minimum is not None and name == LARGEST_ERROR:
             raise CalibrationDataError(
                 f"metric '{name}' is better the smaller it is, so it has no least value; give the largest "
-                "error as max_drop (--max-drop)"
+                f"error as {Argument('max_drop')}"
             )
         if self.minimum is not None and unit == PERCENT and self.minimum > _MOST_PERCENT:
             raise CalibrationDataError(
                 f"metric '{name}' is a share, and the least value is {self.minimum:g} per cent; give at most "
-                f"{_MOST_PERCENT} as minimum (--min)"
+                f"{_MOST_PERCENT} as {Argument('minimum')}"
             )
         if self.max_drop is not None and not has_drop:
             raise CalibrationDataError(
                 f"metric '{name}' has no drop, because it is infinite where outputs equal FP32's; give its "
-                "least value in decibels as minimum (--min), such as 30, or another metric"
+                f"least value in decibels as {Argument('minimum')}, such as 30, or another metric"
             )
         if self.max_drop is not None or self.minimum is not None:
             return self.max_drop, self.minimum
@@ -217,13 +217,13 @@ class Budget:
             return None, USUAL_MINIMUM_DB
         if name == LARGEST_ERROR:
             raise CalibrationDataError(
-                f"metric '{name}' has the unit of the outputs; give the largest error allowed as max_drop "
-                "(--max-drop)"
+                f"metric '{name}' has the unit of the outputs; give the largest error allowed as "
+                f"{Argument('max_drop')}"
             )
         if unit not in USUAL_DROP:
             raise CalibrationDataError(
-                f"metric '{name}' has a unit of its own; say what is enough in it, with max_drop "
-                "(--max-drop) or minimum (--min)"
+                f"metric '{name}' has a unit of its own; say what is enough in it, with "
+                f"{Argument('max_drop')} or {Argument('minimum')}"
             )
         return USUAL_DROP[unit], None
 

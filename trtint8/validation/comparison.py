@@ -20,7 +20,7 @@ from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
 from calibrators.data.samples import numbered
-from calibrators.errors import CalibrationDataError, ModelError, TrtInt8Error
+from calibrators.errors import Argument, CalibrationDataError, ModelError, TrtInt8Error
 from calibrators.host.work import results_here
 from trtint8.models.outputs.parts import OutputPart, split_outputs
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
@@ -344,7 +344,7 @@ class _Totals:
             if description != self._descriptions[name]:
                 raise ModelError(
                     f"{name} is {self._descriptions[name]} for one worker and {description} for another; "
-                    "give all workers the same, such as GPUs with num_gpus"
+                    f"give all workers the same, such as GPUs with {Argument('num_gpus')}"
                 )
         if self._choice is None:
             self._check_alike(result)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, is_float
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 _INT8 = np.iinfo(np.int8)
 
@@ -75,6 +75,6 @@ def _quantized(name: str, array: NDArray[Any], scale: np.float32 | None) -> NDAr
         raise CalibrationDataError(
             f"input '{name}' is int8 in the engine, and the scale that makes int8 of {array.dtype} values is "
             "not known; put the calibration table that the engine was built with, which has a range of it, "
-            "beside the engine, or build without io_types for it"
+            f"beside the engine, or build without {Argument('io_types')} for it"
         )
     return np.clip(np.rint(array / scale), _INT8.min, _INT8.max).astype(np.int8)

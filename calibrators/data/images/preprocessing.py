@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrators import records
 from calibrators.checks import check_path
 from calibrators.data.images.files import MOST_PIXELS, Placing, letterbox, resize_images
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from calibrators.user_warnings import warn_user
 
 if sys.version_info >= (3, 11):
@@ -39,7 +39,7 @@ class Preprocessing:
     Attributes:
         resize: (height, width), or the length of the shorter side with the aspect ratio kept, or None.
         crop: (height, width) of the centre crop, or None.
-        scale: What every uint8 value is multiplied with.
+        scale: What every uint8 value is multiplied with; 1/255 by default.
         mean: Subtracted after scaling; one value, or one per channel in the order of ``channels``.
         std: What is divided by after that; one value, or one per channel in the order of ``channels``.
         layout: The order of the result's axes.
@@ -80,7 +80,7 @@ class Preprocessing:
         if self.letterbox is not None and (self.resize is not None or self.crop is not None):
             other = "crop" if self.resize is None else "resize"
             raise CalibrationDataError(
-                f"preprocessing has letterbox and {other}, and letterbox is both; leave one out"
+                f"{Argument('preprocessing')} has letterbox and {other}, and letterbox is both; leave one out"
             )
         if not (_is_number(self.scale) and self.scale):
             raise _refused("scale", self.scale, 'a number other than 0, or in a file "1/255"')
@@ -131,7 +131,7 @@ class Preprocessing:
         for name, values in (("mean", self.mean), ("std", self.std)):
             if len(values) not in (1, images.shape[3]):
                 raise CalibrationDataError(
-                    f"preprocessing has {len(values)} values for {name} but the images have "
+                    f"{Argument('preprocessing')} has {len(values)} values for {name} but the images have "
                     f"{images.shape[3]} channel; give one value"
                 )
         placing = self.placing(*images.shape[1:3])
@@ -213,7 +213,7 @@ class Preprocessing:
         try:
             return cls(**values)
         except CalibrationDataError as error:
-            raise CalibrationDataError(f"preprocessing file '{path}': {error}") from error
+            raise CalibrationDataError(f"preprocessing file '{path}': {error.template}") from error
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
         if isinstance(self.resize, tuple):
@@ -240,7 +240,7 @@ def check_preprocessing(given: object) -> None:
         advice = "give trtint8.Preprocessing(**values), with its values as keywords"
     elif isinstance(given, (str, os.PathLike)):
         advice = "read the file with trtint8.Preprocessing.load(path)"
-    raise CalibrationDataError(f"preprocessing is a {type(given).__name__}; {advice}")
+    raise CalibrationDataError(f"{Argument('preprocessing')} is a {type(given).__name__}; {advice}")
 
 
 def _centre_crop(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
@@ -252,8 +252,8 @@ def _padded(images: NDArray[np.uint8], placing: Placing) -> NDArray[np.uint8]:
     (top, left), (rows, columns) = placing.offset, placing.size
     if rows * columns > MOST_PIXELS:
         raise CalibrationDataError(
-            f"letterbox of {rows} x {columns} makes images of more than {MOST_PIXELS:,} pixels; give a "
-            "smaller size"
+            f"{Argument('letterbox')} of {rows} x {columns} makes images of more than {MOST_PIXELS:,} "
+            "pixels; give a smaller size"
         )
     padded = np.full((len(images), rows, columns, images.shape[3]), PADDING, np.uint8)
     padded[:, top : top + images.shape[1], left : left + images.shape[2]] = images

@@ -134,7 +134,7 @@ class Indexed(IndexedSource):
             self.binding.check(feed)
             return self.binding.prepare(feed), labels if self.labelled else None
         except CalibrationDataError as error:
-            raise CalibrationDataError(f"sample {index} of the data: {error}") from error
+            raise CalibrationDataError(f"sample {index} of the data: {error.template}") from error
 
 
 def sample_arrays(sample: object, binding: Binding) -> dict[str, Any]:

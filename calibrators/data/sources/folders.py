@@ -299,7 +299,7 @@ def _read_block(path: Path, binding: Binding) -> tuple[FeedDict, NDArray[Any] | 
                 labels = labels[None]  # the label of the file's only sample, stored without a batch axis too
             return feed, as_labels(labels, rows, f"'{LABELS}'")
     except CalibrationDataError as error:
-        raise CalibrationDataError(f"file '{path.name}': {error}") from error
+        raise CalibrationDataError(f"file '{path.name}': {error.template}") from error
     return feed, None
 
 

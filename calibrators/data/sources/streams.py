@@ -23,7 +23,7 @@ from calibrators.data.feeds import (
 )
 from calibrators.data.inputs import DataOptions, fixed_batches
 from calibrators.display.counts import counted
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ class Stream(Feeds):
                 if self.labels is None and are_numbers(labels):
                     prepared[LABELS] = as_labels(labels, batch_rows(prepared), "labels")
             except CalibrationDataError as error:
-                raise CalibrationDataError(f"item {index} of the data: {error}") from error
+                raise CalibrationDataError(f"item {index} of the data: {error.template}") from error
             yield prepared
 
     def _limited(self, feeds: Iterator[FeedDict]) -> Iterator[FeedDict]:
@@ -149,8 +149,8 @@ class Stream(Feeds):
             yield feed
         if self.labels is not None and len(self.labels) != count:
             raise CalibrationDataError(
-                f"labels has {len(self.labels)} entries but the data has {counted(count, 'sample')}; give "
-                "one per sample"
+                f"{Argument('labels')} has {len(self.labels)} entries but the data has "
+                f"{counted(count, 'sample')}; give one per sample"
             )
 
 
@@ -237,7 +237,7 @@ def _regrouped(feeds: Iterator[FeedDict], size: int) -> Iterator[FeedDict]:
         if rows is None:
             raise CalibrationDataError(
                 f"cannot regroup the data to batches of {size}: the inputs of a feed do not share axis 0; "
-                "leave batch_size out to feed them as they come"
+                f"leave {Argument('batch_size')} out to feed them as they come"
             )
         start = 0
         while start < rows:
@@ -263,7 +263,7 @@ def _joined(pieces: list[FeedDict]) -> FeedDict:
     except ValueError as error:
         raise CalibrationDataError(
             f"samples of different shapes cannot share a batch ({error}); bring them to one shape, or set "
-            "batch_size to 1"
+            f"{Argument('batch_size')} to 1"
         ) from error
 
 

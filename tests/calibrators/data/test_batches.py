@@ -117,7 +117,7 @@ class TestPreprocessing:
     def test_raw_images_into_a_float_model_are_refused(self):
         refused(
             pixels(2, 4, 4, 3),
-            r"takes float32 but its data is uint8 images; declare .* preprocessing=.* or --mean",
+            r"takes float32 but its data is uint8 images; declare .* preprocessing=",
             [IMAGE],
         )
 

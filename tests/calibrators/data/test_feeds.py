@@ -153,7 +153,7 @@ def test_images_of_another_name_need_preprocessing_and_no_renaming(shape):
     images = {"data": np.ones(shape, np.uint8)}
     words = (
         r"input 'x' takes float32 but the data, 'data', is uint8 images; declare how they become "
-        r"float32 with preprocessing=.* or --mean, .*: then 'data' goes into 'x' whatever its name"
+        r"float32 with preprocessing=.*: then 'data' goes into 'x' whatever its name"
     )
     with pytest.raises(CalibrationDataError, match=words):
         Binding([IMAGE]).split(images)

@@ -296,3 +296,22 @@ def test_what_is_no_network(given):
     name = type(given).__name__
     with pytest.raises(BuildError, match=f"network is a {name}; give the INetworkDefinition"):
         trtint8.set_dynamic_ranges(given, RANGES)
+
+
+def test_an_engine_of_the_first_part_of_a_model(rtx, split, tmp_path):
+    cut = ["/block1/relu2/Relu_output_0"]
+    images = split.calibration_images[:8]
+    result = trtint8.build_int8_engine(
+        DEMO_MODEL, images, tmp_path / "m.engine", target="rtx", method="minmax", cut_at=cut, progress=False
+    )
+    assert [spec.name for spec in result.info.outputs] == cut
+    assert result.float_model == tmp_path / "m.float.onnx"
+    assert (tmp_path / "m.tail.onnx").is_file()
+
+
+def test_ranges_by_hand_are_not_overwritten(table, tmp_path):
+    ranges = tmp_path / "m.table.json"
+    ranges.write_text('{"images": 1}')
+    with pytest.raises(OutputError, match=r"m\.table\.json'"):
+        trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", dynamic_ranges=ranges)
+    assert ranges.read_text() == '{"images": 1}'

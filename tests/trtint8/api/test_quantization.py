@@ -159,3 +159,34 @@ def test_joined_pairs_are_loaded_by_onnx_runtime_in_fp16():
     assert sum(node.op_type == "QuantizeLinear" for node in made.graph.node) >= 6
     wanted, got = (ort.InferenceSession(one.SerializeToString()).run(None, x)[0] for one in (model, made))
     assert np.abs(wanted - got).max() < 0.05 * np.abs(wanted).max()
+
+
+CUT = ["/block1/relu2/Relu_output_0"]
+
+
+def test_the_files_of_a_model_that_is_cut(split, tmp_path):
+    ranges = tmp_path / "t.json"
+    images = split.calibration_images[:8]
+    table = trtint8.calibrate(DEMO_MODEL, images, method="minmax", cut_at=CUT, output=ranges, progress=False)
+    assert trtint8.CalibrationTable.load(ranges) == table
+    written = trtint8.write_quantized(DEMO_MODEL, ranges, tmp_path / "q.onnx", cut_at=CUT)
+    assert (written.tail, written.float_model) == (tmp_path / "q.tail.onnx", tmp_path / "q.float.onnx")
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"t.json", "q.onnx", "q.tail.onnx", "q.float.onnx"}
+    assert [output.name for output in onnx.load(written.model).graph.output] == CUT
+    assert written.quantized.placement.quantized_nodes and written.target == "tensorrt"
+
+
+def test_a_written_model_is_the_one_that_is_returned(table, tmp_path):
+    written = trtint8.write_quantized(DEMO_MODEL, table, tmp_path / "q.onnx", keep_float=["/fc/*"])
+    assert onnx.load(written.model) == trtint8.quantize(DEMO_MODEL, table, keep_float=["/fc/*"])
+    with pytest.raises(trtint8.OutputError, match=r"q\.onnx'"):
+        trtint8.write_quantized(tmp_path / "q.onnx", table, tmp_path / "q.onnx")
+
+
+def test_a_table_is_not_written_over_what_is_read(split, tmp_path):
+    data = tmp_path / "d.npy"
+    np.save(data, split.calibration_images[:4])
+    (tmp_path / "t.json").symlink_to(data)
+    with pytest.raises(trtint8.OutputError, match=r"t\.json'"):
+        trtint8.calibrate(DEMO_MODEL, data, output=tmp_path / "t.json")

@@ -39,7 +39,7 @@ def test_all_refused_nodes_and_the_cut_before_them(rtx):
     )
     assert str(caught.value).endswith(
         "; nor does it take 'values_node' (Unique), 'others_node' (NonZero); what comes before can be built "
-        "with the model cut at 'r' and 's' and 'kept' (--cut-at), and the rest run in ONNX Runtime"
+        "with the model cut at 'r' and 's' and 'kept' (cut_at), and the rest run in ONNX Runtime"
     )
 
 
@@ -116,7 +116,7 @@ def test_with_a_table_nodes_are_looked_for_only_after_a_failure(rtx, tmp_path, e
     trtint8.build_int8_engine(good, given_table(good), tmp_path / "good.engine", **options)
     assert not early
     with pytest.raises(
-        BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' .*--cut-at"
+        BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' .*cut_at"
     ):
         trtint8.build_int8_engine(bad, given_table(bad), tmp_path / "bad.engine", **options)
     assert early == [1]
@@ -152,7 +152,7 @@ def test_the_implicit_route(rtx, tmp_path, early, monkeypatch, calibrated):
         yield np.zeros((2, 3, 8, 8), np.float32)
 
     with pytest.raises(
-        BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' .*--cut-at"
+        BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' .*cut_at"
     ):
         trtint8.build_int8_engine(
             model,
@@ -176,7 +176,7 @@ def test_a_node_that_the_builder_cannot_compute_and_the_cut_before_it(rtx, tmp_p
     assert str(caught.value) == (
         f"{rtx} cannot take node 'suppression' (NonMaxSuppression) of 'model': it has nothing that computes "
         "it; what comes before can be built with the model cut at 'corners_out' and 'by_class_out' and "
-        "'flat_boxes_out' and 'table_out' (--cut-at), and the rest run in ONNX Runtime"
+        "'flat_boxes_out' and 'table_out' (cut_at), and the rest run in ONNX Runtime"
     )
     assert not list(tmp_path.iterdir())
 

@@ -1,10 +1,12 @@
 """`trtint8 audit`, on the demo's network."""
 
 import dataclasses
+import functools
 import json
 
 import pytest
 
+import trtint8
 from tests.trtint8.auditing.kernels import GPU, product, report
 from tests.trtint8.cli.conftest import MODEL
 from trtint8.auditing.results import Audit, parse_audit
@@ -65,7 +67,8 @@ def test_an_unknown_gpu(table, capsys):
 @pytest.fixture
 def shown(monkeypatch, capsys):
     def show(audit):
-        monkeypatch.setattr(verb.engines, "audit", lambda *_arguments, **_options: audit)
+        call = functools.wraps(trtint8.audit)(lambda *_arguments, **_options: audit)
+        monkeypatch.setattr(verb, "audit", call)
         assert main(["audit", "m.onnx", "t.json", "--gpu", "Round", "--explain"]) == 0
         return capsys.readouterr()
 

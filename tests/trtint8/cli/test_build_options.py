@@ -4,16 +4,20 @@ import argparse
 
 import pytest
 
-from calibrators.errors import BuildError
+from calibrators.errors import TrtInt8Error
+from trtint8.api.building import build_int8_engine
 from trtint8.builder.options import BuildOptions
-from trtint8.cli.build_options import add_build_options, build_options_from, profiles_from
+from trtint8.cli.build import configure
+from trtint8.cli.verbs import values_of
 from trtint8.engine.profiles import ShapeRange
 
 
 def parsed(*arguments):
     parser = argparse.ArgumentParser()
-    add_build_options(parser)
-    return build_options_from(parser.parse_args(arguments))
+    configure(parser)
+    return values_of(build_int8_engine, parser.parse_args(["m.onnx", "-o", "m.engine", *arguments]))[
+        "options"
+    ]
 
 
 def test_nothing_given_leaves_everything_to_tensorrt():
@@ -116,15 +120,5 @@ def test_every_option():
     ],
 )
 def test_malformed_options(arguments, message):
-    with pytest.raises(BuildError, match=message):
+    with pytest.raises(TrtInt8Error, match=message):
         parsed(*arguments)
-
-
-def test_an_input_named_again_begins_another_profile():
-    one, two = ShapeRange((1, 3), (2, 3), (4, 3)), ShapeRange((8, 3), (8, 3), (8, 3))
-    mask = ShapeRange((1,), (2,), (4,))
-    assert profiles_from(["x=1x3,2x3,4x3", "mask=1,2,4", "x=8x3,8x3,8x3"]) == [
-        {"x": one, "mask": mask},
-        {"x": two},
-    ]
-    assert profiles_from([]) == []

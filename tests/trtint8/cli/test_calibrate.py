@@ -76,3 +76,13 @@ def test_a_name_beside_which_no_checkpoint_has_room(tmp_path, monkeypatch, capsy
     assert main(["calibrate", str(DEMO_MODEL), "random:2", "-o", output]) == 2
     assert f"cannot write '{output}.checkpoint'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("output", ["", ".", "none/t.json", "t.png"])
+def test_a_table_that_cannot_be_written_is_refused_by_its_own_name(output, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["calibrate", str(DEMO_MODEL), "random:2", "-o", output]) == 2
+    said = capsys.readouterr().err
+    assert f"'{output}'" in said
+    assert "checkpoint" not in said
+    assert not list(tmp_path.iterdir())

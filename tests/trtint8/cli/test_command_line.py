@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import trtint8
+from trtint8.cli.main import VERBS
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "command_line.json").read_text())
 
@@ -44,6 +45,26 @@ def arguments_of_verb(verb):
 def test_arguments_of_a_verb_stay(verb):
     found, promised = arguments_of_verb(verb), GOLDEN["verbs"][verb]
     assert {name: found.get(name) for name in promised} == promised
+
+
+def helps(parser):
+    """What each argument of a parser, and of its sub-parsers, is said to be."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for sub in action.choices.values():
+                yield from helps(sub)
+        else:
+            yield action, action.help
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_option_is_described(verb):
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
+    for action, text in helps(parser):
+        # An argument may say all by its name.
+        assert text or not action.option_strings, action
+        assert "``" not in (text or "") and ":func:" not in (text or ""), action
 
 
 def test_public_names_stay():

@@ -103,7 +103,7 @@ def test_a_qdq_model_of_another_network_is_said_on_the_page(folder, tmp_path):
         (["--labels", "x.npy"], "--labels has no effect without --data; leave it out"),
         (["--limit", "3"], "--limit has no effect without --data; leave it out"),
         (["--batch-size", "3"], "--batch-size has no effect without --data; leave it out"),
-        (["--mean", "0.5"], "preprocessing has no effect without --data; leave it out"),
+        (["--mean", "0.5"], "--mean has no effect without --data; leave it out"),
         (["--state", "h=out"], "--state has no effect without --data; leave it out"),
         (["--batch-axis", "images=0"], "--batch-axis has no effect without --data; leave it out"),
         (["--model", "nowhere.onnx"], "there is no model 'nowhere.onnx'"),

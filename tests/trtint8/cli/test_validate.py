@@ -53,7 +53,7 @@ def test_metrics_by_name_as_json(arguments, capsys):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--also", "x.onnx"], "--also 'x.onnx' is no NAME=MODEL"),
+        (["--also", "x.onnx"], "--also: 'x.onnx' is not NAME=MODEL"),
         (["--also", "A=x.onnx", "--also", "A=y.onnx"], "--also gives 'A' twice"),
         (["--also", f"INT8={MODEL}"], "'INT8' in also is the name of the model"),
         (["--metric", "mAP"], "there is no metric 'mAP'"),

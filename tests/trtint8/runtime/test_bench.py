@@ -39,7 +39,7 @@ def test_a_host_that_is_too_slow():
     (warning,) = replace(REPORT, phases={**REPORT.phases, "enqueue": flat(3.5)}).warnings
     assert warning == (
         "int8: the host needs 3.500 ms to enqueue what the GPU computes in 3.000 ms, so it limits the "
-        "throughput; use cuda_graph or a larger batch"
+        "throughput; use a CUDA graph or a larger batch"
     )
 
 

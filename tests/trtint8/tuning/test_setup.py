@@ -53,7 +53,7 @@ def test_samples_to_judge_by_are_others(held_out, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("d.npz", **held_out)
     np.savez("c.npz", images=held_out["images"][:8])
-    message = r"the samples to judge by are those to tune on, 'd.npz'; leave judge \(--judge\) out"
+    message = r"the samples to judge by are those to tune on, 'd.npz'; leave judge out"
     with pytest.raises(CalibrationDataError, match=message):
         trtint8.tune(DEMO_MODEL, "c.npz", tmp_path / "d.npz", judge="d.npz", max_drop=1.0)
     for data, judge in (("d.npz", None), ("c.npz", "d.npz")):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from calibrators.errors import ModelError
+from calibrators.errors import Argument, ModelError
 from trtint8.models.inner_graphs import values_behind
 from trtint8.models.loading.plugins import plugin_nodes
 from trtint8.models.model import Model
@@ -37,12 +37,12 @@ def runnable_part(model: Model, picks: Picks | None = None) -> Model:
     part = before_picks(model.graph_model, picks)
     if left := plugin_nodes(part):
         first = left[0]
-        listed = " ".join(f"--cut-at {name}" for name in tensors_before(model.graph_model.graph, left)[:5])
+        listed = ", ".join(f"'{name}'" for name in tensors_before(model.graph_model.graph, left)[:5])
         raise ModelError(
             f"node '{first.name}' of '{model.name}' has the operator '{first.op_type}', which ONNX Runtime "
             "does not know, and it is not at the end of the network: "
-            + (f"cut the model before it ({listed}), or " if listed else "")
-            + "take the implicit route, on which TensorRT calibrates (--route implicit)"
+            + (f"cut the model before it ({Argument('cut_at')} {listed}), or " if listed else "")
+            + f"take the implicit route, on which TensorRT calibrates ({Argument('route')})"
         )
     return model.part(part)
 

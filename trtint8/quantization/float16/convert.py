@@ -16,6 +16,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from calibrators.display.counts import counted, enumerated
+from calibrators.errors import Argument
 from calibrators.user_warnings import warn_user
 from trtint8.models.graph_constants import (
     add_initializer,
@@ -80,8 +81,8 @@ def to_float16(
     if unseen := [reason for reason in kept.values() if reason.startswith(UNSEEN)]:
         nodes = counted(len(unseen), "node")
         warn_user(
-            f"{nodes} of '{name}' may overflow in FP16 and stay in FP32: {unseen[0]}; calibrate all tensors "
-            "('trtint8 calibrate', without --tensors placed)"
+            f"{nodes} of '{name}' may overflow in FP16 and stay in FP32: {unseen[0]}; calibrate all tensors, "
+            "as 'trtint8 calibrate' does by default"
         )
     _Converter(converted, kept, _FLOAT if float32_io else _HALF, decisions.outputs).run()
     return converted, kept
@@ -93,14 +94,15 @@ def _warn_of_inputs_and_outputs(
     if names := [repr(value.name) for value in graph.outputs if value in exact]:
         warn_user(
             f"{enumerated(names)} stay float32 among outputs in FP16, because the network compares their "
-            "exact values; add float32_io=True, so that all inputs and outputs stay float32"
+            f"exact values; add {Argument('float32_io', 'True')}, so that all inputs and outputs stay float32"
         )
     for value in (*graph.inputs, *graph.outputs):
         peak = 0.0 if value in exact else peaks.get(value.name or "", 0.0)
         if value.dtype == _FLOAT and peak > 0 and not SMALLEST_NORMAL <= peak <= LARGEST:
             warn_user(
                 f"'{value.name}' reaches {peak:.3g}, and FP16 has full precision from {SMALLEST_NORMAL:.2g} "
-                f"to {LARGEST:.0f}; add float32_io=True, so that inputs and outputs stay float32"
+                f"to {LARGEST:.0f}; add {Argument('float32_io', 'True')}, so that inputs and outputs stay "
+                "float32"
             )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from calibrators.checks import check_choice, is_number
 from calibrators.display.counts import counted
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm, Outputs, copied
 from trtint8.validation.detection.boxes import box_overlaps
 from trtint8.validation.detection.labelled_boxes import check_truth, has_true_boxes, truth_tables
@@ -62,7 +62,7 @@ class DetectionAgreement:
         for name in ("score", "iou"):
             value = getattr(self, name)
             if not (is_number(value) and 0 <= value < 1):
-                raise CalibrationDataError(f"{name} is {value!r}; give 0 or more, below 1")
+                raise CalibrationDataError(f"{Argument(name)} is {value!r}; give 0 or more, below 1")
 
     def measurand(self, form: BatchForm) -> Measurand:
         """The metric for the outputs of a model.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrators.display.counts import counted
-from calibrators.errors import CalibrationDataError, UnsupportedError
+from calibrators.errors import Argument, CalibrationDataError, UnsupportedError
 from trtint8.validation.detection.tables import Decode, found_tables, given_tables
 
 #: COCO's thresholds, 0.50 to 0.95 in steps of 0.05.
@@ -161,7 +161,9 @@ def _thresholds(iou: float | Sequence[float]) -> tuple[float, ...]:
     except (TypeError, ValueError):
         values = np.empty(0)
     if not (values.size and ((values > 0) & (values <= 1)).all()):
-        raise CalibrationDataError(f"iou is {iou!r}; give one threshold or more, above 0 and up to 1")
+        raise CalibrationDataError(
+            f"{Argument('iou')} is {iou!r}; give one threshold or more, above 0 and up to 1"
+        )
     return tuple(values.tolist())
 
 

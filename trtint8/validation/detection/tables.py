@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibrators.data.feeds import batch_rows
 from calibrators.data.inputs import shape_text
 from calibrators.display.counts import counted
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from trtint8.validation.user_failures import failures_named
 
 
@@ -70,8 +70,8 @@ def found_tables(
         found = "1 entry" if len(entries) == 1 else f"{len(entries)} entries"
         raise CalibrationDataError(
             f"metric '{metric}': decoding gives {found} for a batch of {counted(images, 'image')}; let "
-            "decode return one entry per image, with empty arrays where there are no detections, or validate "
-            "with batch_size=1"
+            "decode return one entry per image, with empty arrays where there are no detections, or "
+            f"validate with {Argument('batch_size', '1')}"
         )
     tables = []
     for number, entry in enumerate(entries):

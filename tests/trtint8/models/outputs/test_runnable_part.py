@@ -61,8 +61,8 @@ def test_layers_behind_a_plugin_are_refused():
         runnable_part(model)
     assert str(caught.value) == (
         "node 'mid' of 'model' has the operator 'Custom', which ONNX Runtime does not know, and it is not at "
-        "the end of the network: cut the model before it (--cut-at first_out), or take the implicit route, "
-        "on which TensorRT calibrates (--route implicit)"
+        "the end of the network: cut the model before it (cut_at 'first_out'), or take the implicit route, "
+        "on which TensorRT calibrates (route)"
     )
 
 

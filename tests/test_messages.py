@@ -1,0 +1,145 @@
+"""Messages name arguments as data: the library spells no option, and a verb no parameter of Python."""
+
+import argparse
+import ast
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import trtint8
+from calibrators.errors import Argument
+from calibrators.user_warnings import warn_user
+from trtint8.cli.main import VERBS, main
+from trtint8.cli.verbs import spellings_of
+from trtint8.data import DEMO_MODEL
+
+ROOT = Path(__file__).parents[1]
+
+#: What writes no messages: templates of files, commands that a page or ``doctor`` lists, and pictures.
+OTHERS = (
+    "trtint8/cli",
+    "trtint8/api/doctor.py",
+    "trtint8/deployment",
+    "trtint8/report/provenance.py",
+    "calibrators/display",
+)
+
+#: A command that a message tells the user to type, in quotes, or one of pip.
+COMMANDS = re.compile(r"'trtint8 [^']*'|`trtint8 [^`]*`|pip install .*")
+
+OPTION = re.compile(r"(?<![-\w])--[a-z][a-z-]+")
+
+
+def parameters():
+    """Names of all parameters of public calls and of the methods of public classes."""
+    for name in trtint8.__all__:
+        found = getattr(trtint8, name)
+        functions = [found] if inspect.isfunction(found) else []
+        if inspect.isclass(found):
+            functions = [
+                found.__init__,
+                *(one for key, one in vars(found).items() if not key.startswith("_")),
+            ]
+        for function in map(inspect.unwrap, functions):
+            function = getattr(function, "__func__", function)
+            if inspect.isfunction(function):
+                yield from inspect.signature(function).parameters
+
+
+#: Names that can only be those of parameters.
+PARAMETERS = sorted({name for name in parameters() if "_" in name.strip("_")})
+
+
+def texts(path):
+    """The texts of a module that are no docstrings; ``{}`` stands for what an f-string computes."""
+    tree = ast.parse(path.read_text())
+    skipped = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            skipped |= set(map(id, node.values))
+            pieces = (piece.value if isinstance(piece, ast.Constant) else "{}" for piece in node.values)
+            yield node.lineno, "".join(map(str, pieces))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.lineno, node.value
+
+
+def messages():
+    """The sentences of the library, each with its place."""
+    for path in sorted(
+        path for package in ("calibrators", "trtint8") for path in (ROOT / package).rglob("*.py")
+    ):
+        place = path.relative_to(ROOT).as_posix()
+        if not place.startswith(OTHERS):
+            for line, text in texts(path):
+                if " " in text.strip() and not text.startswith("<"):
+                    yield f"{place}:{line}", COMMANDS.sub("", text)
+
+
+def test_the_library_spells_no_option_of_the_command_line():
+    assert not [(place, text) for place, text in messages() if OPTION.search(text)]
+
+
+def test_the_library_names_parameters_as_data():
+    named = re.compile(rf"(?<![-\w.'<])({'|'.join(PARAMETERS)})(?![\w.'(])")
+    assert not [(place, text) for place, text in messages() if named.search(text)]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_spells_every_parameter_as_a_command_line_does(verb):
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
+    spelled = spellings_of(parser)
+    for name in PARAMETERS:
+        for argument in (Argument(name), Argument(name, "True"), Argument(name, "...")):
+            shown = argument.spelled(spelled)
+            assert "_" not in shown.replace("DATA_OR_TABLE", "").replace("MODEL_OR_ENGINE", ""), shown
+    options = {option for action in parser._actions for option in action.option_strings}
+    assert {text.partition(" ")[0] for text in spelled.values() if text.startswith("-")} <= options
+
+
+#: Values that calls refuse, and how `trtint8 calibrate` is given them.
+REFUSED = {
+    "batch_size": (0, "--batch-size"),
+    "limit": (-2, "--limit"),
+    "threads": (0, "--threads"),
+    "seed": (-1, "--seed"),
+    "checkpoint_seconds": (-1.0, "--checkpoint-seconds"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_one_error_for_both_doors(name, tmp_path, capsys):
+    value, option = REFUSED[name]
+    np.savez(tmp_path / "d.npz", images=np.zeros((4, 1, 8, 8), np.float32))
+    with pytest.raises(trtint8.TrtInt8Error) as refused:
+        trtint8.calibrate(DEMO_MODEL, tmp_path / "d.npz", **{name: value})
+    assert Argument(name) in refused.value.parts
+    arguments = ["calibrate", str(DEMO_MODEL), str(tmp_path / "d.npz"), "-o", str(tmp_path / "t.json")]
+    assert main([*arguments, option, str(value)]) == 2
+    assert capsys.readouterr().err == f"trtint8 calibrate: {refused.value}\n".replace(name, option)
+
+
+def test_one_warning_for_both_doors(tmp_path, monkeypatch, capsys):
+    def calibrated(*_arguments, **_keywords):
+        warn_user(f"set {Argument('batch_size')} or {Argument('BatchAxes')}, not 'batch_size'")
+        raise trtint8.ModelError("no more")
+
+    monkeypatch.setattr("trtint8.api.calibration.calibrate_model", calibrated)
+    with pytest.warns(UserWarning) as said, pytest.raises(trtint8.ModelError):
+        trtint8.calibrate(DEMO_MODEL, "d.npz")
+    assert str(said[0].message) == "set batch_size or BatchAxes, not 'batch_size'"
+    assert Argument("batch_size") in said[0].message.parts
+    assert main(["calibrate", str(DEMO_MODEL), "d.npz", "-o", str(tmp_path / "t.json")]) == 2
+    warning = capsys.readouterr().err.splitlines()[0]
+    assert warning == "warning: set --batch-size or --batch-axis NAME=K, not 'batch_size'"
