@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from calibrators.tables.table import CalibrationTable
 from trtint8.cli.output import say
+
+if TYPE_CHECKING:
+    from calibrators.tables.table import CalibrationTable
 
 
 def say_method_in_cache(table: CalibrationTable, output: Path) -> None:
