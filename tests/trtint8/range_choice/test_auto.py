@@ -171,10 +171,10 @@ class TestOpeningAhead:
 
         return feeds, seen
 
-    def test_one_network_opens_before_more_than_the_first_batch_is_read(self, opened):
+    def test_one_network_opens_before_the_data_is_read(self, opened):
         feeds, seen = self.data(opened, 4, 8, 8)
         table = calibrated(networks.convolutions(), feeds)
-        assert (seen[:2], len(opened)) == ([0, 1], 1)
+        assert (set(seen), len(opened)) == ({1}, 1)
         assert table.choice.samples
 
     def test_where_sizes_are_open_it_opens_when_they_are_known(self, opened):

@@ -172,7 +172,7 @@ def test_an_interrupted_measurement_goes_on_with_the_same_result(table, tmp_path
         with pytest.raises(KeyboardInterrupt):
             measured(table, cut_off(count), **options)
         document = json.loads(checkpoint.read_bytes().rpartition(b"\nsha256:")[0])
-        assert document["state"]["samples"] == 16 * count
+        assert document["progress"]["samples"] == 16 * count
     assert measured(table, cut_off(None), **options) == whole
     assert not checkpoint.exists()
 

@@ -161,7 +161,7 @@ def test_an_interrupted_measurement_goes_on(first, then, workers_here, table, tm
 
     with pytest.raises(ConnectionError):
         _measured(table, interrupted, labels=None, executor=first, checkpoint=checkpoint, **options)
-    assert json.loads(checkpoint.read_bytes().rpartition(b"\nsha256:")[0])["state"]["samples"] == 60
+    assert json.loads(checkpoint.read_bytes().rpartition(b"\nsha256:")[0])["progress"]["samples"] == 60
     how = RayExecutor(workers=2, shard_batches=1) if then == "ray" else then
     rest = _measured(table, labels=None, executor=how, checkpoint=checkpoint, **options)
     assert rest == _measured(table, labels=None, **options) != whole
@@ -175,7 +175,7 @@ def test_a_checkpoint_of_other_samples_or_labels_is_refused(workers_here, table,
     bad[40] = np.nan
     with pytest.raises(CalibrationDataError, match="the first in sample 40"):
         _measured(table, bad, executor=RayExecutor(shard_batches=1), checkpoint=checkpoint)
-    assert json.loads(checkpoint.read_bytes().rpartition(b"\nsha256:")[0])["state"]["samples"] == 40
+    assert json.loads(checkpoint.read_bytes().rpartition(b"\nsha256:")[0])["progress"]["samples"] == 40
     for data in (IMAGES[::-1], IMAGES[:30]):
         with pytest.raises(CalibrationDataError, match="made with other samples, or in another order"):
             _measured(table, data, labels=None, executor="ray", checkpoint=checkpoint)
