@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.graph_writer import GraphWriter, static_shape
 from trtint8.models.serialization import weight_bytes
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.sensitivity.decisions import deciding_operators
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.gradients.shapes import BATCH, elements_per_sample, infer_shapes
-from trtint8.sensitivity.gradients.writer import GraphWriter, static_shape
-from trtint8.sensitivity.quantized_layers import QuantizedLayers
-from trtint8.sensitivity.segments import Quantizer, Tensors, find_layers
+from trtint8.simulation.layers import Quantizer, find_layers
+from trtint8.simulation.quantized_layers import QuantizedLayers
+from trtint8.simulation.segments import Tensors
 
 #: Directions of a network with small and with large samples, each with a pass backwards of its own. More of
 #: them make the noise of a sample more certain, but not that of the other samples: two reach a given interval

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.graph_writer import GraphWriter, reached_from, static_shape
 from trtint8.models.inner_graphs import values_read
 from trtint8.models.kinds import may_be_float
 from trtint8.models.session import open_graph_model
 from trtint8.sensitivity.gradients.rule import NoGradientError
-from trtint8.sensitivity.gradients.writer import GraphWriter, reached_from, static_shape
-from trtint8.sensitivity.quantized_layers import QuantizedLayers
-from trtint8.sensitivity.segments import Layer, Network, Quantizer, Tensors, find_layers
+from trtint8.simulation.layers import Layer, Quantizer, find_layers
+from trtint8.simulation.quantized_layers import QuantizedLayers
+from trtint8.simulation.segments import Network, Tensors
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,9 @@ from trtint8.sensitivity.error_network import ErrorNetwork, Responses
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.local_network import LocalNetwork
-from trtint8.sensitivity.segments import Network, Quantizer, Tensors
 from trtint8.sensitivity.single_samples import may_run_one_by_one
+from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.segments import Network, Tensors
 
 #: Samples with which layers are measured by themselves, because their errors hardly differ from sample to
 #: sample, and from which the scales of the outputs are taken.

@@ -14,11 +14,11 @@ from calibrators.errors import CalibrationDataError
 from calibrators.operators import operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import constant_input, set_constant_input
+from trtint8.models.graph_writer import GraphWriter
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement
-from trtint8.sensitivity.gradients.writer import GraphWriter
-from trtint8.sensitivity.quantized_layers import QuantizedLayers
-from trtint8.sensitivity.segments import Quantizer, find_layers
+from trtint8.simulation.layers import Quantizer, find_layers
+from trtint8.simulation.quantized_layers import QuantizedLayers
 
 
 @dataclass(frozen=True)

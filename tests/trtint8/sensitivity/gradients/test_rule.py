@@ -5,9 +5,9 @@ import onnx_ir as ir
 import pytest
 
 from tests.trtint8.sensitivity.gradients.differences import network
+from trtint8.models.graph_writer import GraphWriter
 from trtint8.sensitivity.gradients.rule import NoGradientError, Step, normalized
 from trtint8.sensitivity.gradients.shapes import infer_shapes
-from trtint8.sensitivity.gradients.writer import GraphWriter
 
 
 def step(shapes, wanted=(0,)):

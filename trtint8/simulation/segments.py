@@ -7,7 +7,8 @@ variants, and only what depends on the layer has to be computed again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -18,13 +19,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
-from calibrators.operators import Axes, Product, operator_of
 from trtint8.models.inner_graphs import values_read
 from trtint8.models.outputs.parts import OutputPart, output_parts, split_outputs
-from trtint8.quantization.placement import Edge, Placement
-from trtint8.quantization.qdq import activation_scales, rounded_weights
+from trtint8.simulation.layers import Layer, Quantizer, find_layers
 
 #: Tensor name to array.
 Tensors = dict[str, NDArray[Any]]
@@ -37,79 +37,6 @@ class Form(Enum):
     WEIGHTS = "weights"
     ACTIVATIONS = "activations"
     INT8 = "int8"
-
-
-@dataclass(frozen=True)
-class Layer:
-    """A node that a placement quantizes.
-
-    Attributes:
-        node: The node.
-        activations: The edges through which it reads quantized activations.
-        weights: The edges through which it reads quantized constants.
-    """
-
-    node: ir.Node
-    activations: tuple[Edge, ...]
-    weights: tuple[Edge, ...]
-
-    @property
-    def name(self) -> str:
-        """The node's name."""
-        return self.node.name or ""
-
-    @property
-    def output(self) -> str:
-        """Name of the tensor that the layer produces."""
-        return self.node.outputs[0].name or ""
-
-    def channel_axis(self, rank: int) -> int:
-        """The axis of the channels of the layer's first quantized activation.
-
-        Args:
-            rank: How many axes the activation has, at least two.
-        """
-        operator, index = operator_of(self.node), self.activations[0].index
-        if operator.axes is Axes.IMAGES:
-            return 1
-        if operator.product is Product.MATRICES:
-            # The axis that is summed over: the last one of the first operand, the one before of the second.
-            turned = self.node.attributes.get_int("transB" if index else "transA", 0)
-            return rank - 1 - (index ^ turned)
-        # Of other operators, images have their channels on axis 1, sequences of vectors on the last axis.
-        return 1 if rank == 4 else rank - 1
-
-
-@dataclass(frozen=True)
-class Quantizer:
-    """How a network's tensors are quantized.
-
-    Attributes:
-        placement: Which edges are quantized.
-        scales: Tensor name to scale, for every quantized activation.
-    """
-
-    placement: Placement
-    scales: Mapping[str, np.float32]
-
-    @classmethod
-    def of(cls, placement: Placement, amax: Mapping[str, float]) -> Quantizer:
-        """The quantizer for the ranges of a calibration table.
-
-        Args:
-            placement: Which edges are quantized.
-            amax: The range of every tensor in ``placement.tensors``.
-        """
-        return cls(placement, activation_scales(placement, amax))
-
-    def weights(self, edge: Edge, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Quantizes constant weights and dequantizes them again.
-
-        Args:
-            edge: The edge through which a layer reads them.
-            weights: The weights, float32.
-        """
-        return rounded_weights(self.placement, edge, weights)
 
 
 @dataclass(eq=False)
@@ -186,6 +113,46 @@ class Network:
         """
         read = {name for name in self.segments[number].inputs if self.last_use[name] == number}
         return read - set(self.outputs)
+
+    def run_float(self, feed: FeedDict) -> Tensors:
+        """Runs the float network; returns its outputs.
+
+        Args:
+            feed: One batch.
+
+        Raises:
+            CalibrationDataError: The model fails on the batch.
+        """
+        tensors: Tensors = dict(feed)
+        for _ in self._float_segments(tensors):
+            pass
+        return _select(self.outputs, tensors)
+
+    def float_layers(self, feed: FeedDict) -> Iterator[tuple[Segment, Layer, Tensors]]:
+        """Runs one batch through the float network and stops before every layer.
+
+        Args:
+            feed: One batch.
+
+        Yields:
+            The segment that begins with the layer, the layer, and the tensors so far by name: at least those
+            that the segment reads. Tensors that nothing reads any more are dropped.
+
+        Raises:
+            CalibrationDataError: The model fails on the batch.
+        """
+        tensors: Tensors = dict(feed)
+        for segment in self._float_segments(tensors):
+            if segment.layer is not None:
+                yield segment, segment.layer, tensors
+
+    def _float_segments(self, tensors: Tensors) -> Iterator[Segment]:
+        """Runs the float network, and stops before every segment; ``tensors`` is kept up to date."""
+        for number, segment in enumerate(self.segments):
+            yield segment
+            tensors |= segment.run(Form.FLOAT, tensors)
+            for name in self.last_read_by(number):
+                tensors.pop(name, None)
 
     def split(self, outputs: Mapping[str, NDArray[Any]]) -> Tensors:
         """The model's outputs by the names of their parts."""
@@ -337,20 +304,6 @@ class _Block:
 _ZERO = np.zeros((), np.int8)
 
 
-def find_layers(graph: ir.Graph, placement: Placement) -> list[Layer]:
-    """The nodes of a graph that a placement quantizes, in graph order.
-
-    Args:
-        graph: The graph that the placement was made for, or a copy of it.
-        placement: Which edges are quantized.
-    """
-    edges: dict[str, tuple[list[Edge], list[Edge]]] = {}
-    for index, quantized in enumerate((placement.activations, placement.weights)):
-        for edge in quantized:
-            edges.setdefault(edge.node, ([], []))[index].append(edge)
-    return [Layer(node, *map(tuple, edges[node.name])) for node in graph if node.name in edges]
-
-
 def _reads(node: ir.Node, graph: ir.Graph) -> Iterator[ir.Value]:
     """The values that a node reads from the graph, also those that only its subgraphs read."""
     return (value for value in values_read(node) if value in node.inputs or value.graph is graph)
@@ -389,3 +342,138 @@ def _dtype(value: ir.Value) -> int:
             f"the type of tensor '{value.name}' cannot be inferred; export the model with shapes"
         )
     return int(value.dtype)
+
+
+#: Called with a segment, and with its inputs and outputs in the float network and in the quantized network.
+Watch = Callable[[Segment, Tensors, Tensors], None]
+
+
+@dataclass(frozen=True)
+class Propagated:
+    """The outputs of all variants for one batch.
+
+    Attributes:
+        reference: The outputs of the float network.
+        quantized: The outputs of the network with every layer in INT8.
+        only: Layer name to the outputs of the network with only that layer in INT8.
+        without: Layer name to the outputs of the network with every layer except that one in INT8.
+    """
+
+    reference: Tensors
+    quantized: Tensors
+    only: Mapping[str, Tensors]
+    without: Mapping[str, Tensors]
+
+
+def propagate(network: Network, feed: FeedDict, watch: Watch) -> Propagated:
+    """Runs the float and the quantized network, and their variants that differ in one layer.
+
+    Segments before the layer that differs are computed once for all variants, and of each variant only the
+    tensors that depend on its layer are kept. On average half the network is computed per variant.
+
+    Args:
+        network: The model, cut into segments.
+        feed: One batch.
+        watch: Called after each segment that begins with a layer.
+
+    Returns:
+        The outputs of all variants.
+
+    Raises:
+        CalibrationDataError: The model fails on the batch.
+    """
+    outputs = network.outputs
+    floats, quantized = _State(Form.FLOAT, feed), _State(Form.INT8, feed)
+    for number, segment in enumerate(network.segments):
+        for state in (floats, quantized):
+            state.advance(segment)
+        if segment.layer is not None:
+            watch(segment, floats.tensors, quantized.tensors)
+        for state in (floats, quantized):
+            state.drop(network.last_read_by(number))
+    return Propagated(
+        _select(outputs, floats.tensors),
+        _select(outputs, quantized.tensors),
+        {name: _select(outputs, floats.tensors | own) for name, own in floats.variants.items()},
+        {name: _select(outputs, quantized.tensors | own) for name, own in quantized.variants.items()},
+    )
+
+
+def estimate_seconds(network: Network, feed: FeedDict) -> float:
+    """Estimates how long :func:`propagate` takes for a batch, from two runs of every segment.
+
+    Args:
+        network: The model, cut into segments; its ONNX Runtime sessions are open afterwards.
+        feed: One batch.
+
+    Returns:
+        The estimate in seconds.
+
+    Raises:
+        CalibrationDataError: The model fails on the batch.
+    """
+    states = {form: _State(form, feed) for form in (Form.FLOAT, Form.INT8)}
+    seconds = 0.0
+    for segment in network.segments:
+        for form, state in states.items():
+            segment.run(form, state.tensors)  # the first run allocates memory, so it is not timed
+            start = time.perf_counter()
+            state.tensors |= segment.run(form, state.tensors)
+            once = time.perf_counter() - start
+            reached = [name for name, own in state.variants.items() if _changed(segment, own)]
+            # The network itself, its variants, and the new variant with this layer in the other form.
+            seconds += once * (1 + len(reached) + (segment.layer is not None))
+            for name in reached:
+                state.variants[name] |= {output: state.tensors[output] for output in segment.outputs}
+            if segment.layer is not None:
+                changed = segment.dependents[segment.layer.output]
+                state.variants[segment.layer.name] = {output: state.tensors[output] for output in changed}
+    return seconds
+
+
+class _State:
+    """The tensors of a network in one form, and of its variants with one layer in the other form.
+
+    Args:
+        form: The network's form, ``FLOAT`` or ``INT8``.
+        feed: One batch.
+
+    Attributes:
+        tensors: The network's tensors that are still needed, its inputs included.
+        variants: Layer name to the tensors that differ in the variant with that layer in the other form; for
+            the layers that have run.
+    """
+
+    def __init__(self, form: Form, feed: FeedDict) -> None:
+        self._form = form
+        self._other = Form.INT8 if form is Form.FLOAT else Form.FLOAT
+        self.tensors: Tensors = dict(feed)
+        self.variants: dict[str, Tensors] = {}
+
+    def advance(self, segment: Segment) -> None:
+        """Runs a segment for the network, and for every variant in which its inputs differ."""
+        for own in self.variants.values():
+            changed = _changed(segment, own)
+            if changed:
+                own |= _select(changed, segment.run(self._form, self.tensors | own))
+        if segment.layer is not None:
+            changed = segment.dependents[segment.layer.output]
+            outputs = segment.run(self._other, self.tensors)
+            self.variants[segment.layer.name] = _select(changed, outputs)
+        self.tensors |= segment.run(self._form, self.tensors)
+
+    def drop(self, names: set[str]) -> None:
+        """Drops tensors that nothing reads any more."""
+        for tensors in (self.tensors, *self.variants.values()):
+            for name in names:
+                tensors.pop(name, None)
+
+
+def _changed(segment: Segment, own: Mapping[str, NDArray[Any]]) -> frozenset[str]:
+    """The outputs of a segment that differ in a variant, whose differing tensors are ``own``."""
+    changed = [segment.dependents[name] for name in segment.inputs if name in own]
+    return frozenset().union(*changed)
+
+
+def _select(names: Container[str], tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+    return {name: array for name, array in tensors.items() if name in names}

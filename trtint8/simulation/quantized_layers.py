@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from trtint8.models.graph_constants import read_constant
-from trtint8.sensitivity.gradients.writer import GraphWriter
-from trtint8.sensitivity.segments import Layer, Quantizer
+from trtint8.models.graph_writer import GraphWriter
+from trtint8.simulation.layers import Layer, Quantizer
 
 
 class QuantizedLayers:

@@ -1,13 +1,13 @@
 """A network cut at its layers; test_propagation.py has whole networks of many kinds."""
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 
 from tests.trtint8.onnx_models import Shaped
-from trtint8.models.model import load_model, prepare
-from trtint8.quantization.placement import Edge, place
-from trtint8.sensitivity.segments import Form, Layer, Quantizer, cut
+from tests.trtint8.tuning.networks import normal, prepared
+from trtint8.quantization.placement import place
+from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.segments import Form, cut
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)
 FIRST, SECOND = np.array([[1.0, 0.1], [0.2, 0.5]], np.float32), np.array([[0.4, 1.0], [1.0, 0.3]], np.float32)
@@ -20,11 +20,9 @@ def network():
     doubled = g.op("Mul", ["x", g.constant(np.float32(2))], "doubled")
     relu = g.op("Relu", [g.op("MatMul", [doubled, g.constant(FIRST)], "first")], "relu")
     second = g.op("MatMul", [relu, g.constant(SECOND)], "second")
-    prepared = prepare(
-        load_model(g.model({"x": ["N", 2]}, g.op("Sub", [second, doubled], "less")))
-    ).graph_model
-    placement = place(prepared)
-    return cut(prepared, Quantizer.of(placement, dict.fromkeys(placement.tensors, 2.54)))
+    made = prepared(g.model({"x": ["N", 2]}, g.op("Sub", [second, doubled], "less")))
+    placement = place(made)
+    return cut(made, Quantizer.of(placement, dict.fromkeys(placement.tensors, 2.54)))
 
 
 def fake(values, scale):
@@ -78,24 +76,24 @@ def test_a_layer_in_each_form(network):
         np.testing.assert_allclose(found, np.maximum(product, 0), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("kind", "index", "attributes", "rank", "axis"),
-    [
-        ("Conv", 0, {}, 3, 1),
-        ("Conv", 0, {}, 4, 1),
-        ("ConvTranspose", 0, {}, 5, 1),
-        ("GlobalAveragePool", 0, {}, 3, 1),
-        ("MatMul", 0, {}, 2, 1),
-        ("MatMul", 0, {}, 4, 3),
-        ("MatMul", 1, {}, 4, 2),
-        ("Gemm", 0, {}, 2, 1),
-        ("Gemm", 0, {"transA": 1}, 2, 0),
-        ("Gemm", 1, {"transA": 1}, 2, 0),
-        ("Gemm", 1, {"transB": 1}, 2, 1),
-        ("Add", 0, {}, 4, 1),
-        ("Add", 1, {}, 3, 2),
-    ],
-)
-def test_channels_lie_where_the_operator_has_them(kind, index, attributes, rank, axis):
-    node = ir.node(kind, [ir.Value(name="x"), ir.Value(name="z")], attributes, name="layer")
-    assert Layer(node, (Edge("layer", index, "xz"[index]),), ()).channel_axis(rank) == axis
+def test_every_layer_reads_what_the_float_model_computes():
+    g = Shaped(quantized=False)
+    weights = [g.random.standard_normal((4, 4)).astype(np.float32) for _ in range(3)]
+    first = g.op("Relu", [g.op("MatMul", ["x", g.constant(weights[0])], "first")], "relu")
+    second = g.op("MatMul", [first, g.constant(weights[1])], "second")
+    third = g.op("MatMul", [second, g.constant(weights[2])], "third")
+    model = prepared(g.model({"x": ["N", 4]}, g.op("Add", [third, first], "add")))
+    placement = place(model)
+    network = cut(model, Quantizer.of(placement, dict.fromkeys(placement.tensors, 1.0)))
+    x = normal(3, 4)
+    relu = np.maximum(x @ weights[0], 0)
+    wanted = {"x": x, "relu_out": relu, "second_out": relu @ weights[1]}
+    seen = []
+    for segment, layer, tensors in network.float_layers({"x": x}):
+        seen.append(layer.name)
+        for edge in layer.activations:
+            np.testing.assert_allclose(tensors[edge.tensor], wanted[edge.tensor], rtol=1e-5, atol=1e-5)
+        # What nothing reads any more is dropped.
+        assert ("x" in tensors) == (layer.name == "first")
+        assert segment.run_layer(Form.FLOAT, tensors).shape == (3, 4)
+    assert [name for name in seen if name != "add"] == ["first", "second", "third"]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.trtint8.sensitivity.gradients.differences import network, run
-from trtint8.sensitivity.gradients.writer import GraphWriter, attributes_of, reached_from, static_shape
+from trtint8.models.graph_writer import GraphWriter, attributes_of, reached_from, static_shape
 
 
 def model():

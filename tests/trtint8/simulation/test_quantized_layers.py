@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from tests.trtint8.sensitivity.two_products import WEIGHTS, X, opened_products
+from tests.trtint8.simulation.two_products import WEIGHTS, X, opened_products
+from trtint8.models.graph_writer import GraphWriter
 from trtint8.models.session import open_graph_model
-from trtint8.sensitivity.gradients.writer import GraphWriter
-from trtint8.sensitivity.quantized_layers import QuantizedLayers
-from trtint8.sensitivity.segments import Form, find_layers
+from trtint8.simulation.layers import find_layers
+from trtint8.simulation.quantized_layers import QuantizedLayers
+from trtint8.simulation.segments import Form
 
 
 def test_layers_are_those_of_their_segments():
