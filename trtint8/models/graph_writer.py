@@ -55,7 +55,7 @@ class GraphWriter:
             for name, value in attributes.items()
         }
         node = ir.node(kind, list(inputs), typed, num_outputs=outputs)
-        return self._append(node, like)
+        return self.append(node, like)
 
     def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value:
         """Appends a node like another one, with other inputs; returns its first output."""
@@ -65,12 +65,13 @@ class GraphWriter:
         """Appends a node like another one, with other inputs; returns all of its outputs."""
         attributes, outputs = list(node.attributes.values()), len(node.outputs)
         made = ir.Node(node.domain, node.op_type, list(inputs), attributes, num_outputs=outputs)
-        self._append(made, None)
+        self.append(made)
         for output, original in zip(made.outputs, node.outputs, strict=True):
             output.shape, output.type = original.shape, original.type
         return made.outputs
 
-    def _append(self, node: ir.Node, like: ir.Value | None) -> ir.Value:
+    def append(self, node: ir.Node, like: ir.Value | None = None) -> ir.Value:
+        """Appends a node, which gets names; returns its last output. See :meth:`op` for ``like``."""
         node.name = self._new_name(node.op_type)
         for output in node.outputs:
             output.name = self._new_name(f"{node.name}_out")

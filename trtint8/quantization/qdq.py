@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -157,6 +157,27 @@ def scale_name(tensor: str) -> str:
     return f"{tensor}_scale"
 
 
+def make_pair(
+    value: ir.Value, scale: ir.Value, zero_point: ir.Value, *, axis: int | None = None
+) -> tuple[ir.Node, ir.Node]:
+    """Makes the QuantizeLinear and the DequantizeLinear of a value, without names and in no graph yet.
+
+    Args:
+        value: The value.
+        scale: Its scale, or its scales along the axis.
+        zero_point: Zeros of the same shape.
+        axis: The axis of the channels; None for one scale.
+    """
+    attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
+    quantize = ir.Node("", "QuantizeLinear", [value, scale, zero_point], attributes)
+    (integers,) = quantize.outputs
+    integers.shape, integers.type = value.shape, ir.TensorType(ir.DataType.INT8)
+    dequantize = ir.Node("", "DequantizeLinear", [integers, scale, zero_point], attributes)
+    (values,) = dequantize.outputs
+    values.shape, values.type = value.shape, ir.TensorType(ir.DataType.FLOAT)
+    return quantize, dequantize
+
+
 class _Writer:
     """Inserts one pair per tensor and axis."""
 
@@ -198,15 +219,10 @@ class _Writer:
             self._initializer(scale_name(name), scale),
             self._initializer(f"{name}_zero_point", np.zeros(scale.shape, np.int8)),
         ]
-        attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
-        quantize = self._node("QuantizeLinear", [value, *parameters], attributes, name)
-        quantized = quantize.outputs[0]
-        quantized.name = take_name(f"{name}_quantized", self._names)
-        quantized.shape, quantized.type = value.shape, ir.TensorType(ir.DataType.INT8)
-        dequantize = self._node("DequantizeLinear", [quantized, *parameters], attributes, name)
-        result = dequantize.outputs[0]
-        result.name = take_name(f"{name}_dequantized", self._names)
-        result.shape, result.type = value.shape, ir.TensorType(ir.DataType.FLOAT)
+        quantize, dequantize = make_pair(value, *parameters, axis=axis)
+        for node, suffix in ((quantize, "quantized"), (dequantize, "dequantized")):
+            node.name = take_name(f"{name}_{node.op_type}", self._node_names)
+            node.outputs[0].name = take_name(f"{name}_{suffix}", self._names)
         producer = value.producer()
         if producer is not None:
             self._graph.insert_after(producer, [quantize, dequantize])
@@ -214,13 +230,7 @@ class _Writer:
             self._graph.insert_before(self._graph[0], [quantize, dequantize])
         else:
             self._graph.insert_before(reader, [quantize, dequantize])
-        return result
-
-    def _node(
-        self, operator: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr], tensor: str
-    ) -> ir.Node:
-        name = take_name(f"{tensor}_{operator}", self._node_names)
-        return ir.Node("", operator, inputs, attributes, name=name)
+        return dequantize.outputs[0]
 
     def _initializer(self, name: str, array: NDArray[np.generic]) -> ir.Value:
         return add_initializer(self._graph, take_name(name, self._names), array)

@@ -25,8 +25,7 @@ from trtint8.sensitivity.decisions import deciding_operators
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.gradients.shapes import BATCH, elements_per_sample, infer_shapes
-from trtint8.simulation.layers import Quantizer, find_layers
-from trtint8.simulation.quantized_layers import QuantizedLayers
+from trtint8.simulation.layers import QuantizedLayers, Quantizer, find_layers
 from trtint8.simulation.segments import Tensors
 
 #: Directions of a network with small and with large samples, each with a pass backwards of its own. More of

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from calibrators.histograms.losses import decibels
 from trtint8.sensitivity.local_network import LayerErrors
-from trtint8.simulation.layers import Layer
-from trtint8.simulation.segments import Form, Segment, Tensors, Watch
+from trtint8.simulation.layers import Form, Layer
+from trtint8.simulation.segments import Segment, Tensors, Watch
 from trtint8.validation.fidelity import inner_product
 
 #: Sums of squares that are kept for each layer. Of the layer's own output: the signal, the noise of its

@@ -16,8 +16,7 @@ from trtint8.models.inner_graphs import values_read
 from trtint8.models.kinds import may_be_float
 from trtint8.models.session import open_graph_model
 from trtint8.sensitivity.gradients.rule import NoGradientError
-from trtint8.simulation.layers import Layer, Quantizer, find_layers
-from trtint8.simulation.quantized_layers import QuantizedLayers
+from trtint8.simulation.layers import Form, Layer, QuantizedLayers, Quantizer, find_layers
 from trtint8.simulation.segments import Network, Tensors
 
 
@@ -78,9 +77,9 @@ class LocalNetwork:
         for layer in self._layers:
             self._give(layer, "signal", self._power(layer.node.outputs[0]))
             if layer.weights:
-                self._give(layer, "weights", self._power(quantized.error(layer, activations=False)))
+                self._give(layer, "weights", self._power(quantized.error(layer, Form.WEIGHTS)))
             if layer.activations:
-                self._give(layer, "activations", self._power(quantized.error(layer, weights=False)))
+                self._give(layer, "activations", self._power(quantized.error(layer, Form.ACTIVATIONS)))
                 self._append_channels(layer)
             reached = (name for name in leaving[layer.name] if values[name] in in_int8)
             for name in sorted(name for name in reached if may_be_float(values[name])):
@@ -131,7 +130,7 @@ class LocalNetwork:
         tensors: dict[ir.Value, ir.Value] = {}
         for node in nodes:
             if node in layers:
-                tensors[node.outputs[0]] = quantized.append(layers[node], tensors)
+                tensors |= zip(node.outputs, quantized.append(layers[node], tensors), strict=True)
             elif any(value in reached for value in values_read(node)):
                 if any(value in reached for value in set(values_read(node)) - set(node.inputs)):
                     raise NoGradientError(f"a graph inside '{node.name}' reads what is quantized")

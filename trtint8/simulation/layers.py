@@ -1,17 +1,30 @@
-"""The layers of a network that a placement quantizes, and how their tensors are quantized."""
+"""The layers of a network that a placement quantizes, in float and in INT8."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.operators import Axes, Product, operator_of
+from trtint8.models.graph_constants import read_constant
+from trtint8.models.graph_writer import GraphWriter
 from trtint8.quantization.placement import Edge, Placement
-from trtint8.quantization.qdq import activation_scales, rounded_weights
+from trtint8.quantization.qdq import activation_scales, make_pair, rounded_weights
+
+
+class Form(Enum):
+    """Which tensors of a layer are quantized."""
+
+    FLOAT = "float"
+    WEIGHTS = "weights"
+    ACTIVATIONS = "activations"
+    INT8 = "int8"
 
 
 @dataclass(frozen=True)
@@ -99,3 +112,56 @@ def find_layers(graph: ir.Graph, placement: Placement) -> list[Layer]:
         for edge in quantized:
             edges.setdefault(edge.node, ([], []))[index].append(edge)
     return [Layer(node, *map(tuple, edges[node.name])) for node in graph if node.name in edges]
+
+
+class QuantizedLayers:
+    """Appends quantized layers; what they have in common is appended once.
+
+    Args:
+        writer: Writes to the network's graph.
+        quantizer: How the network's tensors are quantized.
+    """
+
+    def __init__(self, writer: GraphWriter, quantizer: Quantizer) -> None:
+        self._writer, self._quantizer = writer, quantizer
+        self._pairs: dict[ir.Value, ir.Value] = {}
+        self._weights: dict[tuple[str, int | None], ir.Value] = {}
+
+    def append(
+        self, layer: Layer, tensors: Mapping[ir.Value, ir.Value], form: Form = Form.INT8
+    ) -> Sequence[ir.Value]:
+        """Appends a layer.
+
+        Args:
+            layer: A layer of the graph.
+            tensors: What it reads in place of its own inputs, where that differs.
+            form: Which of its tensors are quantized.
+
+        Returns:
+            Its outputs.
+        """
+        inputs = [None if value is None else tensors.get(value, value) for value in layer.node.inputs]
+        for edge in layer.activations if form in (Form.INT8, Form.ACTIVATIONS) else ():
+            inputs[edge.index] = self._pair(inputs[edge.index], self._quantizer.scales[edge.tensor])
+        for edge in layer.weights if form in (Form.INT8, Form.WEIGHTS) else ():
+            key = (edge.tensor, edge.axis)
+            if key not in self._weights:
+                values = read_constant(layer.node.inputs[edge.index])
+                assert values is not None, f"the placement calls '{edge.tensor}' a weight"
+                rounded = partial(self._quantizer.weights, edge, values)
+                self._weights[key] = self._writer.weights(rounded, values.shape)
+            inputs[edge.index] = self._weights[key]
+        return self._writer.copies(layer.node, inputs)
+
+    def error(self, layer: Layer, form: Form = Form.INT8) -> ir.Value:
+        """Appends a layer on the float network's tensors; returns what its output is more than in float."""
+        output = layer.node.outputs[0]
+        return self._writer.op("Sub", self.append(layer, {}, form)[0], output, like=output)
+
+    def _pair(self, value: ir.Value | None, scale: np.float32) -> ir.Value:
+        assert value is not None
+        if value not in self._pairs:
+            parameters = [self._writer.constant(scale), self._writer.constant(np.zeros((), np.int8))]
+            for node in make_pair(value, *parameters):
+                self._pairs[value] = self._writer.append(node)
+        return self._pairs[value]

@@ -10,10 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
-import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -22,21 +20,13 @@ from onnx import helper, numpy_helper
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
+from trtint8.models.graph_writer import GraphWriter
 from trtint8.models.inner_graphs import values_read
 from trtint8.models.outputs.parts import OutputPart, output_parts, split_outputs
-from trtint8.simulation.layers import Layer, Quantizer, find_layers
+from trtint8.simulation.layers import Form, Layer, QuantizedLayers, Quantizer, find_layers
 
 #: Tensor name to array.
 Tensors = dict[str, NDArray[Any]]
-
-
-class Form(Enum):
-    """Which tensors of a layer are quantized."""
-
-    FLOAT = "float"
-    WEIGHTS = "weights"
-    ACTIVATIONS = "activations"
-    INT8 = "int8"
 
 
 @dataclass(eq=False)
@@ -252,7 +242,7 @@ class _Block:
         values = {value.name or "": value for node in self.nodes for value in _reads(node, self.model.graph)}
         constants = {name: _array(value) for name, value in values.items() if value.const_value is not None}
         if self.layer is not None:
-            protos[:1] = self._layer_nodes(self.layer, protos[0], constants)
+            protos[:1] = self._layer_nodes(self.layer, constants)
         made = {name for proto in protos for name in proto.output}
         inputs = [name for name in values if name not in constants and name not in made]
         graph = helper.make_graph(
@@ -270,38 +260,16 @@ class _Block:
         ).SerializeToString()
         return serialized
 
-    def _layer_nodes(
-        self, layer: Layer, node: onnx.NodeProto, constants: dict[str, NDArray[Any]]
-    ) -> list[onnx.NodeProto]:
-        """The layer's nodes in the block's form: with rounded weights, and Q/DQ pairs before activations.
-
-        Args:
-            layer: The layer.
-            node: The layer's node; changed in place.
-            constants: Constants of the block by name; rounded weights and parameters of pairs are added.
-        """
-        pairs = []
-        if self.form in (Form.INT8, Form.WEIGHTS):
-            for edge in layer.weights:
-                # Another name, because a later node of the segment may read the original constant.
-                name = f"{edge.tensor}_rounded"
-                constants[name] = self.quantizer.weights(edge, constants[edge.tensor])
-                node.input[edge.index] = name
-        if self.form in (Form.INT8, Form.ACTIVATIONS):
-            for edge in layer.activations:
-                stem = f"{edge.tensor}_read_{edge.index}"
-                parameters = [f"{stem}_scale", f"{stem}_zero_point"]
-                constants |= zip(
-                    parameters, (np.asarray(self.quantizer.scales[edge.tensor]), _ZERO), strict=True
-                )
-                integers, values = f"{stem}_integers", f"{stem}_values"
-                pairs.append(helper.make_node("QuantizeLinear", [edge.tensor, *parameters], [integers]))
-                pairs.append(helper.make_node("DequantizeLinear", [integers, *parameters], [values]))
-                node.input[edge.index] = values
-        return [*pairs, node]
-
-
-_ZERO = np.zeros((), np.int8)
+    def _layer_nodes(self, layer: Layer, constants: dict[str, NDArray[Any]]) -> list[onnx.NodeProto]:
+        """The layer's nodes in the block's form; their constants are added to those of the block."""
+        graph = ir.Graph([], [], nodes=[])
+        read = {value: ir.Value(name=value.name) for value in layer.node.inputs if value is not None}
+        writer = GraphWriter(graph, self.model.opset_imports.get("", 0))
+        outputs = QuantizedLayers(writer, self.quantizer).append(layer, read, self.form)
+        for output, original in zip(outputs, layer.node.outputs, strict=True):
+            output.name = original.name
+        constants |= {name: _array(value) for name, value in graph.initializers.items()}
+        return [ir.serde.serialize_node(node) for node in graph]
 
 
 def _reads(node: ir.Node, graph: ir.Graph) -> Iterator[ir.Value]:

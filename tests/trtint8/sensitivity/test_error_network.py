@@ -10,8 +10,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.error_network import ErrorNetwork
 from trtint8.sensitivity.gradients.rule import NoGradientError
-from trtint8.simulation.layers import Quantizer
-from trtint8.simulation.segments import Form
+from trtint8.simulation.layers import Form, Quantizer
 
 DIRECTIONS = np.array([[[1, -1], [1, 1]], [[0.5, 0], [-2, 3]]], np.float32)
 

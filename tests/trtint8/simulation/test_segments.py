@@ -6,8 +6,8 @@ import pytest
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal, prepared
 from trtint8.quantization.placement import place
-from trtint8.simulation.layers import Quantizer
-from trtint8.simulation.segments import Form, cut
+from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.segments import cut
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)
 FIRST, SECOND = np.array([[1.0, 0.1], [0.2, 0.5]], np.float32), np.array([[0.4, 1.0], [1.0, 0.3]], np.float32)

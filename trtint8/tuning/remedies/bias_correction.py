@@ -17,8 +17,7 @@ from trtint8.models.graph_constants import constant_input, set_constant_input
 from trtint8.models.graph_writer import GraphWriter
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement
-from trtint8.simulation.layers import Quantizer, find_layers
-from trtint8.simulation.quantized_layers import QuantizedLayers
+from trtint8.simulation.layers import QuantizedLayers, Quantizer, find_layers
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from trtint8.models.serialization import to_proto
 from trtint8.quantization.integer.arithmetic import quantize
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import insert_qdq, weight_scale
-from trtint8.simulation.layers import Quantizer
-from trtint8.simulation.segments import Form, cut
+from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.segments import cut
 from trtint8.tuning.remedies import adaptive_rounding
 from trtint8.tuning.remedies.adaptive_rounding import adapt_rounding, descend
 

@@ -11,8 +11,8 @@ from tests.trtint8.onnx_models import Shaped, specs
 from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, prepared
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
-from trtint8.simulation.layers import Quantizer
-from trtint8.simulation.segments import Form, cut
+from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.segments import cut
 from trtint8.tuning.remedies.bias_correction import correct_biases
 
 
