@@ -20,11 +20,10 @@ class GraphWriter:
 
     Args:
         graph: The graph; changed in place.
-        opset: The version of the standard operators.
     """
 
-    def __init__(self, graph: ir.Graph, opset: int) -> None:
-        self.graph, self.opset = graph, opset
+    def __init__(self, graph: ir.Graph) -> None:
+        self.graph = graph
         self._names = value_names(graph)
         self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
@@ -129,7 +128,7 @@ class GraphWriter:
         like: ir.Value | None = None,
     ) -> ir.Value:
         """Appends a reduction over axes, such as ``ReduceSum``; see :meth:`op` for ``like``."""
-        if kind == "ReduceSum" or self.opset >= 18:
+        if kind == "ReduceSum" or self.graph.opset_imports[""] >= 18:
             return self.op(kind, value, self.integers(axes), like=like, keepdims=int(keep))
         return self.op(kind, value, like=like, axes=list(axes), keepdims=int(keep))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Any, TypeAlias
@@ -19,13 +19,14 @@ from calibrators.errors import CalibrationDataError
 from calibrators.host.cuda_session import Gpu
 from calibrators.host.devices import Cpu, open_device
 from calibrators.host.onnx_session import first_line, run_silently
-from calibrators.host.threads import available_threads, map_arrays
+from calibrators.host.threads import available_threads
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph_constants import read_constant, set_constant_input
 from trtint8.models.outputs.parts import output_parts, split_outputs
 from trtint8.models.serialization import light_or_file
 from trtint8.quantization.placement import Placement
-from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights
+from trtint8.quantization.qdq import activation_scales
+from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.networks import quantized_network, scales_as_inputs
 
 #: Runs a network on a feed and gives its outputs.
 Reference: TypeAlias = Callable[[FeedDict], list[NDArray[Any]]]
@@ -102,11 +103,10 @@ class TrialNetwork:
             if self._quantized is None:
                 # The graph is changed here and not in the thread: Python code of two threads would run by
                 # turns.
-                graph_model = self._graph_model.clone()
-                _round_weights(graph_model, self._placement, self._threads)
-                unweighted = replace(self._placement, weights=())
-                insert_qdq(graph_model, unweighted, dict.fromkeys(self._placement.tensors, 1.0))
-                scale_inputs = _scales_as_inputs(graph_model)
+                some = self.scales(dict.fromkeys(self._placement.tensors, 1.0))
+                quantizer = Quantizer(self._placement, some)
+                graph_model = quantized_network(self._graph_model, quantizer, threads=self._threads)
+                scale_inputs = scales_as_inputs(graph_model)
                 opening = partial(self._open_session, graph_model, threads=self._shared)
                 self._quantized = _Quantized(self._pool.submit(opening), scale_inputs)
             return self._quantized
@@ -195,37 +195,3 @@ def _open(graph_model: ir.Model, *, device: Cpu | Gpu, threads: int | None, retu
     options = {"optimize": True, "threads": threads, "one_of_many": return_memory}
     with light_or_file(graph_model, used_up=True) as source:
         return partial(run_silently, device.open_session(source, **options))
-
-
-def _round_weights(graph_model: ir.Model, placement: Placement, threads: int | None) -> None:
-    """Replaces quantized weights by the values that quantization leaves of them."""
-    nodes = {node.name: node for node in graph_model.graph}
-    constants = [read_constant(nodes[edge.node].inputs[edge.index]) for edge in placement.weights]
-    weights = [constant for constant in constants if constant is not None]
-    assert len(weights) == len(constants), "the placement calls a tensor a weight that is no constant"
-    found = map_arrays(
-        lambda pair: rounded_weights(placement, *pair),
-        zip(placement.weights, weights, strict=True),
-        sum(array.nbytes for array in weights),
-        threads,
-    )
-    for edge, rounded in zip(placement.weights, found, strict=True):
-        set_constant_input(nodes[edge.node], edge.index, rounded)
-
-
-def _scales_as_inputs(graph_model: ir.Model) -> dict[str, str]:
-    """Turns the scales of Q/DQ pairs into inputs of the graph.
-
-    Returns:
-        Name of the input to name of the quantized tensor.
-    """
-    graph, found = graph_model.graph, {}
-    for node in list(graph):
-        if node.op_type == "QuantizeLinear" and node.domain == "":
-            tensor, scale = node.inputs[:2]
-            assert tensor is not None and scale is not None and scale.name is not None
-            del graph.initializers[scale.name]
-            scale.const_value = None
-            graph.inputs.append(scale)
-            found[scale.name] = tensor.name or ""
-    return found

@@ -153,11 +153,6 @@ class QuantizedLayers:
             inputs[edge.index] = self._weights[key]
         return self._writer.copies(layer.node, inputs)
 
-    def error(self, layer: Layer, form: Form = Form.INT8) -> ir.Value:
-        """Appends a layer on the float network's tensors; returns what its output is more than in float."""
-        output = layer.node.outputs[0]
-        return self._writer.op("Sub", self.append(layer, {}, form)[0], output, like=output)
-
     def _pair(self, value: ir.Value | None, scale: np.float32) -> ir.Value:
         assert value is not None
         if value not in self._pairs:

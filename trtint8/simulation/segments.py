@@ -264,7 +264,7 @@ class _Block:
         """The layer's nodes in the block's form; their constants are added to those of the block."""
         graph = ir.Graph([], [], nodes=[])
         read = {value: ir.Value(name=value.name) for value in layer.node.inputs if value is not None}
-        writer = GraphWriter(graph, self.model.opset_imports.get("", 0))
+        writer = GraphWriter(graph)
         outputs = QuantizedLayers(writer, self.quantizer).append(layer, read, self.form)
         for output, original in zip(outputs, layer.node.outputs, strict=True):
             output.name = original.name

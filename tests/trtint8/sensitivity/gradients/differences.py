@@ -57,7 +57,7 @@ def with_gradients(model, tensors):
     nodes, (output,) = list(graph), graph.outputs
     direction = ir.Value(name="direction", type=ir.TensorType(ir.DataType.FLOAT))
     graph.inputs.append(direction)
-    writer = GraphWriter(graph, model.opset_imports[""])
+    writer = GraphWriter(graph)
     gradients = append_gradients(writer, nodes, {output: direction}, [values[name] for name in tensors])
     for name in tensors:
         gradient = gradients[values[name]]
