@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -20,9 +21,13 @@ from onnx import helper, numpy_helper
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.onnx_session import first_line, open_session
+from calibrators.tables.scales import scale_of
 from trtint8.models.graph_writer import GraphWriter
 from trtint8.models.inner_graphs import values_read
 from trtint8.models.outputs.parts import OutputPart, output_parts, split_outputs
+from trtint8.quantization.config import State
+from trtint8.quantization.integer.arithmetic import fake_quantize
+from trtint8.quantization.placement import Placement
 from trtint8.simulation.layers import Form, Layer, QuantizedLayers, Quantizer, find_layers
 
 #: Tensor name to array.
@@ -270,6 +275,49 @@ class _Block:
             output.name = original.name
         constants |= {name: _array(value) for name, value in graph.initializers.items()}
         return [ir.serde.serialize_node(node) for node in graph]
+
+
+class LayerAlone:
+    """A layer run by itself, without its bias, on values and weights that are given with each run.
+
+    Args:
+        model: The model that the layer belongs to.
+        layer: A layer of one activation and constant weights.
+        placement: Tells how both are quantized.
+    """
+
+    def __init__(self, model: ir.Model, layer: Layer, placement: Placement) -> None:
+        (activation,), (self._weights,) = layer.activations, layer.weights
+        self._quantizer = Quantizer(placement, {})
+        # Tensors that share the scale of another one have a config that takes none of its own.
+        self._activation = replace(placement.configs[activation.tensor], state=State.INITIAL)
+        names = ("values", "weights")
+        inputs = [ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT)) for name in names]
+        node = ir.Node(layer.node.domain, layer.node.op_type, inputs, layer.node.attributes.values())
+        node.outputs[0].name = "output"
+        self._block = _Block(model, self._quantizer, None, None, Form.FLOAT, (node,), ("output",))
+
+    def run(self, values: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The layer's output in float.
+
+        Args:
+            values: The layer's input.
+            weights: The layer's weights.
+        """
+        return self._block.run({"values": values, "weights": weights})["output"]
+
+    def run_int8(
+        self, values: NDArray[np.float32], weights: NDArray[np.float32], amax: float
+    ) -> NDArray[np.float32]:
+        """The layer's output in INT8.
+
+        Args:
+            values: The layer's input.
+            weights: The layer's weights.
+            amax: The range of the input.
+        """
+        quantized = fake_quantize(values, self._activation.with_scale(scale_of(amax)))
+        return self.run(quantized, self._quantizer.weights(self._weights, weights))
 
 
 def _reads(node: ir.Node, graph: ir.Graph) -> Iterator[ir.Value]:

@@ -6,8 +6,8 @@ import pytest
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal, prepared
 from trtint8.quantization.placement import place
-from trtint8.simulation.layers import Form, Quantizer
-from trtint8.simulation.segments import cut
+from trtint8.simulation.layers import Form, Quantizer, find_layers
+from trtint8.simulation.segments import LayerAlone, cut
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)
 FIRST, SECOND = np.array([[1.0, 0.1], [0.2, 0.5]], np.float32), np.array([[0.4, 1.0], [1.0, 0.3]], np.float32)
@@ -97,3 +97,23 @@ def test_every_layer_reads_what_the_float_model_computes():
         assert ("x" in tensors) == (layer.name == "first")
         assert segment.run_layer(Form.FLOAT, tensors).shape == (3, 4)
     assert [name for name in seen if name != "add"] == ["first", "second", "third"]
+
+
+@pytest.mark.parametrize(("operator", "size"), [("Conv", (3, 4, 1, 1)), ("Gemm", (4, 3)), ("MatMul", (4, 3))])
+def test_a_layer_by_itself_has_no_bias_and_takes_any_weights(operator, size):
+    g = Shaped(quantized=False)
+    bias = [] if operator == "MatMul" else [g.weights(3)]
+    shape = ["N", 4, 1, 1] if operator == "Conv" else ["N", 4]
+    model = prepared(g.model({"x": shape}, g.op(operator, ["x", g.weights(*size), *bias], "layer")))
+    placement = place(model)
+    readers = len(model.graph.inputs[0].uses())
+    alone = LayerAlone(model, *find_layers(model.graph, placement), placement)
+    assert len(model.graph.inputs[0].uses()) == readers
+    values, weights = normal(5, *shape[1:]), normal(*size, seed=1)
+    matrix = weights.reshape(3, 4).T if operator == "Conv" else weights
+    exact = values.reshape(5, 4) @ matrix
+    np.testing.assert_allclose(alone.run(values, weights).reshape(5, 3), exact, rtol=1e-5, atol=1e-6)
+    steps = np.abs(matrix).max(axis=0) / np.float32(127)
+    rounded = fake(values.reshape(5, 4), 2 / 127) @ fake(matrix, steps)
+    found = alone.run_int8(values, weights, 2.0).reshape(5, 3)
+    np.testing.assert_allclose(found, rounded, rtol=1e-5, atol=1e-6)
