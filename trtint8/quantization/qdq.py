@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -60,7 +61,7 @@ def insert_qdq(
     for edge in placement.activations:
         writer.quantize(edge, scales[edge.tensor])
     for edge in placement.weights:
-        weights = writer.read_weights(edge)
+        weights = read_weights(writer.nodes[edge.node], edge)
         kept = (weight_scales or {}).get((edge.tensor, edge.axis))
         scale = weight_scale(weights, edge.axis) if kept is None else kept
         _check_finite(scale, edge)
@@ -144,6 +145,13 @@ def rounded_weights(placement: Placement, edge: Edge, weights: NDArray[np.float3
     return rounded
 
 
+def read_weights(node: ir.Node, edge: Edge) -> NDArray[Any]:
+    """The constant weights that a node reads through an edge of a placement."""
+    weights = read_constant(node.inputs[edge.index])
+    assert weights is not None, f"the placement calls '{edge.tensor}' a weight"
+    return weights
+
+
 def _check_finite(scale: NDArray[np.float32], edge: Edge) -> None:
     if not np.isfinite(scale).all():
         raise ModelError(
@@ -160,14 +168,7 @@ def scale_name(tensor: str) -> str:
 def make_pair(
     value: ir.Value, scale: ir.Value, zero_point: ir.Value, *, axis: int | None = None
 ) -> tuple[ir.Node, ir.Node]:
-    """Makes the QuantizeLinear and the DequantizeLinear of a value, without names and in no graph yet.
-
-    Args:
-        value: The value.
-        scale: Its scale, or its scales along the axis.
-        zero_point: Zeros of the same shape.
-        axis: The axis of the channels; None for one scale.
-    """
+    """Makes the QuantizeLinear and the DequantizeLinear of a value, without names and in no graph yet."""
     attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
     quantize = ir.Node("", "QuantizeLinear", [value, scale, zero_point], attributes)
     (integers,) = quantize.outputs
@@ -183,18 +184,13 @@ class _Writer:
 
     def __init__(self, model: ir.Model) -> None:
         self._graph = model.graph
-        self._nodes = {node.name: node for node in model.graph}
+        self.nodes = {node.name: node for node in model.graph}
         self._names = value_names(model.graph)
-        self._node_names = {name for name in self._nodes if name}
+        self._node_names = {name for name in self.nodes if name}
         self._pairs: dict[tuple[str, int | None], ir.Value] = {}
 
-    def read_weights(self, edge: Edge) -> NDArray[np.floating]:
-        weights = read_constant(self._nodes[edge.node].inputs[edge.index])
-        assert weights is not None, f"the placement calls '{edge.tensor}' a weight"
-        return weights
-
     def quantize(self, edge: Edge, scale: NDArray[np.float32] | np.float32) -> None:
-        node = self._nodes[edge.node]
+        node = self.nodes[edge.node]
         key = (edge.tensor, edge.axis)
         if key not in self._pairs:
             value = node.inputs[edge.index]
@@ -207,7 +203,7 @@ class _Writer:
 
         The parser of TensorRT 8.6 looks for it there alone where weights have a pair.
         """
-        node = self._nodes[edge.node]
+        node = self.nodes[edge.node]
         if lacks_kernel_shape(node):
             node.attributes.add(ir.AttrInt64s("kernel_shape", weights[2:]))
 

@@ -12,10 +12,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.operators import Axes, Product, operator_of
-from trtint8.models.graph_constants import read_constant
 from trtint8.models.graph_writer import GraphWriter
 from trtint8.quantization.placement import Edge, Placement
-from trtint8.quantization.qdq import activation_scales, make_pair, rounded_weights
+from trtint8.quantization.qdq import activation_scales, make_pair, read_weights, rounded_weights
 
 
 class Form(Enum):
@@ -146,8 +145,7 @@ class QuantizedLayers:
         for edge in layer.weights if form in (Form.INT8, Form.WEIGHTS) else ():
             key = (edge.tensor, edge.axis)
             if key not in self._weights:
-                values = read_constant(layer.node.inputs[edge.index])
-                assert values is not None, f"the placement calls '{edge.tensor}' a weight"
+                values = read_weights(layer.node, edge)
                 rounded = partial(self._quantizer.weights, edge, values)
                 self._weights[key] = self._writer.weights(rounded, values.shape)
             inputs[edge.index] = self._weights[key]

@@ -10,10 +10,10 @@ import onnx_ir as ir
 from calibrators.host.threads import map_arrays
 from calibrators.tables.scales import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph_constants import read_constant, set_constant_input
+from trtint8.models.graph_constants import set_constant_input
 from trtint8.models.graph_writer import GraphWriter, reached_from
 from trtint8.models.inner_graphs import values_read
-from trtint8.quantization.qdq import insert_qdq
+from trtint8.quantization.qdq import insert_qdq, read_weights
 from trtint8.simulation.layers import Form, Layer, QuantizedLayers, Quantizer, find_layers
 
 
@@ -32,13 +32,11 @@ def quantized_network(graph_model: ir.Model, quantizer: Quantizer, *, threads: i
     """
     model, placement = graph_model.clone(), quantizer.placement
     nodes = {node.name: node for node in model.graph}
-    weights = [read_constant(nodes[edge.node].inputs[edge.index]) for edge in placement.weights]
-    constants = [constant for constant in weights if constant is not None]
-    assert len(constants) == len(weights), "the placement calls a tensor a weight that is no constant"
+    weights = [read_weights(nodes[edge.node], edge) for edge in placement.weights]
     rounded = map_arrays(
         lambda pair: quantizer.weights(*pair),
-        zip(placement.weights, constants, strict=True),
-        sum(array.nbytes for array in constants),
+        zip(placement.weights, weights, strict=True),
+        sum(array.nbytes for array in weights),
         threads,
     )
     for edge, values in zip(placement.weights, rounded, strict=True):

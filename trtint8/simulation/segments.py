@@ -49,8 +49,8 @@ class Segment:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     dependents: Mapping[str, frozenset[str]]
-    _blocks: Mapping[Form, _Block] = field(repr=False)
-    _layer_blocks: Mapping[Form, _Block] = field(repr=False)
+    _whole: _Block = field(repr=False)
+    _alone: _Block | None = field(repr=False)
 
     def run(self, form: Form, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
         """Computes the outputs.
@@ -65,7 +65,7 @@ class Segment:
         Raises:
             CalibrationDataError: ONNX Runtime fails on the tensors.
         """
-        return self._blocks[form].run(tensors) if self.outputs else {}
+        return self._whole.run(form, tensors) if self.outputs else {}
 
     def run_layer(self, form: Form, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
         """Computes the layer alone.
@@ -80,8 +80,8 @@ class Segment:
         Raises:
             CalibrationDataError: ONNX Runtime fails on the tensors.
         """
-        assert self.layer is not None
-        return self._layer_blocks[form].run(tensors)[self.layer.output]
+        assert self.layer is not None and self._alone is not None
+        return self._alone.run(form, tensors)[self.layer.output]
 
 
 @dataclass(frozen=True)
@@ -192,15 +192,14 @@ def cut(model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) ->
         )
         layer = layers.get(nodes[0].name or "")
         common = (model, quantizer, layer, threads)
-        alone = (layer.output,) if layer else ()
         segments.append(
             Segment(
                 layer,
                 _inputs(nodes, graph),
                 outputs,
                 _dependents(nodes, graph, outputs, layer),
-                {form: _Block(*common, form, tuple(nodes), outputs) for form in Form},
-                {form: _Block(*common, form, tuple(nodes[:1]), alone) for form in Form} if layer else {},
+                _Block(*common, nodes, outputs),
+                _Block(*common, nodes[:1], (layer.output,)) if layer else None,
             )
         )
     names = tuple(value.name or "" for value in graph.outputs)
@@ -209,45 +208,44 @@ def cut(model: ir.Model, quantizer: Quantizer, *, threads: int | None = None) ->
 
 @dataclass(eq=False)
 class _Block:
-    """Consecutive nodes as an ONNX Runtime session, which is opened by the first run.
+    """Consecutive nodes, with a session of ONNX Runtime for each form, which is opened by its first run.
 
     Attributes:
         model: The model that the nodes belong to.
         quantizer: How the model's tensors are quantized.
         layer: The layer, if it is the first of the nodes.
         threads: Threads per operator; ONNX Runtime's choice where None.
-        form: Which tensors of the layer are quantized.
         nodes: The nodes, in graph order.
         outputs: Names of the tensors to compute.
-        session: The ONNX Runtime session, once it is open.
     """
 
     model: ir.Model
     quantizer: Quantizer
     layer: Layer | None
     threads: int | None
-    form: Form
-    nodes: tuple[ir.Node, ...]
+    nodes: Sequence[ir.Node]
     outputs: tuple[str, ...]
-    session: Any = None
+    sessions: dict[Form, Any] = field(default_factory=dict)
 
-    def run(self, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
-        if self.session is None:
-            self.session = open_session(
-                self._serialized(), optimize=True, threads=self.threads, one_of_many=True, keep_layout=True
+    def run(self, form: Form, tensors: Mapping[str, NDArray[Any]]) -> Tensors:
+        if form not in self.sessions:
+            serialized = self._serialized(form)
+            self.sessions[form] = open_session(
+                serialized, optimize=True, threads=self.threads, one_of_many=True, keep_layout=True
             )
-        feed = {value.name: tensors[value.name] for value in self.session.get_inputs()}
+        session = self.sessions[form]
+        feed = {value.name: tensors[value.name] for value in session.get_inputs()}
         try:
-            return dict(zip(self.outputs, self.session.run(list(self.outputs), feed), strict=True))
+            return dict(zip(self.outputs, session.run(list(self.outputs), feed), strict=True))
         except Exception as error:
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
 
-    def _serialized(self) -> bytes:
+    def _serialized(self, form: Form) -> bytes:
         protos = [ir.serde.serialize_node(node) for node in self.nodes]
         values = {value.name or "": value for node in self.nodes for value in _reads(node, self.model.graph)}
         constants = {name: _array(value) for name, value in values.items() if value.const_value is not None}
         if self.layer is not None:
-            protos[:1] = self._layer_nodes(self.layer, constants)
+            protos[:1] = self._layer_nodes(self.layer, form, constants)
         made = {name for proto in protos for name in proto.output}
         inputs = [name for name in values if name not in constants and name not in made]
         graph = helper.make_graph(
@@ -265,12 +263,13 @@ class _Block:
         ).SerializeToString()
         return serialized
 
-    def _layer_nodes(self, layer: Layer, constants: dict[str, NDArray[Any]]) -> list[onnx.NodeProto]:
-        """The layer's nodes in the block's form; their constants are added to those of the block."""
+    def _layer_nodes(
+        self, layer: Layer, form: Form, constants: dict[str, NDArray[Any]]
+    ) -> list[onnx.NodeProto]:
+        """The layer's nodes in a form; their constants are added to those of the block."""
         graph = ir.Graph([], [], nodes=[])
         read = {value: ir.Value(name=value.name) for value in layer.node.inputs if value is not None}
-        writer = GraphWriter(graph)
-        outputs = QuantizedLayers(writer, self.quantizer).append(layer, read, self.form)
+        outputs = QuantizedLayers(GraphWriter(graph), self.quantizer).append(layer, read, form)
         for output, original in zip(outputs, layer.node.outputs, strict=True):
             output.name = original.name
         constants |= {name: _array(value) for name, value in graph.initializers.items()}
@@ -291,31 +290,20 @@ class LayerAlone:
         self._quantizer = Quantizer(placement, {})
         # Tensors that share the scale of another one have a config that takes none of its own.
         self._activation = replace(placement.configs[activation.tensor], state=State.INITIAL)
-        names = ("values", "weights")
-        inputs = [ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT)) for name in names]
+        float32 = ir.TensorType(ir.DataType.FLOAT)
+        inputs = [ir.Value(name=name, type=float32) for name in ("values", "weights")]
         node = ir.Node(layer.node.domain, layer.node.op_type, inputs, layer.node.attributes.values())
         node.outputs[0].name = "output"
-        self._block = _Block(model, self._quantizer, None, None, Form.FLOAT, (node,), ("output",))
+        self._block = _Block(model, self._quantizer, None, None, (node,), ("output",))
 
     def run(self, values: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The layer's output in float.
-
-        Args:
-            values: The layer's input.
-            weights: The layer's weights.
-        """
-        return self._block.run({"values": values, "weights": weights})["output"]
+        """The layer's output in float, for its input and weights."""
+        return self._block.run(Form.FLOAT, {"values": values, "weights": weights})["output"]
 
     def run_int8(
         self, values: NDArray[np.float32], weights: NDArray[np.float32], amax: float
     ) -> NDArray[np.float32]:
-        """The layer's output in INT8.
-
-        Args:
-            values: The layer's input.
-            weights: The layer's weights.
-            amax: The range of the input.
-        """
+        """The layer's output in INT8, for its input, its weights and the range of its input."""
         quantized = fake_quantize(values, self._activation.with_scale(scale_of(amax)))
         return self.run(quantized, self._quantizer.weights(self._weights, weights))
 

@@ -25,15 +25,6 @@ def reader(model, name):
     return ReaderError(model, layers[name], placement, "minmax")
 
 
-def test_the_output_is_that_without_the_bias():
-    weights = normal(2, 3, 1, 1)
-    values = normal(1, 3, 2, 2)
-    found = layer("Conv", weights, [1, 3, 2, 2]).run(values, weights)
-    np.testing.assert_allclose(
-        found, np.einsum("oi,nihw->nohw", weights[:, :, 0, 0], values), rtol=1e-5, atol=1e-6
-    )
-
-
 def test_values_on_the_grid_have_no_error():
     weights = np.float32([[127, 3], [-5, 127], [8, 1]])
     values = np.float32([[127, 1, -2], [4, 5, 6]])

@@ -7,13 +7,13 @@ from onnx import TensorProto, helper
 import trtint8
 from calibrators.host.onnx_session import open_session
 from tests.trtint8.onnx_models import Shaped, tied
-from tests.trtint8.simulation.two_products import RANGES, X, opened_products
+from tests.trtint8.simulation.two_products import X, opened_products
 from tests.trtint8.tuning.networks import normal, prepared
 from trtint8.models.fingerprint import fingerprint
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import place
 from trtint8.simulation.layers import Form, Quantizer
-from trtint8.simulation.networks import BesideFloat, InnerReadError, quantized_network, scales_as_inputs
+from trtint8.simulation.networks import BesideFloat, InnerReadError, quantized_network
 
 
 @pytest.mark.parametrize("shape", [(16, 8), (8, 8)])
@@ -27,19 +27,6 @@ def test_the_quantized_network_is_the_quantized_model(shape):
     assert fingerprint(graph_model) == before
     whole = open_session(trtint8.quantize(model, table).SerializeToString(), optimize=True)
     np.testing.assert_array_equal(open_graph_model(quantized).run(feed)[0], whole.run(None, feed)[0])
-
-
-def test_one_network_takes_any_scales():
-    opened = opened_products()
-    network = quantized_network(opened.model, opened.quantizer)
-    names = scales_as_inputs(network)
-    assert sorted(names.values()) == ["first_out", "x"]
-    session = open_graph_model(network)
-    for amax in (RANGES, {"x": 0.5, "first_out": 0.7}):
-        quantizer = Quantizer.of(opened.quantizer.placement, amax)
-        (wanted,) = open_graph_model(quantized_network(opened.model, quantizer)).run({"x": X})
-        scales = {name: np.asarray(quantizer.scales[tensor]) for name, tensor in names.items()}
-        np.testing.assert_array_equal(session.run({"x": X, **scales})[0], wanted)
 
 
 def test_errors_are_those_of_layers_run_by_themselves():

@@ -51,11 +51,8 @@ def test_segments_begin_at_layers(network):
 
 
 def test_segments_in_float_compute_the_model(network):
-    tensors = {"x": X}
-    for segment in network.segments:
-        tensors |= segment.run(Form.FLOAT, tensors)
     wanted = np.maximum(2 * X @ FIRST, 0) @ SECOND - 2 * X
-    np.testing.assert_allclose(tensors["less_out"], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(network.run_float({"x": X})["less_out"], wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_a_layer_in_each_form(network):
