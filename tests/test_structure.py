@@ -32,6 +32,7 @@ FLOORS = (
     "trtint8.auditing",
     "trtint8.builder",
     "trtint8.engine",
+    "trtint8.simulation",
     "trtint8.interop",
     "trtint8.quantization",
     "trtint8.models",
@@ -164,6 +165,18 @@ def test_only_the_run_options_know_of_ray():
 def test_sessions_of_onnx_runtime_are_made_in_one_place():
     makers = {name for name, path in MODULES.items() if "InferenceSession(" in path.read_text()}
     assert makers == {"calibrators.host.onnx_session"}
+
+
+def test_int8_is_simulated_in_one_place():
+    pieces = {f"trtint8.quantization.qdq.{name}" for name in ("insert_qdq", "make_pair", "rounded_weights")}
+    users = {name for name, targets in IMPORTS.items() if targets & pieces}
+    assert {".".join(name.split(".")[:2]) for name in users} == {"trtint8.quantization", "trtint8.simulation"}
+    pairs = re.compile(r"(Node|node|op)\(\s*(\"\", *)?\"QuantizeLinear")
+    makers = {name for name, path in MODULES.items() if pairs.search(path.read_text())}
+    # Models that others quantized are mended where they are read.
+    assert {name for name in makers if floor(name) != FLOORS.index("trtint8.interop")} == {
+        "trtint8.quantization.qdq"
+    }
 
 
 def test_users_are_warned_in_one_place():

@@ -39,7 +39,7 @@ def choose_strength(choice: FactorChoice, form: Form) -> float | None:
 
 def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
     """Chooses factors that the weights of the readers make up for."""
-    readings = [reading for reading in form.readings if reading.node in choice.quantized]
+    readings = [reading for reading in form.readings if reading.node in choice.layers]
     folds = choice.observed.folds
     if not readings or any(one.tensor not in fold.tried_on.values for one in readings for fold in folds):
         return None
@@ -48,9 +48,8 @@ def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
         return _largest(choice, form, ((one.channels, peaks[one.tensor].reshape(-1)) for one in readings))
 
     read = _largest(choice, form, ((one.channels, _read_ranges(choice, one)) for one in readings))
-    readers = [
-        ReaderError(choice.model, choice.nodes[one.node], choice.placement, choice.method) for one in readings
-    ]
+    quantized = [choice.layers[one.node] for one in readings]
+    readers = [ReaderError(choice.model, layer, choice.placement, choice.method) for layer in quantized]
     tried = [
         (
             made_with(fold.found_with.peaks),
@@ -147,7 +146,7 @@ def _choose_product(choice: FactorChoice, form: Form) -> float | None:
     producers = [choice.producers[name] for name in form.producers]
     if any(producer.tensor not in choice.observed.peaks for producer in producers):
         return None
-    nodes = [product.node for product in form.products if product.node in choice.quantized]
+    nodes = [product.node for product in form.products if product.node in choice.layers]
     if not nodes:
         return None
     one_scale = any(_has_one_scale(choice, node) for node in nodes)

@@ -18,6 +18,7 @@ from trtint8.equalization.ranges import Observations, observe
 from trtint8.equalization.rewriting import changed_constant, changes_by_constant, factors_of
 from trtint8.models.graph_constants import constant_input
 from trtint8.quantization.placement import Placement
+from trtint8.simulation.layers import Layer, find_layers
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class FactorChoice:
         observed: What was measured of these tensors, before any factor is applied.
         nodes: The model's nodes by name.
         changes: The changes of constants, by name of the node and index of its input.
-        quantized: Names of the nodes that run in INT8.
+        layers: The weighted nodes that run in INT8, by name.
         copied: For each representative, whether factors other than 1 need a copy of a node.
         factors: The factors of the representatives, float64 of shape (number of channels,). They begin as 1,
             and those that choose write into this array.
@@ -49,7 +50,7 @@ class FactorChoice:
     observed: Observations
     nodes: Mapping[str, ir.Node]
     changes: Mapping[tuple[str, int], list[Change]]
-    quantized: frozenset[str]
+    layers: Mapping[str, Layer]
     copied: NDArray[np.bool_]
     factors: NDArray[np.float64]
 
@@ -88,6 +89,7 @@ class FactorChoice:
             **read,
         }
         nodes = {node.name or "": node for node in model.graph}
+        quantized = frozenset(placement.quantized_nodes)
         observed = observe(model, labels, read, feeds)
         copied = np.zeros(len(channels.representatives), np.bool_)
         for copy in channels.copies:
@@ -102,7 +104,7 @@ class FactorChoice:
             observed,
             nodes,
             changes_by_constant(channels),
-            frozenset(placement.quantized_nodes),
+            {layer.name: layer for layer in find_layers(model.graph, placement) if layer.name in quantized},
             copied,
             np.ones(len(channels.representatives)),
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -60,7 +61,7 @@ def insert_qdq(
     for edge in placement.activations:
         writer.quantize(edge, scales[edge.tensor])
     for edge in placement.weights:
-        weights = writer.read_weights(edge)
+        weights = read_weights(writer.nodes[edge.node], edge)
         kept = (weight_scales or {}).get((edge.tensor, edge.axis))
         scale = weight_scale(weights, edge.axis) if kept is None else kept
         _check_finite(scale, edge)
@@ -144,6 +145,13 @@ def rounded_weights(placement: Placement, edge: Edge, weights: NDArray[np.float3
     return rounded
 
 
+def read_weights(node: ir.Node, edge: Edge) -> NDArray[Any]:
+    """The constant weights that a node reads through an edge of a placement."""
+    weights = read_constant(node.inputs[edge.index])
+    assert weights is not None, f"the placement calls '{edge.tensor}' a weight"
+    return weights
+
+
 def _check_finite(scale: NDArray[np.float32], edge: Edge) -> None:
     if not np.isfinite(scale).all():
         raise ModelError(
@@ -157,23 +165,32 @@ def scale_name(tensor: str) -> str:
     return f"{tensor}_scale"
 
 
+def make_pair(
+    value: ir.Value, scale: ir.Value, zero_point: ir.Value, *, axis: int | None = None
+) -> tuple[ir.Node, ir.Node]:
+    """Makes the QuantizeLinear and the DequantizeLinear of a value, without names and in no graph yet."""
+    attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
+    quantize = ir.Node("", "QuantizeLinear", [value, scale, zero_point], attributes)
+    (integers,) = quantize.outputs
+    integers.shape, integers.type = value.shape, ir.TensorType(ir.DataType.INT8)
+    dequantize = ir.Node("", "DequantizeLinear", [integers, scale, zero_point], attributes)
+    (values,) = dequantize.outputs
+    values.shape, values.type = value.shape, ir.TensorType(ir.DataType.FLOAT)
+    return quantize, dequantize
+
+
 class _Writer:
     """Inserts one pair per tensor and axis."""
 
     def __init__(self, model: ir.Model) -> None:
         self._graph = model.graph
-        self._nodes = {node.name: node for node in model.graph}
+        self.nodes = {node.name: node for node in model.graph}
         self._names = value_names(model.graph)
-        self._node_names = {name for name in self._nodes if name}
+        self._node_names = {name for name in self.nodes if name}
         self._pairs: dict[tuple[str, int | None], ir.Value] = {}
 
-    def read_weights(self, edge: Edge) -> NDArray[np.floating]:
-        weights = read_constant(self._nodes[edge.node].inputs[edge.index])
-        assert weights is not None, f"the placement calls '{edge.tensor}' a weight"
-        return weights
-
     def quantize(self, edge: Edge, scale: NDArray[np.float32] | np.float32) -> None:
-        node = self._nodes[edge.node]
+        node = self.nodes[edge.node]
         key = (edge.tensor, edge.axis)
         if key not in self._pairs:
             value = node.inputs[edge.index]
@@ -186,7 +203,7 @@ class _Writer:
 
         The parser of TensorRT 8.6 looks for it there alone where weights have a pair.
         """
-        node = self._nodes[edge.node]
+        node = self.nodes[edge.node]
         if lacks_kernel_shape(node):
             node.attributes.add(ir.AttrInt64s("kernel_shape", weights[2:]))
 
@@ -198,15 +215,10 @@ class _Writer:
             self._initializer(scale_name(name), scale),
             self._initializer(f"{name}_zero_point", np.zeros(scale.shape, np.int8)),
         ]
-        attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
-        quantize = self._node("QuantizeLinear", [value, *parameters], attributes, name)
-        quantized = quantize.outputs[0]
-        quantized.name = take_name(f"{name}_quantized", self._names)
-        quantized.shape, quantized.type = value.shape, ir.TensorType(ir.DataType.INT8)
-        dequantize = self._node("DequantizeLinear", [quantized, *parameters], attributes, name)
-        result = dequantize.outputs[0]
-        result.name = take_name(f"{name}_dequantized", self._names)
-        result.shape, result.type = value.shape, ir.TensorType(ir.DataType.FLOAT)
+        quantize, dequantize = make_pair(value, *parameters, axis=axis)
+        for node, suffix in ((quantize, "quantized"), (dequantize, "dequantized")):
+            node.name = take_name(f"{name}_{node.op_type}", self._node_names)
+            node.outputs[0].name = take_name(f"{name}_{suffix}", self._names)
         producer = value.producer()
         if producer is not None:
             self._graph.insert_after(producer, [quantize, dequantize])
@@ -214,13 +226,7 @@ class _Writer:
             self._graph.insert_before(self._graph[0], [quantize, dequantize])
         else:
             self._graph.insert_before(reader, [quantize, dequantize])
-        return result
-
-    def _node(
-        self, operator: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr], tensor: str
-    ) -> ir.Node:
-        name = take_name(f"{tensor}_{operator}", self._node_names)
-        return ir.Node("", operator, inputs, attributes, name=name)
+        return dequantize.outputs[0]
 
     def _initializer(self, name: str, array: NDArray[np.generic]) -> ir.Value:
         return add_initializer(self._graph, take_name(name, self._names), array)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import Any, TypeAlias
@@ -19,29 +18,16 @@ from calibrators.errors import CalibrationDataError
 from calibrators.host.cuda_session import Gpu
 from calibrators.host.devices import Cpu, open_device
 from calibrators.host.onnx_session import first_line, run_silently
-from calibrators.host.threads import available_threads, map_arrays
+from calibrators.host.threads import available_threads
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph_constants import read_constant, set_constant_input
 from trtint8.models.outputs.parts import output_parts, split_outputs
 from trtint8.models.serialization import light_or_file
 from trtint8.quantization.placement import Placement
-from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights
+from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.networks import quantized_network, scales_as_inputs
 
 #: Runs a network on a feed and gives its outputs.
 Reference: TypeAlias = Callable[[FeedDict], list[NDArray[Any]]]
-
-
-@dataclass(frozen=True)
-class _Quantized:
-    """The quantized network.
-
-    Attributes:
-        opening: Runs it, when it is open.
-        scale_inputs: Name of each input that is a scale to the name of the quantized tensor.
-    """
-
-    opening: Future[Reference]
-    scale_inputs: Mapping[str, str]
 
 
 class TrialNetwork:
@@ -92,23 +78,22 @@ class TrialNetwork:
         self._threads, self._pool = threads, ThreadPoolExecutor(2, "trtint8-open")
         self._opening_float: Future[Reference] | None = None
         self._lock = Lock()
-        self._quantized: _Quantized | None = None
+        #: What runs the quantized network, and name of each input that is a scale to its tensor.
+        self._quantized: tuple[Future[Reference], Mapping[str, str]] | None = None
         if not one_at_a_time:
             self._open_quantized()
 
-    def _open_quantized(self) -> _Quantized:
+    def _open_quantized(self) -> tuple[Future[Reference], Mapping[str, str]]:
         """The quantized network, which opens while the caller goes on."""
         with self._lock:
             if self._quantized is None:
                 # The graph is changed here and not in the thread: Python code of two threads would run by
                 # turns.
-                graph_model = self._graph_model.clone()
-                _round_weights(graph_model, self._placement, self._threads)
-                unweighted = replace(self._placement, weights=())
-                insert_qdq(graph_model, unweighted, dict.fromkeys(self._placement.tensors, 1.0))
-                scale_inputs = _scales_as_inputs(graph_model)
+                quantizer = Quantizer.of(self._placement, dict.fromkeys(self._placement.tensors, 1.0))
+                graph_model = quantized_network(self._graph_model, quantizer, threads=self._threads)
+                scale_inputs = scales_as_inputs(graph_model)
                 opening = partial(self._open_session, graph_model, threads=self._shared)
-                self._quantized = _Quantized(self._pool.submit(opening), scale_inputs)
+                self._quantized = self._pool.submit(opening), scale_inputs
             return self._quantized
 
     def __enter__(self) -> TrialNetwork:
@@ -160,9 +145,9 @@ class TrialNetwork:
             CalibrationDataError: ONNX Runtime fails on the feed.
             ModelError: ONNX Runtime cannot run the network.
         """
-        quantized = self._open_quantized()
-        inputs = {name: np.asarray(scales[tensor]) for name, tensor in quantized.scale_inputs.items()}
-        return self._run(quantized.opening.result(), {**feed, **inputs})
+        opening, scale_inputs = self._open_quantized()
+        inputs = {name: np.asarray(scales[tensor]) for name, tensor in scale_inputs.items()}
+        return self._run(opening.result(), {**feed, **inputs})
 
     def _run(self, run: Reference, feed: FeedDict) -> list[NDArray[Any]]:
         try:
@@ -179,7 +164,7 @@ class TrialNetwork:
         """
         return list(split_outputs(self._parts, dict(zip(self._names, outputs, strict=True))).values())
 
-    def scales(self, amax: Mapping[str, float]) -> dict[str, np.float32]:
+    def scales(self, amax: Mapping[str, float]) -> Mapping[str, np.float32]:
         """The scale of every quantized activation.
 
         Args:
@@ -187,7 +172,7 @@ class TrialNetwork:
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of tensors that were zero; whoever quantizes the model warns
-            return activation_scales(self._placement, amax)
+            return Quantizer.of(self._placement, amax).scales
 
 
 def _open(graph_model: ir.Model, *, device: Cpu | Gpu, threads: int | None, return_memory: bool) -> Reference:
@@ -195,37 +180,3 @@ def _open(graph_model: ir.Model, *, device: Cpu | Gpu, threads: int | None, retu
     options = {"optimize": True, "threads": threads, "one_of_many": return_memory}
     with light_or_file(graph_model, used_up=True) as source:
         return partial(run_silently, device.open_session(source, **options))
-
-
-def _round_weights(graph_model: ir.Model, placement: Placement, threads: int | None) -> None:
-    """Replaces quantized weights by the values that quantization leaves of them."""
-    nodes = {node.name: node for node in graph_model.graph}
-    constants = [read_constant(nodes[edge.node].inputs[edge.index]) for edge in placement.weights]
-    weights = [constant for constant in constants if constant is not None]
-    assert len(weights) == len(constants), "the placement calls a tensor a weight that is no constant"
-    found = map_arrays(
-        lambda pair: rounded_weights(placement, *pair),
-        zip(placement.weights, weights, strict=True),
-        sum(array.nbytes for array in weights),
-        threads,
-    )
-    for edge, rounded in zip(placement.weights, found, strict=True):
-        set_constant_input(nodes[edge.node], edge.index, rounded)
-
-
-def _scales_as_inputs(graph_model: ir.Model) -> dict[str, str]:
-    """Turns the scales of Q/DQ pairs into inputs of the graph.
-
-    Returns:
-        Name of the input to name of the quantized tensor.
-    """
-    graph, found = graph_model.graph, {}
-    for node in list(graph):
-        if node.op_type == "QuantizeLinear" and node.domain == "":
-            tensor, scale = node.inputs[:2]
-            assert tensor is not None and scale is not None and scale.name is not None
-            del graph.initializers[scale.name]
-            scale.const_value = None
-            graph.inputs.append(scale)
-            found[scale.name] = tensor.name or ""
-    return found

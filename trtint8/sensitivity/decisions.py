@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx_ir as ir
 
 from calibrators.operators import operator_of
+from trtint8.models.graph_writer import reached_from
 from trtint8.models.inner_graphs import values_read
-from trtint8.sensitivity.gradients.writer import reached_from
-from trtint8.sensitivity.segments import Layer
+from trtint8.simulation.layers import Layer
 
 
 def deciding_operators(

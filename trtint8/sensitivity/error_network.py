@@ -18,15 +18,16 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.graph_writer import GraphWriter, static_shape
 from trtint8.models.serialization import weight_bytes
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.sensitivity.decisions import deciding_operators
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.gradients.shapes import BATCH, elements_per_sample, infer_shapes
-from trtint8.sensitivity.gradients.writer import GraphWriter, static_shape
-from trtint8.sensitivity.quantized_layers import QuantizedLayers
-from trtint8.sensitivity.segments import Quantizer, Tensors, find_layers
+from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.networks import BesideFloat
+from trtint8.simulation.segments import Tensors
 
 #: Directions of a network with small and with large samples, each with a pass backwards of its own. More of
 #: them make the noise of a sample more certain, but not that of the other samples: two reach a given interval
@@ -108,16 +109,13 @@ class ErrorNetwork:
         sizes: Mapping[str, Sequence[int]] | None = None,
         samples: int | None = None,
     ) -> None:
-        model = graph_model.clone()
-        graph = model.graph
+        beside = BesideFloat(graph_model, quantizer)
+        model, writer, layers = beside.model, beside.writer, beside.layers
+        graph, nodes, outputs = model.graph, beside.nodes, list(model.graph.outputs)
         infer_shapes(model, sizes)
-        nodes, outputs = list(graph), list(graph.outputs)
-        layers = find_layers(graph, quantizer.placement)
         # Nothing that has a gradient changed its meaning between the oldest opset that is prepared and this.
         graph.opset_imports[""] = max(graph.opset_imports.get("", 0), _OLDEST_OPSET)
-        writer = GraphWriter(graph, graph.opset_imports[""])
-        quantized = QuantizedLayers(writer, quantizer)
-        errors = {layer.name: quantized.error(layer) for layer in layers}
+        errors = {layer.name: beside.error(layer) for layer in layers}
         made = [layer.node.outputs[0] for layer in layers]
         floats = [output for output in outputs if output.dtype == ir.DataType.FLOAT]
         for output in outputs:
@@ -148,7 +146,7 @@ class ErrorNetwork:
                 unseen = [layer for layer, value in zip(layers, made, strict=True) if value not in gradients]
                 self.picking = _picking(deciding_operators(nodes, floats, unseen))
             for layer, value in zip(layers, made, strict=True):
-                graph.outputs.append(self._product(writer, gradients.get(value), errors[layer.name]))
+                beside.give(self._product(writer, gradients.get(value), errors[layer.name]))
         self.runs_at_once = 1
         self._weight_bytes = weight_bytes(graph_model)
         self._model: ir.Model | None = model
@@ -194,7 +192,6 @@ class ErrorNetwork:
         else:
             flat = writer.op("Reshape", writer.op("Mul", gradient, error), writer.integers([-1]))
             product = writer.reduced("ReduceSum", flat, [0])
-        product.type = ir.TensorType(ir.DataType.FLOAT)
         return product
 
     def run(

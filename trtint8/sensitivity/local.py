@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from calibrators.histograms.losses import decibels
 from trtint8.sensitivity.local_network import LayerErrors
-from trtint8.sensitivity.propagation import Watch
-from trtint8.sensitivity.segments import Form, Layer, Segment, Tensors
+from trtint8.simulation.layers import Form, Layer
+from trtint8.simulation.segments import Segment, Tensors, Watch
 from trtint8.validation.fidelity import inner_product
 
 #: Sums of squares that are kept for each layer. Of the layer's own output: the signal, the noise of its
@@ -61,7 +61,7 @@ class LocalMeter:
                 self._widen_channels(name, found.channels)
 
     def watch(self, samples: int, *, alone: bool) -> Watch:
-        """Makes the ``watch`` of :func:`trtint8.sensitivity.propagation.propagate` that measures one batch.
+        """Makes the ``watch`` of :func:`trtint8.simulation.segments.propagate` that measures one batch.
 
         Args:
             samples: Number of samples in the batch.

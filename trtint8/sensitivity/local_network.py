@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.inner_graphs import values_read
+from trtint8.models.graph_writer import static_shape
 from trtint8.models.kinds import may_be_float
 from trtint8.models.session import open_graph_model
 from trtint8.sensitivity.gradients.rule import NoGradientError
-from trtint8.sensitivity.gradients.writer import GraphWriter, reached_from, static_shape
-from trtint8.sensitivity.quantized_layers import QuantizedLayers
-from trtint8.sensitivity.segments import Layer, Network, Quantizer, Tensors, find_layers
+from trtint8.simulation.layers import Form, Layer, Quantizer
+from trtint8.simulation.networks import BesideFloat, InnerReadError
+from trtint8.simulation.segments import Network, Tensors
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class LocalNetwork:
     def __init__(
         self, graph_model: ir.Model, quantizer: Quantizer, network: Network, *, threads: int | None = None
     ) -> None:
-        model = graph_model.clone()
-        graph = model.graph
-        self._layers = find_layers(graph, quantizer.placement)
-        self._writer = GraphWriter(graph, graph.opset_imports.get("", 0))
-        quantized = QuantizedLayers(self._writer, quantizer)
-        values = {output.name: output for node in graph for output in node.outputs}
-        in_int8 = self._append_int8(list(graph), quantized)
-        self._names = [output.name or "" for output in graph.outputs]
+        beside = self._beside = BesideFloat(graph_model, quantizer)
+        self._layers, self._writer = beside.layers, beside.writer
+        values = {output.name: output for node in beside.nodes for output in node.outputs}
+        self._names = [output.name or "" for output in beside.model.graph.outputs]
+        try:
+            in_int8 = beside.append_int8()
+        except InnerReadError as error:
+            raise NoGradientError(str(error)) from error
         self._parts: list[tuple[str, str]] = []
         leaving = {
             segment.layer.name: segment.dependents[segment.layer.output]
@@ -77,9 +77,9 @@ class LocalNetwork:
         for layer in self._layers:
             self._give(layer, "signal", self._power(layer.node.outputs[0]))
             if layer.weights:
-                self._give(layer, "weights", self._power(quantized.error(layer, activations=False)))
+                self._give(layer, "weights", self._power(beside.error(layer, Form.WEIGHTS)))
             if layer.activations:
-                self._give(layer, "activations", self._power(quantized.error(layer, weights=False)))
+                self._give(layer, "activations", self._power(beside.error(layer, Form.ACTIVATIONS)))
                 self._append_channels(layer)
             reached = (name for name in leaving[layer.name] if values[name] in in_int8)
             for name in sorted(name for name in reached if may_be_float(values[name])):
@@ -87,7 +87,7 @@ class LocalNetwork:
                 self._give(layer, "passing", self._power(exact))
                 self._give(layer, "noise", self._power(self._writer.op("Sub", exact, rounded)))
         # It is run with a few samples: to optimize it takes longer than it would save.
-        self._session = open_graph_model(model, threads=threads, optimize=False, used_up=True)
+        self._session = open_graph_model(beside.model, threads=threads, optimize=False, used_up=True)
 
     def measure(self, feed: FeedDict) -> tuple[Tensors, Mapping[str, LayerErrors]]:
         """Runs the network on a batch.
@@ -123,21 +123,6 @@ class LocalNetwork:
             for name, parts in sums.items()
         }
 
-    def _append_int8(self, nodes: list[ir.Node], quantized: QuantizedLayers) -> dict[ir.Value, ir.Value]:
-        """Appends the quantized network; returns the float network's tensors to its own."""
-        layers = {layer.node: layer for layer in self._layers}
-        reached = reached_from(nodes, (layer.node.outputs[0] for layer in self._layers))
-        tensors: dict[ir.Value, ir.Value] = {}
-        for node in nodes:
-            if node in layers:
-                tensors[node.outputs[0]] = quantized.append(layers[node], tensors)
-            elif any(value in reached for value in values_read(node)):
-                if any(value in reached for value in set(values_read(node)) - set(node.inputs)):
-                    raise NoGradientError(f"a graph inside '{node.name}' reads what is quantized")
-                inputs = [None if value is None else tensors.get(value, value) for value in node.inputs]
-                tensors |= zip(node.outputs, self._writer.copies(node, inputs), strict=True)
-        return tensors
-
     def _append_channels(self, layer: Layer) -> None:
         value = layer.node.inputs[layer.activations[0].index]
         shape = static_shape(value)
@@ -157,6 +142,5 @@ class LocalNetwork:
         return self._writer.op("ReduceSumSquare", value, keepdims=0)
 
     def _give(self, layer: Layer, part: str, value: ir.Value) -> None:
-        value.type = ir.TensorType(ir.DataType.FLOAT)
-        self._writer.graph.outputs.append(value)
+        self._beside.give(value)
         self._parts.append((layer.name, part))

@@ -24,8 +24,8 @@ from trtint8.sensitivity.checkpoint import measurement_checkpoint
 from trtint8.sensitivity.measurement import Measurement, no_samples
 from trtint8.sensitivity.probe import Probe
 from trtint8.sensitivity.results import Sensitivity
-from trtint8.sensitivity.segments import Quantizer, find_layers
 from trtint8.sensitivity.workers import SensitivityWork
+from trtint8.simulation.layers import Quantizer, find_layers
 
 
 @dataclass(frozen=True)

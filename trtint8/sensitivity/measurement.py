@@ -17,7 +17,6 @@ from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, Effect, EffectMeter,
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.probe import BatchEffects
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
-from trtint8.sensitivity.segments import Layer
 from trtint8.sensitivity.suspects import (
     Suspect,
     channel_suspects,
@@ -25,6 +24,7 @@ from trtint8.sensitivity.suspects import (
     range_suspects,
     weight_suspects,
 )
+from trtint8.simulation.layers import Layer
 
 #: Layers that make less than this share of the noise may stay uncertain.
 _MATTERING = 0.02

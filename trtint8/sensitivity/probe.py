@@ -20,9 +20,9 @@ from calibrators.errors import CalibrationDataError, TableError
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, output_scales, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter
-from trtint8.sensitivity.propagation import estimate_seconds, propagate, run_float
 from trtint8.sensitivity.quick_probe import QuickNetwork
-from trtint8.sensitivity.segments import Quantizer, Tensors, cut
+from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.segments import Tensors, cut, estimate_seconds, propagate
 from trtint8.validation.batch import ArrayForm
 
 logger = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class Probe:
                 # Where it is the batch that does not fit, the network itself fails as well.
                 logger.info("every layer is run by itself: %s", error)
                 self._quick = None
-        reference = run_float(self._network, feed)
+        reference = self._network.run_float(feed)
         return reference, batch_rows(feed) or 1, estimate_seconds(self._network, feed)
 
     def run(

@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict, batch_rows, even_parts, joined
 from calibrators.errors import CalibrationDataError
 from calibrators.host.threads import available_threads
-from calibrators.tables.scales import QMAX
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.models.static_shapes import open_inputs
 from trtint8.quantization.placement import Placement
-from trtint8.quantization.qdq import insert_qdq
 from trtint8.sensitivity.directions import draw_directions
 from trtint8.sensitivity.drawing import Draw, draw, share_to_draw
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter, output_scales
@@ -28,8 +26,10 @@ from trtint8.sensitivity.error_network import ErrorNetwork, Responses
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.local_network import LocalNetwork
-from trtint8.sensitivity.segments import Network, Quantizer, Tensors
 from trtint8.sensitivity.single_samples import may_run_one_by_one
+from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.networks import quantized_network
+from trtint8.simulation.segments import Network, Tensors
 
 #: Samples with which layers are measured by themselves, because their errors hardly differ from sample to
 #: sample, and from which the scales of the outputs are taken.
@@ -152,10 +152,10 @@ class QuickNetwork:
         return share_to_draw(self._samples, self._errors.sample_size)
 
     def _quantized(self, placement: Placement, threads: int | None) -> ModelSession:
-        """Opens the network with Q/DQ pairs at the edges of a placement."""
-        quantized = self._graph_model.clone()
-        ranges = {tensor: QMAX * float(scale) for tensor, scale in self._quantizer.scales.items()}
-        insert_qdq(quantized, placement, ranges)
+        """Opens the network with the edges of a placement in INT8."""
+        quantized = quantized_network(
+            self._graph_model, replace(self._quantizer, placement=placement), threads=threads
+        )
         return open_graph_model(quantized, threads=threads, used_up=True)
 
     def begin(self, feed: FeedDict) -> tuple[Tensors, int, float]:

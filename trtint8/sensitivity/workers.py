@@ -12,7 +12,7 @@ from trtint8.models.model import load_model
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.effects import EffectMeter
 from trtint8.sensitivity.probe import BatchEffects, Probe
-from trtint8.sensitivity.segments import Quantizer
+from trtint8.simulation.layers import Quantizer
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ def test_a_channel_that_is_50_times_larger_is_divided_by_about_as_much():
 def test_a_layer_that_stays_in_float_is_no_reason_to_change_anything():
     choice, forms = begin(two_layers(50), samples(16))
     (form,) = forms.values()
-    assert choice.quantized == {"up", "down"}
-    choice = dataclasses.replace(choice, quantized=frozenset())
+    assert set(choice.layers) == {"up", "down"}
+    choice = dataclasses.replace(choice, layers={})
     assert choose_strength(choice, form) is None
     assert (choice.factors == 1).all()
 

@@ -21,7 +21,7 @@ def test_it_begins_with_factors_of_1_and_the_ranges_of_readers():
     (read,) = run(model.clone(), feed)[:1]
     assert read.shape == (2, 3, SIZE)
     assert choice.observed.peaks["relu_out"].shape == (1, 1, 12)
-    assert "down" in choice.quantized and "relu" not in choice.quantized
+    assert "down" in choice.layers and "relu" not in choice.layers
     assert list(forms) == ["'up' to 'down'"]
 
 

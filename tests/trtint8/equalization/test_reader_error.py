@@ -8,6 +8,7 @@ from tests.trtint8.tuning.networks import normal, prepared
 from trtint8.equalization.reader_error import ReaderError
 from trtint8.models.graph_constants import constant_input
 from trtint8.quantization.placement import place
+from trtint8.simulation.layers import find_layers
 
 
 def layer(operator, weights, shape, **attributes):
@@ -15,24 +16,21 @@ def layer(operator, weights, shape, **attributes):
     bias = [] if operator == "MatMul" else [g.weights(2)]
     g.op(operator, [g.op("Relu", ["x"], "relu"), g.constant(weights), *bias], "layer", **attributes)
     model = prepared(g.model({"x": shape}, "layer_out"))
-    return ReaderError(model, next(one for one in model.graph if one.name == "layer"), place(model), "minmax")
+    return reader(model, "layer")
 
 
-def test_the_output_is_that_without_the_bias():
-    weights = normal(2, 3, 1, 1)
-    values = normal(1, 3, 2, 2)
-    found = layer("Conv", weights, [1, 3, 2, 2]).run(values, weights)
-    np.testing.assert_allclose(
-        found, np.einsum("oi,nihw->nohw", weights[:, :, 0, 0], values), rtol=1e-5, atol=1e-6
-    )
+def reader(model, name):
+    placement = place(model)
+    layers = {layer.name: layer for layer in find_layers(model.graph, placement)}
+    return ReaderError(model, layers[name], placement, "minmax")
 
 
 def test_values_on_the_grid_have_no_error():
     weights = np.float32([[127, 3], [-5, 127], [8, 1]])
     values = np.float32([[127, 1, -2], [4, 5, 6]])
-    reader = layer("MatMul", weights, ["N", 3])
-    assert reader.threshold(values) == 127
-    assert reader.relative_error(values, weights, values @ weights, 127.0) == 0
+    alone = layer("MatMul", weights, ["N", 3])
+    assert alone.threshold(values) == 127
+    assert alone.relative_error(values, weights, values @ weights, 127.0) == 0
 
 
 def test_the_error_by_hand():
@@ -55,7 +53,7 @@ def test_weights_that_are_read_along_two_axes():
     model = prepared(tied())
     weights = constant_input(next(node for node in model.graph if node.name == "encoder"), 1)
     for node in (one for one in model.graph if one.op_type == "Gemm"):
-        reader = ReaderError(model, node, place(model), "minmax")
+        alone = reader(model, node.name)
         values = normal(16, 16 if node.name == "encoder" else 8)
-        amax, exact = reader.threshold(values), reader.run(values, weights)
-        assert 0 < reader.relative_error(values, weights, exact, amax) < 1e-3
+        amax, exact = alone.threshold(values), alone.run(values, weights)
+        assert 0 < alone.relative_error(values, weights, exact, amax) < 1e-3

@@ -13,8 +13,8 @@ from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter, variants_of
 from trtint8.sensitivity.error_network import ErrorNetwork
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.probe import Probe
-from trtint8.sensitivity.propagation import propagate
-from trtint8.sensitivity.segments import Quantizer, cut, find_layers
+from trtint8.simulation.layers import Quantizer, find_layers
+from trtint8.simulation.segments import cut, propagate
 
 ROWS, PICKED = 6, 2
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("N", ROWS, 4)),)

@@ -5,12 +5,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.trtint8.onnx_models import Shaped
-from tests.trtint8.sensitivity.two_products import WEIGHTS, X, opened_products
+from tests.trtint8.simulation.two_products import WEIGHTS, X, opened_products
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.error_network import ErrorNetwork
 from trtint8.sensitivity.gradients.rule import NoGradientError
-from trtint8.sensitivity.segments import Form, Quantizer
+from trtint8.simulation.layers import Form, Quantizer
 
 DIRECTIONS = np.array([[[1, -1], [1, 1]], [[0.5, 0], [-2, 3]]], np.float32)
 

@@ -11,7 +11,8 @@ from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.local_network import LayerErrors
-from trtint8.sensitivity.segments import Form, Quantizer, cut
+from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.segments import cut
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)
 WEIGHTS = np.array([[1.0, 0.1], [0.2, 0.5]], np.float32)

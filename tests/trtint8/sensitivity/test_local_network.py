@@ -5,13 +5,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.trtint8.onnx_models import Shaped
-from tests.trtint8.sensitivity.two_products import WEIGHTS, X, opened_products
+from tests.trtint8.simulation.two_products import WEIGHTS, X, opened_products
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.local_network import LocalNetwork
-from trtint8.sensitivity.propagation import propagate
-from trtint8.sensitivity.segments import Quantizer, cut
+from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.segments import cut, propagate
 
 
 def test_errors_are_those_of_layers_run_by_themselves():

@@ -13,7 +13,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.measurement import Measurement
 from trtint8.sensitivity.probe import Probe
-from trtint8.sensitivity.segments import Quantizer, find_layers
+from trtint8.simulation.layers import Quantizer, find_layers
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("N", 4)),)
 X = np.random.default_rng(2).standard_normal((96, 4)).astype(np.float32)

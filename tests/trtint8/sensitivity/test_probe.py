@@ -18,9 +18,9 @@ from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, variant
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.noise_sums import COLUMN
 from trtint8.sensitivity.probe import Probe
-from trtint8.sensitivity.propagation import propagate
 from trtint8.sensitivity.quick_probe import QuickNetwork
-from trtint8.sensitivity.segments import Form, Quantizer, cut
+from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.segments import cut, propagate
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("N", 4)),)
 X = np.random.default_rng(1).standard_normal((5, 4)).astype(np.float32)

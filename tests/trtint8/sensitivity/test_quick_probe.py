@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.trtint8.onnx_models import Shaped
-from tests.trtint8.sensitivity.two_products import WEIGHTS, opened_products
+from tests.trtint8.simulation.two_products import WEIGHTS, opened_products
 from trtint8.models.model import load_model, prepare
 from trtint8.models.session import ModelSession
 from trtint8.quantization.placement import place
@@ -13,7 +13,8 @@ from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
 from trtint8.sensitivity.error_network import ErrorNetwork
 from trtint8.sensitivity.noise_sums import COLUMN
 from trtint8.sensitivity.quick_probe import QuickNetwork
-from trtint8.sensitivity.segments import Quantizer, cut
+from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.segments import cut
 
 NAMES = ("first", "second")
 ROWS = np.random.default_rng(4).standard_normal((64, 2)).astype(np.float32)

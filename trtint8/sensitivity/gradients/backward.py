@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
+from trtint8.models.graph_writer import GraphWriter, reached_from
 from trtint8.models.inner_graphs import values_read
 from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
 from trtint8.sensitivity.gradients.movement import MOVEMENT
@@ -16,7 +17,6 @@ from trtint8.sensitivity.gradients.resizing import RESIZING
 from trtint8.sensitivity.gradients.rule import NoGradientError, Step
 from trtint8.sensitivity.gradients.sampling import SAMPLING
 from trtint8.sensitivity.gradients.weighted import WEIGHTED_RULES
-from trtint8.sensitivity.gradients.writer import GraphWriter, reached_from
 
 _RULES = {
     **ELEMENTWISE,

@@ -11,8 +11,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import constant_input
+from trtint8.models.graph_writer import static_shape
 from trtint8.sensitivity.gradients.rule import Rule, Step, normalized
-from trtint8.sensitivity.gradients.writer import static_shape
 
 
 def _picked(step: Step) -> Mapping[int, ir.Value]:

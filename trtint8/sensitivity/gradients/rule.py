@@ -11,7 +11,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph_constants import read_constant
-from trtint8.sensitivity.gradients.writer import GraphWriter, attributes_of, static_shape
+from trtint8.models.graph_writer import GraphWriter, attributes_of, static_shape
 
 
 class NoGradientError(Exception):

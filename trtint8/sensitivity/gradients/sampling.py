@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
+from trtint8.models.graph_writer import GraphWriter
 from trtint8.sensitivity.gradients.rule import Rule, Step
-from trtint8.sensitivity.gradients.writer import GraphWriter
 
 #: Names of the interpolation between the four pixels around a place, in older and newer operators.
 _LINEAR = ("bilinear", "linear")

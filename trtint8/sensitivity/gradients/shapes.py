@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
+from trtint8.models.graph_writer import static_shape
 from trtint8.models.inner_graphs import graph_values
 from trtint8.models.static_shapes import StaticShapes
-from trtint8.sensitivity.gradients.writer import static_shape
 
 #: The name of an axis along which the samples of a batch lie.
 BATCH = "trtint8_batch"

@@ -15,8 +15,8 @@ from calibrators.errors import CalibrationDataError
 from calibrators.operators import operator_of
 from trtint8.models.graph_constants import constant_input, set_constant_input
 from trtint8.quantization.placement import Placement
-from trtint8.sensitivity.segments import Layer, Quantizer, cut
-from trtint8.tuning.remedies.layer_runs import float_layers
+from trtint8.simulation.layers import Layer, Quantizer
+from trtint8.simulation.segments import cut
 from trtint8.tuning.remedies.matrix_form import MatrixForm
 from trtint8.tuning.remedies.rounding_grid import RoundingGrid
 
@@ -121,7 +121,7 @@ def adapt_rounding(
     }
     samples = 0
     for feed in feeds:
-        for number, (_, layer, tensors) in enumerate(float_layers(network, feed)):
+        for number, (_, layer, tensors) in enumerate(network.float_layers(feed)):
             if layer.name in problems:
                 read = layer.activations[0].tensor
                 problems[layer.name].add(tensors[read], (seed, number), samples)

@@ -16,9 +16,8 @@ from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import constant_input, set_constant_input
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement
-from trtint8.sensitivity.gradients.writer import GraphWriter
-from trtint8.sensitivity.quantized_layers import QuantizedLayers
-from trtint8.sensitivity.segments import Quantizer, find_layers
+from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.networks import BesideFloat
 
 
 @dataclass(frozen=True)
@@ -101,24 +100,17 @@ class _ErrorNetwork:
 
     @pause_garbage_collection()
     def __init__(self, model: ir.Model, quantizer: Quantizer) -> None:
-        copy = model.clone()
-        graph = copy.graph
-        layers = [layer for layer in find_layers(graph, quantizer.placement) if _takes_bias(layer.node)]
+        beside = BesideFloat(model, quantizer)
+        layers = [layer for layer in beside.layers if _takes_bias(layer.node)]
         self._names = [layer.name for layer in layers]
-        writer = GraphWriter(graph, graph.opset_imports.get("", 0))
-        quantized = QuantizedLayers(writer, quantizer)
-        outputs = []
-        for layer in layers:
-            error = quantized.error(layer)
-            axes = [axis for axis in range(_rank(layer.node)) if axis != 1]
-            sums = writer.reduced("ReduceSum", error, axes, keep=False)
-            sums.type = ir.TensorType(ir.DataType.FLOAT)
-            size = writer.op("Size", error)
-            size.type = ir.TensorType(ir.DataType.INT64)
-            outputs += [sums, size]
         # Nothing else is wanted of the float network.
-        graph.outputs[:] = outputs
-        self._session = open_graph_model(copy, used_up=True) if outputs else None
+        beside.model.graph.outputs.clear()
+        for layer in layers:
+            error = beside.error(layer)
+            axes = [axis for axis in range(_rank(layer.node)) if axis != 1]
+            beside.give(beside.writer.reduced("ReduceSum", error, axes, keep=False))
+            beside.give(beside.writer.op("Size", error), ir.DataType.INT64)
+        self._session = open_graph_model(beside.model, used_up=True) if layers else None
 
     def errors(self, feed: FeedDict) -> dict[str, tuple[NDArray[np.float64], int]]:
         """Name of the layer to the sums of its errors, float64 of shape (channels,), and their number."""

@@ -6,9 +6,9 @@ import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.host.onnx_session import open_session
+from trtint8.models.graph_writer import GraphWriter
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.shapes import infer_shapes
-from trtint8.sensitivity.gradients.writer import GraphWriter
 
 OPSET = 17
 
@@ -57,7 +57,7 @@ def with_gradients(model, tensors):
     nodes, (output,) = list(graph), graph.outputs
     direction = ir.Value(name="direction", type=ir.TensorType(ir.DataType.FLOAT))
     graph.inputs.append(direction)
-    writer = GraphWriter(graph, model.opset_imports[""])
+    writer = GraphWriter(graph)
     gradients = append_gradients(writer, nodes, {output: direction}, [values[name] for name in tensors])
     for name in tensors:
         gradient = gradients[values[name]]

@@ -5,9 +5,9 @@ import onnx_ir as ir
 import pytest
 
 from tests.trtint8.sensitivity.gradients.differences import network
+from trtint8.models.graph_writer import GraphWriter
 from trtint8.sensitivity.gradients.rule import NoGradientError, Step, normalized
 from trtint8.sensitivity.gradients.shapes import infer_shapes
-from trtint8.sensitivity.gradients.writer import GraphWriter
 
 
 def step(shapes, wanted=(0,)):
@@ -15,7 +15,7 @@ def step(shapes, wanted=(0,)):
     infer_shapes(model)
     (node,) = model.graph
     gradient = ir.Value(name="d", type=ir.TensorType(ir.DataType.FLOAT))
-    return Step(GraphWriter(model.graph, 17), node, [gradient], wanted)
+    return Step(GraphWriter(model.graph), node, [gradient], wanted)
 
 
 def test_a_gradient_is_summed_only_where_the_input_was_broadcast():

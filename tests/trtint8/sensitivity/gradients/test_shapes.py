@@ -3,8 +3,8 @@
 import numpy as np
 
 from tests.trtint8.sensitivity.gradients.differences import network
+from trtint8.models.graph_writer import static_shape
 from trtint8.sensitivity.gradients.shapes import BATCH, batch_is_free, elements_per_sample, infer_shapes
-from trtint8.sensitivity.gradients.writer import static_shape
 
 
 def shapes(model):

@@ -14,10 +14,10 @@ from trtint8.models.serialization import to_proto
 from trtint8.quantization.integer.arithmetic import quantize
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import insert_qdq, weight_scale
-from trtint8.sensitivity.segments import Form, Quantizer, cut
+from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.segments import cut
 from trtint8.tuning.remedies import adaptive_rounding
 from trtint8.tuning.remedies.adaptive_rounding import adapt_rounding, descend
-from trtint8.tuning.remedies.layer_runs import float_layers
 
 
 def column(*weights):
@@ -152,7 +152,7 @@ def errors_of_layers(model, other, form):
     segments = {segment.layer.name: segment for segment in changed.segments if segment.layer}
     sums, places = dict.fromkeys(OPERATORS, 0.0), dict.fromkeys(OPERATORS, 0)
     for feed in FEEDS:
-        for segment, layer, tensors in float_layers(network, feed):
+        for segment, layer, tensors in network.float_layers(feed):
             exact = segment.run_layer(Form.FLOAT, tensors).astype(np.float64)
             sums[layer.name] += ((segments[layer.name].run_layer(form, tensors) - exact) ** 2).sum()
             places[layer.name] += exact.size // exact.shape[1]

@@ -11,9 +11,9 @@ from tests.trtint8.onnx_models import Shaped, specs
 from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, prepared
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
-from trtint8.sensitivity.segments import Form, Quantizer, cut
+from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.segments import cut
 from trtint8.tuning.remedies.bias_correction import correct_biases
-from trtint8.tuning.remedies.layer_runs import float_layers
 
 
 def ranges(model, feeds):
@@ -108,7 +108,7 @@ def test_every_layer_is_right_on_average():
         }
         sums = {}
         for feed in feeds:
-            for segment, layer, tensors in float_layers(network, feed):
+            for segment, layer, tensors in network.float_layers(feed):
                 exact = segment.run_layer(Form.FLOAT, tensors).astype(np.float64)
                 error = exact - segments[layer.name].run_layer(Form.INT8, tensors)
                 sums.setdefault(layer.name, []).append(np.moveaxis(error, 1, -1).reshape(-1, error.shape[1]))

@@ -14,8 +14,8 @@ from trtint8 import quantize
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
-from trtint8.sensitivity.propagation import estimate_seconds, propagate
-from trtint8.sensitivity.segments import Form, Quantizer, cut
+from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.segments import cut, estimate_seconds, propagate
 
 RNG = np.random.default_rng(3)
 
@@ -197,7 +197,7 @@ def test_the_estimate_counts_every_run(case, monkeypatch):
     """A clock that ticks once per run: the estimate is the number of runs that follow."""
     _, feed, _, network = case
     ticks = iter(range(10**6))
-    monkeypatch.setattr("trtint8.sensitivity.propagation.time.perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr("trtint8.simulation.segments.time.perf_counter", lambda: float(next(ticks)))
     estimated = estimate_seconds(network, feed)
     runs = []
     for segment in network.segments:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.trtint8.sensitivity.gradients.differences import network, run
-from trtint8.sensitivity.gradients.writer import GraphWriter, attributes_of, reached_from, static_shape
+from trtint8.models.graph_writer import GraphWriter, attributes_of, reached_from, static_shape
 
 
 def model():
@@ -13,7 +13,7 @@ def model():
 
 def test_names_are_new_and_small_constants_shared():
     made = model()
-    writer = GraphWriter(made.graph, 17)
+    writer = GraphWriter(made.graph)
     assert writer.number(2.0) is writer.number(2.0)
     assert writer.number(2.0) is not writer.constant(np.int64(2))
     first, second = (writer.op("Mul", made.graph.inputs[0], writer.number(2.0)) for _ in range(2))
@@ -25,7 +25,7 @@ def test_names_are_new_and_small_constants_shared():
 def test_reductions_of_both_forms():
     for opset in (17, 18):
         made = network([("Relu", ["x"], "y", {})], {"x": [2, 3]}, opset=opset)
-        writer = GraphWriter(made.graph, opset)
+        writer = GraphWriter(made.graph)
         mean = writer.reduced("ReduceMean", made.graph.inputs[0], [1], keep=False)
         mean.dtype = made.graph.inputs[0].dtype
         made.graph.outputs.append(mean)
@@ -35,7 +35,7 @@ def test_reductions_of_both_forms():
 def test_a_node_is_copied_with_its_attributes():
     made = model()
     node = next(node for node in made.graph if node.op_type == "Transpose")
-    writer = GraphWriter(made.graph, 17)
+    writer = GraphWriter(made.graph)
     copied = writer.copy(node, made.graph.inputs)
     assert attributes_of(copied.producer()) == attributes_of(node)
     assert list(copied.producer().inputs) == list(made.graph.inputs)

@@ -7,7 +7,8 @@ import numpy as np
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
-from trtint8.sensitivity.segments import Quantizer, cut
+from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.segments import cut
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)
 WEIGHTS = np.array([[1.0, 0.1], [0.2, 0.5]], np.float32)

@@ -20,11 +20,10 @@ class GraphWriter:
 
     Args:
         graph: The graph; changed in place.
-        opset: The version of the standard operators.
     """
 
-    def __init__(self, graph: ir.Graph, opset: int) -> None:
-        self.graph, self.opset = graph, opset
+    def __init__(self, graph: ir.Graph) -> None:
+        self.graph = graph
         self._names = value_names(graph)
         self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
@@ -55,7 +54,7 @@ class GraphWriter:
             for name, value in attributes.items()
         }
         node = ir.node(kind, list(inputs), typed, num_outputs=outputs)
-        return self._append(node, like)
+        return self.append(node, like)
 
     def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value:
         """Appends a node like another one, with other inputs; returns its first output."""
@@ -65,12 +64,13 @@ class GraphWriter:
         """Appends a node like another one, with other inputs; returns all of its outputs."""
         attributes, outputs = list(node.attributes.values()), len(node.outputs)
         made = ir.Node(node.domain, node.op_type, list(inputs), attributes, num_outputs=outputs)
-        self._append(made, None)
+        self.append(made)
         for output, original in zip(made.outputs, node.outputs, strict=True):
             output.shape, output.type = original.shape, original.type
         return made.outputs
 
-    def _append(self, node: ir.Node, like: ir.Value | None) -> ir.Value:
+    def append(self, node: ir.Node, like: ir.Value | None = None) -> ir.Value:
+        """Appends a node, which gets names; returns its last output. See :meth:`op` for ``like``."""
         node.name = self._new_name(node.op_type)
         for output in node.outputs:
             output.name = self._new_name(f"{node.name}_out")
@@ -128,7 +128,7 @@ class GraphWriter:
         like: ir.Value | None = None,
     ) -> ir.Value:
         """Appends a reduction over axes, such as ``ReduceSum``; see :meth:`op` for ``like``."""
-        if kind == "ReduceSum" or self.opset >= 18:
+        if kind == "ReduceSum" or self.graph.opset_imports[""] >= 18:
             return self.op(kind, value, self.integers(axes), like=like, keepdims=int(keep))
         return self.op(kind, value, like=like, axes=list(axes), keepdims=int(keep))
 
