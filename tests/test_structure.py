@@ -32,6 +32,7 @@ FLOORS = (
     "trtint8.auditing",
     "trtint8.builder",
     "trtint8.engine",
+    "trtint8.arithmetic",
     "trtint8.interop",
     "trtint8.quantization",
     "trtint8.models",

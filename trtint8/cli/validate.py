@@ -18,6 +18,7 @@ from trtint8.cli.named_values import named_values
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.own_data import data_from
 from trtint8.cli.own_metrics import metric_from
+from trtint8.quantization.arithmetics import ARITHMETICS
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.measure import REFERENCE, VALIDATED
 from trtint8.validation.wording import accuracy_rows, verdicts
@@ -25,19 +26,33 @@ from trtint8.validation.wording import accuracy_rows, verdicts
 EXAMPLE = """examples:
   trtint8 validate resnet50.engine heldout.npz --reference resnet50.onnx --json
   trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --also FP16=fp16.onnx --metric top1
-  trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --max-drop 0.5"""
+  trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --max-drop 0.5
+  trtint8 validate fp32.onnx heldout.npz --table fp32.table.json --arithmetic ncnn"""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    parser.add_argument("model", metavar="MODEL_OR_ENGINE", help="a Q/DQ model or an engine")
+    parser.add_argument(
+        "model", metavar="MODEL_OR_ENGINE", help="a Q/DQ model or an engine; with --arithmetic a float model"
+    )
     parser.add_argument(
         "data",
         metavar="DATA",
         help="held-out data; labels, class indices or arrays like an output, from its key 'labels' or "
         "sub-folders",
     )
-    parser.add_argument("--reference", required=True, metavar="FP32.onnx")
+    parser.add_argument(
+        "--reference",
+        metavar="FP32.onnx",
+        help="the FP32 model; with --arithmetic the model itself by default",
+    )
+    parser.add_argument("--table", metavar="TABLE", help="the calibration table for --arithmetic")
+    parser.add_argument(
+        "--arithmetic",
+        choices=list(ARITHMETICS),
+        help="run the float model in the integers of a backend: TensorRT's explicit or implicit INT8, the "
+        "DLA, ncnn or QNNPACK",
+    )
     parser.add_argument(
         "--also",
         action="append",
@@ -82,6 +97,8 @@ def run(options: argparse.Namespace) -> int:
         options.model,
         data_from(options.data, options),
         reference=options.reference,
+        table=options.table,
+        arithmetic=options.arithmetic,
         also=_named(options.also),
         labels=options.labels,
         metrics=[metric_from(text) for text in options.metric] if options.metric else None,
@@ -111,6 +128,8 @@ def _print(accuracy: Accuracy, *, as_json: bool) -> None:
         print_line(accuracy.chosen)
     for verdict in verdicts(accuracy, VALIDATED):
         print_line(verdict)
+    if accuracy.in_integers is not None:
+        print_line(accuracy.in_integers.summary)
 
 
 def _named(pairs: list[str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from calibrators.data.shards import LabelledFeed
 from calibrators.data.sources.arrays import first_labels
 from calibrators.errors import CalibrationDataError, ModelError, TrtInt8Error
 from calibrators.ray.in_order import results_here
+from trtint8.arithmetic.simulation import InIntegers
 from trtint8.models.outputs.parts import OutputPart, split_outputs
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.batch import Batch, BatchForm, Outputs, count_rows
@@ -234,6 +235,12 @@ class OpenModels:
     def half(self) -> dict[str, tuple[str, ...]]:
         """Names of models to the tensors that they hold in FP16, where ONNX Runtime runs them on a CPU."""
         return {model.name: model.half for model in self._models if model.half}
+
+    @property
+    def in_integers(self) -> InIntegers | None:
+        """What the first model computed in integers so far; None where it is not run in an arithmetic."""
+        tells = self._models[0].in_integers
+        return tells() if tells else None
 
     def look(self, batches: Iterable[LabelledFeed]) -> None:
         """Finds how outputs hold detections by several batches, where that matters.
