@@ -25,7 +25,14 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.arithmetic.storage import Stored, stored
 from trtint8.interop.pairs import replace_value
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph_constants import add_initializer, read_constant, take_name, value_names
+from trtint8.models.graph_constants import (
+    add_initializer,
+    constant_input,
+    is_constant,
+    read_constant,
+    take_name,
+    value_names,
+)
 from trtint8.models.model import Model, prepare
 from trtint8.models.outputs.picked import computes_all
 from trtint8.models.session import open_graph_model
@@ -278,6 +285,8 @@ class _Network:
                 result = self._op("Add", [result, bias])
         else:
             result = self._requantized(node, sums, scale, config)
+            if len(ends) > 1:
+                result = self._between(result, ends[-1].producer(), config)
             key = (ends[-1].name or "", float(config.scale or 0), config.offset)
             self._integers[key] = result
             result = self._rounded[key] = self._op("Mul", [result, self._constant(config.scale)])
@@ -296,7 +305,9 @@ class _Network:
         readers = tuple(output.uses())
         if len(readers) == 1 and not output.is_graph_output():
             reader = readers[0][0]
-            if reader.op_type in self._arithmetic.fused and reader.outputs[0].name in self._stored.outputs:
+            fixed = all(value is output or value is None or is_constant(value) for value in reader.inputs)
+            fused = fixed and reader.op_type in self._arithmetic.fused
+            if fused and reader.outputs[0].name in self._stored.outputs:
                 return output, reader.outputs[0]
         return (output,)
 
@@ -412,6 +423,16 @@ class _Network:
         shifted = self._op("Mul", [upper, self._constant(np.float64(2.0) ** int(exponent))])
         rounded = self._half_away(shifted, np.float64(0.5))
         return self._cast(self._clipped(rounded, config, np.float64), ir.DataType.FLOAT)
+
+    def _between(self, integers: ir.Value, node: ir.Node | None, config: TensorQuantConfig) -> ir.Value:
+        """Integers between the ends of the function behind a product, which are rounded to integers."""
+        assert node is not None and config.scale is not None
+        limits = [np.float32(0 if node.op_type == "Relu" else -np.inf), np.float32(np.inf)]
+        if node.op_type == "Clip":
+            for index, limit in enumerate(limits):
+                end = constant_input(node, index + 1)
+                limits[index] = limit if end is None else np.rint(np.float32(end) / config.scale)
+        return self._op("Clip", [integers, *map(self._constant, limits)])
 
     def _quantized(self, value: ir.Value, config: TensorQuantConfig) -> ir.Value:
         """The integers of an activation, less its offset, as float32."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import onnx_ir as ir
 
 from calibrators.operators import Axes, Values, operator_of
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.bounds import Bounds
-from trtint8.models.graph_constants import is_constant
+from trtint8.models.graph_constants import is_constant, read_constant
 from trtint8.models.model import Model
 from trtint8.quantization.arithmetics import Arithmetic, Storage
 from trtint8.quantization.config import TensorQuantConfig
@@ -72,25 +73,10 @@ class _Storage:
         self._products = self._named_products()
 
     def decide(self) -> Stored:
-        weights = {
-            (node.name or "", index): weight_axis(node, value) if self._arithmetic.per_channel else None
-            for node in self._graph
-            if node.name in self._products
-            for index, value in enumerate(node.inputs[:2])
-            if value is not None and is_constant(value)
-        }
-        if self._arithmetic.storage is Storage.PAIRS:
-            return self._stored(self._pairs(), {}, weights, ())
-        if self._arithmetic.storage is Storage.INPUTS:
-            read = {
-                (node.name or "", 0): node.inputs[0]
-                for node in self._graph
-                if node.name in self._products and node.inputs[0] is not None
-            }
-            configs = self._configs(value for value in read.values() if value is not None)
-            activations = {key: configs[value.name or ""] for key, value in read.items() if value is not None}
-            return self._stored(activations, {}, weights, ())
-        return self._groups(weights)
+        """Decides on all nodes; see :func:`stored`."""
+        if self._arithmetic.storage is Storage.GROUPS:
+            return self._groups()
+        return self._stored(self._pairs() if self._arithmetic.storage is Storage.PAIRS else self._inputs())
 
     def _named_products(self) -> frozenset[str]:
         if self._arithmetic.target is not None:
@@ -102,15 +88,31 @@ class _Storage:
         if node.domain or node.op_type not in self._arithmetic.products or len(node.inputs) < 2:
             return False
         values, weights = node.inputs[:2]
-        if (
-            values is None
-            or is_constant(values)
-            or not is_constant(weights)
-            or bool(node.attributes.get_int("transA", 0))
-        ):
+        kernel = read_constant(weights)
+        if kernel is None or values is None or is_constant(values):
             return False
-        rank = len(weights.shape) if weights is not None and weights.shape is not None else 0
-        return rank == (4 if operator_of(node).is_convolution else 2)
+        turned = bool(node.attributes.get_int("transA", 0))
+        return not turned and kernel.ndim == (4 if operator_of(node).is_convolution else 2)
+
+    def _weights(self) -> dict[Read, int | None]:
+        """The weights of products, with the axes of their channels."""
+        return {
+            (node.name or "", index): weight_axis(node, value) if self._arithmetic.per_channel else None
+            for node in self._graph
+            if node.name in self._products
+            for index, value in enumerate(node.inputs[:2])
+            if value is not None and is_constant(value)
+        }
+
+    def _inputs(self) -> dict[Read, TensorQuantConfig]:
+        """The configs of what products read."""
+        read = {
+            (node.name or "", 0): value
+            for node in self._graph
+            if node.name in self._products and (value := node.inputs[0]) is not None
+        }
+        configs = self._configs(read.values())
+        return {key: configs[value.name or ""] for key, value in read.items()}
 
     def _pairs(self) -> dict[Read, TensorQuantConfig]:
         """The configs of what a placement quantizes."""
@@ -121,7 +123,7 @@ class _Storage:
             for edge in self._placement.activations
         }
 
-    def _groups(self, weights: Mapping[Read, int | None]) -> Stored:
+    def _groups(self) -> Stored:
         """What is stored between operators with integer kernels."""
         wanted = [value for value in self._values() if self._is_stored(value)]
         sources = list(dict.fromkeys(self._follow(value) for value in wanted))
@@ -151,9 +153,7 @@ class _Storage:
             for value in wanted
             if self._arithmetic.fixed_point and value.name in own
         }
-        return self._stored(
-            activations, outputs, weights, tuple(name for name in without if name in optional)
-        )
+        return self._stored(activations, outputs, tuple(name for name in without if name in optional))
 
     def _values(self) -> Iterator[ir.Value]:
         values = (*self._graph.inputs, *(value for node in self._graph for value in node.outputs))
@@ -243,16 +243,16 @@ class _Storage:
     def _stored(
         self,
         activations: Mapping[Read, TensorQuantConfig],
-        outputs: Mapping[str, TensorQuantConfig],
-        weights: Mapping[Read, int | None],
-        without: tuple[str, ...],
+        outputs: Mapping[str, TensorQuantConfig] = MappingProxyType({}),
+        without_range: tuple[str, ...] = (),
     ) -> Stored:
+        """What is stored, and what computes in float."""
         reading = {name for name, _ in activations} | self._products
         nodes = [node for node in self._graph if self._computes_in_float(node, reading)]
         in_float = {node.op_type: 0 for node in nodes}
         for node in nodes:
             in_float[node.op_type] += 1
-        return Stored(self._products, activations, outputs, weights, in_float, without)
+        return Stored(self._products, activations, outputs, self._weights(), in_float, without_range)
 
     def _computes_in_float(self, node: ir.Node, reading: Collection[str]) -> bool:
         """True if a node computes floats of floats, and is no part of the kernel before it."""

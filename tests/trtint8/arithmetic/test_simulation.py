@@ -69,6 +69,33 @@ def test_qnnpack_by_hand():
     assert found["y_out"].ravel().tolist() == [2 * 230]
 
 
+@pytest.mark.parametrize(("lowest", "highest"), [(-1.0, 2.0), (0.0, 6.0), (None, 3.0), (-2.0, None)])
+def test_qnnpack_clips_in_integers(lowest, highest):
+    """Also where the range of the output is wider."""
+    g = Shaped()
+    bias = g.constant(np.float32([-100, 100, 0.5]))
+    y = g.op("Conv", ["x", g.constant(values((3, 2, 1, 1))), bias], "conv", kernel_shape=[1, 1])
+    ends = ["" if end is None else g.constant(np.float32(end)) for end in (lowest, highest)]
+    model = g.model({"x": [1, 2, 1, 1]}, g.op("Clip", [y, *ends], "clip"))
+    found = output_of(
+        model, {"x": 3.0, "clip_out": 12.75}, "qnnpack", {"x": np.zeros((1, 2, 1, 1), np.float32)}
+    )
+    step = 0.05 if lowest == 0 else 0.1
+    wanted = [-12.75 if lowest is None else lowest, 12.75 if highest is None else highest, 0.5]
+    assert found.ravel() == pytest.approx(wanted, abs=step / 2 + 1e-5)
+
+
+def test_ends_that_are_computed_are_in_float():
+    g = Shaped()
+    y = g.op("Conv", ["x", g.constant(values((3, 2, 1, 1)))], "conv", kernel_shape=[1, 1])
+    end = g.op("ReduceMax", ["x"], "end", keepdims=0)
+    model = g.model({"x": [1, 2, 1, 1]}, g.op("Clip", [y, "", end], "clip"))
+    ranges = {"x": 3.0, "clip_out": 4.0, "end_out": 3.0, "conv_out": 4.0}
+    images = values((1, 2, 1, 1), 3)
+    wanted = open_session(model.SerializeToString(), optimize=False).run(None, {"x": images})[0]
+    assert np.abs(output_of(model, ranges, "qnnpack", {"x": images}) - wanted).max() < 0.1
+
+
 def three_layers(images):
     """A convolution, a grouped one, a residual sum and a product, in powers of two, and its ranges."""
     g = Shaped()
