@@ -22,7 +22,7 @@ from calibrators.display.counts import counted, enumerated
 from calibrators.errors import ModelError
 from calibrators.operators import operator_of
 from calibrators.tables.table import CalibrationTable
-from trtint8.arithmetic.storage import Stored, stored
+from trtint8.arithmetic.storage import Stored, bias_of, stored
 from trtint8.interop.pairs import replace_value
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph_constants import (
@@ -284,9 +284,12 @@ class _Network:
             if (bias := self._bias(node)) is not None:
                 result = self._op("Add", [result, bias])
         else:
-            result = self._requantized(node, sums, scale, config)
-            if len(ends) > 1:
-                result = self._between(result, ends[-1].producer(), config)
+            behind = [one for value in ends[1:] if (one := value.producer()) is not None]
+            biases = [bias for one in behind if (bias := bias_of(one)) is not None]
+            result = self._requantized(node, sums, scale, config, biases)
+            for one in behind:
+                if bias_of(one) is None:
+                    result = self._between(result, one, config)
             key = (ends[-1].name or "", float(config.scale or 0), config.offset)
             self._integers[key] = result
             result = self._rounded[key] = self._op("Mul", [result, self._constant(config.scale)])
@@ -299,17 +302,22 @@ class _Network:
         return True
 
     def _chain(self, output: ir.Value) -> tuple[ir.Value, ...]:
-        """The output of a product, and that of the function that the backend computes with it."""
-        if output.name in self._stored.outputs:
-            return (output,)
-        readers = tuple(output.uses())
-        if len(readers) == 1 and not output.is_graph_output():
+        """The output of a product, and those of the bias and the function that its kernel computes behind it.
+
+        It ends where the backend stores integers; where it does not, there is the output alone.
+        """
+        chain = [output]
+        while chain[-1].name not in self._stored.outputs:
+            readers = tuple(chain[-1].uses())
+            if len(readers) != 1 or chain[-1].is_graph_output():
+                return (output,)
             reader = readers[0][0]
-            fixed = all(value is output or value is None or is_constant(value) for value in reader.inputs)
-            fused = fixed and reader.op_type in self._arithmetic.fused
-            if fused and reader.outputs[0].name in self._stored.outputs:
-                return output, reader.outputs[0]
-        return (output,)
+            others = [value for value in reader.inputs if value is not None and value is not chain[-1]]
+            joins = bias_of(reader) is not None or reader.op_type in self._arithmetic.fused
+            if not joins or not all(is_constant(value) for value in others):
+                return (output,)
+            chain.append(reader.outputs[0])
+        return tuple(chain)
 
     def _convolved(self, node: ir.Node, values: _Operand, kernel: _Operand) -> ir.Value:
         """The sums of a convolution: float32 where no sum can reach 2^24, else float64."""
@@ -401,14 +409,21 @@ class _Network:
         return bias if beta == 1.0 else self._op("Mul", [bias, self._constant(np.float32(beta))])
 
     def _requantized(
-        self, node: ir.Node, sums: ir.Value, scale: NDArray[np.float32], config: TensorQuantConfig
+        self,
+        node: ir.Node,
+        sums: ir.Value,
+        scale: NDArray[np.float32],
+        config: TensorQuantConfig,
+        further: Sequence[ir.Value],
     ) -> ir.Value:
         """The integers of an output, less its offset, by QNNPACK's fixed-point multiplication."""
         assert config.scale is not None
         sums = self._cast(sums, ir.DataType.DOUBLE)
-        if (bias := self._bias(node)) is not None:
-            quotients = self._op("Div", [bias, self._constant(scale)])
-            sums = self._op("Add", [sums, self._cast(self._op("Round", [quotients]), ir.DataType.DOUBLE)])
+        for bias in (self._bias(node), *further):
+            if bias is not None:
+                quotients = self._op("Div", [bias, self._constant(scale)])
+                whole = self._cast(self._op("Round", [quotients]), ir.DataType.DOUBLE)
+                sums = self._op("Add", [sums, whole])
         self._note(sums)
         # The mantissa of 24 bits stands in the upper bits of a multiplier of 31 bits.
         ratio = np.float32(scale / config.scale)
@@ -424,9 +439,9 @@ class _Network:
         rounded = self._half_away(shifted, np.float64(0.5))
         return self._cast(self._clipped(rounded, config, np.float64), ir.DataType.FLOAT)
 
-    def _between(self, integers: ir.Value, node: ir.Node | None, config: TensorQuantConfig) -> ir.Value:
+    def _between(self, integers: ir.Value, node: ir.Node, config: TensorQuantConfig) -> ir.Value:
         """Integers between the ends of the function behind a product, which are rounded to integers."""
-        assert node is not None and config.scale is not None
+        assert config.scale is not None
         limits = [np.float32(0 if node.op_type == "Relu" else -np.inf), np.float32(np.inf)]
         if node.op_type == "Clip":
             for index, limit in enumerate(limits):

@@ -189,13 +189,22 @@ class _Storage:
         """True if the only reader of a value is part of the kernel that computes it."""
         if len(readers) != 1 or value.is_graph_output() or readers[0].domain:
             return False
-        reader = readers[0]
-        if self._multiplies(producer) or (producer.op_type == "Add" and self._arithmetic.fixed_point):
-            return reader.op_type in self._arithmetic.fused - {"Add"} or self._takes_sum(
-                producer, value, reader
-            )
+        reader, product = readers[0], self._product_of(value)
+        if product is not None and bias_of(reader) is not None:
+            return True
+        if product is not None or (producer.op_type == "Add" and self._arithmetic.fixed_point):
+            function = reader.op_type in self._arithmetic.fused - {"Add"}
+            return function or self._takes_sum(product or producer, value, reader)
         both = all(operator_of(node).axes is Axes.ELEMENTWISE for node in (producer, reader))
         return both and self._arithmetic.fuses_elementwise
+
+    def _product_of(self, value: ir.Value) -> ir.Node | None:
+        """The product that gives a value, with or without a bias that another node adds."""
+        node = value.producer()
+        if node is not None and bias_of(node) is not None:
+            product = _added_to(node)
+            node = product.producer() if product is not None and len(product.uses()) == 1 else None
+        return node if node is not None and self._multiplies(node) else None
 
     def _takes_sum(self, producer: ir.Node, value: ir.Value, reader: ir.Node) -> bool:
         """True if a product adds another operand to its result: of two products the later one does."""
@@ -259,7 +268,26 @@ class _Storage:
         makes_floats = any(value.dtype == ir.DataType.FLOAT for value in node.outputs)
         if not makes_floats or operator_of(node).moves or node.name in reading:
             return False
-        value = node.inputs[0] if node.inputs else None
-        before = value.producer() if value is not None else None
-        fused = node.op_type in self._arithmetic.fused and value is not None and len(value.uses()) == 1
-        return not (fused and before is not None and before.name in reading)
+        value = _added_to(node) if bias_of(node) is not None else node.inputs[0] if node.inputs else None
+        if value is None or len(value.uses()) != 1:
+            return True
+        if bias_of(node) is not None:
+            return self._product_of(value) is None
+        before = value.producer()
+        computed = before is not None and before.name in reading
+        return not (
+            node.op_type in self._arithmetic.fused and (computed or self._product_of(value) is not None)
+        )
+
+
+def bias_of(node: ir.Node) -> ir.Value | None:
+    """The constant that an Add adds to an activation, as exporters write the bias of a MatMul; else None."""
+    if node.op_type != "Add" or node.domain:
+        return None
+    constants = [value for value in node.inputs if is_constant(value)]
+    return constants[0] if len(constants) == 1 else None
+
+
+def _added_to(node: ir.Node) -> ir.Value | None:
+    """What an Add adds a constant to."""
+    return next((value for value in node.inputs if not is_constant(value)), None)

@@ -85,6 +85,18 @@ def test_qnnpack_clips_in_integers(lowest, highest):
     assert found.ravel() == pytest.approx(wanted, abs=step / 2 + 1e-5)
 
 
+def test_a_bias_in_a_node_of_its_own_is_the_same():
+    weights, bias, rows = values((32, 7)), values(7, 1), values((5, 32), 2)
+    g, h = Shaped(), Shaped()
+    gemm = g.op("Gemm", ["x", g.constant(weights), g.constant(bias)], "product")
+    product = h.op("MatMul", ["x", h.constant(weights)], "product")
+    added = h.op("Add", [product, h.constant(bias)], "added")
+    amax = amax_of(rows)
+    one = output_of(g.model({"x": [5, 32]}, gemm), {"x": amax, gemm: 15.0}, "qnnpack", {"x": rows})
+    two = output_of(h.model({"x": [5, 32]}, added), {"x": amax, added: 15.0}, "qnnpack", {"x": rows})
+    assert np.array_equal(one, two)
+
+
 def test_ends_that_are_computed_are_in_float():
     g = Shaped()
     y = g.op("Conv", ["x", g.constant(values((3, 2, 1, 1)))], "conv", kernel_shape=[1, 1])

@@ -136,3 +136,15 @@ def test_layers_that_phones_have_no_integers_for(name):
     stored_there = found(g.model({"x": ["N", 3, 8]}, y), name)
     assert stored_there.products == {"constant"}
     assert stored_there.in_float == {"Conv": 1, "MatMul": 1}
+
+
+@pytest.mark.parametrize("name", ["implicit", "qnnpack"])
+@pytest.mark.parametrize("function", ["Relu", None])
+def test_a_bias_behind_a_matmul_is_a_part_of_it(name, function):
+    g = Shaped()
+    y = g.op("Add", [g.weights(32), g.op("MatMul", ["x", g.weights(16, 32)], "first")], "bias")
+    y = g.op(function, [y], "function") if function else y
+    y = g.op("MatMul", [y, g.weights(32, 32)], "second")
+    stored_there = found(g.model({"x": ["N", 16]}, y), name)
+    assert set(stored_there.activations) == {("first", 0), ("second", 0)}
+    assert stored_there.in_float == {}
