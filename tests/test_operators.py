@@ -37,8 +37,12 @@ REGISTRIES = {
     "trtint8/sensitivity/gradients/weighted.py",
 }
 
-#: Modules that hold what a TensorRT does: its targets, and the names that its kernels have in engines.
-OF_TENSORRT = {"trtint8/quantization/targets.py", "trtint8/engine/parts.py"}
+#: Modules that hold what a TensorRT does, or another backend: targets, arithmetics, and names of kernels.
+OF_TENSORRT = {
+    "trtint8/engine/parts.py",
+    "trtint8/quantization/arithmetics.py",
+    "trtint8/quantization/targets.py",
+}
 
 #: From how many operators on a literal is a table.
 A_TABLE = 3

@@ -33,6 +33,7 @@ FLOORS = (
     "trtint8.builder",
     "trtint8.engine",
     "trtint8.simulation",
+    "trtint8.arithmetic",
     "trtint8.interop",
     "trtint8.quantization",
     "trtint8.models",

@@ -9,9 +9,12 @@ from calibrators.checks import check_mapping
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
-from calibrators.errors import Argument, CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError
 from calibrators.run import Executor, RunOptions
+from calibrators.tables.source import TableSource, as_table
+from trtint8.arithmetic.simulation import Integers
 from trtint8.models.torch_export import AnyModel, open_modules
+from trtint8.quantization.arithmetics import ArithmeticName, arithmetic_named
 from trtint8.runtime.loading import LoadingOptions
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget
@@ -23,7 +26,9 @@ def validate(
     model: AnyModel,
     data: DataSource,
     *,
-    reference: AnyModel,
+    reference: AnyModel | None = None,
+    table: TableSource | None = None,
+    arithmetic: ArithmeticName | None = None,
     also: Mapping[str, AnyModel] | None = None,
     labels: LabelSource | None = None,
     metrics: Metric | Sequence[Metric] | None = None,
@@ -41,6 +46,9 @@ def validate(
 ) -> Accuracy:
     """Compares an INT8 model or engine with the FP32 model on data that it was not calibrated on.
 
+    With ``table`` and ``arithmetic``, the INT8 model is a float model as a backend computes it in integers;
+    the page "What each backend computes" says what that is.
+
     An engine runs on the GPU where there is one. Elsewhere it is judged through the Q/DQ model that it was
     built from, which is kept beside it, and which runs in ONNX Runtime as true fake quantization.
 
@@ -54,7 +62,12 @@ def validate(
         model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
         data: What :func:`calibrate` takes. Its labels, where it has some, are class indices, or arrays that
             an output is compared with, such as images or maps of classes.
-        reference: The FP32 model, which may be a ``torch.nn.Module``.
+        reference: The FP32 model, which may be a ``torch.nn.Module``. With ``arithmetic`` it is ``model``
+            itself where None; without, it has to be given.
+        table: The calibration table of ``model``, or its path, with ``arithmetic``.
+        arithmetic: Runs ``model``, a float model, in the integers of a backend: ``explicit`` and
+            ``implicit`` are TensorRT's, ``dla``, ``ncnn`` and ``qnnpack`` others.
+            ``in_integers`` of the result has the largest sum of every layer. None runs ``model`` as it is.
         also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
         metrics: What to measure, one metric or several. Names: for class scores ``top1``, ``top5`` or any
@@ -105,7 +118,13 @@ def validate(
                 "limits of the first; name one"
             )
         budget = Budget(max_drop, asked[0] if asked else None, minimum)
-    judged, float_model, *others = open_modules((model, reference, *also.values()), example_inputs)
+    integers = _integers(table, arithmetic)
+    if reference is None and integers is None:
+        raise ModelError(
+            f"without {Argument('arithmetic')} the float model is compared with; add {Argument('reference')}"
+        )
+    given = model if reference is None else reference
+    judged, float_model, *others = open_modules((model, given, *also.values()), example_inputs)
     return validate_models(
         judged,
         data,
@@ -116,7 +135,25 @@ def validate(
         run=RunOptions(threads, executor, progress=progress),
         budget=budget,
         loading=LoadingOptions(allow_host_code, plugins),
+        integers=integers,
     )
+
+
+def _integers(table: TableSource | None, arithmetic: str | None) -> Integers | None:
+    """How a float model is computed in integers."""
+    if arithmetic is None:
+        if table is not None:
+            raise TableError(
+                f"{Argument('table')} is read with an arithmetic alone; add {Argument('arithmetic')}, or leave "
+                f"{Argument('table')} out"
+            )
+        return None
+    found = arithmetic_named(arithmetic)
+    if table is None:
+        raise TableError(
+            f"the arithmetic '{arithmetic}' takes its ranges from a calibration table; add {Argument('table')}"
+        )
+    return Integers(as_table(table), found)
 
 
 def _listed(metrics: Metric | Sequence[Metric]) -> list[Metric]:

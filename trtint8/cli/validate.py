@@ -15,7 +15,8 @@ from trtint8.validation.wording import accuracy_rows, verdicts
 EXAMPLE = """examples:
   trtint8 validate resnet50.engine heldout.npz --reference resnet50.onnx --json
   trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --also FP16=fp16.onnx --metric top1
-  trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --max-drop 0.5"""
+  trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --max-drop 0.5
+  trtint8 validate fp32.onnx heldout.npz --table fp32.table.json --arithmetic ncnn"""
 
 #: The help of --metric, where Python takes functions and objects as well.
 METRICS = (
@@ -33,12 +34,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser,
         validate,
         json="the comparison",
-        model=Way(metavar="MODEL_OR_ENGINE", help="a Q/DQ model or an engine"),
+        model=Way(
+            metavar="MODEL_OR_ENGINE", help="a Q/DQ model or an engine; with --arithmetic a float model"
+        ),
         data=Way(
             help="held-out data; labels, class indices or arrays like an output, from its key 'labels' or "
             "sub-folders"
         ),
-        reference=Way(metavar="FP32.onnx", help="the FP32 model"),
+        reference=Way(
+            metavar="FP32.onnx", help="the FP32 model; with --arithmetic the model itself by default"
+        ),
+        table=Way(help="the calibration table for --arithmetic"),
         also=Way(help="another model or engine to judge on the same samples"),
         metrics=Way(("--metric",), help=METRICS),
         max_drop=Way(
@@ -80,3 +86,5 @@ def _print(accuracy: Accuracy, *, as_json: bool) -> None:
         print_line(accuracy.chosen)
     for verdict in verdicts(accuracy, VALIDATED):
         print_line(verdict)
+    if accuracy.in_integers is not None:
+        print_line(accuracy.in_integers.summary)

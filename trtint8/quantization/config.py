@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import UnsupportedError
+from calibrators.tables.scales import QMAX
 from trtint8.quantization.integer.rounding import Rounding
 
 
@@ -39,7 +40,7 @@ _UNSCALED = frozenset({State.OVERLAPPED, State.SHAPE_OR_INDEX, State.FLOAT})
 
 @dataclass(frozen=True)
 class TensorQuantConfig:
-    """How one tensor is quantized, to integers whose largest is 127. Frozen: changes are new configs.
+    """How one tensor is quantized. Frozen: changes are new configs.
 
     Attributes:
         axis: The axis of the channels, for one scale per channel; None for one scale for the whole tensor.
@@ -48,9 +49,14 @@ class TensorQuantConfig:
         state: How far the quantization has come.
         scale: Positive float32 of shape () for one scale, or (channels,) for one scale per channel; None
             before it is known.
+        quant_max: The largest integer.
+        symmetric: Whether the value zero becomes the integer 0; else it becomes ``offset``.
+        inverse: Whether values are multiplied by 1 / scale, in place of being divided by the scale.
+        offset: The integer of the value zero.
 
     Raises:
-        UnsupportedError: The scale does not fit the axis, or is not positive and finite.
+        UnsupportedError: The scale does not fit the axis, or is not positive and finite; or an offset is
+            given that the integers cannot hold, or that a symmetric config has no use for.
     """
 
     axis: int | None = None
@@ -58,8 +64,15 @@ class TensorQuantConfig:
     quant_min: int = -128
     state: State = State.INITIAL
     scale: NDArray[np.float32] | None = None
+    quant_max: int = QMAX
+    symmetric: bool = True
+    inverse: bool = False
+    offset: int = 0
 
     def __post_init__(self) -> None:
+        lowest, highest = (0, 0) if self.symmetric else (self.quant_min, self.quant_max)
+        if self.scale is not None and not lowest <= self.offset <= highest:
+            raise UnsupportedError(f"the offset is {self.offset}; give one from {lowest} to {highest}")
         if self.scale is None:
             return
         rank = 0 if self.axis is None else 1
@@ -99,3 +112,26 @@ class TensorQuantConfig:
         if self.state in _UNSCALED:
             raise UnsupportedError(f"a tensor in the state '{self.state.value}' takes no scale")
         return dataclasses.replace(self, state=State.ACTIVATED, scale=np.asarray(scale, np.float32))
+
+    def with_range(self, lowest: float, highest: float) -> TensorQuantConfig:
+        """The same config with the scale, and the offset, of a range; activated.
+
+        A symmetric config takes the larger magnitude of the two ends. Another one takes the ends themselves,
+        and 0 where both lie on one side of it, because the value zero has to be an integer. A range without
+        an extent is that of zeros, which any scale represents: it gets 1.
+
+        Args:
+            lowest: The lower end of the range.
+            highest: The upper end.
+
+        Raises:
+            UnsupportedError: A tensor in the present state takes no scale.
+        """
+        if self.symmetric:
+            amax = max(abs(lowest), abs(highest))
+            scale = np.float32(amax / self.quant_max) or np.float32(1)
+            return self.with_scale(scale)
+        low, high = min(lowest, 0.0), max(highest, 0.0)
+        scale = np.float32((high - low) / (self.quant_max - self.quant_min)) or np.float32(1)
+        offset = int(np.clip(np.rint(self.quant_min - low / scale), self.quant_min, self.quant_max))
+        return dataclasses.replace(self, offset=offset).with_scale(scale)

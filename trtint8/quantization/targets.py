@@ -76,12 +76,6 @@ class KernelLimits:
     stride: int
 
 
-#: Activation functions that every TensorRT computes in the kernel of the product before them.
-FUSED_ACTIVATIONS = frozenset(
-    {"Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Tanh"}
-)
-
-
 @dataclass(frozen=True)
 class KernelCosts:
     """What decides whether a product is faster in INT8 than in FP16, where a kernel more requantizes it.

@@ -9,10 +9,11 @@ import onnx_ir as ir
 
 from calibrators.operators import operator_of
 from trtint8.models.graph_constants import is_constant
+from trtint8.quantization.arithmetics import FUSED_ACTIVATIONS
 from trtint8.quantization.config import State, TensorQuantConfig
 from trtint8.quantization.joint import JointConfigs
 from trtint8.quantization.operators import commutes_with_quantization
-from trtint8.quantization.targets import FUSED_ACTIVATIONS, Target
+from trtint8.quantization.targets import Target
 
 
 def join_configs(

@@ -11,7 +11,7 @@ from calibrators.operators import operator_of
 from trtint8.engine.file import EngineInfo
 from trtint8.models.graph_constants import is_constant
 from trtint8.models.inner_graphs import values_read
-from trtint8.quantization.targets import FUSED_ACTIVATIONS
+from trtint8.quantization.arithmetics import FUSED_ACTIVATIONS
 from trtint8.report.network import Cell, make_cell, reads_int8
 from trtint8.sensitivity.results import Sensitivity
 

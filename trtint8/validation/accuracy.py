@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.display.counts import counted
 from calibrators.records import PositiveCount
+from trtint8.arithmetic.simulation import InIntegers
 from trtint8.validation.display import accuracy_frame, accuracy_html, accuracy_summary
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.judgement import Judgement
@@ -33,6 +34,7 @@ class ValidatedModel:
         sources: The tensors that outputs are picked from, where the model gives them; empty or all that the
             reference gives.
         half: Names of the tensors that the model holds in FP16, where ONNX Runtime runs it on a CPU.
+        in_integers: Tells what was computed in integers so far, where the model is run in an arithmetic.
     """
 
     name: str
@@ -40,6 +42,7 @@ class ValidatedModel:
     description: str
     sources: tuple[str, ...] = ()
     half: tuple[str, ...] = ()
+    in_integers: Callable[[], InIntegers] | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,6 +68,8 @@ class Accuracy:
             none; None for a model, and in results of trtint8 0.1.
         reference_fingerprint: Identifies the FP32 model, or the one that its weights were changed from; None
             where no model says what it was made from, and in results of trtint8 0.1.
+        in_integers: What a backend computes in integers, where the model was run in its arithmetic; else
+            None.
     """
 
     judged: str
@@ -81,6 +86,7 @@ class Accuracy:
     judgement: Judgement | None = None
     judged_fingerprint: str | None = None
     reference_fingerprint: str | None = None
+    in_integers: InIntegers | None = None
 
     def __repr__(self) -> str:
         parts = (counted(self.samples, "sample"), accuracy_summary(self))

@@ -22,6 +22,7 @@ from calibrators.data.preflight import check_feed
 from calibrators.data.samples import numbered
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TrtInt8Error
 from calibrators.host.work import results_here
+from trtint8.arithmetic.simulation import InIntegers
 from trtint8.models.outputs.parts import OutputPart, split_outputs
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
 from trtint8.validation.batch import Batch, BatchForm, Outputs, count_rows
@@ -233,6 +234,12 @@ class OpenModels:
     def half(self) -> dict[str, tuple[str, ...]]:
         """Names of models to the tensors that they hold in FP16, where ONNX Runtime runs them on a CPU."""
         return {model.name: model.half for model in self._models if model.half}
+
+    @property
+    def in_integers(self) -> InIntegers | None:
+        """What the first model computed in integers so far; None where it is not run in an arithmetic."""
+        tells = self._models[0].in_integers
+        return tells() if tells else None
 
     def look(self, batches: Iterable[LabelledFeed]) -> None:
         """Finds how outputs hold detections by several batches, where that matters.

@@ -17,6 +17,7 @@ from calibrators.data.samples import DataFingerprint
 from calibrators.errors import TrtInt8Error
 from calibrators.files import is_file
 from calibrators.operators import operator_of
+from calibrators.tables.table import CalibrationTable
 from calibrators.user_warnings import warn_user
 from trtint8.engine.file import read_engine_info, sidecar_path
 from trtint8.engine.table import read_engine_table
@@ -50,12 +51,15 @@ class Origin:
     engine: str | None = None
 
 
-def warn_of_models(models: Mapping[str, Model | Path], reference: Model) -> list[Origin]:
+def warn_of_models(
+    models: Mapping[str, Model | Path], reference: Model, table: CalibrationTable | None = None
+) -> list[Origin]:
     """Warns of models that are not what a comparison takes them for, as far as they say where they come from.
 
     Args:
         models: Models, and paths of engines, by their names in results.
         reference: The float model.
+        table: The ranges with which the first model, a float model, is run in integers.
 
     Returns:
         Where each of the models comes from.
@@ -70,12 +74,14 @@ def warn_of_models(models: Mapping[str, Model | Path], reference: Model) -> list
             "is quantized; give the float model"
         )
     validated = models[VALIDATED]
-    if isinstance(validated, Model) and _is_float32(validated):
+    if table is None and isinstance(validated, Model) and _is_float32(validated):
         warn_user(
             f"'{validated.name}', {VALIDATED} in the results, holds neither Q/DQ pairs nor integer "
             "operators: what is compared is a float model; give the quantized one"
         )
     origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
+    if table is not None:
+        origins[0] = replace(origins[0], calibration=_calibration(table))
     for origin in origins:
         _warn_of_another_model(origin, reference)
     return origins
@@ -164,11 +170,14 @@ def _of_engine(plan: Path) -> Origin:
         table = read_engine_table(plan, info)
     except TrtInt8Error:  # a table that is not needed for the comparison
         table = None
-    provenance = table.provenance if table else None
-    calibration = None
-    if provenance and provenance.data is not None and provenance.samples is not None:
-        calibration = provenance.data, provenance.samples
+    calibration = _calibration(table) if table else None
     return Origin(what, "the engine", info.model_fingerprint, calibration, identity)
+
+
+def _calibration(table: CalibrationTable) -> tuple[str, int] | None:
+    """The samples that a table was made with, as far as it says so."""
+    data, samples = table.provenance.data, table.provenance.samples
+    return None if data is None or samples is None else (data, samples)
 
 
 def _is_float32(model: Model) -> bool:

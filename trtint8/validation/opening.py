@@ -19,6 +19,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import EngineError, GpuUnavailableError, ModelError
 from calibrators.files import is_file
+from trtint8.arithmetic.simulation import IntegerRuns, Integers
 from trtint8.engine.file import read_engine_info
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.engine.table import read_engine_table
@@ -50,6 +51,7 @@ def open_models(
     *,
     threads: int | None = None,
     rows: int = 1,
+    integers: Integers | None = None,
 ) -> Iterator[OpenModels]:
     """Opens models and their reference.
 
@@ -63,6 +65,7 @@ def open_models(
         loading: How engines are loaded.
         threads: Threads for each model; ONNX Runtime's choice where None.
         rows: How many samples the batches usually have.
+        integers: How the first model is computed, which is a float model then.
 
     Yields:
         All models, ready to run.
@@ -77,9 +80,18 @@ def open_models(
     with contextlib.ExitStack() as stack:
         validated = [
             stack.enter_context(
-                open_validated(name, model, inputs, declared, loading, threads=threads, rows=rows)
+                open_validated(
+                    name,
+                    model,
+                    inputs,
+                    declared,
+                    loading,
+                    threads=threads,
+                    rows=rows,
+                    integers=None if number else integers,
+                )
             )
-            for name, model in read.items()
+            for number, (name, model) in enumerate(read.items())
         ]
         yield OpenModels(validated, reference.run, tuple(declared.shapes), inputs, metrics, declared)
 
@@ -94,6 +106,7 @@ def open_validated(
     *,
     threads: int | None = None,
     rows: int = 1,
+    integers: Integers | None = None,
 ) -> Iterator[ValidatedModel]:
     """Opens one model or engine to be compared with a reference.
 
@@ -109,6 +122,7 @@ def open_validated(
         loading: How engines are loaded.
         threads: Threads for a model in ONNX Runtime; ONNX Runtime's choice where None.
         rows: How many samples the batches usually have.
+        integers: How a float model is computed in integers; None where the model is run as it is.
 
     Yields:
         The open model.
@@ -148,13 +162,21 @@ def open_validated(
         return
     substitute = _qdq_model_of(plan) if plan else None
     loaded = runnable_part(substitute or load_model(model), left_out)
+    if integers is not None:
+        runs = IntegerRuns(loaded, integers, declared.sources, threads=threads)
+        dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
+        validated = _validated(
+            name, runs.run, dtypes, runs.outputs, inputs, output_names, runs.description, runs.sources
+        )
+        yield replace(validated, in_integers=runs.found)
+        return
     whose = f"the engine's {{}} '{substitute.name}'" if substitute else "the {}"
     # A GPU computes what Q/DQ pairs do in float, not what ONNX Runtime's kernels for integer operators do.
-    graph_model, integers = loaded.graph_model, integer_operators(loaded.graph_model)
-    if integers:
+    graph_model, operators = loaded.graph_model, integer_operators(loaded.graph_model)
+    if operators:
         graph_model = expand_static(graph_model, loaded.name)
         left = integer_operators(graph_model)
-        description = _describe_integer_model(whose.format("model"), integers, left)
+        description = _describe_integer_model(whose.format("model"), operators, left)
     elif loaded.is_quantized:
         left, description = (), whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
     else:
@@ -165,7 +187,7 @@ def open_validated(
     if left_out.outputs:
         description += ", up to its plugins of TensorRT"
     sources = declared.sources if computes_all(graph_model, declared.sources) else ()
-    if integers:
+    if operators:
         opened = open_graph_model(graph_model, sources, threads=threads, rows=rows)
     else:
         opened = open_model(loaded, sources, threads=threads, rows=rows)

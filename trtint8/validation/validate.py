@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from calibrators.data.batches import Batches, Shard
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
-from calibrators.errors import ModelError
+from calibrators.errors import Argument, ModelError, UnsupportedError
 from calibrators.run import RunOptions
+from trtint8.arithmetic.simulation import Integers
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.session import open_model
@@ -45,6 +47,7 @@ def validate_models(
     run: RunOptions,
     loading: LoadingOptions,
     budget: Budget | None,
+    integers: Integers | None = None,
 ) -> Accuracy:
     """Compares an INT8 model or engine, and others, with the float model on the same samples.
 
@@ -58,6 +61,7 @@ def validate_models(
         run: Where and how models are run.
         loading: How engines are loaded.
         budget: What the samples are to keep; None for nothing.
+        integers: How ``model``, a float model, is computed in integers; None where it is run as it is.
 
     Returns:
         The comparison.
@@ -80,6 +84,8 @@ def validate_models(
     compared = Reference.of(whole)
     original, declared = compared.model, compared.declared
     models = {VALIDATED: model, **also}
+    if integers is not None:
+        _refuse_integers(model, run)
     if not run.is_local:
         loaded = _loaded(models, whole)
         head, batches = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
@@ -106,7 +112,7 @@ def validate_models(
         first, batches = opened_data.read_ahead(_READ_AHEAD)
         running.run_ahead([batch.feed for batch in first])
         loaded = _loaded(models, whole)
-        origins = warn_of_models(loaded, original)
+        origins = warn_of_models(loaded, original, integers.table if integers else None)
         with (
             open_models(
                 loaded,
@@ -117,6 +123,7 @@ def validate_models(
                 loading,
                 threads=run.threads,
                 rows=rows,
+                integers=integers,
             ) as opened,
             warning_of_calibration_samples(origins, batches) as read,
             warning_of_overflow(opened.half, original, read, run.threads) as samples,
@@ -125,6 +132,7 @@ def validate_models(
             if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):
                 opened.look(Batches.of_shard(head, source).labelled())
             accuracy = compare_models(opened, samples, budget, progress=run.progress)
+            accuracy = replace(accuracy, in_integers=opened.in_integers)
         return identified(accuracy, origins, original)
 
 
@@ -143,6 +151,20 @@ def _loaded(models: Mapping[str, ModelSource], reference: Model) -> dict[str, Mo
     loaded = {name: engine_path(one) or load_model(one) for name, one in models.items()}
     _refuse_exchanged(loaded, reference)
     return loaded
+
+
+def _refuse_integers(model: ModelSource, run: RunOptions) -> None:
+    """Refuses what cannot be computed in an arithmetic."""
+    if not run.is_local:
+        raise UnsupportedError(f"an arithmetic is followed in this process; leave {Argument('executor')} out")
+    if plan := engine_path(model):
+        raise ModelError(f"'{plan}' is an engine, which has its own arithmetic; give the float model")
+    loaded = load_model(model)
+    if loaded.is_quantized or integer_operators(loaded.graph_model):
+        raise ModelError(
+            f"'{loaded.name}' is quantized already, and an arithmetic quantizes by a table; give the float "
+            f"model, or leave {Argument('arithmetic')} out: Q/DQ pairs are run as TensorRT's explicit route runs them"
+        )
 
 
 def _refuse_exchanged(models: Mapping[str, Model | Path], reference: Model) -> None:

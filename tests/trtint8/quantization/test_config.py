@@ -45,3 +45,25 @@ def test_tensors_without_a_scale_of_their_own(state):
 
 def test_overlapped():
     assert TensorQuantConfig(axis=1).overlapped() == TensorQuantConfig(axis=1, state=State.OVERLAPPED)
+
+
+def test_a_symmetric_range():
+    config = PER_TENSOR.with_range(-2.0, 1.0)
+    assert (config.scale, config.offset) == (np.float32(2 / 127), 0)
+    assert PER_TENSOR.with_range(0.0, 0.0).scale == 1
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "scale", "offset"),
+    [(-1, 1.55, 0.01, 100), (0, 2.55, 0.01, 0), (1, 2.55, 0.01, 0), (-2.55, -1, 0.01, 255), (0, 0, 1, 0)],
+)
+def test_an_asymmetric_range(lowest, highest, scale, offset):
+    config = TensorQuantConfig(quant_min=0, quant_max=255, symmetric=False).with_range(lowest, highest)
+    assert config.scale == np.float32(scale)
+    assert config.offset == offset
+
+
+@pytest.mark.parametrize(("symmetric", "offset"), [(True, 1), (False, -1), (False, 256)])
+def test_offsets_that_are_none(symmetric, offset):
+    with pytest.raises(UnsupportedError, match=str(offset)):
+        TensorQuantConfig(quant_min=0, quant_max=255, symmetric=symmetric, offset=offset).with_scale(0.5)

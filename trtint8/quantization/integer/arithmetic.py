@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 
 from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
-from calibrators.tables.scales import QMAX
 from trtint8.quantization.config import TensorQuantConfig
 from trtint8.quantization.integer.rounding import round_values
 
 
 def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.int32]:
-    """The integers that represent values: clip(round(x / scale)).
+    """The integers that represent values: clip(round(x / scale) + offset).
 
-    They lie between ``quant_min`` and 127. The quotient is computed in float32, as hardware does; NaN becomes
-    0.
+    They lie between ``quant_min`` and ``quant_max``. The quotient is computed in float32, as hardware does;
+    NaN becomes the offset.
     """
-    return _integers(values, config).astype(np.int32)
+    return _integers(values, config).astype(np.int32) + np.int32(config.offset)
 
 
 def fake_quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
@@ -35,11 +34,12 @@ def fake_quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> ND
 
 
 def _integers(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
-    """:func:`quantize`, as floats."""
-    quotients = values.astype(np.float32, copy=False) / _scale(values.shape, config)
+    """:func:`quantize` without the offset, as floats."""
+    scale, values = _scale(values.shape, config), values.astype(np.float32, copy=False)
+    quotients = values * (np.float32(1) / scale) if config.inverse else values / scale
     integers = round_values(quotients, config.rounding)
     # Clipped as floats, because infinity cannot be converted to an integer.
-    np.clip(integers, config.quant_min, QMAX, out=integers)
+    np.clip(integers, config.quant_min - config.offset, config.quant_max - config.offset, out=integers)
     if np.isnan(integers.sum()):  # one pass tells, where two would look for each
         np.copyto(integers, 0, where=np.isnan(integers))
     return integers

@@ -31,6 +31,20 @@ def test_per_channel_by_hand():
     assert fake_quantize(values, config).tolist() == [[1.0, 1.5], [-3.0, 3.0]]
 
 
+def test_an_offset_by_hand():
+    config = TensorQuantConfig(quant_min=0, quant_max=255, symmetric=False, offset=10).with_scale(0.5)
+    values = np.array([-5.0, 0.0, 1.0, 1000.0, -6.0], np.float32)
+    assert quantize(values, config).tolist() == [0, 10, 12, 255, 0]
+    assert fake_quantize(values, config).tolist() == [-5.0, 0.0, 1.0, 122.5, -5.0]
+
+
+def test_an_inverse_scale_multiplies():
+    third = TensorQuantConfig().with_scale(np.float32(1 / 3))
+    values = np.linspace(-40, 40, 801, dtype=np.float32)
+    inverse = dataclasses.replace(third, inverse=True)
+    assert quantize(values, inverse).tolist() == np.rint(values * (np.float32(1) / third.scale)).tolist()
+
+
 def test_what_is_not_finite():
     values = np.array([math.inf, -math.inf, math.nan], np.float32)
     assert quantize(values, PER_TENSOR.with_scale(1.0)).tolist() == [127, -128, 0]

@@ -1,0 +1,420 @@
+"""What each arithmetic computes: by hand, and against ONNX Runtime's Q/DQ pairs and integer operators."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from calibrators.errors import ModelError, TableError, UnsupportedError
+from calibrators.host.onnx_session import open_session
+from calibrators.tables.table import CalibrationTable
+from tests.trtint8.arithmetic.simulated import amax_of, output_of, outputs_of, simulated, values
+from tests.trtint8.onnx_models import Shaped
+from trtint8 import quantize, validate
+from trtint8.quantization.arithmetics import ARITHMETICS
+
+NAMES = tuple(ARITHMETICS)
+
+
+def convolution(weights, bias=None, shape=(1, 2, 1, 1), operator="Conv", behind=None, **attributes):
+    """One convolution, with a function behind it."""
+    g = Shaped()
+    constants = [g.constant(np.asarray(one, np.float32)) for one in (weights, bias) if one is not None]
+    out = g.op(operator, ["x", *constants], "conv", kernel_shape=np.shape(weights)[2:], **attributes)
+    if behind is not None:
+        out = g.op(behind, [out], "behind")
+    return g.model({"x": list(shape)}, out)
+
+
+def in_powers(array, exponent):
+    """Values that are whole numbers of steps of a power of two, the largest of them 127 in every row."""
+    whole = np.random.default_rng(7).integers(-126, 127, np.shape(array))
+    whole.reshape(len(whole), -1)[:, 0] = 127
+    return (whole * 2.0**exponent).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "integers", "weights", "sums"),
+    [
+        ("explicit", [2, -4], [127, 10], 214),
+        ("implicit", [2, -4], [127, 11], 210),
+        ("dla", [3, -4], [127, 11], 337),
+        ("ncnn", [3, -4], [127, 11], 337),
+    ],
+)
+def test_by_hand(name, integers, weights, sums):
+    """Steps of 1: 2.5, -3.5 and the weight 10.5 are ties, which every backend rounds in its own way."""
+    assert np.dot(integers, weights) == sums
+    model = convolution([[[[127.0]], [[10.5]]]], [0.25])
+    simulation = simulated(model, {"x": 127.0}, name)
+    found, largest = outputs_of(simulation, {"x": np.float32([2.5, -3.5]).reshape(1, 2, 1, 1)})
+    assert found["conv_out"].ravel().tolist() == [sums + 0.25]
+    assert largest == {"conv": sums}
+
+
+def test_qnnpack_by_hand():
+    """The input, from -255 to 255, has steps of 2: 11.5 and 20.25 are read as 12 and 20.
+
+    Behind the Relu steps are 1, and those of the output 2. The weights, from -100 to 155, have steps of 1.
+    """
+    g = Shaped()
+    x = g.op("Relu", ["x"], "input")
+    weights, bias = g.constant(np.float32([[[[155]], [[-100]]]])), g.constant(np.float32([600]))
+    y = g.op("Relu", [g.op("Conv", [x, weights, bias], "conv", kernel_shape=[1, 1])], "y")
+    ranges = {"x": 255.0, "input_out": 255.0, "y_out": 510.0}
+    found, largest = outputs_of(
+        simulated(g.model({"x": [1, 2, 1, 1]}, y), ranges, "qnnpack"),
+        {"x": np.float32([11.5, 20.25]).reshape(1, 2, 1, 1)},
+    )
+    assert largest == {"conv": 12 * 155 - 20 * 100 + 600}
+    assert found["y_out"].ravel().tolist() == [2 * 230]
+
+
+@pytest.mark.parametrize(("lowest", "highest"), [(-1.0, 2.0), (0.0, 6.0), (None, 3.0), (-2.0, None)])
+def test_qnnpack_clips_in_integers(lowest, highest):
+    """Also where the range of the output is wider."""
+    g = Shaped()
+    bias = g.constant(np.float32([-100, 100, 0.5]))
+    y = g.op("Conv", ["x", g.constant(values((3, 2, 1, 1))), bias], "conv", kernel_shape=[1, 1])
+    ends = ["" if end is None else g.constant(np.float32(end)) for end in (lowest, highest)]
+    model = g.model({"x": [1, 2, 1, 1]}, g.op("Clip", [y, *ends], "clip"))
+    found = output_of(
+        model, {"x": 3.0, "clip_out": 12.75}, "qnnpack", {"x": np.zeros((1, 2, 1, 1), np.float32)}
+    )
+    step = 0.05 if lowest == 0 else 0.1
+    wanted = [-12.75 if lowest is None else lowest, 12.75 if highest is None else highest, 0.5]
+    assert found.ravel() == pytest.approx(wanted, abs=step / 2 + 1e-5)
+
+
+def test_a_bias_in_a_node_of_its_own_is_the_same():
+    weights, bias, rows = values((32, 7)), values(7, 1), values((5, 32), 2)
+    g, h = Shaped(), Shaped()
+    gemm = g.op("Gemm", ["x", g.constant(weights), g.constant(bias)], "product")
+    product = h.op("MatMul", ["x", h.constant(weights)], "product")
+    added = h.op("Add", [product, h.constant(bias)], "added")
+    amax = amax_of(rows)
+    one = output_of(g.model({"x": [5, 32]}, gemm), {"x": amax, gemm: 15.0}, "qnnpack", {"x": rows})
+    two = output_of(h.model({"x": [5, 32]}, added), {"x": amax, added: 15.0}, "qnnpack", {"x": rows})
+    assert np.array_equal(one, two)
+
+
+def test_ends_that_are_computed_are_in_float():
+    g = Shaped()
+    y = g.op("Conv", ["x", g.constant(values((3, 2, 1, 1)))], "conv", kernel_shape=[1, 1])
+    end = g.op("ReduceMax", ["x"], "end", keepdims=0)
+    model = g.model({"x": [1, 2, 1, 1]}, g.op("Clip", [y, "", end], "clip"))
+    ranges = {"x": 3.0, "clip_out": 4.0, "end_out": 3.0, "conv_out": 4.0}
+    images = values((1, 2, 1, 1), 3)
+    wanted = open_session(model.SerializeToString(), optimize=False).run(None, {"x": images})[0]
+    assert np.abs(output_of(model, ranges, "qnnpack", {"x": images}) - wanted).max() < 0.1
+
+
+def three_layers(images):
+    """A convolution, a grouped one, a residual sum and a product, in powers of two, and its ranges."""
+    g = Shaped()
+    first = g.constant(in_powers(np.empty((8, 3, 3, 3)), -6))
+    second = g.constant(in_powers(np.empty((8, 4, 3, 3)), -7))
+    last = g.constant(in_powers(np.empty((5, 8)), -5))
+    bias = g.constant(np.arange(8, dtype=np.float32))
+    a = g.op("Relu", [g.op("Conv", ["x", first, bias], "first", kernel_shape=[3, 3], pads=[1] * 4)], "a")
+    b = g.op("Conv", [a, second], "second", kernel_shape=[3, 3], pads=[1] * 4, group=2)
+    c = g.op("Relu", [g.op("Add", [b, a], "sum")], "c")
+    flat = g.op("Flatten", [g.op("MaxPool", [c], "pool", kernel_shape=[8, 8])], "flat")
+    y = g.op("Gemm", [flat, last], "last", transB=1)
+    ranges = {
+        "x": 2.0,
+        a: 64.0,
+        b: 128.0,
+        "sum_out": 128.0,
+        c: 128.0,
+        "pool_out": 128.0,
+        flat: 128.0,
+        y: 512.0,
+    }
+    return g.model({"x": ["N", 3, 8, 8]}, y), {name: amax * 127 / 128 for name, amax in ranges.items()}
+
+
+def test_explicit_is_what_pairs_compute_bit_for_bit():
+    """All steps are powers of two, so that ONNX Runtime's float32 is exact as well."""
+    images = values((16, 3, 8, 8))
+    model, ranges = three_layers(images)
+    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
+    assert np.array_equal(output_of(model, ranges, "explicit", {"x": images}), wanted)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_explicit_is_what_pairs_compute_for_any_scale(seed):
+    """Sums of floats differ in their last bits, which a rounding behind them shows at ties alone."""
+    weights, bias, images = values((6, 4, 3, 3), seed), values(6, seed + 1), values((4, 4, 9, 9), seed + 2)
+    model = convolution(weights, bias, images.shape)
+    ranges = {"x": amax_of(images) * 0.7}
+    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
+    assert np.allclose(output_of(model, ranges, "explicit", {"x": images}), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operator", "shape", "weights", "attributes"),
+    [
+        ("Conv", (2, 4, 9), (6, 4, 3), {}),
+        ("Conv", (2, 4, 9, 7), (6, 4, 3, 2), {"strides": [2, 1], "auto_pad": "SAME_UPPER"}),
+        (
+            "Conv",
+            (2, 4, 9, 7),
+            (6, 4, 3, 2),
+            {"dilations": [2, 1], "pads": [0, 1, 2, 0]},
+        ),
+        ("Conv", (2, 4, 5, 5, 5), (6, 4, 2, 2, 2), {}),
+        ("Conv", (2, 6, 9, 9), (6, 1, 3, 3), {"group": 6}),
+        ("ConvTranspose", (2, 4, 5, 5), (4, 6, 3, 3), {"strides": [2, 2], "output_padding": [1, 1]}),
+    ],
+)
+def test_every_form_of_convolution(operator, shape, weights, attributes):
+    kernel = in_powers(np.empty(weights), -7)
+    if operator == "ConvTranspose":
+        kernel[0] = 127 * 2.0**-7  # the largest of every output channel
+    images, ranges = values(shape), {"x": 2 * 127 / 128}
+    model = convolution(kernel, None, shape, operator, **attributes)
+    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
+    assert np.array_equal(output_of(model, ranges, "explicit", {"x": images}), wanted)
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [{}, {"transB": 1}, {"alpha": 0.5, "beta": 2.0, "transB": 1}, {"beta": 0.5}],
+)
+def test_every_form_of_gemm(attributes):
+    g = Shaped()
+    weights = in_powers(np.empty((5, 32)), -6)
+    kernel = g.constant(weights if attributes.get("transB") else weights.T.copy())
+    y = g.op("Gemm", ["x", kernel, g.constant(np.arange(5, dtype=np.float32))], "gemm", **attributes)
+    model, ranges, rows = g.model({"x": [3, 32]}, y), {"x": 127 / 64}, values((3, 32))
+    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    wanted = open_session(pairs, optimize=False).run(None, {"x": rows})[0]
+    assert np.array_equal(output_of(model, ranges, "explicit", {"x": rows}), wanted)
+
+
+def test_two_activations_are_multiplied():
+    g = Shaped()
+    y = g.op("MatMul", ["x", g.op("Transpose", ["x"], "turned", perm=[0, 2, 1])], "product")
+    rows, ranges = values((2, 16, 32)), {"x": 127 / 64, "turned_out": 127 / 64}
+    model = g.model({"x": [2, 16, 32]}, y)
+    integers = np.clip(np.rint(rows * 64), -128, 127).astype(np.int64)
+    wanted = (integers @ integers.swapaxes(1, 2)).astype(np.float32) / np.float32(64 * 64)
+    found, sums = outputs_of(simulated(model, ranges, "explicit"), {"x": rows})
+    assert np.array_equal(found[y], wanted)
+    assert sums == {"product": np.abs(integers @ integers.swapaxes(1, 2)).max()}
+
+
+@pytest.mark.parametrize("channels", [1000, 2000, 20_000, 60_000])
+def test_sums_beyond_float32_are_exact(channels):
+    """Up to 2^24 one convolution in float32 gives a sum; weights are taken apart for the larger ones."""
+    whole = np.random.default_rng(0).integers(90, 128, (2, channels, 1, 1))
+    whole[:, 0], images = 127, np.random.default_rng(1).integers(60, 127, (3, channels, 1, 1))
+    model = convolution(whole, None, (3, channels, 1, 1))
+    found, sums = outputs_of(simulated(model, {"x": 127.0}, "explicit"), {"x": images.astype(np.float32)})
+    wanted = np.einsum("nchw,kchw->nk", images, whole)
+    assert sums == {"conv": wanted.max()}
+    assert np.array_equal(found["conv_out"].reshape(3, 2), wanted.astype(np.float32))
+
+
+def q31(sums, ratio):
+    """The C code of ``pytorch_qnnp_q31_requantize``, on Python's integers."""
+    bits = int(np.float32(ratio).view(np.uint32))
+    multiplier, shift = ((bits & 0x7FFFFF) | 0x800000) << 7, 126 - (bits >> 23)
+    mask = (1 << shift) - 1
+    found = []
+    for one in sums:
+        upper = (one * multiplier + 0x40000000) >> 31
+        remainder = (upper & mask) - (one < 0)
+        found.append((upper >> shift) + (remainder > mask >> 1))
+    return np.array(found)
+
+
+def asymmetric(lowest, highest):
+    scale = np.float32((highest - lowest) / 255)
+    return scale, int(np.rint(-lowest / scale))
+
+
+def layer_of_qnnpack(seed, amax=1.0, out=4.0):
+    weights, bias, images = values((6, 4, 3, 3), seed), values(6, seed + 1), values((2, 4, 8, 8), seed + 2)
+    model = convolution(weights, bias, images.shape)
+    ranges = {"x": amax_of(images) * amax, "conv_out": out}
+    y = output_of(model, ranges, "qnnpack", {"x": images})
+    (sx, zx), (sy, zy) = (asymmetric(-ranges[name], ranges[name]) for name in ("x", "conv_out"))
+    sw, zw = asymmetric(float(weights.min()), float(weights.max()))
+    integers = {
+        "x": np.clip(np.rint(images / sx) + zx, 0, 255).astype(np.uint8),
+        "w": np.clip(np.rint(weights / sw) + zw, 0, 255).astype(np.uint8),
+        "bias": np.rint(bias / (sx * sw)).astype(np.int32),
+    }
+    return np.rint(y / sy).astype(int) + zy, integers, (sx, zx, sw, zw, sy, zy)
+
+
+@pytest.mark.parametrize("seed", range(0, 30, 3))
+def test_qnnpack_requantizes_as_its_sources_do(seed):
+    found, integers, (sx, zx, sw, zw, sy, zy) = layer_of_qnnpack(seed, amax=0.5 + seed / 30, out=2.0 + seed)
+    windows = np.lib.stride_tricks.sliding_window_view(integers["x"].astype(int) - zx, (3, 3), axis=(2, 3))
+    sums = np.einsum("nchwij,kcij->nkhw", windows, integers["w"].astype(int) - zw)
+    sums += integers["bias"].reshape(1, -1, 1, 1)
+    wanted = q31([int(one) for one in sums.ravel()], np.float32(sx * sw) / sy).reshape(sums.shape)
+    assert np.array_equal(found, np.clip(wanted + zy, 0, 255))
+
+
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_qnnpack_is_qlinear_conv_to_one_step(seed):
+    """ONNX Runtime multiplies by a float32 and rounds half to even: it differs beside ties alone.
+
+    The multiplier's product is rounded to as many bits as the shift takes off, so a tie is as wide as half of
+    the last of them.
+    """
+    found, integers, (sx, zx, sw, zw, sy, zy) = layer_of_qnnpack(seed)
+    wanted = run_qlinear("QLinearConv", integers, (sx, zx, sw, zw, sy, zy))
+    assert np.abs(found - wanted).max() <= 1
+    windows = np.lib.stride_tricks.sliding_window_view(integers["x"].astype(int) - zx, (3, 3), axis=(2, 3))
+    sums = np.einsum("nchwij,kcij->nkhw", windows, integers["w"].astype(int) - zw)
+    ratio = float(sx) * float(sw) / float(sy)
+    quotients = (sums + integers["bias"].reshape(1, -1, 1, 1)) * ratio
+    to_tie = np.abs(np.abs(quotients - np.floor(quotients)) - 0.5)
+    beside_a_tie = to_tie < np.ldexp(0.5, np.frexp(ratio)[1]) + 1e-6 * np.abs(quotients)
+    assert np.array_equal(found[~beside_a_tie], wanted[~beside_a_tie])
+    assert beside_a_tie.mean() < 0.05
+
+
+@pytest.mark.parametrize("seed", range(200, 205))
+def test_qnnpack_is_qlinear_matmul_to_one_step(seed):
+    weights, rows = values((32, 7), seed), values((5, 32), seed + 1)
+    g = Shaped()
+    y = g.op("MatMul", ["x", g.constant(weights)], "product")
+    ranges = {"x": amax_of(rows), y: 15.0}
+    found = output_of(g.model({"x": [5, 32]}, y), ranges, "qnnpack", {"x": rows})
+    (sx, zx), (sy, zy) = asymmetric(-ranges["x"], ranges["x"]), asymmetric(-15.0, 15.0)
+    sw, zw = asymmetric(float(weights.min()), float(weights.max()))
+    integers = {
+        "x": np.clip(np.rint(rows / sx) + zx, 0, 255).astype(np.uint8),
+        "w": np.clip(np.rint(weights / sw) + zw, 0, 255).astype(np.uint8),
+    }
+    wanted = run_qlinear("QLinearMatMul", integers, (sx, zx, sw, zw, sy, zy))
+    differences = np.abs(np.rint(found / sy).astype(int) + zy - wanted)
+    assert differences.max() <= 1
+    assert (differences > 0).mean() < 0.02
+
+
+def run_qlinear(operator, integers, parameters):
+    """An integer operator of ONNX Runtime on uint8."""
+    scales = {
+        name: np.float32(one) if number % 2 == 0 else np.uint8(one)
+        for number, (name, one) in enumerate(
+            zip(("sx", "zx", "sw", "zw", "sy", "zy"), parameters, strict=True)
+        )
+    }
+    constants = {**scales, **{name: array for name, array in integers.items() if name != "x"}}
+    names = ["x", "sx", "zx", "w", "sw", "zw", "sy", "zy", *(["bias"] if "bias" in integers else [])]
+    graph = helper.make_graph(
+        [helper.make_node(operator, names, ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, integers["x"].shape)],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = open_session(model.SerializeToString(), optimize=True)
+    return session.run(None, {"x": integers["x"]})[0].astype(int)
+
+
+def test_an_accumulator_that_overflows_is_named():
+    g = Shaped()
+    count = 140_000  # 127 * 127 * 140,000 is above 2^31
+    y = g.op("Gemm", ["x", g.constant(np.full((16, count), 127, np.float32))], "wide", transB=1)
+    model, rows = g.model({"x": [1, count]}, y), np.full((1, count), 127, np.float32)
+    with pytest.raises(ModelError, match="'wide' reaches 2258060000"):
+        validate(model, rows, table=CalibrationTable({"x": 127.0}), arithmetic="explicit", progress=False)
+
+
+def test_more_products_than_can_be_followed_are_refused():
+    channels = 200_000
+    model = convolution(np.full((1, channels, 1, 1), 127.0), None, (1, channels, 1, 1))
+    with pytest.raises(ModelError, match="'conv'"):
+        simulated(model, {"x": 1.0}, "explicit")
+
+
+def test_qnnpack_refuses_factors_of_one_and_more():
+    model = convolution([[[[100.0]], [[-100.0]]]])
+    with pytest.raises(ModelError, match=r"'conv'.*'qnnpack'"):
+        simulated(model, {"x": 100.0, "conv_out": 1.0}, "qnnpack")
+
+
+def test_nothing_in_integers():
+    g = Shaped()
+    model = g.model({"x": ["N", 16]}, g.op("Gemm", ["x", g.weights(16, 16)], "gemm"))
+    with pytest.raises(ModelError, match="'dla'"):
+        simulated(model, {"x": 1.0, "gemm_out": 1.0}, "dla")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_range_that_a_product_needs(name):
+    with pytest.raises(TableError, match="'x'"):
+        simulated(convolution(values((4, 2, 1, 1))), {"other": 1.0}, name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ranges_of_zero_and_dead_channels(name):
+    weights = values((4, 2, 1, 1))
+    weights[1] = 0
+    model, zeros = convolution(weights, [1.0, 2.0, 3.0, 4.0]), np.zeros((1, 2, 1, 1), np.float32)
+    ranges = {"x": 0.0, "conv_out": 4.0}
+    if name == "explicit":
+        with pytest.warns(UserWarning, match="'x'"):
+            found = output_of(model, ranges, name, {"x": zeros})
+    else:
+        found = output_of(model, ranges, name, {"x": zeros})
+    assert np.abs(found.ravel() - [1, 2, 3, 4]).max() <= 4 / 127
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_validate_gives_sums_and_outputs(name):
+    images = values((16, 3, 8, 8))
+    model, ranges = three_layers(images)
+    if name == "qnnpack":
+        ranges = {key: 1e3 if key == "last_out" else value for key, value in ranges.items()}
+    found = validate(
+        model, images, table=CalibrationTable(ranges), arithmetic=name, batch_size=5, progress=False
+    )
+    layers = {"first", "second"} | ({"last"} if name != "dla" else set())
+    assert set(found.in_integers.largest_sums) == layers
+    assert found.in_integers.arithmetic == name
+    assert 0 < max(found.in_integers.largest_sums.values()) < found.in_integers.accumulator
+    assert found.outputs[0].sqnr_db > 15
+    assert found.samples == 16
+
+
+def test_the_largest_sum_is_that_of_all_batches():
+    model, table = convolution([[[[127.0]], [[0.0]]]]), CalibrationTable({"x": 127.0})
+    images = np.float32([[3, 0], [100, 0], [5, 0]]).reshape(3, 2, 1, 1)
+    g = Shaped()
+    weights = g.constant(np.float32([[[[127]], [[0]]]]))
+    model = g.model({"x": ["N", 2, 1, 1]}, g.op("Conv", ["x", weights], "conv", kernel_shape=[1, 1]))
+    found = validate(model, images, table=table, arithmetic="ncnn", batch_size=1, progress=False)
+    assert found.in_integers.largest_sums == {"conv": 12_700}
+    assert found.in_integers.in_float == {}
+
+
+def test_what_does_not_go_together():
+    model, table, images = (
+        convolution(values((4, 2, 1, 1))),
+        CalibrationTable({"x": 1.0}),
+        values((1, 2, 1, 1)),
+    )
+    with pytest.raises(ModelError, match="reference"):
+        validate(model, images, progress=False)
+    with pytest.raises(TableError, match="arithmetic"):
+        validate(model, images, reference=model, table=table, progress=False)
+    with pytest.raises(TableError, match="table"):
+        validate(model, images, arithmetic="ncnn", progress=False)
+    with pytest.raises(UnsupportedError, match=r"'none'.*qnnpack"):
+        validate(model, images, table=table, arithmetic="none", progress=False)
+    with pytest.raises(ModelError, match="quantized already"):
+        validate(quantize(model, table), images, table=table, arithmetic="dla", progress=False)
+    with pytest.raises(ModelError, match="engine"):
+        validate("some.engine", images, reference=model, table=table, arithmetic="dla", progress=False)

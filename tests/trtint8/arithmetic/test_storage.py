@@ -1,0 +1,150 @@
+"""Which tensors each arithmetic stores as integers."""
+
+import numpy as np
+import pytest
+
+from calibrators.errors import TableError
+from calibrators.tables.table import CalibrationTable
+from tests.trtint8.arithmetic.simulated import values
+from tests.trtint8.onnx_models import Shaped
+from trtint8.arithmetic.storage import stored
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.arithmetics import ARITHMETICS, arithmetic_named
+
+
+def residual_swish():
+    """A convolution with a Relu, one with a swish, their sum, a pooling, and a product."""
+    g = Shaped()
+
+    def conv(source, name, channels):
+        weights = g.weights(8, channels, 3, 3)
+        return g.op("Conv", [source, weights], name, kernel_shape=[3, 3], pads=[1] * 4)
+
+    a = g.op("Relu", [conv("x", "first", 3)], "a")
+    b = conv(a, "second", 8)
+    gated = g.op("Mul", [b, g.op("Sigmoid", [b], "gate")], "gated")
+    c = conv(gated, "third", 8)
+    total = g.op("Relu", [g.op("Add", [c, a], "sum")], "total")
+    pooled = g.op("MaxPool", [total], "pooled", kernel_shape=[4, 4])
+    flat = g.op("Flatten", [pooled], "flat")
+    return g.model({"x": ["N", 3, 4, 4]}, g.op("Gemm", [flat, g.weights(8, 5)], "last"))
+
+
+def found(model, name, without=()):
+    prepared = prepare(load_model(model))
+    names = {value.name for node in prepared.graph_model.graph for value in node.outputs} | {"x"}
+    ranges = {tensor: 2.0 for tensor in names if tensor not in without}
+    return stored(prepared, CalibrationTable(ranges), arithmetic_named(name))
+
+
+def read(model, name):
+    """What each node reads as integers, by the names of nodes and the numbers of inputs."""
+    return set(found(model, name).activations)
+
+
+def test_explicit_rounds_what_pairs_round():
+    layers = {("first", 0), ("second", 0), ("third", 0), ("last", 0)}
+    assert read(residual_swish(), "explicit") == layers | {("sum", 1)}
+
+
+def test_implicit_stores_the_outputs_of_groups():
+    """The swish is a kernel of its own; the sum is a part of the third convolution."""
+    everywhere = {("first", 0), ("second", 0), ("third", 0), ("last", 0), ("sum", 1)}
+    swish = {("gate", 0), ("gated", 0)}
+    assert read(residual_swish(), "implicit") == everywhere | swish | {("pooled", 0), ("flat", 0)}
+
+
+def test_the_dla_leaves_products_of_matrices_in_float():
+    stored_there = found(residual_swish(), "dla")
+    assert stored_there.products == {"first", "second", "third"}
+    assert stored_there.in_float == {"Gemm": 1}
+
+
+def test_ncnn_rounds_what_layers_read():
+    stored_there = found(residual_swish(), "ncnn")
+    assert set(stored_there.activations) == {("first", 0), ("second", 0), ("third", 0), ("last", 0)}
+    assert stored_there.in_float == {
+        "Sigmoid": 1,
+        "Mul": 1,
+        "Add": 1,
+        "Relu": 1,
+        "MaxPool": 1,
+    }
+
+
+def test_qnnpack_stores_everything_but_what_a_relu_reads():
+    stored_there = found(residual_swish(), "qnnpack")
+    assert set(stored_there.outputs) == {
+        "x",
+        "a_out",
+        "second_out",
+        "gate_out",
+        "gated_out",
+        "third_out",
+        "total_out",
+        "pooled_out",
+        "flat_out",
+        "last_out",
+    }
+    assert stored_there.in_float == {}
+
+
+def test_what_cannot_be_negative_has_all_integers_above_zero():
+    outputs = found(residual_swish(), "qnnpack").outputs
+    offsets = {name: config.offset for name, config in outputs.items()}
+    positive = {"a_out", "gate_out", "total_out", "pooled_out", "flat_out"}
+    assert {name for name, offset in offsets.items() if offset == 0} == positive
+    assert {offsets[name] for name in offsets.keys() - positive} == {127}
+
+
+def test_what_moves_values_keeps_the_scale():
+    model = residual_swish()
+    prepared = prepare(load_model(model))
+    names = {value.name for node in prepared.graph_model.graph for value in node.outputs} | {"x"}
+    ranges = {name: 3.0 if name in ("pooled_out", "flat_out") else 2.0 for name in names}
+    table = CalibrationTable(ranges)
+    for name in ("implicit", "qnnpack"):
+        activations = stored(prepared, table, arithmetic_named(name)).activations
+        assert activations["last", 0].scale == activations["pooled", 0].scale
+
+
+@pytest.mark.parametrize("name", ["implicit", "dla"])
+def test_what_has_no_range_stays_in_float(name):
+    stored_there = found(residual_swish(), name, without=("second_out",))
+    assert stored_there.without_range == ("second_out",)
+    assert ("gate", 0) not in stored_there.activations
+
+
+def test_qnnpack_needs_every_range():
+    with pytest.raises(TableError, match="'last_out'"):
+        found(residual_swish(), "qnnpack", without=("last_out",))
+
+
+@pytest.mark.parametrize("name", ARITHMETICS)
+def test_weights_have_scales_as_the_backend_takes_them(name):
+    axes = set(found(residual_swish(), name).weights.values())
+    assert axes == ({None} if name == "qnnpack" else {0} if name == "dla" else {0, 1})
+
+
+@pytest.mark.parametrize("name", ["ncnn", "qnnpack"])
+def test_layers_that_phones_have_no_integers_for(name):
+    """One and three spatial dimensions, transposed convolutions and products of activations are in float."""
+    g = Shaped()
+    x = g.op("Conv", ["x", g.constant(values((4, 3, 3)))], "one", kernel_shape=[3], pads=[1, 1])
+    product = g.op("MatMul", [x, g.op("Transpose", [x], "turned", perm=[0, 2, 1])], "product")
+    y = g.op("MatMul", [product, g.constant(np.ones((4, 4), np.float32))], "constant")
+    stored_there = found(g.model({"x": ["N", 3, 8]}, y), name)
+    assert stored_there.products == {"constant"}
+    assert stored_there.in_float == {"Conv": 1, "MatMul": 1}
+
+
+@pytest.mark.parametrize("name", ["implicit", "qnnpack"])
+@pytest.mark.parametrize("function", ["Relu", None])
+def test_a_bias_behind_a_matmul_is_a_part_of_it(name, function):
+    g = Shaped()
+    y = g.op("Add", [g.weights(32), g.op("MatMul", ["x", g.weights(16, 32)], "first")], "bias")
+    y = g.op(function, [y], "function") if function else y
+    y = g.op("MatMul", [y, g.weights(32, 32)], "second")
+    stored_there = found(g.model({"x": ["N", 16]}, y), name)
+    assert set(stored_there.activations) == {("first", 0), ("second", 0)}
+    assert stored_there.in_float == {}

@@ -1,0 +1,1 @@
+"""Networks as backends compute them, in integers."""

@@ -1,0 +1,536 @@
+"""A float network as a backend computes it with integers, as a model that ONNX Runtime runs.
+
+Integers are carried as floats. A sum of products of integers is exact in float32 while it stays below 2^24 on
+the way, and in float64 while it stays below 2^53, in whatever order it is added up. Convolutions, which ONNX
+Runtime computes fast in float32 alone, have their weights taken apart into digits so small that no sum can
+reach 2^24; the sums of the digits are put together in float64. So sums are known exactly even where an
+accumulator of 32 bits could not hold them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from calibrators.data.feeds import FeedDict
+from calibrators.display.counts import counted, enumerated
+from calibrators.errors import ModelError
+from calibrators.operators import operator_of
+from calibrators.tables.table import CalibrationTable
+from trtint8.arithmetic.storage import Stored, bias_of, stored
+from trtint8.interop.pairs import replace_value
+from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.graph_constants import (
+    add_initializer,
+    constant_input,
+    is_constant,
+    read_constant,
+    take_name,
+    value_names,
+)
+from trtint8.models.model import Model, prepare
+from trtint8.models.outputs.picked import computes_all
+from trtint8.models.session import open_graph_model
+from trtint8.quantization.arithmetics import Arithmetic
+from trtint8.quantization.config import TensorQuantConfig
+from trtint8.quantization.integer.arithmetic import quantize
+from trtint8.quantization.integer.rounding import Rounding
+from trtint8.quantization.qdq import weight_scale
+
+#: Below it float32 holds every integer.
+_EXACT = 2**24
+
+#: The largest float32 below one half. Added to any magnitude in float32, and rounded down, it gives what is
+#: rounded half away from zero; one half itself would round 0.49999997 up.
+_BELOW_HALF = np.nextafter(np.float32(0.5), np.float32(0))
+
+
+@dataclass(frozen=True)
+class Integers:
+    """How a float model is computed in integers.
+
+    Attributes:
+        table: The ranges of its activations.
+        arithmetic: The backend.
+    """
+
+    table: CalibrationTable
+    arithmetic: Arithmetic
+
+
+@dataclass(frozen=True)
+class InIntegers:
+    """What a backend computed in integers.
+
+    Attributes:
+        arithmetic: The backend's name.
+        largest_sums: Name of each node that multiplies integers to the largest magnitude of its sums.
+        accumulator: The largest magnitude that the backend's accumulator holds.
+        in_float: Operator to the number of its nodes that compute in float.
+        without_range: Names of the activations that stay in float because the table has no range for them.
+    """
+
+    arithmetic: str
+    largest_sums: Mapping[str, int]
+    accumulator: int
+    in_float: Mapping[str, int] = field(default_factory=dict)
+    without_range: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        """One sentence about the sums, and what stays in float."""
+        layer, largest = max(self.largest_sums.items(), key=lambda item: item[1])
+        layers = counted(len(self.largest_sums), "layer")
+        words = (
+            f"{layers} in integers; the largest sum, {largest} in '{layer}', takes "
+            f" {100 * largest / self.accumulator:.2g} % of the accumulator"
+        )
+        if self.in_float:
+            counts = (f"{count} {operator}" for operator, count in self.in_float.items())
+            words += f"; in float: {', '.join(counts)}"
+        if self.without_range:
+            words += f"; without a range, and so in float: {enumerated(self.without_range)}"
+        return words
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A network as a backend computes it.
+
+    Attributes:
+        arithmetic: The backend.
+        graph_model: The model; its last output is ``sums``.
+        sums: Name of the output that holds the largest magnitude of the sums of every layer, float64.
+        layers: Names of the nodes that multiply integers, in the order of ``sums``.
+        stored: What is computed on integers.
+    """
+
+    arithmetic: Arithmetic
+    graph_model: ir.Model
+    sums: str
+    layers: tuple[str, ...]
+    stored: Stored
+
+
+@pause_garbage_collection()
+def simulate(prepared: Model, table: CalibrationTable, arithmetic: Arithmetic) -> Simulation:
+    """Makes the model that computes what a backend computes.
+
+    Args:
+        prepared: A float model from :func:`trtint8.models.model.prepare`; not changed.
+        table: Its calibration table.
+        arithmetic: The backend.
+
+    Raises:
+        TableError: The table lacks a range that the backend needs, or was made for another model.
+        ModelError: Nothing of the model runs on integers there, or a layer scales its sums up, which the
+            backend cannot.
+    """
+    found = stored(prepared, table, arithmetic)
+    graph_model = prepared.graph_model.clone()
+    network = _Network(graph_model, arithmetic, found)
+    layers = network.write()
+    if not layers:
+        raise ModelError(
+            f"'{prepared.name}' has no layer that '{arithmetic.name}' computes on integers; leave it in float"
+        )
+    return Simulation(arithmetic, graph_model, network.sums_output(), layers, found)
+
+
+class IntegerRuns:
+    """A float model that is run in integers, batch by batch.
+
+    Args:
+        model: The float model; not changed.
+        integers: How it is computed.
+        sources: Names of tensors that become outputs, if the model still computes all of them.
+        threads: Threads for the model; ONNX Runtime's choice where None.
+
+    Attributes:
+        outputs: Names of the outputs, in order.
+        sources: Names of the tensors behind them.
+        description: How the model is run, in words.
+
+    Raises:
+        TableError: See :func:`simulate`.
+        ModelError: See there.
+    """
+
+    def __init__(
+        self, model: Model, integers: Integers, sources: Sequence[str], *, threads: int | None = None
+    ) -> None:
+        self._simulation = simulate(prepare(model), integers.table, integers.arithmetic)
+        graph_model, sums = self._simulation.graph_model, self._simulation.sums
+        self.outputs = tuple(value.name or "" for value in graph_model.graph.outputs if value.name != sums)
+        self.sources = tuple(sources) if computes_all(graph_model, sources) else ()
+        self.description = f"the model '{model.name}' in the arithmetic '{integers.arithmetic.name}'"
+        self._largest = np.zeros(len(self._simulation.layers))
+        self._session = open_graph_model(graph_model, self.sources, threads=threads)
+
+    def run(self, feed: FeedDict) -> list[NDArray[Any]]:
+        """Runs a batch.
+
+        Args:
+            feed: Input name to array.
+
+        Returns:
+            ``outputs``, and ``sources`` behind them.
+
+        Raises:
+            ModelError: A sum is larger than the accumulator; the first such layer is named.
+        """
+        found = dict(zip(self._session.output_names, self._session.run(feed), strict=True))
+        self._largest = np.maximum(self._largest, found[self._simulation.sums])
+        limit = self._simulation.arithmetic.largest_sum
+        for layer, largest in zip(self._simulation.layers, self._largest, strict=True):
+            if largest > limit:
+                raise ModelError(
+                    f"a sum in node '{layer}' reaches {largest:.0f}, and the accumulator of "
+                    f"'{self._simulation.arithmetic.name}' holds {limit}; divide its products among two nodes"
+                )
+        return [found[name] for name in (*self.outputs, *self.sources)]
+
+    def found(self) -> InIntegers:
+        """Returns what was computed in integers, over all batches so far."""
+        simulation = self._simulation
+        return InIntegers(
+            simulation.arithmetic.name,
+            dict(zip(simulation.layers, map(int, self._largest), strict=True)),
+            simulation.arithmetic.largest_sum,
+            dict(simulation.stored.in_float),
+            simulation.stored.without_range,
+        )
+
+
+class _Network:
+    """Rewrites a graph."""
+
+    def __init__(self, model: ir.Model, arithmetic: Arithmetic, found: Stored) -> None:
+        self._graph, self._arithmetic, self._stored = model.graph, arithmetic, found
+        self._names = value_names(model.graph)
+        self._integers: dict[tuple[str, float, int], ir.Value] = {}
+        self._rounded: dict[tuple[str, float, int], ir.Value] = {}
+        self._constants: dict[tuple[bytes, str, tuple[int, ...]], ir.Value] = {}
+        self._largest: list[ir.Value] = []
+
+    def write(self) -> tuple[str, ...]:
+        """Rewrites all nodes; returns the names of those that multiply integers."""
+        layers = []
+        for node in tuple(self._graph):
+            name = node.name or ""
+            if name in self._stored.products:
+                first, second = self._operand(node, 0), self._operand(node, 1)
+                if first is not None and second is not None and self._multiply(node, first, second):
+                    layers.append(name)
+                    continue
+            for index, value in enumerate(node.inputs):
+                config = self._stored.activations.get((name, index))
+                if value is not None and config is not None:
+                    node.replace_input_with(index, self._dequantized(value, config))
+        return tuple(layers)
+
+    def sums_output(self) -> str:
+        """Makes the largest sums an output, and puts all nodes into an order in which they can run."""
+        largest = self._op("Concat", self._largest, axis=0)
+        largest.type, largest.shape = ir.TensorType(ir.DataType.DOUBLE), ir.Shape([len(self._largest)])
+        self._graph.outputs.append(largest)
+        self._graph.sort()
+        return largest.name or ""
+
+    def _operand(self, node: ir.Node, index: int) -> _Operand | None:
+        value = node.inputs[index]
+        assert value is not None, "a product has two operands"
+        key = (node.name or "", index)
+        config = self._stored.activations.get(key)
+        if config is not None:
+            return _Operand(self._quantized(value, config), config, None)
+        if key not in self._stored.weights:
+            return None
+        weights = read_constant(value)
+        assert weights is not None
+        config = self._weight_config(weights, self._stored.weights[key], node)
+        return _Operand(value, config, quantize(weights, config) - config.offset)
+
+    def _weight_config(self, weights: NDArray[Any], axis: int | None, node: ir.Node) -> TensorQuantConfig:
+        config = self._arithmetic.weights.along(axis)
+        if not np.isfinite(weights).all():
+            raise ModelError(f"the weights of node '{node.name}' hold NaN or infinity; correct them")
+        if config.symmetric:
+            return config.with_scale(weight_scale(weights, axis))
+        return config.with_range(float(weights.min()), float(weights.max()))
+
+    def _multiply(self, node: ir.Node, first: _Operand, second: _Operand) -> bool:
+        """Puts integer products in the place of a node; returns False where it has to stay in float."""
+        convolves = operator_of(node).is_convolution
+        if convolves and (second.weights is None or first.weights is not None):
+            return False
+        sums = self._convolved(node, first, second) if convolves else self._product(node, first, second)
+        scale = self._scale(node, first, second)
+        output = node.outputs[0]
+        ends = self._chain(output) if self._arithmetic.fixed_point else (output,)
+        config = self._stored.outputs.get(ends[-1].name or "")
+        if config is None:
+            if not convolves or sums.dtype == ir.DataType.DOUBLE:
+                largest, sums = sums, self._cast(sums, ir.DataType.FLOAT)
+            else:
+                largest = sums
+            self._note(largest)
+            result = self._op("Mul", [sums, self._constant(scale)])
+            if (bias := self._bias(node)) is not None:
+                result = self._op("Add", [result, bias])
+        else:
+            behind = [one for value in ends[1:] if (one := value.producer()) is not None]
+            biases = [bias for one in behind if (bias := bias_of(one)) is not None]
+            result = self._requantized(node, sums, scale, config, biases)
+            for one in behind:
+                if bias_of(one) is None:
+                    result = self._between(result, one, config)
+            key = (ends[-1].name or "", float(config.scale or 0), config.offset)
+            self._integers[key] = result
+            result = self._rounded[key] = self._op("Mul", [result, self._constant(config.scale)])
+        result.type = ir.TensorType(ir.DataType.FLOAT)
+        following = [value.producer() for value in ends]
+        replace_value(ends[-1], result)
+        for each in reversed(following):
+            if each is not None:
+                self._graph.remove(each, safe=True)
+        return True
+
+    def _chain(self, output: ir.Value) -> tuple[ir.Value, ...]:
+        """The output of a product, and those of the bias and the function that its kernel computes behind it.
+
+        It ends where the backend stores integers; where it does not, there is the output alone.
+        """
+        chain = [output]
+        while chain[-1].name not in self._stored.outputs:
+            readers = tuple(chain[-1].uses())
+            if len(readers) != 1 or chain[-1].is_graph_output():
+                return (output,)
+            reader = readers[0][0]
+            others = [value for value in reader.inputs if value is not None and value is not chain[-1]]
+            joins = bias_of(reader) is not None or reader.op_type in self._arithmetic.fused
+            if not joins or not all(is_constant(value) for value in others):
+                return (output,)
+            chain.append(reader.outputs[0])
+        return tuple(chain)
+
+    def _convolved(self, node: ir.Node, values: _Operand, kernel: _Operand) -> ir.Value:
+        """The sums of a convolution: float32 where no sum can reach 2^24, else float64."""
+        assert kernel.weights is not None
+        attributes = list(node.attributes.values())
+        parts = []
+        for factor, digits in self._digits(node, values, kernel.weights):
+            weights = self._constant(digits.astype(np.float32))
+            part = self._emit(node.op_type, [values.value, weights], attributes)
+            part.type = ir.TensorType(ir.DataType.FLOAT)
+            parts.append((factor, part))
+        if len(parts) == 1:
+            return parts[0][1]
+        whole: ir.Value | None = None
+        for factor, part in parts:
+            scaled = self._op(
+                "Mul", [self._cast(part, ir.DataType.DOUBLE), self._constant(np.float64(factor))]
+            )
+            whole = scaled if whole is None else self._op("Add", [whole, scaled])
+        assert whole is not None
+        whole.type = ir.TensorType(ir.DataType.DOUBLE)
+        return whole
+
+    def _digits(
+        self, node: ir.Node, values: _Operand, weights: NDArray[np.int32]
+    ) -> list[tuple[int, NDArray[np.int32]]]:
+        """Weights as sums of factors times digits, whose sums of products all stay below 2^24."""
+        lowest, highest = (
+            values.config.quant_min - values.config.offset,
+            values.config.quant_max - values.config.offset,
+        )
+        largest = max(abs(lowest), abs(highest))
+        others = tuple(axis for axis in range(weights.ndim) if axis != operator_of(node).weights_axis)
+        for bits in (16, 8, 4, 2, 1):
+            digits: list[tuple[int, NDArray[np.int32]]] = []
+            rest, base, factor = np.abs(weights), 1 << bits, 1
+            while not digits or rest.any():
+                digits.append((factor, np.sign(weights) * (rest % base)))
+                rest, factor = rest // base, factor * base
+            if all(np.abs(digit).sum(axis=others).max(initial=0) * largest < _EXACT for _, digit in digits):
+                return digits
+        raise ModelError(
+            f"node '{node.name}' adds up too many products to be followed exactly; keep it in float"
+        )
+
+    def _product(self, node: ir.Node, first: _Operand, second: _Operand) -> ir.Value:
+        """The sums of a matrix product, float64."""
+        operands = [
+            self._cast(one.value, ir.DataType.DOUBLE)
+            if one.weights is None
+            else self._constant(one.weights.astype(np.float64))
+            for one in (first, second)
+        ]
+        kept = [node.attributes[name] for name in ("transA", "transB") if name in node.attributes]
+        sums = self._emit(node.op_type, operands, kept)
+        sums.type = ir.TensorType(ir.DataType.DOUBLE)
+        return sums
+
+    def _scale(self, node: ir.Node, first: _Operand, second: _Operand) -> NDArray[np.float32]:
+        """What a sum is multiplied by, float32, in the shape that broadcasts over the output."""
+        scales = []
+        for operand in (first, second):
+            assert operand.config.scale is not None
+            scale = operand.config.scale
+            if operator_of(node).is_convolution and operand.config.axis is not None:
+                assert operand.weights is not None
+                scale = scale.reshape(-1, *[1] * (operand.weights.ndim - 2))
+            scales.append(np.float32(1) / scale if operand.config.inverse else scale)
+        product = scales[0] * scales[1]
+        if first.config.inverse:
+            product = np.float32(1) / product
+        if node.op_type == "Gemm":
+            product = product * np.float32(node.attributes.get_float("alpha", 1.0))
+        return np.asarray(product, np.float32)
+
+    def _bias(self, node: ir.Node) -> ir.Value | None:
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        if bias is None:
+            return None
+        if operator_of(node).is_convolution:
+            rank = (
+                len(node.inputs[1].shape)
+                if node.inputs[1] is not None and node.inputs[1].shape is not None
+                else 4
+            )
+            shape = self._constant(np.asarray([-1, *[1] * (rank - 2)], np.int64))
+            return self._op("Reshape", [bias, shape])
+        beta = node.attributes.get_float("beta", 1.0)
+        return bias if beta == 1.0 else self._op("Mul", [bias, self._constant(np.float32(beta))])
+
+    def _requantized(
+        self,
+        node: ir.Node,
+        sums: ir.Value,
+        scale: NDArray[np.float32],
+        config: TensorQuantConfig,
+        further: Sequence[ir.Value],
+    ) -> ir.Value:
+        """The integers of an output, less its offset, by QNNPACK's fixed-point multiplication."""
+        assert config.scale is not None
+        sums = self._cast(sums, ir.DataType.DOUBLE)
+        for bias in (self._bias(node), *further):
+            if bias is not None:
+                quotients = self._op("Div", [bias, self._constant(scale)])
+                whole = self._cast(self._op("Round", [quotients]), ir.DataType.DOUBLE)
+                sums = self._op("Add", [sums, whole])
+        self._note(sums)
+        # The mantissa of 24 bits stands in the upper bits of a multiplier of 31 bits.
+        ratio = np.float32(scale / config.scale)
+        if not ratio < 1:
+            raise ModelError(
+                f"node '{node.name}' multiplies its sums by {float(ratio):g}, and '{self._arithmetic.name}' "
+                "takes factors below 1 only; give its output a wider range"
+            )
+        mantissa, exponent = np.frexp(np.float64(ratio))
+        product = self._op("Mul", [sums, self._constant(np.float64(mantissa))])
+        upper = self._op("Floor", [self._op("Add", [product, self._constant(np.float64(0.5))])])
+        shifted = self._op("Mul", [upper, self._constant(np.float64(2.0) ** int(exponent))])
+        rounded = self._half_away(shifted, np.float64(0.5))
+        return self._cast(self._clipped(rounded, config, np.float64), ir.DataType.FLOAT)
+
+    def _between(self, integers: ir.Value, node: ir.Node, config: TensorQuantConfig) -> ir.Value:
+        """Integers between the ends of the function behind a product, which are rounded to integers."""
+        assert config.scale is not None
+        limits = [np.float32(0 if node.op_type == "Relu" else -np.inf), np.float32(np.inf)]
+        if node.op_type == "Clip":
+            for index, limit in enumerate(limits):
+                end = constant_input(node, index + 1)
+                limits[index] = limit if end is None else np.rint(np.float32(end) / config.scale)
+        return self._op("Clip", [integers, *map(self._constant, limits)])
+
+    def _quantized(self, value: ir.Value, config: TensorQuantConfig) -> ir.Value:
+        """The integers of an activation, less its offset, as float32."""
+        assert config.scale is not None
+        key = (value.name or "", float(config.scale), config.offset)
+        if key not in self._integers:
+            if config.inverse:
+                quotients = self._op("Mul", [value, self._constant(np.float32(1) / config.scale)])
+            else:
+                quotients = self._op("Div", [value, self._constant(config.scale)])
+            if config.rounding is Rounding.HALF_EVEN:
+                rounded = self._op("Round", [quotients])
+            else:
+                assert config.rounding is Rounding.HALF_AWAY_FROM_ZERO, (
+                    "no backend rounds activations half up"
+                )
+                rounded = self._half_away(quotients, _BELOW_HALF)
+            self._integers[key] = self._clipped(rounded, config, np.float32)
+        return self._integers[key]
+
+    def _dequantized(self, value: ir.Value, config: TensorQuantConfig) -> ir.Value:
+        assert config.scale is not None
+        key = (value.name or "", float(config.scale), config.offset)
+        if key not in self._rounded:
+            integers = self._quantized(value, config)
+            self._rounded[key] = self._op("Mul", [integers, self._constant(config.scale)])
+            self._rounded[key].type, self._rounded[key].shape = value.type, value.shape
+        return self._rounded[key]
+
+    def _half_away(self, values: ir.Value, half: np.floating) -> ir.Value:
+        magnitudes = self._op("Floor", [self._op("Add", [self._op("Abs", [values]), self._constant(half)])])
+        return self._op("Mul", [self._op("Sign", [values]), magnitudes])
+
+    def _clipped(self, values: ir.Value, config: TensorQuantConfig, kind: type[np.floating]) -> ir.Value:
+        ends = (config.quant_min - config.offset, config.quant_max - config.offset)
+        return self._op("Clip", [values, *(self._constant(kind(end)) for end in ends)])
+
+    def _note(self, sums: ir.Value) -> None:
+        """Adds the largest magnitude of a layer's sums to what is reported.
+
+        It also gives sums a second reader. Without one ONNX Runtime would fold the scale that follows into
+        the weights, which would be no integers any more.
+        """
+        ends = [self._op("ReduceMax", [sums], keepdims=0), self._op("ReduceMin", [sums], keepdims=0)]
+        largest = self._op("Max", [ends[0], self._op("Neg", [ends[1]])])
+        one = self._constant(np.asarray([1], np.int64))
+        self._largest.append(self._op("Reshape", [self._cast(largest, ir.DataType.DOUBLE), one]))
+
+    def _cast(self, value: ir.Value, to: ir.DataType) -> ir.Value:
+        result = self._op("Cast", [value], to=int(to))
+        result.type = ir.TensorType(to)
+        return result
+
+    def _constant(self, array: Any) -> ir.Value:
+        stored_array = np.asarray(array)
+        key = (stored_array.tobytes(), stored_array.dtype.str, stored_array.shape)
+        if key not in self._constants:
+            name = take_name("arithmetic_constant", self._names)
+            self._constants[key] = add_initializer(self._graph, name, stored_array)
+        return self._constants[key]
+
+    def _op(self, operator: str, inputs: Sequence[ir.Value], **attributes: int) -> ir.Value:
+        return self._emit(operator, inputs, [ir.AttrInt64(name, value) for name, value in attributes.items()])
+
+    def _emit(self, operator: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr]) -> ir.Value:
+        node = ir.Node(
+            "", operator, inputs, attributes, name=take_name(f"arithmetic_{operator}", self._names)
+        )
+        node.outputs[0].name = take_name(f"arithmetic_{operator}_out", self._names)
+        self._graph.append(node)
+        return node.outputs[0]
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """One operand of a product of integers.
+
+    Attributes:
+        value: Its integers, less the offset, as float32; of weights the value that was read.
+        config: Its config, with the scale.
+        weights: The integers of weights, less the offset; None for an activation.
+    """
+
+    value: ir.Value
+    config: TensorQuantConfig
+    weights: NDArray[np.int32] | None
