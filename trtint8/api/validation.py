@@ -144,14 +144,15 @@ def _integers(table: TableSource | None, arithmetic: str | None) -> Integers | N
     if arithmetic is None:
         if table is not None:
             raise TableError(
-                f"{Argument('table')} is read with an arithmetic alone; add {Argument('arithmetic')}, or leave "
-                f"{Argument('table')} out"
+                f"{Argument('table')} is read with an arithmetic alone; add {Argument('arithmetic')}, or "
+                f"leave {Argument('table')} out"
             )
         return None
     found = arithmetic_named(arithmetic)
     if table is None:
         raise TableError(
-            f"the arithmetic '{arithmetic}' takes its ranges from a calibration table; add {Argument('table')}"
+            f"the arithmetic '{arithmetic}' takes its ranges from a calibration table; "
+            f"add {Argument('table')}"
         )
     return Integers(as_table(table), found)
 
