@@ -120,7 +120,9 @@ def validate(
         budget = Budget(max_drop, asked[0] if asked else None, minimum)
     integers = _integers(table, arithmetic)
     if reference is None and integers is None:
-        raise ModelError("without arithmetic the float model is compared with; add reference")
+        raise ModelError(
+            "there is no float model to compare with; add reference, or a table and an arithmetic"
+        )
     given = model if reference is None else reference
     judged, float_model, *others = open_modules((model, given, *also.values()), example_inputs)
     return validate_models(
