@@ -121,7 +121,8 @@ def validate(
     integers = _integers(table, arithmetic)
     if reference is None and integers is None:
         raise ModelError(
-            f"without {Argument('arithmetic')} the float model is compared with; add {Argument('reference')}"
+            f"there is no float model to compare with; add {Argument('reference')}, or {Argument('table')} and "
+            f"{Argument('arithmetic')}"
         )
     given = model if reference is None else reference
     judged, float_model, *others = open_modules((model, given, *also.values()), example_inputs)

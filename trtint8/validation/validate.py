@@ -163,7 +163,8 @@ def _refuse_integers(model: ModelSource, run: RunOptions) -> None:
     if loaded.is_quantized or integer_operators(loaded.graph_model):
         raise ModelError(
             f"'{loaded.name}' is quantized already, and an arithmetic quantizes by a table; give the float "
-            f"model, or leave {Argument('arithmetic')} out: Q/DQ pairs are run as TensorRT's explicit route runs them"
+            f"model, or leave {Argument('arithmetic')} out: Q/DQ pairs are run as TensorRT's explicit route "
+            "runs them"
         )
 
 

@@ -50,6 +50,22 @@ def test_metrics_by_name_as_json(arguments, capsys):
     assert result["also"]["FP16"]["outputs"][0]["token_cosine"] == pytest.approx(1.0)
 
 
+def test_a_float_model_in_an_arithmetic(arguments, tmp_path, capsys):
+    table = trtint8.calibrate(DEMO_MODEL, load_digits_split().calibration_images, progress=False)
+    table.save(tmp_path / "table.json")
+    line = ["validate", MODEL, arguments[2], "--table", str(tmp_path / "table.json"), "--metric", "top1"]
+    assert main([*line, "--arithmetic", "implicit", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["top1"]["count"] > 590
+    assert len(found["in_integers"]["largest_sums"]) == 9
+    assert found["in_integers"]["arithmetic"] == "implicit"
+    assert main([*line, "--arithmetic", "ncnn"]) == 0
+    assert "3 Add" in capsys.readouterr().out
+    assert main(line) == 2
+    assert main(["validate", MODEL, arguments[2]]) == 2
+    assert main([*line, "--arithmetic", "dla", "--ray", "auto"]) == 2
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
