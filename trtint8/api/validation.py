@@ -121,8 +121,8 @@ def validate(
     integers = _integers(table, arithmetic)
     if reference is None and integers is None:
         raise ModelError(
-            f"there is no float model to compare with; add {Argument('reference')}, or {Argument('table')} and "
-            f"{Argument('arithmetic')}"
+            f"there is no float model to compare with; add {Argument('reference')}, or "
+            f"{Argument('table')} and {Argument('arithmetic')}"
         )
     given = model if reference is None else reference
     judged, float_model, *others = open_modules((model, given, *also.values()), example_inputs)
