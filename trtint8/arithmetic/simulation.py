@@ -1,14 +1,15 @@
 """A float network as a backend computes it with integers, as a model that ONNX Runtime runs.
 
 Integers are carried as floats. A sum of products of integers is exact in float32 while it stays below 2^24 on
-the way, and in float64 while it stays below 2^53, in whatever order it is added up. Convolutions, which ONNX
-Runtime computes fast in float32 alone, have their weights taken apart into digits so small that no sum can
-reach 2^24; the sums of the digits are put together in float64. So sums are known exactly even where an
-accumulator of 32 bits could not hold them.
+the way, and in float64 while it stays below 2^53, in whatever order it is added up. Matrix products are
+computed in the type that holds them. Convolutions, which ONNX Runtime has in float32 alone, have their
+weights taken apart into digits so small that no sum can reach 2^24; the sums of the digits are put together
+in float64. So sums are known exactly even where an accumulator of 32 bits could not hold them.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -185,7 +186,8 @@ class IntegerRuns:
             ModelError: A sum is larger than the accumulator; the first such layer is named.
         """
         found = dict(zip(self._session.output_names, self._session.run(feed), strict=True))
-        self._largest = np.maximum(self._largest, found[self._simulation.sums])
+        # Of values that are no numbers there is no largest one.
+        self._largest = np.fmax(self._largest, found[self._simulation.sums])
         limit = self._simulation.arithmetic.largest_sum
         for layer, largest in zip(self._simulation.layers, self._largest, strict=True):
             if largest > limit:
@@ -275,11 +277,8 @@ class _Network:
         ends = self._chain(output) if self._arithmetic.fixed_point else (output,)
         config = self._stored.outputs.get(ends[-1].name or "")
         if config is None:
-            if not convolves or sums.dtype == ir.DataType.DOUBLE:
-                largest, sums = sums, self._cast(sums, ir.DataType.FLOAT)
-            else:
-                largest = sums
-            self._note(largest)
+            self._note(sums)
+            sums = self._cast(sums, ir.DataType.FLOAT)
             result = self._op("Mul", [sums, self._constant(scale)])
             if (bias := self._bias(node)) is not None:
                 result = self._op("Add", [result, bias])
@@ -345,11 +344,6 @@ class _Network:
         self, node: ir.Node, values: _Operand, weights: NDArray[np.int32]
     ) -> list[tuple[int, NDArray[np.int32]]]:
         """Weights as sums of factors times digits, whose sums of products all stay below 2^24."""
-        lowest, highest = (
-            values.config.quant_min - values.config.offset,
-            values.config.quant_max - values.config.offset,
-        )
-        largest = max(abs(lowest), abs(highest))
         others = tuple(axis for axis in range(weights.ndim) if axis != operator_of(node).weights_axis)
         for bits in (16, 8, 4, 2, 1):
             digits: list[tuple[int, NDArray[np.int32]]] = []
@@ -357,23 +351,27 @@ class _Network:
             while not digits or rest.any():
                 digits.append((factor, np.sign(weights) * (rest % base)))
                 rest, factor = rest // base, factor * base
-            if all(np.abs(digit).sum(axis=others).max(initial=0) * largest < _EXACT for _, digit in digits):
+            if all(
+                np.abs(digit).sum(axis=others).max(initial=0) * values.largest < _EXACT for _, digit in digits
+            ):
                 return digits
         raise ModelError(
             f"node '{node.name}' adds up too many products to be followed exactly; keep it in float"
         )
 
     def _product(self, node: ir.Node, first: _Operand, second: _Operand) -> ir.Value:
-        """The sums of a matrix product, float64."""
+        """The sums of a matrix product: float32 where no sum can reach 2^24, else float64."""
+        exact = _largest_sum(node, first, second) < _EXACT
+        to = ir.DataType.FLOAT if exact else ir.DataType.DOUBLE
         operands = [
-            self._cast(one.value, ir.DataType.DOUBLE)
+            self._cast(one.value, to)
             if one.weights is None
-            else self._constant(one.weights.astype(np.float64))
+            else self._constant(one.weights.astype(to.numpy()))
             for one in (first, second)
         ]
         kept = [node.attributes[name] for name in ("transA", "transB") if name in node.attributes]
         sums = self._emit(node.op_type, operands, kept)
-        sums.type = ir.TensorType(ir.DataType.DOUBLE)
+        sums.type = ir.TensorType(to)
         return sums
 
     def _scale(self, node: ir.Node, first: _Operand, second: _Operand) -> NDArray[np.float32]:
@@ -497,6 +495,8 @@ class _Network:
         self._largest.append(self._op("Reshape", [self._cast(largest, ir.DataType.DOUBLE), one]))
 
     def _cast(self, value: ir.Value, to: ir.DataType) -> ir.Value:
+        if value.dtype == to:
+            return value
         result = self._op("Cast", [value], to=int(to))
         result.type = ir.TensorType(to)
         return result
@@ -534,3 +534,22 @@ class _Operand:
     value: ir.Value
     config: TensorQuantConfig
     weights: NDArray[np.int32] | None
+
+    @property
+    def largest(self) -> int:
+        """The largest magnitude that its integers may have."""
+        return max(abs(end - self.config.offset) for end in (self.config.quant_min, self.config.quant_max))
+
+
+def _largest_sum(node: ir.Node, first: _Operand, second: _Operand) -> float:
+    """What no sum of a matrix product exceeds, on the way either; infinite where the inner size is open."""
+    gemm = node.op_type == "Gemm"
+    inner = 0 if node.attributes.get_int("transA", 0) else -1
+    if second.weights is not None:
+        along = 1 if node.attributes.get_int("transB", 0) else 0 if gemm or second.weights.ndim == 1 else -2
+        return float(np.abs(second.weights).sum(axis=along).max(initial=0)) * first.largest
+    if first.weights is not None:
+        return float(np.abs(first.weights).sum(axis=inner).max(initial=0)) * second.largest
+    shape = node.inputs[0].shape if node.inputs[0] is not None else None
+    size = shape[inner] if shape is not None and len(shape) else None
+    return size * first.largest * second.largest if isinstance(size, int) else math.inf

@@ -195,16 +195,31 @@ def test_every_form_of_gemm(attributes):
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": rows}), wanted)
 
 
-def test_two_activations_are_multiplied():
+@pytest.mark.parametrize("inner", [32, 5000])
+def test_two_activations_are_multiplied(inner):
+    """Also where float32 could not hold the sums."""
     g = Shaped()
     y = g.op("MatMul", ["x", g.op("Transpose", ["x"], "turned", perm=[0, 2, 1])], "product")
-    rows, ranges = values((2, 16, 32)), {"x": 127 / 64, "turned_out": 127 / 64}
-    model = g.model({"x": [2, 16, 32]}, y)
+    rows, ranges = values((2, 16, inner), 3, 2.0), {"x": 127 / 64, "turned_out": 127 / 64}
+    model = g.model({"x": [2, 16, inner]}, y)
     integers = np.clip(np.rint(rows * 64), -128, 127).astype(np.int64)
     wanted = (integers @ integers.swapaxes(1, 2)).astype(np.float32) / np.float32(64 * 64)
     found, sums = outputs_of(simulated(model, ranges, "explicit"), {"x": rows})
     assert np.array_equal(found[y], wanted)
     assert sums == {"product": np.abs(integers @ integers.swapaxes(1, 2)).max()}
+
+
+@pytest.mark.parametrize("open_size", [False, True])
+@pytest.mark.parametrize("inner", [32, 2000, 20_000])
+def test_products_of_any_size_are_exact(inner, open_size):
+    whole = np.random.default_rng(0).integers(90, 128, (inner, 16))
+    whole[0], rows = 127, np.random.default_rng(1).integers(60, 127, (3, inner))
+    g = Shaped()
+    y = g.op("MatMul", ["x", g.constant(whole.astype(np.float32))], "product")
+    model = g.model({"x": ["N", inner] if open_size else [3, inner]}, y)
+    found, sums = outputs_of(simulated(model, {"x": 127.0}, "explicit"), {"x": rows.astype(np.float32)})
+    assert sums == {"product": (rows @ whole).max()}
+    assert np.array_equal(found[y], (rows @ whole).astype(np.float32))
 
 
 @pytest.mark.parametrize("channels", [1000, 2000, 20_000, 60_000])
@@ -418,3 +433,26 @@ def test_what_does_not_go_together():
         validate(quantize(model, table), images, table=table, arithmetic="dla", progress=False)
     with pytest.raises(ModelError, match="engine"):
         validate("some.engine", images, reference=model, table=table, arithmetic="dla", progress=False)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_values_that_are_no_numbers(name):
+    """A root of what is negative on some samples only, in front of a layer."""
+    g = Shaped()
+    root = g.op("Sqrt", ["x"], "root")
+    weights = g.constant(np.full((1, 2, 1, 1), 0.5, np.float32))
+    model = g.model({"x": ["N", 2, 1, 1]}, g.op("Conv", [root, weights], "conv", kernel_shape=[1, 1]))
+    images = np.float32([[4, 4], [-1, 4], [4, 9]]).reshape(3, 2, 1, 1)
+    table = CalibrationTable({"x": 9.0, root: 3.0, "conv_out": 3.0})
+    found = validate(
+        model, images, table=table, arithmetic=name, metrics="cosine", batch_size=1, progress=False
+    )
+    assert found.in_integers.largest_sums["conv"] > 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_that_are_no_numbers(name):
+    weights = values((4, 2, 1, 1))
+    weights[0, 0] = np.nan
+    with pytest.raises(ModelError, match="'conv'"):
+        simulated(convolution(weights), {"x": 1.0, "conv_out": 1.0}, name)
