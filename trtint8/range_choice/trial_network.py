@@ -75,7 +75,7 @@ class TrialNetwork:
         self._open_session = partial(_open, device=opened, threads=threads, return_memory=return_memory)
         # Each run brings the thread that it is called in.
         self._shared = threads if self.runs_at_once == 1 else processors - (self.runs_at_once - 1)
-        self._threads, self._pool = threads, ThreadPoolExecutor(2, "trtint8-open")
+        self._pool = ThreadPoolExecutor(2, "trtint8-open")
         self._opening_float: Future[Reference] | None = None
         self._lock = Lock()
         #: What runs the quantized network, and name of each input that is a scale to its tensor.
@@ -90,7 +90,7 @@ class TrialNetwork:
                 # The graph is changed here and not in the thread: Python code of two threads would run by
                 # turns.
                 quantizer = Quantizer.of(self._placement, dict.fromkeys(self._placement.tensors, 1.0))
-                graph_model = quantized_network(self._graph_model, quantizer, threads=self._threads)
+                graph_model = quantized_network(self._graph_model, quantizer)
                 scale_inputs = scales_as_inputs(graph_model)
                 opening = partial(self._open_session, graph_model, threads=self._shared)
                 self._quantized = self._pool.submit(opening), scale_inputs

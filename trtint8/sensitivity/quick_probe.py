@@ -153,9 +153,7 @@ class QuickNetwork:
 
     def _quantized(self, placement: Placement, threads: int | None) -> ModelSession:
         """Opens the network with the edges of a placement in INT8."""
-        quantized = quantized_network(
-            self._graph_model, replace(self._quantizer, placement=placement), threads=threads
-        )
+        quantized = quantized_network(self._graph_model, replace(self._quantizer, placement=placement))
         return open_graph_model(quantized, threads=threads, used_up=True)
 
     def begin(self, feed: FeedDict) -> tuple[Tensors, int, float]:

@@ -23,7 +23,7 @@ def test_the_quantized_network_is_the_quantized_model(shape):
     table = trtint8.calibrate(model, feed, progress=False)
     graph_model = prepared(model)
     before = fingerprint(graph_model)
-    quantized = quantized_network(graph_model, Quantizer.of(place(graph_model), table.amax), threads=1)
+    quantized = quantized_network(graph_model, Quantizer.of(place(graph_model), table.amax))
     assert fingerprint(graph_model) == before
     whole = open_session(trtint8.quantize(model, table).SerializeToString(), optimize=True)
     np.testing.assert_array_equal(open_graph_model(quantized).run(feed)[0], whole.run(None, feed)[0])
