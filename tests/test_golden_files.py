@@ -148,6 +148,7 @@ def without_newer(value):
             "cpu_ms": None,
             "overlapped": False,
             "shown": None,
+            "in_integers": None,
         }
         return {
             key: without_newer(entry)

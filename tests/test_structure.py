@@ -185,3 +185,15 @@ def test_users_are_warned_in_one_place():
     assert {name for name, path in MODULES.items() if calls.search(path.read_text())} == {
         "calibrators.user_warnings"
     }
+
+
+def test_no_test_file_is_imported_by_another():
+    importers = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "tests").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("tests.")
+        and (node.module or "").rsplit(".", 1)[1].startswith("test_")
+    }
+    assert not importers
