@@ -28,8 +28,10 @@ VARIABLES = {
     "trtint8/builder/parsing.py": {
         "network": "INetworkDefinition",
         "parser": "OnnxParser",
-        "error": "ParserError",
     },
+    "trtint8/builder/parsing.py:_raise_parser_error": {"error": "ParserError"},
+    "trtint8/builder/parsing.py:reason_of": {"error": "ParserError"},
+    "trtint8/builder/parsing.py:_node": {"error": "ParserError"},
     "trtint8/builder/refusals.py": {"builder": "Builder", "parser": "OnnxParser", "error": "ParserError"},
     "trtint8/builder/config.py": {
         "builder": "Builder",
