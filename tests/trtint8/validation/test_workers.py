@@ -94,8 +94,9 @@ def test_workers_of_several_threads_divide_batches_as_one_process_does(workers_h
         opened.append(session.runs_at_once)
         return session
 
-    for module in ("validate", "opening", "workers"):
-        monkeypatch.setattr(f"trtint8.validation.{module}.open_model", open_and_tell)
+    monkeypatch.setattr("trtint8.validation.validate.open_model", open_and_tell)
+    monkeypatch.setattr("trtint8.validation.opening.open_model", open_and_tell)
+    monkeypatch.setattr("trtint8.validation.workers.open_model", open_and_tell)
     options = {"threads": 2, "metrics": EVERYTHING}
     expected = _validated(quantized, **options)
     assert opened == [2, 2]
