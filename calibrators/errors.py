@@ -21,7 +21,7 @@ class Argument:
     """A parameter of a public call, in a message.
 
     In an f-string it stays data: ``f"{Argument('batch_size')} is 0"`` is for :class:`TrtInt8Error` and
-    :func:`calibrators.user_warnings.warn_user` alone.
+    :func:`calibrators.checks.warn_user` alone.
 
     Attributes:
         name: The parameter, such as ``batch_size``; or the class of such a value, such as ``BatchAxes``.

@@ -15,7 +15,7 @@ from calibrators.data.batches import Batches
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import UnsupportedError
 from calibrators.host.observer import Form, MostRows, Observer
-from calibrators.host.threads import check_threads
+from calibrators.host.session import check_threads
 from calibrators.host.work import BatchWork, Result
 from calibrators.ray.cluster import WORKER_THREADS, RayExecutor
 from calibrators.ray.distributed import RayObserver

@@ -27,7 +27,7 @@ from calibrators.tensorrt import flavor
 from trtint8.builder.build import build_engine
 from trtint8.models.model import Model, load_model, prepare
 from trtint8.models.serialization import runnable
-from trtint8.quantization.float16.convert import to_float16
+from trtint8.quantization.float16 import to_float16
 from trtint8.quantization.placement import placed_tensors
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 from trtint8.quantization.targets import target_named

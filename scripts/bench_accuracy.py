@@ -30,7 +30,7 @@ from accuracy_bench.peers import PEER_METHODS, PeerBench, PeerError
 from calibration_bench.tools import install
 
 import trtint8
-from trtint8.validation.measure import Measure
+from trtint8.validation.accuracy import Measure
 from trtint8.validation.significance import Share, as_number
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from accuracy_bench.cases import CASES, Case, open_cases
 
 import trtint8
-from trtint8.quantization.arithmetics import ARITHMETICS
+from trtint8.quantization.config import ARITHMETICS
 from trtint8.validation.significance import as_number
 
 

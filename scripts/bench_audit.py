@@ -15,9 +15,8 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.estimator import EstimatorOptions
 from trtint8.auditing.gpus import find_gpu
 from trtint8.models.model import load_float_model, prepare
-from trtint8.tuning.journal import Journal
-from trtint8.tuning.speed_plan import SpeedGoal, SpeedPlanner
-from trtint8.tuning.time_limit import TimeLimit
+from trtint8.tuning.journal import Journal, TimeLimit
+from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
 
 
 def main() -> None:

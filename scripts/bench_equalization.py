@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 import trtint8
 from calibrators.data.opening import open_batches
 from calibrators.operators import operator_of
-from trtint8.equalization.following.channels import NetworkChannels
+from trtint8.equalization.following.constants import measure_shapes
 from trtint8.equalization.following.follow import follow_channels
-from trtint8.equalization.following.shapes import measure_shapes
-from trtint8.equalization.forms import Form, find_forms
-from trtint8.equalization.rewriting import apply_factors
+from trtint8.equalization.following.labelling import NetworkChannels
+from trtint8.equalization.forms import Form, apply_factors, find_forms
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.serialization import to_proto
 

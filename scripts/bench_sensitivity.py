@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 
 import trtint8
-from calibrators.host.threads import available_threads
+from calibrators.host.session import available_threads
 from calibrators.tables.table import CalibrationTable
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, output_scales
-from trtint8.sensitivity.probe import Probe
+from trtint8.sensitivity.measure import Probe
 from trtint8.simulation.layers import Quantizer
 
 _PREPROCESSING = trtint8.Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))

@@ -28,7 +28,7 @@ import numpy as np
 
 import trtint8
 from trtint8.data import DEMO_MODEL, load_digits_split
-from trtint8.interop.extract import extract_table
+from trtint8.interop.unquantize import extract_table
 from trtint8.models.model import load_model
 
 #: Loads the files of a verb, and fails where they do not belong together.

@@ -8,7 +8,7 @@ import ctypes
 
 import numpy as np
 
-from calibrators.cuda.active import Active
+from calibrators.cuda.device import Active
 from calibrators.errors import GpuMemoryError
 
 FRESH, FREED = 0xCD, 0xDD

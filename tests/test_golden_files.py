@@ -20,17 +20,15 @@ from trtint8.cli.output import print_json
 from trtint8.engine.file import TensorSpec, read_engine_info, save_engine
 from trtint8.engine.layers import Layer
 from trtint8.engine.profiles import ShapeRange
-from trtint8.report.files import find_report_files
-from trtint8.report.json_files import parse_accuracy, parse_benchmark
-from trtint8.runtime.bench import BenchReport, Summary
-from trtint8.runtime.benchmark import Benchmarks
+from trtint8.report.files import find_report_files, parse_accuracy, parse_benchmark
+from trtint8.runtime.bench import Benchmarks, BenchReport, Summary
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.sensitivity.suspects import Suspect
-from trtint8.tuning.trial import Trial
+from trtint8.tuning.candidates import Trial
 from trtint8.tuning.tune import TuningLog
+from trtint8.validation.accuracy import Measure
+from trtint8.validation.budget import Score
 from trtint8.validation.fidelity import Fidelity
-from trtint8.validation.measure import Measure
-from trtint8.validation.scores import Score
 from trtint8.validation.significance import Comparison, Share
 
 GOLDEN = Path(__file__).parent / "golden" / "0.1"

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import trtint8
+from calibrators.checks import warn_user
 from calibrators.errors import Argument
-from calibrators.user_warnings import warn_user
 from trtint8.cli.main import VERBS, main
 from trtint8.cli.verbs import spellings_of
 from trtint8.data import DEMO_MODEL

@@ -42,7 +42,7 @@ SHOW = "import os; print(os.environ.get('ORT_DISABLE_TELEMETRY'), os.environ.get
 
 
 @pytest.mark.parametrize(
-    "module", ["calibrators", "calibrators.host.onnx_session", "calibrators.ray.workers", "trtint8"]
+    "module", ["calibrators", "calibrators.host.session", "calibrators.ray.workers", "trtint8"]
 )
 def test_every_way_in_turns_it_off(module, tmp_path):
     assert run(f"import {module}; {SHOW}", tmp_path).split() == ["1", "0"]

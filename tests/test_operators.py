@@ -22,25 +22,21 @@ NAMES = ROWS | {schema.name for schema in onnx.defs.get_all_schemas_with_history
 #: Modules with functions or forms by operator: how each is rewritten, computed or differentiated.
 REGISTRIES = {
     "trtint8/equalization/following/follow.py",
-    "trtint8/interop/expand_qlinear.py",
-    "trtint8/models/loading/old_operators.py",
-    "trtint8/models/loading/unregistered.py",
-    "trtint8/models/passes/integer_nodes.py",
-    "trtint8/models/samples/batch_sizes.py",
-    "trtint8/models/samples/rules.py",
-    "trtint8/quantization/float16/magnitudes.py",
+    "trtint8/interop/integer_models.py",
+    "trtint8/models/opset.py",
+    "trtint8/models/plugins.py",
+    "trtint8/models/passes/fold_constants.py",
+    "trtint8/models/samples/separate.py",
+    "trtint8/quantization/float16_magnitudes.py",
     "trtint8/sensitivity/gradients/elementwise.py",
     "trtint8/sensitivity/gradients/movement.py",
-    "trtint8/sensitivity/gradients/normalizations.py",
-    "trtint8/sensitivity/gradients/picking.py",
-    "trtint8/sensitivity/gradients/reductions.py",
     "trtint8/sensitivity/gradients/weighted.py",
 }
 
 #: Modules that hold what a TensorRT does, or another backend: targets, arithmetics, and names of kernels.
 OF_TENSORRT = {
-    "trtint8/engine/parts.py",
-    "trtint8/quantization/arithmetics.py",
+    "trtint8/engine/kernels.py",
+    "trtint8/quantization/config.py",
     "trtint8/quantization/targets.py",
 }
 

@@ -31,12 +31,15 @@ if TYPE_CHECKING:
     from calibrators.errors import WorkerError as WorkerError
     from calibrators.ray.cluster import RayExecutor as RayExecutor
     from calibrators.tables.table import CalibrationTable as CalibrationTable
+    from trtint8.api.accuracy import measure_sensitivity as measure_sensitivity
+    from trtint8.api.accuracy import tune as tune
+    from trtint8.api.accuracy import validate as validate
     from trtint8.api.building import build_int8_engine as build_int8_engine
     from trtint8.api.building import set_dynamic_ranges as set_dynamic_ranges
     from trtint8.api.calibration import calibrate as calibrate
     from trtint8.api.calibration import model_inputs as model_inputs
-    from trtint8.api.cutting import cut_model as cut_model
     from trtint8.api.doctor import doctor as doctor
+    from trtint8.api.elsewhere import cut_model as cut_model
     from trtint8.api.elsewhere import lint as lint
     from trtint8.api.elsewhere import mend as mend
     from trtint8.api.elsewhere import migrate as migrate
@@ -48,31 +51,28 @@ if TYPE_CHECKING:
     from trtint8.api.quantization import QuantizedFiles as QuantizedFiles
     from trtint8.api.quantization import quantize as quantize
     from trtint8.api.quantization import write_quantized as write_quantized
-    from trtint8.api.sensitivity import measure_sensitivity as measure_sensitivity
-    from trtint8.api.tuning import tune as tune
-    from trtint8.api.validation import validate as validate
     from trtint8.auditing.gpus import Gpu as Gpu
     from trtint8.auditing.results import Audit as Audit
     from trtint8.auditing.results import AuditedEngine as AuditedEngine
     from trtint8.auditing.results import AuditedKernel as AuditedKernel
     from trtint8.auditing.results import AuditedPart as AuditedPart
+    from trtint8.builder.build import count_int8_layers as count_int8_layers
+    from trtint8.builder.config import BuildOptions as BuildOptions
     from trtint8.builder.dynamic_ranges import MissingRange as MissingRange
     from trtint8.builder.dynamic_ranges import SetRanges as SetRanges
-    from trtint8.builder.options import BuildOptions as BuildOptions
-    from trtint8.builder.proof import count_int8_layers as count_int8_layers
     from trtint8.built_files import BuildResult as BuildResult
     from trtint8.engine.file import EngineInfo as EngineInfo
     from trtint8.engine.file import read_engine_info as read_engine_info
     from trtint8.engine.profiles import ShapeRange as ShapeRange
-    from trtint8.interop.lint_rules import Finding as Finding
-    from trtint8.interop.mend import Mended as Mended
+    from trtint8.interop.lint import Finding as Finding
+    from trtint8.interop.lint import Mended as Mended
     from trtint8.interop.migrate import Migrated as Migrated
     from trtint8.report.comparison import ComparedRow as ComparedRow
     from trtint8.report.comparison import RunComparison as RunComparison
     from trtint8.report.comparison import compare_runs as compare_runs
     from trtint8.report.writing import write_comparison as write_comparison
+    from trtint8.runtime.bench import Benchmarks as Benchmarks
     from trtint8.runtime.bench import BenchReport as BenchReport
-    from trtint8.runtime.benchmark import Benchmarks as Benchmarks
     from trtint8.runtime.engine import Engine as Engine
     from trtint8.runtime.refit import refit as refit
     from trtint8.sensitivity.results import Sensitivity as Sensitivity
@@ -103,75 +103,32 @@ else:
         ),
         "calibrators.ray.cluster": ("RayExecutor",),
         "calibrators.tables.table": ("CalibrationTable",),
-        "trtint8.api.building": (
-            "build_int8_engine",
-            "set_dynamic_ranges",
-        ),
-        "trtint8.api.calibration": (
-            "calibrate",
-            "model_inputs",
-        ),
-        "trtint8.api.cutting": ("cut_model",),
+        "trtint8.api.building": ("build_int8_engine", "set_dynamic_ranges"),
+        "trtint8.api.calibration": ("calibrate", "model_inputs"),
+        "trtint8.api.elsewhere": ("cut_model", "lint", "mend", "migrate"),
         "trtint8.api.doctor": ("doctor",),
-        "trtint8.api.elsewhere": (
-            "lint",
-            "mend",
-            "migrate",
-        ),
-        "trtint8.api.engines": (
-            "audit",
-            "bench",
-            "deploy",
-            "run_engine",
-            "write_report",
-        ),
-        "trtint8.api.quantization": (
-            "QuantizedFiles",
-            "quantize",
-            "write_quantized",
-        ),
-        "trtint8.api.sensitivity": ("measure_sensitivity",),
-        "trtint8.api.tuning": ("tune",),
-        "trtint8.api.validation": ("validate",),
+        "trtint8.api.engines": ("audit", "bench", "deploy", "run_engine", "write_report"),
+        "trtint8.api.quantization": ("QuantizedFiles", "quantize", "write_quantized"),
+        "trtint8.api.accuracy": ("measure_sensitivity", "tune", "validate"),
         "trtint8.auditing.gpus": ("Gpu",),
-        "trtint8.auditing.results": (
-            "Audit",
-            "AuditedEngine",
-            "AuditedKernel",
-            "AuditedPart",
-        ),
-        "trtint8.builder.dynamic_ranges": (
-            "MissingRange",
-            "SetRanges",
-        ),
-        "trtint8.builder.options": ("BuildOptions",),
-        "trtint8.builder.proof": ("count_int8_layers",),
-        "trtint8.engine.file": (
-            "EngineInfo",
-            "read_engine_info",
-        ),
+        "trtint8.auditing.results": ("Audit", "AuditedEngine", "AuditedKernel", "AuditedPart"),
+        "trtint8.builder.dynamic_ranges": ("MissingRange", "SetRanges"),
+        "trtint8.builder.config": ("BuildOptions",),
+        "trtint8.builder.build": ("count_int8_layers",),
+        "trtint8.engine.file": ("EngineInfo", "read_engine_info"),
         "trtint8.engine.profiles": ("ShapeRange",),
         "trtint8.built_files": ("BuildResult",),
-        "trtint8.interop.mend": ("Mended",),
-        "trtint8.interop.lint_rules": ("Finding",),
+        "trtint8.interop.lint": ("Mended", "Finding"),
         "trtint8.interop.migrate": ("Migrated",),
-        "trtint8.report.comparison": (
-            "ComparedRow",
-            "RunComparison",
-            "compare_runs",
-        ),
+        "trtint8.report.comparison": ("ComparedRow", "RunComparison", "compare_runs"),
         "trtint8.report.writing": ("write_comparison",),
-        "trtint8.runtime.bench": ("BenchReport",),
-        "trtint8.runtime.benchmark": ("Benchmarks",),
+        "trtint8.runtime.bench": ("BenchReport", "Benchmarks"),
         "trtint8.runtime.engine": ("Engine",),
         "trtint8.runtime.refit": ("refit",),
         "trtint8.sensitivity.results": ("Sensitivity",),
         "trtint8.tuning.tune": ("Tuned",),
         "trtint8.validation.accuracy": ("Accuracy",),
-        "trtint8.validation.metrics": (
-            "DetectionAgreement",
-            "MeanAveragePrecision",
-        ),
+        "trtint8.validation.metrics": ("DetectionAgreement", "MeanAveragePrecision"),
     }
     _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators import records
-from calibrators.display.html import html_table
+from calibrators.display.cards import html_table
 from calibrators.errors import EngineError, ModelError, OutputError, TableError
 from calibrators.files import (
     FilesChangedError,
@@ -29,8 +29,8 @@ from calibrators.files import (
 from calibrators.tables.cache_origin import origin_path, read_origin, refuse_foreign_sidecar
 from calibrators.tables.table import CalibrationTable
 from trtint8.builder.build import BuiltEngine
+from trtint8.builder.config import BuildOptions
 from trtint8.builder.dynamic_ranges import MissingRange
-from trtint8.builder.options import BuildOptions
 from trtint8.engine.file import (
     EngineInfo,
     TensorSpec,
@@ -40,14 +40,13 @@ from trtint8.engine.file import (
     save_engine,
     sha256_of,
     sidecar_path,
+    table_file_of,
 )
-from trtint8.engine.table import table_file_of
-from trtint8.engine.traffic import part_totals
-from trtint8.models.fingerprint import fingerprint
+from trtint8.engine.kernels import part_totals
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.samples.joining import takes_joined_samples
-from trtint8.models.serialization import save_model
-from trtint8.models.static_shapes import open_shape
+from trtint8.models.serialization import fingerprint, save_model
+from trtint8.models.shapes import open_shape
 
 #: How often the files of a build are written anew because another build of the same output ended meanwhile.
 _ATTEMPTS = 10

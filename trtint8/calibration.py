@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import onnx_ir as ir
 
-from calibrators.checks import check_choice, is_number
+from calibrators.checks import check_choice, is_number, warn_user
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import batch_rows, listed
 from calibrators.data.inputs import DataOptions, InputSpec, has_fixed_batch
@@ -21,30 +21,27 @@ from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError
 from calibrators.histograms.histogram import BINS
 from calibrators.histograms.thresholds import Method
+from calibrators.host.checkpoint import CALIBRATION, Checkpoint, Counted, check_place, check_resume
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
-from calibrators.host.checkpoint import Checkpoint, check_place, check_resume
-from calibrators.host.counted import CALIBRATION, Counted
-from calibrators.host.devices import device_kind
+from calibrators.host.cuda_session import device_kind
 from calibrators.host.observer import Observation
 from calibrators.run import AnyObserver, RunOptions
 from calibrators.tables.formats.json import fitting_histograms, stored_bins
-from calibrators.tables.loss_warning import loss_warning
+from calibrators.tables.ranges import loss_warning
 from calibrators.tables.table import CalibrationTable, Provenance
-from calibrators.user_warnings import warn_user
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.inner_graphs import graph_values
+from trtint8.models.graph import graph_values
 from trtint8.models.model import Model, ModelSource, load_float_model, prepare
 from trtint8.models.outputs.cutting import cut_model
-from trtint8.models.outputs.runnable_part import left_out_nodes, runnable_part
-from trtint8.models.recorded_states import with_recorded_states
-from trtint8.models.samples.activation_memory import FittingBatchSize
+from trtint8.models.outputs.picked import left_out_nodes, runnable_part
+from trtint8.models.samples.batch import FittingBatchSize
 from trtint8.models.samples.joining import joined_samples, two_samples
 from trtint8.models.samples.separate import Joined, Joining, joined_by_graph
 from trtint8.models.serialization import light_or_file, runnable
 from trtint8.models.session import TAKES_ONE
+from trtint8.models.states import with_recorded_states
 from trtint8.quantization.placement import placed_tensors
-from trtint8.range_choice.auto import AutoRanges
-from trtint8.range_choice.choose import MOST_SAMPLES
+from trtint8.range_choice.auto import MOST_SAMPLES, AutoRanges
 from trtint8.version import __version__
 
 #: Which tensors are observed: all float activations, as the implicit route needs them, or only those that get
@@ -150,7 +147,7 @@ def calibrate_model(
         data = with_recorded_states(data, loaded, run.threads)
         prepared = prepare(loaded)
         del loaded
-    kept = open_checkpoint(prepared, checkpoint, run.device)
+    kept = _open_checkpoint(prepared, checkpoint, run.device)
     opening = _opened(prepared, options, run)
     del prepared  # the session has weights of its own
     with opening as calibrated:
@@ -180,7 +177,7 @@ def calibrate_model(
     return table
 
 
-def open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) -> Checkpoint[Counted] | None:
+def _open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) -> Checkpoint[Counted] | None:
     """Opens the checkpoint of a calibration, which records what the result depends on besides the data.
 
     Raises:

@@ -1,4 +1,7 @@
-"""The main job: a float ONNX model and sample inputs in, an INT8 engine and the files beside it out."""
+"""The main job: a float ONNX model and sample inputs in, an INT8 engine and the files beside it out.
+
+Where the ranges of an engine come from: samples, a table, a calibrator, or set by hand.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Protocol, TypeAlias, cast, get_args
 
 import onnx_ir as ir
 
-from calibrators.checks import check_choice, several
+from calibrators.checks import check_choice, several, warn_user
+from calibrators.data.inputs import DataOptions
+from calibrators.data.opening import DataSource
 from calibrators.data.samples import SampleSizes
 from calibrators.data.sources.random_samples import RANDOM, warn_of_random, with_shapes
-from calibrators.display.counts import enumerated
 from calibrators.errors import (
     Argument,
     BuildError,
@@ -25,19 +29,18 @@ from calibrators.errors import (
     as_argument,
 )
 from calibrators.files import check_writable, refuse_overwriting
-from calibrators.tables.loss_warning import noise_warning
-from calibrators.tables.source import table_among
+from calibrators.histograms.thresholds import Method
+from calibrators.run import RunOptions
+from calibrators.tables.ranges import is_table, loss_warning, noise_warning, table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
+from calibrators.tensorrt.calibrator import AnyCalibrator, Calibrator, as_any_calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
-from calibrators.tensorrt.foreign import AnyCalibrator, as_any_calibrator
-from calibrators.user_warnings import warn_user
-from trtint8.builder.build import BuiltEngine, build_engine, check_build
-from trtint8.builder.equal_forms import with_equal_forms
-from trtint8.builder.implicit import ImplicitInt8
-from trtint8.builder.options import BuildOptions
-from trtint8.builder.precisions import check_io_names
+from calibrators.words import enumerated
+from trtint8.builder.build import BuiltEngine, build_engine, check_build, with_equal_forms
+from trtint8.builder.config import BuildOptions
+from trtint8.builder.implicit import ImplicitInt8, check_io_names
 from trtint8.builder.refusals import (
     refuse_branches,
     refuse_int8_blocks,
@@ -47,21 +50,25 @@ from trtint8.builder.refusals import (
 )
 from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_files_beside, qdq_file_of
-from trtint8.calibration import float_tensors, tensors_needed
-from trtint8.engine.file import sidecar_path
+from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors, tensors_needed
+from trtint8.engine.file import sidecar_path, table_file_of
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import Profile, check_profile, complete_profile, largest_shapes
-from trtint8.engine.table import table_file_of
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
-from trtint8.models.file_names import names_model
-from trtint8.models.model import Model, ModelSource, has_pairs, load_model, prepare
-from trtint8.models.origin import WITHOUT_PAIRS
-from trtint8.models.recorded_states import with_recorded_states
+from trtint8.models.model import (
+    WITHOUT_PAIRS,
+    Model,
+    ModelSource,
+    has_pairs,
+    load_model,
+    names_model,
+    prepare,
+)
 from trtint8.models.serialization import runnable
+from trtint8.models.states import with_recorded_states
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import QuantizeOptions, quantized_model, tensor_names, with_float16
-from trtint8.range_sources import CalibrationSource, RangeSources
 
 
 @dataclass(frozen=True)
@@ -464,3 +471,84 @@ def _table_of(calibrator: AnyCalibrator) -> CalibrationTable:
 
 def _scales(groups: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(map(scale_name, group)) for group in groups)
+
+
+#: Methods to TensorRT's calibrators; the others are calibrated on the CPU. TensorRT has no choice by what
+#: ranges cost the network, so there ``auto`` is the calibrator that NVIDIA recommends for convolutions.
+_CALIBRATORS = {
+    "auto": "EntropyCalibrator2",
+    "entropy": "EntropyCalibrator2",
+    "minmax": "MinMaxCalibrator",
+    "percentile": "LegacyCalibrator",
+}
+
+
+class TensorRtCalibrator(Protocol):
+    """A calibrator of TensorRT's own interface, which a user has written."""
+
+    def get_batch_size(self) -> int:
+        """Samples per batch."""
+        ...
+
+    def read_calibration_cache(self) -> bytes | None:
+        """The calibration cache, where there is one."""
+        ...
+
+
+#: What ranges are calibrated from.
+CalibrationSource: TypeAlias = DataSource | CalibrationTable | Calibrator | TensorRtCalibrator
+
+
+@dataclass(frozen=True)
+class RangeSources:
+    """Where ranges come from.
+
+    Attributes:
+        calibration: Sample inputs, a table, the path of a table or of a TensorRT calibration cache, or a
+            calibrator; None where ``manual`` covers what is needed.
+        manual: Tensor name to amax; overrides what was calibrated.
+        method: How ranges are chosen from sample inputs.
+        data: How sample inputs are read.
+        progress: Whether progress is shown on a terminal.
+    """
+
+    calibration: CalibrationSource | None
+    manual: Mapping[str, float]
+    method: Method
+    data: DataOptions
+    progress: bool
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether ranges are to be calibrated, which takes long."""
+        return self.calibration is not None and not is_table(self.calibration)
+
+    @property
+    def calibrator(self) -> str | None:
+        """TensorRT's calibrator for sample inputs; None where ranges are known, or found on the CPU."""
+        return _CALIBRATORS.get(self.method) if self.calibrates else None
+
+    def table(self, prepared: Model, tensors: Observed) -> CalibrationTable:
+        """The ranges from a table, from calibration on the CPU, or set by hand."""
+        table = table_among(self.calibration)
+        if table is not None:
+            return self._given(table)
+        if self.calibration is not None:
+            # It is no calibrator: with one the route is implicit, and this is not called.
+            data = cast("DataSource", self.calibration)
+            options = CalibrationOptions(self.method, tensors)
+            table = calibrate_model(prepared, data, options, self.data, RunOptions(progress=self.progress))
+        elif self.manual:
+            table = CalibrationTable({})
+        else:
+            raise CalibrationDataError(
+                f"nothing to take ranges from: give sample inputs, a table or {Argument('dynamic_ranges')}"
+            )
+        return table.override(self.manual) if self.manual else table
+
+    def _given(self, table: CalibrationTable) -> CalibrationTable:
+        """A table that was there, with the ranges set by hand; warns of the others that lose too much."""
+        table = table.override(self.manual) if self.manual else table
+        if warning := loss_warning(table.excessive_losses, table.method):
+            warn_user(warning)
+        return table

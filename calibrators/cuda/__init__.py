@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from calibrators.cuda.context import context_problem, current_device, pointer_problem, primary_context
-from calibrators.cuda.device import Device, DeviceBuffer, Event, PinnedBuffer, Stream
+from calibrators.cuda.device import (
+    Device,
+    DeviceBuffer,
+    Event,
+    Graph,
+    PinnedBuffer,
+    Stream,
+    capture,
+    context_problem,
+    current_device,
+    pointer_problem,
+    primary_context,
+)
 from calibrators.cuda.driver import (
     check_ordinal,
     compute_capability,
@@ -12,7 +23,6 @@ from calibrators.cuda.driver import (
     gpu_problem,
     require_gpu,
 )
-from calibrators.cuda.graph import Graph, capture
 from calibrators.cuda.opening import open_device
 
 __all__ = [

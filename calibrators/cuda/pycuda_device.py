@@ -11,10 +11,8 @@ import numpy as np
 import pycuda.driver as cuda
 from numpy.typing import NDArray
 
-from calibrators.cuda.active import Active
-from calibrators.cuda.context import context_problem, pointer_problem
-from calibrators.cuda.device import Event, Stream
-from calibrators.cuda.queueing import copy, download, upload, wait_for_stream
+from calibrators.cuda.device import Active, Event, Stream, context_problem, pointer_problem
+from calibrators.cuda.driver import copy, download, upload, wait_for_stream
 from calibrators.errors import EngineError, GpuMemoryError
 
 # CU_STREAM_NON_BLOCKING in cuda.h; PyCUDA has no name for it.

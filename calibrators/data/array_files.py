@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from calibrators import records
 from calibrators.data.feeds import LABELS
 from calibrators.data.inputs import shape_text
-from calibrators.display.counts import counted
-from calibrators.error_text import in_words
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_file
+from calibrators.words import counted, in_words
 
 _SUFFIX = ".npy"
 

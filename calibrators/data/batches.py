@@ -17,15 +17,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import refuse_empty_path
+from calibrators.checks import refuse_empty_path, warn_user
 from calibrators.data.array_files import load_labels
 from calibrators.data.feeds import LABELS, FeedDict, OneSample, batch_rows, copied_feed, listed
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DEFAULT_BATCH_SIZE, BatchBudget, DataOptions, InputSpec, fixed_batches
 from calibrators.data.samples import NamesOfPart, numbered
-from calibrators.display.counts import counted
 from calibrators.errors import Argument, CalibrationDataError
-from calibrators.user_warnings import warn_user
+from calibrators.words import counted
 
 _Batch = TypeVar("_Batch")
 
@@ -203,7 +202,7 @@ class Around(Source):
 
 
 @dataclass(frozen=True, eq=False)
-class Taken(Around):
+class _Taken(Around):
     """Some samples of a source, in some order.
 
     Attributes:
@@ -227,7 +226,7 @@ class Taken(Around):
         return self.source.read(self.source.batch(self.order[:1]))[0]
 
 
-def taken(source: IndexedSource, order: NDArray[np.intp], **changed: Any) -> IndexedSource | Taken:
+def _taken(source: IndexedSource, order: NDArray[np.intp], **changed: Any) -> IndexedSource | _Taken:
     """Takes some samples of a source.
 
     Args:
@@ -238,7 +237,7 @@ def taken(source: IndexedSource, order: NDArray[np.intp], **changed: Any) -> Ind
     known = {**facts(source), "count": len(order), **changed}
     if len(order) == source.count and np.array_equal(order, np.arange(len(order))):
         return replace(source, **known)
-    return Taken(source, order, **{**known, "name_of": partial(_named, source.name_of, order)})
+    return _Taken(source, order, **{**known, "name_of": partial(_named, source.name_of, order)})
 
 
 def _named(name_of: Callable[[int], str], order: NDArray[np.intp], sample: int) -> str:
@@ -247,7 +246,7 @@ def _named(name_of: Callable[[int], str], order: NDArray[np.intp], sample: int) 
 
 
 @dataclass(frozen=True, eq=False)
-class Begun(Around):
+class _Begun(Around):
     """A source of which passes begin otherwise, such as one that goes on with a pass.
 
     Attributes:
@@ -265,7 +264,7 @@ class Begun(Around):
         return self.start()
 
 
-class Whole(Around):
+class _Whole(Around):
     """Takes each batch as one sample, whatever lies along axis 0 of its arrays."""
 
     def samples(self, batch: Any) -> int:  # noqa: ARG002  # as every source
@@ -278,7 +277,7 @@ class Whole(Around):
         return OneSample(feed), labels
 
 
-class _ReadAlready(Begun):
+class _ReadAlready(_Begun):
     """Batches that were read."""
 
     def samples(self, batch: LabelledFeed) -> int:
@@ -475,7 +474,7 @@ class Batches:
             source: The source of the data that the shard was cut from.
         """
         known = {"count": shard.samples, "labels": shard.labels, "name_of": shard.name_of}
-        return cls(Begun(source, lambda: iter(shard.batches), **{**facts(source), **known}))
+        return cls(_Begun(source, lambda: iter(shard.batches), **{**facts(source), **known}))
 
     def begun(self, samples: int = 1) -> tuple[Shard | None, Batches]:
         """Takes the first batches of a pass out, to look at them before the pass is continued.
@@ -503,12 +502,12 @@ class Batches:
             start: Begins a pass over batches that are not read yet.
             changed: What is known otherwise of the samples of such a pass: see :class:`Source`.
         """
-        return replace(self, source=Begun(self.source, start, **{**facts(self.source), **changed}))
+        return replace(self, source=_Begun(self.source, start, **{**facts(self.source), **changed}))
 
     def whole(self) -> Batches:
         """The same data with each batch as one sample, whatever lies along axis 0 of its arrays."""
         known = {**facts(self.source), "count": self.num_batches, "labels": None, "name_of": numbered}
-        return Batches(Whole(self.passing(self.start).source, **known), 1)
+        return Batches(_Whole(self.passing(self.start).source, **known), 1)
 
     def read_ahead(self, nbytes: int) -> tuple[list[LabelledFeed], Batches]:
         """Reads the first batches of a pass before the pass is continued.
@@ -583,8 +582,8 @@ def _selected(source: IndexedSource, options: DataOptions, fixed_batch: int | No
     classes = source.labels if source.class_names else None
     order = sample_order(source.count, options, fixed_batch, classes)
     if options.labels is None:
-        return taken(source, order, labels=None if source.labels is None else source.labels[order])
-    return taken(source, order, labels=_own_labels(source, options, order), class_names=None)
+        return _taken(source, order, labels=None if source.labels is None else source.labels[order])
+    return _taken(source, order, labels=_own_labels(source, options, order), class_names=None)
 
 
 def _own_labels(source: IndexedSource, options: DataOptions, order: NDArray[np.intp]) -> NDArray[Any]:

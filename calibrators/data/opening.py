@@ -45,7 +45,7 @@ class Kind(Protocol):
 
 
 #: All kinds of data. The first one that accepts data opens it.
-KINDS: tuple[Kind, ...] = (
+_KINDS: tuple[Kind, ...] = (
     Arrays,
     ArraysAlongAxes,
     RandomSamples,
@@ -165,7 +165,7 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
 
 def kind_of(data: object) -> Kind:
     """The kind of data that is not opened yet."""
-    return next(kind for kind in KINDS if kind.accepts(data))
+    return next(kind for kind in _KINDS if kind.accepts(data))
 
 
 def _check_untouched(options: DataOptions) -> None:

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, is_float
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.samples import SampleSizes, numbered
-from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
+from calibrators.words import counted
 
 
 def check_feed(

@@ -288,19 +288,19 @@ class Steps(Stream):
         """Opens sequences with the model that records their states.
 
         Raises:
-            CalibrationDataError: There is no such model; or see :func:`recorded_steps`.
+            CalibrationDataError: There is no such model; or see :func:`_recorded_steps`.
         """
         if isinstance(data, StateSequences):
             raise CalibrationDataError(
                 "states are recorded by running the float model, and here is none; give the states of each "
                 f"step as data, such as a .npz with {Argument('BatchAxes')}"
             )
-        start = recorded_steps(data, binding)
+        start = _recorded_steps(data, binding)
         refuse_shuffling(options)
         return cls.of(start, binding, options, passes_on=True)
 
 
-def recorded_steps(data: RecordedSteps, binding: Binding) -> Callable[[], Iterator[FeedDict]]:
+def _recorded_steps(data: RecordedSteps, binding: Binding) -> Callable[[], Iterator[FeedDict]]:
     """How to begin a pass over the steps of all sequences, one after another.
 
     Args:

@@ -205,10 +205,10 @@ def _axes(
 def _svg(figure: Figure) -> str:
     stream = io.StringIO()
     figure.savefig(stream, format="svg", metadata={"Date": None})
-    return slim(stream.getvalue())
+    return _slim(stream.getvalue())
 
 
-def slim(svg: str) -> str:
+def _slim(svg: str) -> str:
     """Shortens Matplotlib's SVG for a page: without head, ids and fonts, with short numbers.
 
     Args:

@@ -1,14 +1,39 @@
-"""Charts that stand by themselves: in a notebook, or in a file."""
+"""Results as data frames of pandas, where that is installed.
+
+Charts that stand by themselves: in a notebook, or in a file.
+"""
 
 from __future__ import annotations
 
 import html
+import importlib
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from calibrators.errors import OutputError
+from calibrators.errors import OutputError, UnsupportedError
 from calibrators.files import write_atomically
+
+
+def data_frame(columns: Mapping[str, Sequence[object]]) -> Any:
+    """A ``pandas.DataFrame``.
+
+    Args:
+        columns: The name of each column to its values, all of one length.
+
+    Raises:
+        UnsupportedError: pandas is not installed.
+    """
+    try:
+        pandas = importlib.import_module("pandas")
+    except ModuleNotFoundError as error:
+        raise UnsupportedError(
+            "a data frame needs pandas, which is not installed; run pip install 'trtint8[notebook]'"
+        ) from error
+    return pandas.DataFrame({name: list(values) for name, values in columns.items()})
+
 
 #: Colours that can be seen on a light and on a dark ground; in a report the page gives them.
 _COLOURS = {

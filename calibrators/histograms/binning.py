@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: Values that NumPy handles at once: what it makes of them stays in the processor's cache.
 BLOCK = 1 << 16
@@ -175,7 +175,7 @@ def kernel() -> Kernel:
     try:
         from calibrators.histograms import compiled
     except ImportError as error:
-        logger.debug("histograms are counted by NumPy: %s", error)
+        _logger.debug("histograms are counted by NumPy: %s", error)
         return NUMPY
 
     def count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:

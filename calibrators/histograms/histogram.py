@@ -10,6 +10,8 @@ Where one value is a thousand times the others, all others share a bin. So octav
 magnitude, and they are fixed for good.
 
 So two histograms merge exactly, and neither batch size nor order leaves a trace.
+
+Histograms of a tensor and of what a Relu makes of it, from one look at the tensor.
 """
 
 from __future__ import annotations
@@ -37,10 +39,10 @@ _MOST_BINS = 1 << 20
 _MOST_VALUES = 1 << 61
 
 #: The share of the values, in one in so many, that are few.
-FEW = 500
+_FEW = 500
 
 #: The part of the range of the bins, in one in so many, in which nearly all values are crowded.
-SMALL_PART = 16
+_SMALL_PART = 16
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
@@ -63,9 +65,9 @@ class Bins:
     counts: NDArray[np.int64]
 
     def without_few(self) -> Bins:
-        """The bins of all values but the largest, which are at most one in :data:`FEW`."""
+        """The bins of all values but the largest, which are at most one in :data:`_FEW`."""
         inside = np.cumsum(self.counts)
-        end = 1 + int(np.argmax((inside[-1] - inside) * FEW <= inside[-1]))
+        end = 1 + int(np.argmax((inside[-1] - inside) * _FEW <= inside[-1]))
         return Bins(self.low[:end], self.high[:end], self.counts[:end])
 
 
@@ -119,7 +121,7 @@ class Histogram:
     def crowded(self, *, zeros: bool = True) -> bool:
         """True if nearly all values share so few bins of equal width that these say little of them.
 
-        These are all but one in :data:`FEW`, in the lowest part of the range, one in :data:`SMALL_PART`.
+        These are all but one in :data:`_FEW`, in the lowest part of the range, one in :data:`_SMALL_PART`.
         Octave bins tell them apart.
 
         Args:
@@ -127,8 +129,8 @@ class Histogram:
         """
         if self.octaves is None or not self.amax:
             return False
-        beyond = int(self.counts[len(self.counts) // SMALL_PART :].sum())
-        return beyond * FEW <= self.total - (0 if zeros else self.zeros)
+        beyond = int(self.counts[len(self.counts) // _SMALL_PART :].sum())
+        return beyond * _FEW <= self.total - (0 if zeros else self.zeros)
 
     def filled(self) -> Bins:
         """The bins that have values: octave bins where values are crowded, else those of equal width."""
@@ -162,7 +164,7 @@ class Histogram:
         Args:
             values: Floating-point array; taken as float32.
         """
-        count_all(values, self._count, self._make_room)
+        _count_all(values, self._count, self._make_room)
 
     def _count(self, flat: NDArray[np.float32]) -> int:
         """Counts values up to the first block that has one in no bin; returns how many."""
@@ -330,7 +332,7 @@ class Histogram:
             self.bin_width = width
 
 
-def count_all(values: NDArray[np.floating], count: _Taker, make_room: _Taker) -> None:
+def _count_all(values: NDArray[np.floating], count: _Taker, make_room: _Taker) -> None:
     """Counts every element of an array.
 
     Args:
@@ -362,3 +364,68 @@ def _widened(counts: NDArray[np.int64], width: float, new_width: float) -> NDArr
     wide = np.zeros_like(counts)
     wide[: len(counts) // group] = counts.reshape(-1, group).sum(axis=1)
     return wide
+
+
+@dataclass(eq=False)
+class SignedHistogram:
+    """Counts the values of a tensor by their sign.
+
+    Attributes:
+        upper: The values of 0 and more, and those that are not a number.
+        lower: The values below zero.
+    """
+
+    upper: Histogram
+    lower: Histogram
+
+    @classmethod
+    def of_bins(cls, bins: int) -> SignedHistogram:
+        """One that has observed nothing.
+
+        Args:
+            bins: How many bins each side has; a power of two.
+        """
+        return cls(Histogram(np.zeros(bins, np.int64)), Histogram(np.zeros(bins, np.int64)))
+
+    def observe(self, values: NDArray[np.floating]) -> None:
+        """Adds every element of an array of any shape.
+
+        Args:
+            values: Floating-point array; taken as float32.
+        """
+        _count_all(values, self._count, self._make_room)
+
+    @property
+    def magnitudes(self) -> Histogram:
+        """What one histogram of all values would have counted."""
+        return self.upper.merge(self.lower)
+
+    @property
+    def rectified(self) -> Histogram:
+        """What one histogram of max(x, 0) would have counted."""
+        found = self.upper.copy()
+        found.zeros += self.lower.total + self.lower.infs
+        return found
+
+    def _count(self, flat: NDArray[np.float32]) -> int:
+        """Counts values up to the first block that has one in no bin; returns how many."""
+        count_sides = kernel().count_sides
+        if count_sides is None:
+            return 0
+        widths = (self.upper.bin_width, self.lower.bin_width)
+        found = count_sides(flat, widths, len(self.upper.counts))
+        self.upper.add(found.counts[0], found.zeros, found.peaks[0], found.octaves[0])
+        self.lower.add(found.counts[1], 0, found.peaks[1], found.octaves[1])
+        return found.taken
+
+    def _make_room(self, block: NDArray[np.float32]) -> int:
+        """Widens the bins for a block, or counts it side by side; returns how many values were counted."""
+        highest, lowest = float(block.max()), float(block.min())
+        if kernel().count_sides and math.isfinite(highest) and math.isfinite(lowest):
+            self.upper.reach(max(highest, 0.0))
+            self.lower.reach(max(-lowest, 0.0))
+            return 0
+        below = block < 0
+        self.upper.observe(block[~below])
+        self.lower.observe(block[below])
+        return block.size

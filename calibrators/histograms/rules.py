@@ -2,17 +2,32 @@
 
 Each rule is a function of the stored histogram alone: the four calibration methods, the widest range whose
 squared error is close to the least, and one that cuts off more than these.
+
+What a range costs the values of its tensor, and whether that is more than it should be.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.thresholds import METHODS, percentile, ranges_of_least_error
+import numpy as np
+
+from calibrators.histograms.histogram import Bins, Histogram
+from calibrators.histograms.thresholds import (
+    LEVELS,
+    METHODS,
+    Spread,
+    least_errors,
+    occupied,
+    percentile,
+    range_of_least_error,
+    ranges_of_least_error,
+)
 
 #: How far the squared error of the wide range may lie above the least, in decibels.
-NEAR_LEAST_DB = 0.5
+_NEAR_LEAST_DB = 0.5
 
 #: The rules that are compared at first.
 RULES = (*METHODS, "wide")
@@ -21,7 +36,7 @@ RULES = (*METHODS, "wide")
 TIGHT = "tight"
 
 #: How many percent of the magnitudes lie within its range.
-TIGHT_PERCENT = 99.9
+_TIGHT_PERCENT = 99.9
 
 #: Rule to what it takes as the range, in words.
 MEANINGS = {
@@ -61,7 +76,7 @@ def range_of(histogram: Histogram, rule: str) -> float:
     if rule in METHODS:
         return METHODS[rule](histogram)
     if rule == TIGHT:
-        return percentile(histogram, TIGHT_PERCENT)
+        return percentile(histogram, _TIGHT_PERCENT)
     return near_least_error(histogram)[1]
 
 
@@ -73,6 +88,135 @@ def near_least_error(histogram: Histogram) -> tuple[float, float]:
 
     Returns:
         Two ranges, never more than the largest magnitude. The first is that of the method ``mse``; the error
-        of the second is at most :data:`NEAR_LEAST_DB` more.
+        of the second is at most :data:`_NEAR_LEAST_DB` more.
     """
-    return ranges_of_least_error(histogram, 10 ** (NEAR_LEAST_DB / 10))
+    return ranges_of_least_error(histogram, 10 ** (_NEAR_LEAST_DB / 10))
+
+
+#: A range that clips a larger share of the values than this loses more than it should, unless its SQNR is
+#: within so many decibels of the best range's: values that few steps tell apart may be best clipped.
+_MOST_CLIPPED, _NEARLY_BEST_DB = 0.01, 0.5
+
+#: So does a range whose SQNR lies this far below that of the best range, in decibels.
+_MOST_BELOW_BEST_DB = 6.0
+
+#: Values of a lower SQNR, in decibels, are lost: that of values that all become 0 is 0.
+_LOST_DB = 3.0
+
+#: Of the ranges that are searched for the best, every so many; the error changes slowly between them.
+_STRIDE = 8
+
+
+@dataclass(frozen=True)
+class RangeLoss:
+    """What one range costs the values of its tensor.
+
+    Attributes:
+        clipped: The share of the finite values, in [0, 1], that lose more to clipping than rounding can cost:
+            those more than half a step beyond the range.
+        sqnr_db: Signal to quantization noise of the tensor's own values, in decibels; infinite where nothing
+            was observed.
+        best_db: The same with the range of least squared error.
+        most: The same of all values but the few largest, where these are so large that no range serves them
+            and the others, and outweigh all others; else None.
+    """
+
+    clipped: float
+    sqnr_db: float
+    best_db: float
+    most: RangeLoss | None = None
+
+    @property
+    def excessive(self) -> bool:
+        """Whether the range loses more than it should."""
+        clips = self.clipped > _MOST_CLIPPED and self.below_best_db > _NEARLY_BEST_DB
+        loses = clips or self.below_best_db > _MOST_BELOW_BEST_DB
+        if self.most is None:
+            return loses
+        # Whether the few or the others matter, their values do not tell. So a range may lose either.
+        return self.most.excessive and (loses or self.most.sqnr_db < _LOST_DB)
+
+    @property
+    def below_best_db(self) -> float:
+        """How far the SQNR lies below that of the best range, in decibels."""
+        return self.best_db - self.sqnr_db
+
+
+def range_loss(histogram: Histogram, amax: float) -> RangeLoss:
+    """What a range costs.
+
+    Args:
+        histogram: The histogram of the tensor's magnitudes.
+        amax: The range, positive.
+
+    Returns:
+        The loss.
+    """
+    counts = occupied(histogram)
+    if len(counts) < 2 or not amax:
+        return RangeLoss(0.0, math.inf, math.inf)
+    clipped = histogram.above(amax * (1 + 0.5 / (LEVELS - 1))) / histogram.total
+    if histogram.crowded(zeros=False):
+        bins = histogram.filled()
+        most = bins.without_few()
+        ends = [range_of_least_error(found) for found in (bins, most)]
+        return _loss(clipped, bins, amax, ends[0], _loss(clipped, most, amax, ends[1]))
+    candidates = np.append(np.arange(1, len(counts) - 1, _STRIDE), len(counts) - 1)
+    best = float(candidates[int(np.argmin(least_errors(counts, candidates)))] + 0.5) * histogram.bin_width
+    return _loss(clipped, histogram.filled(), amax, best)
+
+
+def _loss(clipped: float, bins: Bins, amax: float, best: float, most: RangeLoss | None = None) -> RangeLoss:
+    spread = Spread.of(bins)
+    own = _sqnr(spread, amax)
+    return RangeLoss(clipped, own, max(own, _sqnr(spread, best)), most)
+
+
+def range_sqnr(histogram: Histogram, amax: float) -> float:
+    """SQNR of a tensor that is rounded to 127 steps up to ``amax`` and clipped there.
+
+    The values of a bin are assumed to be spread evenly over it.
+
+    Args:
+        histogram: The histogram of the tensor's magnitudes.
+        amax: The range.
+
+    Returns:
+        10 log10(sum(x^2) / sum((x - q(x))^2)) in decibels; infinite where all values are zero.
+    """
+    return _sqnr(Spread.of(histogram.filled()), amax)
+
+
+def _sqnr(spread: Spread, amax: float) -> float:
+    return decibels(spread.signal, spread.error(amax) if amax / (LEVELS - 1) else spread.signal)
+
+
+def excessive_losses(histograms: Mapping[str, Histogram], amax: Mapping[str, float]) -> dict[str, RangeLoss]:
+    """The ranges that lose more than they should.
+
+    Args:
+        histograms: Tensor name to the histogram of its magnitudes.
+        amax: Tensor name to range; tensors without a histogram are left out.
+
+    Returns:
+        Tensor name to loss, those first that lie furthest below the best range.
+    """
+    losses = {name: range_loss(histograms[name], value) for name, value in amax.items() if name in histograms}
+    excessive = {name: loss for name, loss in losses.items() if loss.excessive}
+    return dict(sorted(excessive.items(), key=lambda item: -(item[1].most or item[1]).below_best_db))
+
+
+def decibels(signal: float, noise: float) -> float:
+    """A ratio of two powers in decibels.
+
+    Args:
+        signal: The power of the signal, 0 or more.
+        noise: The power of the noise, in the same unit.
+
+    Returns:
+        10 log10(signal / noise); infinite without noise, minus infinite with noise alone.
+    """
+    if noise == 0:
+        return math.inf
+    ratio = float(signal) / float(noise)  # which may be too small, or too large, for a number
+    return 10 * math.log10(ratio) if ratio else -math.inf

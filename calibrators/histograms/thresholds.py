@@ -37,10 +37,10 @@ from calibrators.histograms.histogram import Bins, Histogram
 LEVELS = 128
 
 #: The share of all values, in percent, that :func:`percentile` keeps unclipped.
-PERCENTILE = 99.99
+_PERCENTILE = 99.99
 
 #: The share of the non-zero values that :func:`entropy` clips at most.
-MOST_CLIPPED = 0.001
+_MOST_CLIPPED = 0.001
 
 #: Candidates that are judged at once: what is computed for them stays in the processor's cache.
 _ROWS = 128
@@ -59,7 +59,7 @@ def minmax(histogram: Histogram) -> float:
     return histogram.amax
 
 
-def percentile(histogram: Histogram, percent: float = PERCENTILE) -> float:
+def percentile(histogram: Histogram, percent: float = _PERCENTILE) -> float:
     """The highest bin edge below which at most ``percent`` per cent of all values lie, zeros among them.
 
     Where values are crowded it is NumPy's percentile, interpolated within a bin and between two values. Where
@@ -77,7 +77,7 @@ def percentile(histogram: Histogram, percent: float = PERCENTILE) -> float:
         ValueError: ``percent`` is not in (0, 100].
     """
     if not 0 < percent <= 100:
-        raise ValueError(f"percentile {percent} is not in (0, 100]; try {PERCENTILE}")
+        raise ValueError(f"percentile {percent} is not in (0, 100]; try {_PERCENTILE}")
     if percent == 100 or not histogram.amax:
         return histogram.amax
     if histogram.crowded():
@@ -107,9 +107,9 @@ def entropy(histogram: Histogram) -> float:
     """The range whose quantized distribution diverges least from the original one.
 
     Minimizes the Kullback-Leibler divergence over all ranges of at least :data:`LEVELS` bins that clip at
-    most :data:`MOST_CLIPPED` of the non-zero values (S7310; see the module's text for where this departs from
-    the slides). Of ranges with the same divergence the widest is taken. Where values are crowded, the bins
-    are 512 that reach two to four times as far as all but the clipped ones, and the others lie beyond.
+    most :data:`_MOST_CLIPPED` of the non-zero values (S7310; see the module's text for where this departs
+    from the slides). Of ranges with the same divergence the widest is taken. Where values are crowded, the
+    bins are 512 that reach two to four times as far as all but the clipped ones, and the others lie beyond.
 
     Args:
         histogram: The histogram of the tensor's magnitudes.
@@ -122,7 +122,7 @@ def entropy(histogram: Histogram) -> float:
         return histogram.amax
     candidates = np.arange(LEVELS, len(counts) + 1)
     beyond = counts.sum() - np.cumsum(counts)
-    candidates = candidates[beyond[candidates - 1] <= MOST_CLIPPED * counts.sum()]
+    candidates = candidates[beyond[candidates - 1] <= _MOST_CLIPPED * counts.sum()]
     if candidates[0] == LEVELS and histogram.crowded(zeros=False):
         counts, width, candidates = _magnified(histogram)
     counts[0] = counts[1]
@@ -139,11 +139,11 @@ def _magnified(histogram: Histogram) -> tuple[_Floats, float, NDArray[np.int64]]
 
     Returns:
         Counts, float64, shape (bins,), of which the last has what lies beyond the others; the width of these;
-        and how many of them the candidates have that clip at most :data:`MOST_CLIPPED` of the values.
+        and how many of them the candidates have that clip at most :data:`_MOST_CLIPPED` of the values.
     """
     bins = histogram.filled()
     inside = np.cumsum(bins.counts)
-    first = bins.high[int(np.argmax(inside[-1] - inside <= MOST_CLIPPED * inside[-1]))]
+    first = bins.high[int(np.argmax(inside[-1] - inside <= _MOST_CLIPPED * inside[-1]))]
     # They reach from two to four times as far as the first candidate. The upper half of them is an octave.
     number = 2 * PER_OCTAVE
     width = 2.0 ** (math.ceil(math.log2(first)) + 1) / number

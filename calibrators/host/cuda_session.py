@@ -1,13 +1,16 @@
 """Running a model on a GPU with ONNX Runtime's CUDA provider, its outputs left there.
 
 This is the edge: what only a machine with a GPU can show. What is done with the outputs is in
-:mod:`calibrators.histograms.device_counting`, and runs anywhere.
+:mod:`calibrators.histograms.counting`, and runs anywhere.
+
+Where a calibration runs the model and counts: the CPU, or a GPU.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import Argument, GpuMemoryError, GpuUnavailableError, UnsupportedError
-from calibrators.histograms.device_counting import DeviceHistograms, OnDevice, histogram_of
+from calibrators.histograms.counting import DeviceHistograms, OnDevice, ParallelHistograms, histogram_of
 from calibrators.histograms.histogram import Histogram
-from calibrators.host.onnx_session import as_array, first_line, open_session
+from calibrators.host.session import as_array, first_line, open_session, run_in_place
 from calibrators.host.weights import LightModel
 
 _PROVIDER = "CUDAExecutionProvider"
@@ -87,7 +90,7 @@ class Gpu:
 
         Args:
             model: The model, serialized or not, or its path.
-            **options: Keywords of :func:`calibrators.host.onnx_session.open_session`.
+            **options: Keywords of :func:`calibrators.host.session.open_session`.
 
         Raises:
             ModelError: ONNX Runtime refuses the model.
@@ -241,3 +244,62 @@ def _library(index: int, cuda_version: str) -> tuple[_Library, Any]:
 def _exporter(value: Any) -> Any:
     """The object that has DLPack's methods: a newer wrapper itself, or what an older one wraps (1.21 on)."""
     return value if hasattr(value, "__dlpack__") else value._ortvalue
+
+
+_NAME = re.compile(r"(cpu)|cuda(?::(\d{1,4}))?")
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """The CPU; :class:`calibrators.host.cuda_session.Gpu` has the same three methods."""
+
+    def open_session(self, model: LightModel | bytes | Path, **options: Any) -> Any:
+        """See :func:`calibrators.host.session.open_session`."""
+        return open_session(model, **options)
+
+    def run(self, session: Any, names: Sequence[str], feed: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """See :func:`calibrators.host.session.run_in_place`."""
+        return run_in_place(session, names, feed)
+
+    def histograms(
+        self, start: Mapping[str, Histogram], threads: int, rectified: Mapping[str, str]
+    ) -> ParallelHistograms:
+        """See :class:`calibrators.histograms.counting.ParallelHistograms`."""
+        return ParallelHistograms(start, threads, rectified)
+
+
+def device_kind(device: str) -> str:
+    """What kind of device it is: results of two kinds differ in their last bits.
+
+    Args:
+        device: ``cpu``, ``cuda``, or ``cuda:1`` for the second GPU.
+
+    Returns:
+        ``cpu`` or ``cuda``.
+
+    Raises:
+        UnsupportedError: There is no such kind of device.
+    """
+    return "cpu" if _index(device) is None else "cuda"
+
+
+def open_device(device: str) -> Cpu | Gpu:
+    """Finds a device and what is needed to count there.
+
+    Args:
+        device: ``cpu``, ``cuda``, or ``cuda:1`` for the second GPU.
+
+    Raises:
+        UnsupportedError: There is no such kind of device, or something that it needs is not installed.
+        GpuUnavailableError: There is no GPU with that index.
+    """
+    index = _index(device)
+    return Cpu() if index is None else open_gpu(index)
+
+
+def _index(device: str) -> int | None:
+    """A GPU's index; None for the CPU."""
+    match = _NAME.fullmatch(str(device))
+    if not match:
+        raise UnsupportedError(f"the device is '{device}'; give cpu, cuda, or cuda:1 for the second GPU")
+    return None if match[1] else int(match[2] or 0)

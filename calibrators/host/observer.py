@@ -31,16 +31,15 @@ from calibrators.data.samples import DataFingerprint, Outputs, SampleKeeper, Sam
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram
-from calibrators.host.checkpoint import Checkpoint, Timer
-from calibrators.host.counted import Counted
-from calibrators.host.devices import Cpu, device_kind, open_device
-from calibrators.host.model_parts import BYTES_PER_PART
-from calibrators.host.observation_plan import ObservationPlan, plan_observation
-from calibrators.host.onnx_session import first_line, run_silently
-from calibrators.host.threads import (
+from calibrators.host.checkpoint import Checkpoint, Counted, Timer
+from calibrators.host.cuda_session import Cpu, device_kind, open_device
+from calibrators.host.plan import BYTES_PER_PART, ObservationPlan, plan_observation
+from calibrators.host.session import (
     available_threads,
     check_threads,
+    first_line,
     in_thread,
+    run_silently,
     runs_at_once,
     threads_of_session,
 )

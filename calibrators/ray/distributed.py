@@ -21,12 +21,11 @@ from calibrators.data.preflight import Preflight
 from calibrators.data.samples import DataFingerprint, SampleKeeper
 from calibrators.errors import Argument, UnsupportedError
 from calibrators.histograms.histogram import Histogram
-from calibrators.host.checkpoint import Checkpoint, Timer
-from calibrators.host.counted import Counted
-from calibrators.host.devices import device_kind
-from calibrators.host.observation_plan import plan_observation
+from calibrators.host.checkpoint import Checkpoint, Counted, Timer
+from calibrators.host.cuda_session import device_kind
 from calibrators.host.observer import Form, MostRows, Observation, Observer
-from calibrators.host.threads import check_threads
+from calibrators.host.plan import plan_observation
+from calibrators.host.session import check_threads
 from calibrators.host.work import check_sees
 from calibrators.progress import progress_bar
 from calibrators.ray.cluster import WORKER_THREADS, RayExecutor, import_ray
@@ -59,8 +58,8 @@ class RayObserver:
             tensors: Names of float tensors of the graph, inputs included.
             threads: Threads, and processors, of each worker; 1 where None.
             executor: Where to run.
-            device: Where each worker runs the model: see :func:`calibrators.host.devices.open_device`. GPUs
-                count from 0 among those that Ray shows the worker.
+            device: Where each worker runs the model: see :func:`calibrators.host.cuda_session.open_device`.
+                GPUs count from 0 among those that Ray shows the worker.
             most_rows: How many samples have activations of a size that is quick to handle: see
                 :class:`calibrators.host.observer.Observer`.
             divides: Whether larger batches are run in pieces of so many, where this is known beforehand.

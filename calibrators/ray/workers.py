@@ -15,14 +15,13 @@ from itertools import starmap
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from calibrators.data.batches import Batches, Shard, Source, labelled_alike
-from calibrators.error_text import in_words
 from calibrators.errors import Argument, TrtInt8Error, WorkerError
 from calibrators.host.work import BatchWork, HasSamples, of_each
 from calibrators.host.work import Result as EachResult
-from calibrators.lazy_imports import import_lazily
-from calibrators.own_modules import find_own_module, own_modules
+from calibrators.imports import find_own_module, import_lazily, own_modules
 from calibrators.progress import progress_bar
 from calibrators.ray.cluster import RayExecutor, connected, import_ray, worker_count
+from calibrators.words import in_words
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
@@ -113,7 +112,7 @@ class _Call:
     result: Any = None
 
 
-class WorkerPool:
+class _WorkerPool:
     """Workers that share the shards."""
 
     def __init__(
@@ -299,7 +298,7 @@ class _Actor:
     Args:
         task: Ray's reference to the :class:`calibrators.ray.workers.Task`, in a list, from which Ray does not
             take it.
-        own: The user's own modules: see :func:`calibrators.own_modules.own_modules`.
+        own: The user's own modules: see :func:`calibrators.imports.own_modules`.
     """
 
     def __init__(self, task: list[Any], own: Sequence[tuple[str, str]]) -> None:
@@ -404,7 +403,7 @@ def fan_out(
             workers = max(1, min(workers, -(-batches.num_batches // size)))
         resources = {"num_cpus": threads, "num_gpus": executor.num_gpus}
         task = ray.put(Task(work, source))
-        pool = WorkerPool(ray, type(work).__name__, task, resources, batches.cut(size))
+        pool = _WorkerPool(ray, type(work).__name__, task, resources, batches.cut(size))
         try:
             yield starmap(Done, pool.results(workers))
         finally:

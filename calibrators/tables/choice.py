@@ -1,9 +1,14 @@
-"""How the ranges of a table were chosen by what they cost the network."""
+"""How the ranges of a table were chosen by what they cost the network.
+
+Scales of symmetric INT8.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from calibrators.histograms.rules import MEANINGS
 from calibrators.records import Count
@@ -56,3 +61,16 @@ class RangeChoice:
         """Which samples the SQNR of the rule that was taken is of, in words."""
         tried = self.samples[self.rule]
         return f"for a typical one of {tried} samples" if tried > 1 else "on 1 sample"
+
+
+#: The largest magnitude of symmetric INT8.
+QMAX = 127
+
+
+def scale_of(amax: float) -> np.float32:
+    """The scale of a range: ``amax / 127`` as float32.
+
+    Args:
+        amax: The positive end of the symmetric range.
+    """
+    return np.float32(amax / QMAX)

@@ -1,19 +1,29 @@
-"""Dynamic ranges as users give them."""
+"""Dynamic ranges as users give them.
+
+Warnings of ranges that lose too much: of their tensors' values, or of the network's outputs.
+
+A calibration table, or the file that holds one.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from calibrators import records
 from calibrators.checks import check_mapping
 from calibrators.errors import TableError
-from calibrators.tables.file_names import is_table_name
+from calibrators.histograms.rules import RangeLoss
+from calibrators.tables.choice import POOR_DB, RangeChoice
+from calibrators.tables.files import is_table_name
+from calibrators.tables.formats.common import warn_widened
 from calibrators.tables.formats.plain import TEXT
-from calibrators.tables.formats.values import warn_widened
 from calibrators.tables.table import CalibrationTable
+from calibrators.words import enumerated
 
 #: Tensor name to amax or to (min, max); or the path of a table of any format, or of a text file.
 DynamicRanges = Mapping[str, float | tuple[float, float]] | str | os.PathLike[str]
@@ -64,3 +74,104 @@ def _amax(name: str, value: float | tuple[float, float]) -> float:
             "below max"
         )
     return amax
+
+
+#: How many tensors are named.
+_NAMED = 3
+
+
+def loss_warning(losses: Mapping[str, RangeLoss], method: str) -> str | None:
+    """A sentence about ranges that lose more than they should.
+
+    Args:
+        losses: Tensor name to loss, the worst first.
+        method: How the ranges were chosen.
+
+    Returns:
+        The sentence; None where no range loses too much.
+    """
+    if not losses:
+        return None
+    named = enumerated(itertools.starmap(_described, losses.items()), _NAMED)
+    # The least squared error is that of the few values that are far larger than the others.
+    better = "entropy" if any(loss.most for loss in losses.values()) else "mse"
+    others = "auto" if method == better else f"auto or {better}"
+    advice = (
+        "the network's outputs were best so; validate"
+        if method == "auto"
+        else f"choose the method {others}, or set these ranges by hand"
+    )
+    count = (
+        "1 range loses much of the tensor's values"
+        if len(losses) == 1
+        else f"{len(losses)} ranges lose much of the tensors' values"
+    )
+    return f"{count}: {named}; {advice}"
+
+
+def noise_warning(choice: RangeChoice | None) -> str | None:
+    """A sentence about ranges that leave the network's outputs noisy, and are the best of those tried.
+
+    Args:
+        choice: How the ranges were chosen; None where they were not compared.
+
+    Returns:
+        The sentence; None where the outputs are good enough, or are not known.
+    """
+    if choice is None or not choice.samples or (level := choice.sqnr_db[choice.rule]) >= POOR_DB:
+        return None
+    return (
+        f"with every layer in INT8 the network's outputs have an SQNR of only {level:.1f} dB "
+        f"{choice.judged_by}, and no range that was tried is clearly better; 'trtint8 validate' measures "
+        "what that costs, and 'trtint8 tune' restores accuracy"
+    )
+
+
+def _described(name: str, loss: RangeLoss) -> str:
+    shown = loss.most or loss
+    levels = f"{shown.sqnr_db:.1f} dB where {shown.best_db:.1f} dB are possible"
+    levels += " without its few huge values" if loss.most else ""
+    return f"'{name}' ({loss.clipped:.2%} clipped, {levels})"
+
+
+#: What a table may be given as.
+TableSource: TypeAlias = CalibrationTable | str | os.PathLike[str]
+
+
+def as_table(source: TableSource) -> CalibrationTable:
+    """A table, read where it is given as a file.
+
+    Raises:
+        TableError: The file is no table, or it is neither a table nor a file.
+    """
+    if isinstance(source, CalibrationTable):
+        return source
+    if not isinstance(source, (str, os.PathLike)):
+        raise TableError(
+            f"a calibration table is given as {type(source).__name__}; give a CalibrationTable, which can be "
+            "made of a dict of ranges, or the path of a table"
+        )
+    return CalibrationTable.load(source)
+
+
+def is_table(source: object) -> bool:
+    """Whether an argument is a table, or the path of a table or of a TensorRT calibration cache."""
+    return isinstance(source, CalibrationTable) or (
+        isinstance(source, (str, os.PathLike)) and is_table_name(source)
+    )
+
+
+def table_among(source: object) -> CalibrationTable | None:
+    """The table that a calibration argument is or names; None where it is something else, like samples.
+
+    Args:
+        source: A table, the path of a table or of a TensorRT calibration cache, or anything else.
+
+    Raises:
+        TableError: The file is no table.
+    """
+    if isinstance(source, CalibrationTable):
+        return source
+    if isinstance(source, (str, os.PathLike)) and is_table_name(source):
+        return CalibrationTable.load(source)
+    return None

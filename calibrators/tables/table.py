@@ -1,4 +1,7 @@
-"""The calibration table: the range of every tensor, and where it came from."""
+"""The calibration table: the range of every tensor, and where it came from.
+
+How the ranges of a calibration table show themselves in a notebook and as a data frame.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import fnmatch
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,22 +19,25 @@ import numpy as np
 
 from calibrators.checks import check_mapping, several
 from calibrators.data.samples import SampleSizes
-from calibrators.display.cards import card_of
-from calibrators.display.counts import counted, enumerated
-from calibrators.display.picture import Picture
+from calibrators.display.cards import Cell, card_of, html_table, sparkline
+from calibrators.display.picture import Picture, data_frame
 from calibrators.display.plotting import plot_histogram
 from calibrators.errors import TableError
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.losses import RangeLoss, excessive_losses
+from calibrators.histograms.rules import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
-from calibrators.tables import table_files
-from calibrators.tables.choice import RangeChoice
+from calibrators.tables import files
+from calibrators.tables.checks import (
+    check_lines,
+    check_model,
+    check_names,
+    check_ranges,
+    check_ranges_by_hand,
+)
+from calibrators.tables.choice import QMAX, RangeChoice, scale_of
 from calibrators.tables.formats.json import TableRecord, decode_histograms
 from calibrators.tables.formats.tensorrt_cache import TensorrtCache
-from calibrators.tables.model_check import check_model
-from calibrators.tables.range_checks import check_lines, check_names, check_ranges, check_ranges_by_hand
-from calibrators.tables.scales import scale_of
-from calibrators.tables.table_display import ShownRange, ranges_frame, ranges_html
+from calibrators.words import counted, enumerated
 
 #: The largest ratio of two ranges that only rounding to float32 sets apart: two roundings of either.
 ROUNDING = 1 + 2.0**-22
@@ -167,7 +173,7 @@ class CalibrationTable:
             TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another; or
                 what is given is no path.
         """
-        return cls._from_record(table_files.read_table(path), os.fspath(path))
+        return cls._from_record(files.read_table(path), os.fspath(path))
 
     @classmethod
     def from_cache(cls, cache: TensorrtCache, provenance: Provenance) -> CalibrationTable:
@@ -180,7 +186,7 @@ class CalibrationTable:
         Returns:
             The table; ``amax / 127`` in float32 is exactly the cache's scale.
         """
-        record = table_files.record_of_cache(cache)
+        record = files.record_of_cache(cache)
         return cls(record.amax, record.method, provenance)
 
     def save(
@@ -195,7 +201,7 @@ class CalibrationTable:
         Args:
             path: The file: ``*.json`` for trtint8's own format, ``*.cache`` for TensorRT's calibration cache,
                 which gets a sidecar, ``*.txt``, ``*.csv``, ``*.flatbuffers`` for ONNX Runtime's.
-            format_name: A key of :data:`calibrators.tables.formats.registry.FORMATS`; by default the ending
+            format_name: A key of :data:`calibrators.tables.files.FORMATS`; by default the ending
                 decides. ``ppq`` and ``onnxruntime-json`` are recognized by their content, and may stand in
                 ``*.json`` and under endings that name no format; the others need their own endings.
             tensorrt_version: The version that the header of a cache names, in digits; TensorRT compares it
@@ -210,7 +216,7 @@ class CalibrationTable:
                 trtint8's own format holds.
             OutputError: The file cannot be written.
         """
-        return table_files.write_table(
+        return files.write_table(
             path,
             self._record(),
             self.histograms,
@@ -233,7 +239,7 @@ class CalibrationTable:
 
         A cache names an algorithm of TensorRT, and there is one for some methods only.
         """
-        return table_files.method_in_cache(self.method)
+        return files.method_in_cache(self.method)
 
     @property
     def fingerprint(self) -> str:
@@ -504,3 +510,81 @@ def _threshold(method: str) -> Callable[[Histogram], float]:
     if method not in METHODS:
         raise TableError(f"unknown calibration method '{method}'; use one of {', '.join(METHODS)}")
     return METHODS[method]
+
+
+@dataclass(frozen=True)
+class ShownRange:
+    """One tensor of a table.
+
+    Attributes:
+        tensor: The tensor's name.
+        amax: The tensor's range.
+        method: How the range was chosen.
+        histogram: The histogram that it was computed from; None where there is none.
+    """
+
+    tensor: str
+    amax: float
+    method: str
+    histogram: Histogram | None
+
+    @property
+    def scale(self) -> float:
+        """``amax / 127``."""
+        return self.amax / QMAX
+
+    @property
+    def largest(self) -> float | None:
+        """The largest magnitude that was observed."""
+        return self.histogram.amax if self.histogram else None
+
+    @property
+    def zeros(self) -> float | None:
+        """The share of values that are zero, in [0, 1]."""
+        return self._share(self.histogram.zeros) if self.histogram else None
+
+    @property
+    def clipped(self) -> float | None:
+        """The share of values beyond the range, in [0, 1]."""
+        return self._share(self.histogram.above(self.amax)) if self.histogram else None
+
+    def _share(self, count: int) -> float | None:
+        total = self.histogram.total if self.histogram else 0
+        return count / total if total else None
+
+
+def ranges_html(title: str, ranges: Sequence[ShownRange]) -> str:
+    """A table with one row per tensor, and a small histogram where there is one.
+
+    Args:
+        title: The title above the table.
+        ranges: The tensors.
+    """
+    columns = ["tensor", "amax", "scale", "method"]
+    with_histograms = any(shown.histogram for shown in ranges)
+    if with_histograms:
+        columns += ["largest", "clipped", "magnitudes"]
+    return html_table(title, columns, (_row(shown, with_histograms) for shown in ranges))
+
+
+def ranges_frame(ranges: Sequence[ShownRange]) -> Any:
+    """A ``pandas.DataFrame`` with one row per tensor.
+
+    Args:
+        ranges: The tensors.
+
+    Raises:
+        UnsupportedError: pandas is not installed.
+    """
+    names = ("tensor", "amax", "scale", "method", "largest", "zeros", "clipped")
+    return data_frame({name: [getattr(shown, name) for shown in ranges] for name in names})
+
+
+def _row(shown: ShownRange, with_histograms: bool) -> list[Cell]:
+    row: list[Cell] = [shown.tensor, f"{shown.amax:.6g}", f"{shown.scale:.6g}", shown.method]
+    if shown.histogram:
+        clipped = "" if shown.clipped is None else f"{100 * shown.clipped:.3f} %"
+        row += [f"{shown.histogram.amax:.6g}", clipped, sparkline(shown.histogram, shown.amax)]
+    elif with_histograms:
+        row += ["", "", ""]
+    return row

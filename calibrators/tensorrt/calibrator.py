@@ -3,6 +3,8 @@
 TensorRT's bindings print and discard every exception of a calibrator, take it for the end of the data, and
 write the cache from what came before. So the first failure is kept here, the data ends, the cache is not
 written, and :meth:`Calibrator.raise_failure` raises it after the build.
+
+Calibrators that others wrote, with what a build asks of the calibrators of this package.
 """
 
 from __future__ import annotations
@@ -18,14 +20,13 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from calibrators.checks import check_choice, check_path, positive_integer
-from calibrators.cuda import Device, open_device
+from calibrators.checks import check_choice, check_path, positive_integer, warn_user
+from calibrators.cuda import Device, current_device, open_device
 from calibrators.data.batches import Batches
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec, fixed_batches
 from calibrators.data.opening import open_batches
 from calibrators.data.samples import SampleSizes
-from calibrators.display.counts import counted
 from calibrators.errors import Argument, CalibrationDataError, TableError, UnsupportedError
 from calibrators.files import check_writable, is_file
 from calibrators.progress import progress_bar
@@ -33,11 +34,9 @@ from calibrators.tables.cache_origin import CacheOrigin, refuse_foreign_sidecar,
 from calibrators.tables.formats.tensorrt_cache import parse
 from calibrators.tables.table import CalibrationTable, Provenance
 from calibrators.tensorrt.calibration_cache import read_cache, write_cache
-from calibrators.tensorrt.calibration_pass import CalibrationPass
-from calibrators.tensorrt.feeder import Feeder
-from calibrators.tensorrt.last_batch import LastBatch
+from calibrators.tensorrt.feeding import CalibrationPass, Feeder, LastBatch
 from calibrators.tensorrt.network_inputs import to_network
-from calibrators.user_warnings import warn_user
+from calibrators.words import counted
 
 #: What to do with a cache that was not made from the same things.
 Stale = Literal["refuse", "recalibrate"]
@@ -475,3 +474,56 @@ def _table(data: bytes, origin: CacheOrigin, sizes: Mapping[str, SampleSizes]) -
     versions = {"tensorrt": origin.tensorrt}
     provenance = Provenance(origin.model, origin.data, origin.samples, versions, sizes)
     return CalibrationTable.from_cache(content, provenance)
+
+
+class ForeignCalibrator:
+    """A calibrator of which TensorRT's interface is all that is known.
+
+    Args:
+        implementation: An object of a class that derives from TensorRT's ``IInt8Calibrator``.
+
+    Attributes:
+        implementation: What TensorRT is given.
+        table: None, because it keeps none.
+        was_asked: True, because it does not say.
+    """
+
+    table: None = None
+    was_asked = True
+
+    def __init__(self, implementation: Any) -> None:
+        self.implementation = implementation
+
+    @property
+    def device_index(self) -> int | None:
+        """Index of the GPU whose context is current, where it mostly uploads to; None where there is none."""
+        return current_device()
+
+    def context(self) -> AbstractContextManager[None] | None:
+        """The current CUDA context, where it mostly allocates; None where there is none."""
+        return None if current_device() is None else contextlib.nullcontext()
+
+    def bind(self, build: ServedBuild) -> None:
+        """Does nothing: TensorRT's interface has no place for what is known of a build."""
+
+    def shapes(self) -> None:
+        """None: the shapes of its batches are not known."""
+
+    def input_sizes(self) -> dict[str, SampleSizes]:
+        """Nothing: the sizes of its samples are not known."""
+        return {}
+
+    def raise_failure(self, build_error: BaseException | None = None) -> None:
+        """Does nothing: TensorRT tells of no failure."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
+
+#: What a build takes ranges from as TensorRT computes them.
+AnyCalibrator = Calibrator | ForeignCalibrator
+
+
+def as_any_calibrator(calibrator: Any) -> AnyCalibrator:
+    """A calibrator of this package as it is, any other one with its methods."""
+    return calibrator if isinstance(calibrator, Calibrator) else ForeignCalibrator(calibrator)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-logger = logging.getLogger("trtint8")
+_logger = logging.getLogger("trtint8")
 
 
 #: What is said where TensorRT says nothing.
@@ -106,11 +106,11 @@ def shared_logger(trt: Any) -> Any:
                     for log in logs:
                         log.errors.append(message)
                     self._thread.last_error = self._last_error = plain(message) or self.last_error
-                    logger.debug("%s", message)
+                    _logger.debug("%s", message)
                 elif level == severity.WARNING:
                     for log in logs:
                         log.warnings.append(message)
-                    logger.debug("%s", message)
+                    _logger.debug("%s", message)
                 elif len(logs) == 1:
                     # Of a thread of TensorRT's own nobody knows for which of several builds it works, and a
                     # list of layers must not be ascribed to another engine.

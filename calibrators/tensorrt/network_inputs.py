@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError
-from calibrators.tensorrt.data_types import numpy_dtype
+from calibrators.tensorrt.flavor import numpy_dtype
 
 #: What an input that is INT8 itself can be fed, as float32.
 _INT8_RANGE = (-128.0, 127.0)

@@ -19,23 +19,22 @@ from typing import Any, Literal
 
 import griffe
 
-from calibrators.histograms.losses import RangeLoss
+from calibrators.histograms.rules import RangeLoss
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.table import Provenance
 from trtint8.auditing.results import Audit
 from trtint8.engine.file import EngineInfo
 from trtint8.equalization.equalize import EqualizedForm
-from trtint8.interop.lint_rules import Finding
-from trtint8.interop.migration import Proposal
+from trtint8.interop.lint import Finding
+from trtint8.interop.migrate import Proposal
 from trtint8.quantization.placement import Decision
 from trtint8.report.comparison import RunComparison
 from trtint8.runtime.bench import BenchReport
 from trtint8.sensitivity.results import Sensitivity
+from trtint8.tuning.candidates import Trial
 from trtint8.tuning.speed import SpeedPlan
-from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import Written
-from trtint8.validation.accuracy import Accuracy
-from trtint8.validation.measure import Measure
+from trtint8.validation.accuracy import Accuracy, Measure
 from trtint8.validation.significance import Share
 
 #: The line of a page that the tables take the place of.

@@ -17,8 +17,8 @@ from trtint8.models.model import load_float_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import insert_qdq
-from trtint8.tuning.remedies.adaptive_rounding import adapt_rounding
 from trtint8.tuning.remedies.bias_correction import correct_biases
+from trtint8.tuning.remedies.rounding import adapt_rounding
 
 #: Samples that biases are corrected and weights are rounded with.
 REMEDY_SAMPLES = 128

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trtint8.validation.detection.boxes import box_overlaps
-from trtint8.validation.detection.tables import Detections
+from trtint8.validation.detection.boxes import Detections, box_overlaps
 
 #: Name of each output to the pixels per cell, and the widths and heights of its three anchors in pixels.
 _SCALES = {

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
 from calibrators.histograms.histogram import BINS, Histogram
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from calibrators.tables.table import CalibrationTable
 
 #: A ratio within this of 1 counts as the same.

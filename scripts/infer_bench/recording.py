@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from calibrators.cuda.active import Active
+from calibrators.cuda.device import Active
 from calibrators.tensorrt.flavor import Flavor
 from trtint8.engine.file import TensorSpec
 

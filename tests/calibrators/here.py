@@ -7,8 +7,8 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from calibrators.histograms.device_counting import OnDevice
-from calibrators.host import onnx_session
+from calibrators.histograms.counting import OnDevice
+from calibrators.host import session as onnx_session
 from calibrators.host.cuda_session import Gpu
 
 NEEDS_DLPACK = pytest.mark.skipif(

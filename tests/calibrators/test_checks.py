@@ -1,7 +1,12 @@
 """Checks of options."""
 
+import contextlib
+import inspect
 import re
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -14,7 +19,12 @@ from calibrators.checks import (
     positive_integer,
     refuse_empty_path,
     several,
+    warn_user,
+    with_users_line,
 )
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.inputs import InputSpec
+from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, OutputError, TableError, UnsupportedError
 
 
@@ -125,3 +135,105 @@ def test_a_choice_of_another_type_is_refused(value):
 def test_a_path_with_a_nul_is_refused(check, path):
     with pytest.raises(TableError, match=r"the path of the table, 'a.*b'"):
         check("the table", path, TableError)
+
+
+#: What code of the packages uses.
+NAMES = {
+    "contextlib": contextlib,
+    "Thread": Thread,
+    "ThreadPoolExecutor": ThreadPoolExecutor,
+    "warn_user": warn_user,
+    "with_users_line": with_users_line,
+}
+
+
+def in_module(name, source):
+    """What a module of this name defines."""
+    namespace = {"__name__": name, **NAMES}
+    exec(compile(source, f"{name}.py", "exec"), namespace)
+    return namespace
+
+
+def place_of(call):
+    """The file and the line of the only warning of a call."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    (warning,) = caught
+    return warning.filename, warning.lineno
+
+
+def test_the_line_of_the_caller_however_deep():
+    inner = in_module("calibrators.a.b", "def run(call): call()")["run"]
+    outer = in_module("trtint8.c", "def run(inner, call): inner(call)")["run"]
+    warn = in_module("trtint8", "def run(): warn_user('x')")["run"]
+    line = inspect.currentframe().f_lineno + 1
+    assert place_of(lambda: outer(inner, warn)) == (__file__, line)
+
+
+def test_code_of_the_users_that_the_packages_call_comes_first():
+    packages = in_module("trtint8", "def call(function): function()\ndef warn(): warn_user('x')")
+    loader = in_module("loader", "def load(): warn()")
+    loader["warn"] = packages["warn"]
+    assert place_of(lambda: packages["call"](loader["load"])) == ("loader.py", 1)
+
+
+def test_names_that_only_begin_alike_are_not_of_the_packages():
+    own = in_module("trtint8_plugins", "def warn(): warn_user('x')")
+    assert place_of(own["warn"]) == ("trtint8_plugins.py", 1)
+
+
+def test_what_runs_context_managers_is_passed_over():
+    source = "@contextlib.contextmanager\ndef opened():\n    warn_user('x')\n    yield"
+    opened = in_module("calibrators.a", source)["opened"]
+
+    def enter():
+        with opened():
+            pass
+
+    assert place_of(enter)[0] == __file__
+
+
+def test_the_init_of_a_data_class_is_passed_over():
+    assert place_of(lambda: Preprocessing(mean=(0.485,), std=(0.229,), scale=1.0))[0] == __file__
+
+
+def test_a_warning_that_is_found_deep_in_the_packages(tmp_path):
+    images = pytest.importorskip("PIL.Image")
+    images.new("RGB", (2, 2)).save(tmp_path / "a.png")
+    (tmp_path / "b.png").symlink_to(tmp_path / "nowhere.png")
+    inputs = [InputSpec("x", np.dtype(np.float32), (1, 3, 2, 2))]
+    options = {"preprocessing": Preprocessing()}
+    assert place_of(lambda: open_batches(tmp_path, inputs, **options))[0] == __file__
+
+
+#: What a module of the packages does to call a function in another thread.
+IN_A_THREAD = """
+def call(function):
+    thread = Thread(target=with_users_line(function))
+    thread.start()
+    thread.join()
+"""
+IN_A_POOL = """
+def call(function):
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(with_users_line(function)).result()
+"""
+
+
+@pytest.mark.parametrize("source", [IN_A_THREAD, IN_A_POOL])
+def test_a_thread_of_the_packages_names_the_line_that_led_to_it(source):
+    call = in_module("calibrators.a", source)["call"]
+    warn = in_module("trtint8", "def run(): warn_user('x')")["run"]
+    load = in_module("loader", "def load(call, warn): call(warn)")["load"]
+    assert place_of(lambda: load(call, warn)) == ("loader.py", 1)
+    # Code of the user's that runs in the thread comes first.
+    read = in_module("reader", "def read(warn): warn()")["read"]
+    assert place_of(lambda: load(call, lambda: read(warn))) == ("reader.py", 1)
+
+
+def test_the_class_of_the_warning():
+    with pytest.warns(DeprecationWarning, match="^x$"):
+        warn_user("x", DeprecationWarning)
+    with pytest.warns(UserWarning, match="^x$"):
+        warn_user("x")

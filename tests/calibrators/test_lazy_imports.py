@@ -17,7 +17,7 @@ pytest.importorskip("sympy", reason="SymPy is not installed")
 def test_onnx_ir_loads_no_sympy_until_it_computes_with_shapes():
     script = """
 import sys
-from calibrators.lazy_imports import import_lazily
+from calibrators.imports import import_lazily
 finders = len(sys.meta_path)
 import_lazily()
 import_lazily()

@@ -18,7 +18,7 @@ from trtint8.cli.bench import _as_dict
 from trtint8.cli.main import VERBS, main
 from trtint8.cli.output import print_json
 from trtint8.data import DEMO_MODEL, load_digits_split
-from trtint8.validation.measure import Measure
+from trtint8.validation.accuracy import Measure
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 pytest.importorskip("griffe", reason="MkDocs is not installed (pip install 'trtint8[docs]')")

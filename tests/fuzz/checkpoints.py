@@ -14,22 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from calibrators.histograms.losses import range_loss
+from calibrators.histograms.rules import range_loss
 from calibrators.histograms.thresholds import METHODS
-from calibrators.host.checkpoint import Checkpoint, Kind
-from calibrators.host.counted import CALIBRATION, Counted
+from calibrators.host.checkpoint import CALIBRATION, Checkpoint, Counted, Kind
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.calibrators.host.checkpoint_files import sealed
 from tests.fuzz.hostile import VALUES, change_document
 from tests.trtint8.report import samples
-from trtint8.sensitivity.checkpoint import SENSITIVITY, Measured
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
-from trtint8.sensitivity.local import LocalMeter
-from trtint8.sensitivity.local_network import LayerErrors
+from trtint8.sensitivity.local import LayerErrors, LocalMeter
+from trtint8.sensitivity.results import SENSITIVITY, Measured
 from trtint8.sensitivity.suspects import channel_suspects
+from trtint8.tuning.candidates import Trial
 from trtint8.tuning.journal import JournalFile
-from trtint8.tuning.trial import Trial
-from trtint8.validation.scores import Score
+from trtint8.validation.budget import Score
 
 _CHECKSUM = b"\nsha256:"
 

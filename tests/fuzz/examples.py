@@ -17,7 +17,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from calibrators.tables.choice import RangeChoice
-from calibrators.tables.formats.registry import FORMATS
+from calibrators.tables.files import FORMATS
 from tests.trtint8.integer_models import Integers
 from tests.trtint8.onnx_models import Shaped, conv_relu_conv, save_external
 from tests.trtint8.quantization import attention_models

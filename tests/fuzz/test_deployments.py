@@ -39,9 +39,9 @@ from tests.trtint8.deployment.conftest import PLAN, QDQ
 from trtint8.deployment.source import read_source
 from trtint8.deployment.writing import _KINDS, deploy
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, save_engine
+from trtint8.engine.kernels import PartTotal, Traffic
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.engine.profiles import ShapeRange
-from trtint8.engine.traffic import PartTotal, Traffic
 from trtint8.models.model import Model
 
 #: Stands in every hostile text, and is found again in whatever it got into.

@@ -18,11 +18,9 @@ from hypothesis import Phase, given, seed, settings
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from tests.fuzz.pair_chains import Chain, chains
-from trtint8.interop.lint import lint
-from trtint8.interop.lint_rules import Finding
-from trtint8.interop.mend import Mended, mend
+from trtint8.interop.lint import Finding, Mended, lint, mend
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto
 

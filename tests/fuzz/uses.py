@@ -19,27 +19,26 @@ from calibrators.data.opening import open_batches
 from calibrators.data.preflight import check_feed
 from calibrators.errors import TrtInt8Error
 from calibrators.tables.cache_origin import CacheOrigin
+from calibrators.tables.files import FORMATS
 from calibrators.tables.formats import ncnn
-from calibrators.tables.formats.registry import FORMATS
 from calibrators.tables.ranges import read_ranges
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import read_cache
-from trtint8.auditing.work import at_shapes, count_work
+from trtint8.auditing.estimator import at_shapes, count_work
 from trtint8.cli.main import main
 from trtint8.cli.output import shown
 from trtint8.engine.file import engine_rows, read_engine_info
-from trtint8.engine.inspection import parse_inspection
 from trtint8.engine.plan import (
     check_capability,
     check_plan_version,
     check_version,
+    parse_inspection,
     plan_flavor,
     without_metadata,
 )
 from trtint8.engine.profiles import check_profile, parse_profile
-from trtint8.interop.extract import extract_table
-from trtint8.interop.lint import lint
-from trtint8.interop.mend import mend
+from trtint8.interop.lint import lint, mend
+from trtint8.interop.unquantize import extract_table
 from trtint8.models.model import load_model, prepare
 from trtint8.models.outputs.cutting import cut_model
 from trtint8.models.serialization import to_proto

@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from calibrators.errors import GpuUnavailableError, TrtInt8Error
-from calibrators.histograms.device_counting import OnDevice, histogram_of
+from calibrators.histograms.counting import OnDevice, histogram_of
 from calibrators.histograms.histogram import Histogram
-from calibrators.host.cuda_session import Gpu
-from calibrators.host.devices import open_device
+from calibrators.host.cuda_session import Gpu, open_device
 from tests.gpu.conftest import NORMALIZED
 from trtint8 import calibrate
 from trtint8.data import DEMO_MODEL, load_digits_split

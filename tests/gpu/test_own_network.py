@@ -12,8 +12,8 @@ from calibrators.data.inputs import InputSpec
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.messages import shared_logger
 from tests.gpu.conftest import OPTIONS
+from trtint8.builder.build import network_flags
 from trtint8.builder.config import configure
-from trtint8.builder.parsing import network_flags
 
 SHAPE = (4, 32, 16, 16)
 X = np.random.default_rng(0).uniform(-1, 1, SHAPE).astype(np.float32)

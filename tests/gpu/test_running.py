@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError, EngineError
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from tests.gpu.conftest import OPTIONS
 from tests.trtint8.detectors import images, plugin_detector
 from tests.trtint8.models.decoders import decoder, steps_of_sequences
@@ -15,7 +15,7 @@ from trtint8 import BuildOptions, Engine, build_int8_engine
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.session import ModelSession
-from trtint8.runtime import bound_context
+from trtint8.runtime import context as bound_context
 from trtint8.runtime.bench import bench
 
 IMAGES = np.random.default_rng(0).random((64, 1, 8, 8), np.float32)

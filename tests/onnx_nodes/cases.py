@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from calibrators.errors import ModelError, TrtInt8Error
-from calibrators.host.onnx_session import first_line, open_session
+from calibrators.host.session import first_line, open_session
 
 #: How far the outputs of a model that stays in float may be from the model's own. ONNX Runtime joins other
 #: nodes where shapes are declared and constants are folded.

@@ -7,7 +7,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper
 
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from tests.trtint8.onnx_models import Graph
 
 MICROSOFT = {"domain": "com.microsoft"}

@@ -30,8 +30,7 @@ from trtint8.built_files import (
     tail_file_of,
 )
 from trtint8.data import DEMO_MODEL
-from trtint8.engine.file import EngineInfo, read_engine_info, save_engine
-from trtint8.engine.table import table_file_of
+from trtint8.engine.file import EngineInfo, read_engine_info, save_engine, table_file_of
 from trtint8.models.model import load_model
 
 DOUBLE = onnx.TensorProto.DOUBLE

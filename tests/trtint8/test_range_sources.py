@@ -6,8 +6,8 @@ from calibrators.data.inputs import DataOptions
 from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from trtint8.data import DEMO_MODEL
+from trtint8.int8_engine import RangeSources
 from trtint8.models.model import load_model, prepare
-from trtint8.range_sources import RangeSources
 
 
 def sources(calibration, manual=None, method="auto"):

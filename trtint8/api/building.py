@@ -6,30 +6,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from calibrators.checks import several
+from calibrators.checks import several, warn_user
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.histograms.thresholds import Method
-from calibrators.tables.loss_warning import loss_warning
-from calibrators.tables.ranges import DynamicRanges, read_ranges
-from calibrators.tables.source import table_among
+from calibrators.tables.ranges import DynamicRanges, loss_warning, read_ranges, table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target, flavor_of
-from calibrators.user_warnings import warn_user
+from trtint8.builder.config import BuildOptions, given_options
 from trtint8.builder.dynamic_ranges import SetRanges
 from trtint8.builder.implicit import set_network_ranges
-from trtint8.builder.options import BuildOptions, given_options
 from trtint8.builder.routes import Route
 from trtint8.built_files import BuildResult, files_of_cut, qdq_file_of
-from trtint8.engine.file import sidecar_path
+from trtint8.engine.file import sidecar_path, table_file_of
 from trtint8.engine.profiles import Profile
-from trtint8.engine.table import table_file_of
-from trtint8.int8_engine import Int8Options, build_from_sources
+from trtint8.int8_engine import CalibrationSource, Int8Options, RangeSources, build_from_sources
 from trtint8.models.model import ModelSource, load_float_model, prepare
 from trtint8.models.outputs.cutting import CutModel, cut_model
 from trtint8.models.torch_export import AnyModel, open_module
-from trtint8.range_sources import CalibrationSource, RangeSources
 
 
 def build_int8_engine(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from calibrators.checks import warn_user
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import DataSource
@@ -13,10 +14,9 @@ from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.run import Executor, RunOptions
 from calibrators.tables.cache_origin import refuse_foreign_sidecar
-from calibrators.tables.file_names import check_table_name
-from calibrators.tables.loss_warning import noise_warning
+from calibrators.tables.files import check_table_name
+from calibrators.tables.ranges import noise_warning
 from calibrators.tables.table import CalibrationTable
-from calibrators.user_warnings import warn_user
 from trtint8.calibration import CalibrationOptions, CheckpointOptions, Observed, calibrate_model
 from trtint8.models.model import load_model
 from trtint8.models.torch_export import AnyModel, open_module

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from calibrators.cuda import driver_version, gpu_names, gpu_problem
 from calibrators.errors import TrtInt8Error
 from calibrators.histograms.binning import NUMPY, kernel
-from calibrators.host.devices import open_device
+from calibrators.host.cuda_session import open_device
 from calibrators.tensorrt import flavor
 from trtint8.data import DEMO_MODEL
 

@@ -13,24 +13,23 @@ from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource, open_data
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
-from calibrators.tables.source import TableSource, as_table
+from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tensorrt.flavor import Target
 from trtint8.auditing.audit import audit_model
 from trtint8.auditing.estimator import EstimatorOptions
 from trtint8.auditing.gpus import Gpu, find_gpu
 from trtint8.auditing.results import Audit
-from trtint8.builder.options import BuildOptions, given_options
+from trtint8.builder.config import BuildOptions, given_options
 from trtint8.deployment import writing as deployment
 from trtint8.deployment.writing import Destination
-from trtint8.engine.file import sidecar_path
-from trtint8.engine.inputs import input_specs
+from trtint8.engine.file import input_specs, sidecar_path
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import ModelSource, load_float_model
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.report import writing
-from trtint8.runtime.benchmark import Benchmarks, BenchOptions, benchmark
+from trtint8.runtime.bench import Benchmarks, BenchOptions, benchmark
+from trtint8.runtime.bindings import LoadingOptions
 from trtint8.runtime.engine import Engine
-from trtint8.runtime.loading import LoadingOptions
 from trtint8.runtime.run import archive, run_on_data
 
 

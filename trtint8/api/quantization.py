@@ -14,15 +14,13 @@ from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
 from calibrators.errors import Argument, ModelError
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting, written_together
-from calibrators.tables.source import TableSource, as_table
+from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from trtint8.built_files import files_of_cut, float_file_of
 from trtint8.calibration import tensors_needed
-from trtint8.engine.table import table_file_of
-from trtint8.equalization.equalize import Equalized
-from trtint8.equalization.recalibration import EqualizedModel, equalize_and_calibrate
-from trtint8.models.file_names import check_model_name
-from trtint8.models.model import Model, load_float_model, prepare
+from trtint8.engine.file import table_file_of
+from trtint8.equalization.equalize import Equalized, EqualizedModel, equalize_and_calibrate
+from trtint8.models.model import Model, check_model_name, load_float_model, prepare
 from trtint8.models.outputs.cutting import cut_model
 from trtint8.models.serialization import save_model, to_proto
 from trtint8.models.torch_export import AnyModel, open_module

@@ -19,14 +19,14 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
-from calibrators.display.counts import counted, enumerated
 from calibrators.errors import ModelError
 from calibrators.operators import operator_of
 from calibrators.tables.table import CalibrationTable
+from calibrators.words import counted, enumerated
 from trtint8.arithmetic.storage import Stored, bias_of, stored
 from trtint8.interop.pairs import replace_value
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph_constants import (
+from trtint8.models.graph import (
     add_initializer,
     constant_input,
     is_constant,
@@ -37,10 +37,7 @@ from trtint8.models.graph_constants import (
 from trtint8.models.model import Model, prepare
 from trtint8.models.outputs.picked import computes_all
 from trtint8.models.session import open_graph_model
-from trtint8.quantization.arithmetics import Arithmetic
-from trtint8.quantization.config import TensorQuantConfig
-from trtint8.quantization.integer.arithmetic import quantize
-from trtint8.quantization.integer.rounding import Rounding
+from trtint8.quantization.config import Arithmetic, Rounding, TensorQuantConfig, quantize
 from trtint8.quantization.qdq import weight_scale
 
 #: Below it float32 holds every integer.

@@ -10,11 +10,10 @@ import onnx_ir as ir
 
 from calibrators.operators import Axes, Values, operator_of
 from calibrators.tables.table import CalibrationTable
-from trtint8.interop.bounds import Bounds
-from trtint8.models.graph_constants import is_constant, read_constant
+from trtint8.interop.unquantize import Bounds
+from trtint8.models.graph import is_constant, read_constant
 from trtint8.models.model import Model
-from trtint8.quantization.arithmetics import Arithmetic, Storage
-from trtint8.quantization.config import TensorQuantConfig
+from trtint8.quantization.config import Arithmetic, Storage, TensorQuantConfig
 from trtint8.quantization.operators import commutes_with_quantization, weight_axis
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import activation_scales

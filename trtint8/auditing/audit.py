@@ -1,18 +1,20 @@
-"""Puts what engines of one model in FP32, FP16 and INT8 do side by side."""
+"""Puts what engines of one model in FP32, FP16 and INT8 do side by side.
+
+Says in one sentence what INT8 changes beside FP16, and which layers are the reason.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
-from trtint8.auditing.estimator import Estimator, EstimatorOptions
+from trtint8.auditing.estimator import Estimator, EstimatorOptions, seconds_per_node
 from trtint8.auditing.gpus import Gpu
-from trtint8.auditing.results import Audit
-from trtint8.auditing.verdict import judge
+from trtint8.auditing.results import Audit, AuditedEngine
 from trtint8.models.model import Model, prepare
-from trtint8.models.outputs.runnable_part import left_out_nodes, runnable_part
+from trtint8.models.outputs.picked import left_out_nodes, runnable_part
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 
 
@@ -75,3 +77,115 @@ def audit_model(
         table_fingerprint=table.fingerprint,
         left_out=left_out_nodes(prepared),
     )
+
+
+#: INT8 is said to be faster or slower than FP16 where the estimates differ by more than these factors.
+_FASTER, _SLOWER = 1.1, 0.95
+
+#: The number of layers that the sentence names.
+_NAMED = 3
+
+#: The least share of the bytes in requantization that the sentence names.
+_WORTH_SAYING = 0.1
+
+#: The least share of the bytes in the cache that the sentence names.
+_MOSTLY = 0.5
+
+_FLOAT, _INT8 = "FP16", ("INT8", "INT8+FP16")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What INT8 changes beside FP16.
+
+    Attributes:
+        sentence: The sentence, without a full stop.
+        reasons: Names of the ONNX nodes that take longer in INT8, the worst first; empty where INT8 gains.
+    """
+
+    sentence: str
+    reasons: tuple[str, ...]
+
+
+def judge(engines: Sequence[AuditedEngine], gpu: str, builder: str, work: Mapping[str, int]) -> Verdict:
+    """Compares the faster one of the INT8 engines with the FP16 engine.
+
+    Args:
+        engines: The engines; one of them FP16, and one at least INT8.
+        gpu: The name of the GPU.
+        builder: The TensorRT that builds for the GPU, in words: another one makes other kernels.
+        work: Name of each ONNX node that computes products to the number of its multiply-adds.
+
+    Returns:
+        The verdict.
+    """
+    half = next(engine for engine in engines if engine.precision == _FLOAT)
+    known = [engine for engine in engines if engine.precision in _INT8 and engine.seconds]
+    int8 = min(known, key=lambda engine: engine.seconds or 0.0, default=half)
+    if not known or int8.traffic is None or half.traffic is None or not half.seconds or not int8.seconds:
+        return Verdict(
+            f"the builder does not list the shapes and types of all tensors, so INT8 and {_FLOAT} cannot be "
+            "compared",
+            (),
+        )
+    speed = half.seconds / int8.seconds
+    bytes_ratio = int8.traffic.total / half.traffic.total
+    moved = f"{int8.precision} moves {bytes_ratio:.2g}x the bytes of {_FLOAT} here{_requantized(int8)}"
+    sentence = f"{moved}; on {_with_article(gpu)} with {builder} "
+    both = f"{_milliseconds(int8.seconds)} beside {_milliseconds(half.seconds)} ms"
+    times = f"(estimated {both}{_cached(int8.cacheable / int8.traffic.total)})"
+    if speed >= _FASTER:
+        return Verdict(f"{sentence}expect up to {speed:.2g}x the speed of {_FLOAT} {times}", ())
+    losses = _losses(half, int8, work)
+    expected = "no gain" if speed >= _SLOWER else f"{speed:.2g}x the speed of {_FLOAT}"
+    return Verdict(
+        f"{sentence}expect {expected} {times}{_attention(half, int8)}{_because(losses)}", tuple(losses)
+    )
+
+
+def _losses(half: AuditedEngine, int8: AuditedEngine, work: Mapping[str, int]) -> list[str]:
+    """The nodes that take longer in INT8, beginning with the one that loses most."""
+    before, after = seconds_per_node(half, work), seconds_per_node(int8, work)
+    lost = {node: after[node] - before.get(node, 0.0) for node in after}
+    return sorted((node for node in lost if lost[node] > 0), key=lambda node: -lost[node])
+
+
+def _because(losses: Sequence[str]) -> str:
+    if not losses:
+        return ""
+    named, others = list(losses[:_NAMED]), len(losses) - _NAMED
+    if others > 0:
+        named.append(f"{others} other layer{'s' if others > 1 else ''}")
+    listed = ", ".join(named[:-1]) + " and " + named[-1] if len(named) > 1 else named[0]
+    return f"; {listed} {'are' if len(named) > 1 else 'is'} the reason"
+
+
+def _requantized(int8: AuditedEngine) -> str:
+    """Says which share of the bytes requantization moves; empty where it is small."""
+    requantization, total = int8.part("requantization").traffic, int8.traffic
+    share = requantization.total / total.total if requantization and total and total.total else 0.0
+    return f", {100 * share:.0f} % of them in requantization" if share >= _WORTH_SAYING else ""
+
+
+def _cached(share: float) -> str:
+    """Says which share of the bytes may never reach the memory; empty where it is small."""
+    if share < _MOSTLY:
+        return ""
+    return f" without the L2 cache, which may hold {100 * share:.0f} % of these bytes"
+
+
+def _attention(half: AuditedEngine, int8: AuditedEngine) -> str:
+    """Says how many fused attentions INT8 loses; empty where it loses none."""
+    before, after = (engine.part("attention").kernels for engine in (half, int8))
+    if after >= before:
+        return ""
+    return f"; {before - after} of {before} fused attentions are lost"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g}"
+
+
+def _with_article(name: str) -> str:
+    """A GPU's name after "a" or "an", as it is spoken: "an RTX 4090", "a T4"."""
+    return f"{'an' if name[0] in 'AEFHILMNORSX' else 'a'} {name}"

@@ -10,7 +10,7 @@ from calibrators import records
 from calibrators.errors import TableError
 from calibrators.records import Count, NonNegative
 from trtint8.auditing.gpus import Gpu
-from trtint8.engine.traffic import Traffic
+from trtint8.engine.kernels import Traffic
 
 #: What limits a kernel in the estimate.
 Bound = Literal["memory", "compute"]
@@ -22,7 +22,7 @@ class AuditedKernel:
 
     Attributes:
         name: The builder's name for the kernel.
-        part: What it is for; see :data:`trtint8.engine.parts.Part`.
+        part: What it is for; see :data:`trtint8.engine.kernels.Part`.
         precision: The type in which it computes; None where it has no tensors of such types.
         onnx_nodes: Names of the ONNX nodes that it computes.
         traffic: What it reads and writes per inference; None where a shape is not known.
@@ -47,7 +47,7 @@ class AuditedPart:
     """All kernels of one part of an engine.
 
     Attributes:
-        part: What the kernels are for; see :data:`trtint8.engine.parts.Part`.
+        part: What the kernels are for; see :data:`trtint8.engine.kernels.Part`.
         kernels: The number of kernels.
         traffic: What they read and write per inference; None where that of one is not known.
         seconds: Their estimated time in seconds; None where that of one is not known.

@@ -1,37 +1,61 @@
-"""Builds a serialized engine from an ONNX model and build options."""
+"""Builds a serialized engine from an ONNX model and build options.
+
+Reads an ONNX model into a network of TensorRT, and says which nodes it refuses.
+
+Reports the progress of a build, and lets Ctrl-C and SIGTERM cancel it.
+
+Proof, by a build on a machine without a GPU, that the layers of a Q/DQ model run in INT8.
+
+Optimization profiles in TensorRT's own form.
+
+Writes what TensorRT refuses in forms that compute the same, and that it takes.
+
+A scale must be positive for TensorRT, and exporters give weights that were pruned to 0 the scale 0. TensorRT
+for RTX 1.7 fails inside ("same_symbolic_shapes") where one number multiplies the output of an INT8
+convolution.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
+import re
+import signal
+import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
-from calibrators.cuda import (
-    check_ordinal,
-    compute_capability,
-    gpu_problem,
-    primary_context,
-    require_gpu,
-)
+from calibrators.cuda import check_ordinal, compute_capability, gpu_problem, primary_context, require_gpu
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, UnsupportedError
 from calibrators.files import is_file
 from calibrators.progress import progress_bar
-from calibrators.tensorrt.calibrator import ServedBuild
+from calibrators.tensorrt import flavor
+from calibrators.tensorrt.calibrator import AnyCalibrator, ServedBuild
 from calibrators.tensorrt.flavor import Flavor, FlavorName
-from calibrators.tensorrt.foreign import AnyCalibrator
-from calibrators.tensorrt.messages import BuildLog, collected, plain_words, shared_logger
+from calibrators.tensorrt.messages import BuildLog, collected, plain, plain_words, shared_logger
 from calibrators.tensorrt.network_inputs import network_dtypes
-from trtint8.builder.compute_capabilities import resolve_capabilities, set_capabilities
-from trtint8.builder.config import check_options, configure, load_plugins
+from calibrators.words import counted
+from trtint8.builder.config import (
+    BuildOptions,
+    attach_timing_cache,
+    check_options,
+    configure,
+    load_plugins,
+    resolve_capabilities,
+    save_timing_cache,
+    set_capabilities,
+)
 from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.builder.implicit import (
     ImplicitInt8,
@@ -40,16 +64,16 @@ from trtint8.builder.implicit import (
     check_calibrator,
     check_device,
     finish_calibration,
+    io_dtypes,
+    set_io,
+    set_precisions,
 )
-from trtint8.builder.monitor import deferred_interrupt, new_monitor
-from trtint8.builder.optimization_profiles import add_profile, check_shape_values, format_shapes, new_profile
-from trtint8.builder.options import BuildOptions
-from trtint8.builder.parsing import network_flags, new_builder, parse_model
-from trtint8.builder.precisions import io_dtypes, set_io, set_precisions
-from trtint8.builder.timing_cache import attach_timing_cache, save_timing_cache
-from trtint8.engine.inspection import inspect_plan
 from trtint8.engine.layers import LayerReport, parse_layers, total_weights_memory
+from trtint8.engine.plan import inspect_plan
 from trtint8.engine.profiles import Profile, ShapeRange, complete_profile
+from trtint8.interop.pairs import dequantizer_behind, float_values, input_at
+from trtint8.models.graph import is_constant, read_constant, set_constant_input, value_names
+from trtint8.models.serialization import runnable
 
 _DEFAULTS = BuildOptions()
 
@@ -103,7 +127,7 @@ def check_build(
 
     Returns:
         For which compute capabilities is built; see
-        :func:`trtint8.builder.compute_capabilities.resolve_capabilities`.
+        :func:`trtint8.builder.config.resolve_capabilities`.
 
     Raises:
         UnsupportedError: This TensorRT lacks an option or a compute capability.
@@ -142,7 +166,7 @@ def build_engine(
         sizes: Input name to the sizes that samples had, of which defaults are made: see
             :func:`~trtint8.engine.profiles.complete_profile`.
         compute_capabilities: The compute capabilities to build for: see
-            :func:`~trtint8.builder.compute_capabilities.resolve_capabilities`.
+            :func:`~trtint8.builder.config.resolve_capabilities`.
         options: All other options of the build.
         int8: Whether the model holds Q/DQ nodes.
         implicit: Where the ranges of a float model come from; None where the graph gives the precisions.
@@ -196,7 +220,7 @@ def build_engine(
         progress_bar("building engine", None, enabled=progress) as advance,
     ):
         interrupted = deferred
-        monitor = new_monitor(flavor.module, advance, interrupted) if flavor.has_progress_monitor else None
+        monitor = _new_monitor(flavor.module, advance, interrupted) if flavor.has_progress_monitor else None
         in_int8 = int8 or implicit is not None
         build = _Build(
             flavor,
@@ -286,7 +310,7 @@ class _Build:
         set_capabilities(trt, config, self.capabilities)
         check_shape_values(network, options.shape_values)
         for shapes in self.profiles or ([{}] if options.shape_values else []):
-            add_profile(builder, config, shapes, options.shape_values)
+            _add_profile(builder, config, shapes, options.shape_values)
         set_io(trt, network, options)
         missing: tuple[MissingRange, ...] = ()
         if self.implicit is not None:
@@ -331,7 +355,7 @@ class _Build:
             new_profile(builder, shapes, self._optimal_values())
         ):
             raise BuildError(
-                f"TensorRT refuses to calibrate with {format_shapes(shapes)}; give batches of another size"
+                f"TensorRT refuses to calibrate with {_format_shapes(shapes)}; give batches of another size"
             )
 
 
@@ -350,3 +374,351 @@ def _check_dla(options: BuildOptions, profiles: Sequence[Profile]) -> None:
                 f"the DLA takes fixed shapes only, and the profile of input '{name}' is {sizes}; give the "
                 "same shape three times"
             )
+
+
+#: Phrases in the parser's errors, and what the user can do.
+_ADVICE = (
+    ("zero point", "quantize symmetrically, with zero point 0"),
+    ("type Int32 but must have type", "leave the bias in float"),
+    ("does not support this operator", "replace the node by operators that TensorRT has"),
+    ("Scale coefficients must all be positive", "calibrate the tensor again"),
+)
+_EXTERNAL_DATA = re.compile(r"(?:Failed to open|out of range for) file: (?P<file>.*?)(?: \(offset=.*)?$")
+
+
+def new_builder(trt: Any, logger: Any, flavor: Flavor, log: BuildLog) -> Any:
+    """Makes TensorRT's builder.
+
+    Raises:
+        BuildError: TensorRT does not start.
+    """
+    try:
+        return trt.Builder(logger)
+    except TypeError as error:
+        # Where the driver is too old for TensorRT's CUDA, the bindings only get a null pointer.
+        raise BuildError(
+            f"{flavor} does not start ({log.reason()}); check that the NVIDIA driver is new enough for it"
+        ) from error
+
+
+def network_flags(trt: Any, flavor: Flavor) -> int:
+    """The flags with which a network for an ONNX model is created."""
+    if flavor.explicit_batch_flag:
+        return 1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)
+    return 0
+
+
+def parse_model(
+    parser: Any, network: Any, model: bytes | str | os.PathLike[str], flavor: Flavor, log: BuildLog
+) -> None:
+    """Reads an ONNX model into a network.
+
+    Args:
+        parser: TensorRT's parser of the network.
+        network: The network.
+        model: The serialized model, or its path.
+        flavor: The TensorRT.
+        log: What TensorRT has said.
+
+    Raises:
+        ModelError: The model cannot be read, is empty, or lacks a file with its weights.
+        BuildError: TensorRT refuses a node.
+    """
+    if isinstance(model, bytes):
+        parsed, name = parser.parse(model), "the model"
+    else:
+        parsed, name = parser.parse_from_file(os.fspath(model)), f"'{os.fspath(model)}'"
+    if not parsed:
+        _raise_parser_error(parser, flavor, log, name)
+    # The parser accepts an empty file.
+    if network.num_layers == 0:
+        raise ModelError(f"{name} holds no nodes; give an ONNX model that was exported completely")
+
+
+def _raise_parser_error(parser: Any, flavor: Flavor, log: BuildLog, name: str) -> None:
+    # Only the log names the file with the weights.
+    for message in log.errors:
+        external = _EXTERNAL_DATA.search(message)
+        if external:
+            raise ModelError(
+                f"{name} keeps weights in '{external['file']}', which is missing or too short; put the whole "
+                f"file beside the model, and give the model's path"
+            )
+    error = parser.get_error(0)
+    if error.node() < 0:
+        raise ModelError(f"{flavor} cannot read {name} as an ONNX model: {plain(error.desc())}")
+    raise BuildError(f"{flavor} cannot take {_node(error, flavor)} of {name}: {reason_of(error)}")
+
+
+def reason_of(error: Any) -> str:
+    """Why the parser refuses a node, and where that is known, what to do."""
+    reason = plain(error.desc())
+    return reason + "".join(f"; {advice}" for phrase, advice in _ADVICE if phrase in reason)
+
+
+def _node(error: Any, flavor: Flavor) -> str:
+    if flavor.names_failing_nodes:
+        return f"node '{error.node_name()}' ({error.node_operator()})"
+    return f"node number {error.node()}"
+
+
+@contextlib.contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Delays what handlers of Ctrl-C and SIGTERM raise while native code runs, until the block ends.
+
+    An exception cannot pass through TensorRT's callbacks. In threads other than the main thread Python
+    delivers no signals, so nothing is changed there; nor where a signal is ignored or ends the process at
+    once.
+
+    Yields:
+        A function that returns whether a handler has raised.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed; it replaces any other exception of the block.
+        BaseException: A handler of the program raised it; it replaces any other exception of the block.
+    """
+    raised: list[BaseException] = []
+    before: dict[int, Any] = {}
+
+    def defer(number: int, frame: FrameType | None) -> None:
+        try:
+            before[number](number, frame)
+        except BaseException as error:  # noqa: BLE001 - raised when the block ends
+            # Its traceback refers to the frames that were interrupted, which hold TensorRT's objects.
+            raised.append(error.with_traceback(None))
+
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before.update({number: handler for number, handler in handlers.items() if callable(handler)})
+    for number in before:
+        signal.signal(number, defer)
+    try:
+        yield lambda: bool(raised)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if raised:
+            # Taken out of the list, to which the frames of its traceback refer: otherwise they would stay in
+            # memory, with what they hold, until Python looks for such cycles.
+            raise raised.pop(0) from None
+
+
+def _new_monitor(trt: Any, advance: Callable[[int], None], cancelled: Callable[[], bool]) -> Any:
+    """Creates a progress monitor for TensorRT.
+
+    Args:
+        trt: The TensorRT module.
+        advance: Function that is called with 1 for every completed step of any phase.
+        cancelled: Function that is called after every step; True cancels the build.
+
+    Returns:
+        An ``IProgressMonitor``, which must be kept until the build has ended.
+    """
+
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IProgressMonitor.__init__(self)
+
+        def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
+            pass  # The base class requires it.
+
+        def phase_finish(self, phase_name: str) -> None:
+            pass  # The base class requires it.
+
+        def step_complete(self, _phase_name: str, _step: int) -> bool:
+            # An exception here would cancel the build, and a closed terminal is no reason for that.
+            with contextlib.suppress(Exception):
+                advance(1)
+            return not cancelled()
+
+    return Monitor()
+
+
+def count_int8_layers(
+    graph_model: ir.Model, inputs: Sequence[InputSpec], quantized_nodes: Sequence[str]
+) -> int | None:
+    """Builds a Q/DQ model with TensorRT for RTX and counts the layers that it runs in INT8.
+
+    Args:
+        graph_model: The model with Q/DQ pairs.
+        inputs: The model's inputs.
+        quantized_nodes: Names of the weighted nodes that are meant to run in INT8.
+
+    Returns:
+        The number of ``quantized_nodes`` that run in INT8; None where the builder does not list its layers.
+
+    Raises:
+        ModelError: What is given is no model of onnx-ir.
+        UnsupportedError: TensorRT for RTX is not installed.
+        BuildError: TensorRT refuses the model.
+    """
+    if not isinstance(graph_model, ir.Model):
+        raise ModelError(
+            f"the model is given as {type(graph_model).__name__}; give an onnx_ir.Model, such as "
+            "onnx_ir.load makes of a file"
+        )
+    with runnable(graph_model) as serialized:
+        built = build_engine(serialized, inputs, flavor=flavor.load("rtx"), int8=True)
+    if built.report is None:
+        return None
+    return len(built.report.weighted_summary(quantized_nodes).get("INT8", []))
+
+
+def check_shape_values(network: Any, values: Mapping[str, ShapeRange]) -> None:
+    """Refuses values for inputs that decide no shapes.
+
+    Args:
+        network: The parsed ``INetworkDefinition``.
+        values: Input name to its values in the optimization profiles.
+
+    Raises:
+        BuildError: The network has no such input, or it decides no shapes or has another number of elements,
+            or min <= opt <= max does not hold.
+    """
+    inputs = {tensor.name: tensor for tensor in map(network.get_input, range(network.num_inputs))}
+    for name, given in values.items():
+        if name not in inputs or not inputs[name].is_shape_tensor:
+            found = [name for name, tensor in inputs.items() if tensor.is_shape_tensor]
+            raise BuildError(
+                f"{Argument('shape_values')} has '{name}', which is no input that decides shapes; the "
+                f"network has {', '.join(map(repr, found)) or 'none'}"
+            )
+        count = math.prod(inputs[name].shape)
+        if {len(given.min), len(given.opt), len(given.max)} != {count}:
+            raise BuildError(
+                f"input '{name}' has {counted(count, 'element')}, and {Argument('shape_values')} {given}; "
+                "give as many of each"
+            )
+        if any(
+            not low <= best <= high for low, best, high in zip(given.min, given.opt, given.max, strict=True)
+        ):
+            raise BuildError(
+                f"{Argument('shape_values')} of input '{name}' is {given}; values must grow from min over "
+                "opt to max"
+            )
+
+
+def _add_profile(builder: Any, config: Any, shapes: Profile, values: Mapping[str, ShapeRange]) -> None:
+    """Adds an optimization profile to a builder's configuration; see :func:`new_profile`.
+
+    Raises:
+        BuildError: TensorRT refuses it.
+    """
+    if config.add_optimization_profile(new_profile(builder, shapes, values)) < 0:
+        raise BuildError(
+            f"TensorRT refuses the optimization profile {_format_shapes({**shapes, **values})}; give other "
+            "shapes"
+        )
+
+
+def new_profile(builder: Any, shapes: Profile, values: Mapping[str, ShapeRange]) -> Any:
+    """Makes an optimization profile.
+
+    Args:
+        builder: The ``Builder``.
+        shapes: Input name to its shapes.
+        values: Name of an input that decides shapes to its values.
+
+    Returns:
+        An ``IOptimizationProfile``.
+    """
+    profile = builder.create_optimization_profile()
+    for name, sizes in shapes.items():
+        profile.set_shape(name, sizes.min, sizes.opt, sizes.max)
+    for name, sizes in values.items():
+        profile.set_shape_input(name, sizes.min, sizes.opt, sizes.max)
+    return profile
+
+
+def _format_shapes(shapes: Profile) -> str:
+    """The shapes in words, for a message."""
+    return ", ".join(f"{name}={sizes}" for name, sizes in shapes.items())
+
+
+def with_equal_forms(graph_model: ir.Model) -> ir.Model:
+    """Returns a model that computes the same to the last bit, in the forms that TensorRT takes.
+
+    Args:
+        graph_model: A model with or without Q/DQ pairs; not changed.
+
+    Returns:
+        The model itself, where nothing is to be changed, or a copy. Weights that are 0 have a scale of 1 in
+        place of 0. A constant that multiplies the output of an INT8 convolution has a value per channel in
+        place of one.
+    """
+    nodes = list(graph_model.graph)
+    if not any(map(_has_free_zeros, nodes)) and not any(map(_channels_of_factor, nodes)):
+        return graph_model
+    changed = graph_model.clone()
+    names = value_names(changed.graph)
+    # Both nodes of a pair are looked at before either is changed.
+    for node in [node for node in changed.graph if _has_free_zeros(node)]:
+        scale = node.inputs[1]
+        values = read_constant(scale)
+        assert values is not None
+        set_constant_input(node, 1, np.where(values == 0, values.dtype.type(1), values), names)
+    for node in changed.graph:
+        if (found := _channels_of_factor(node)) is not None:
+            index, shape = found
+            factor = read_constant(node.inputs[index])
+            assert factor is not None
+            set_constant_input(node, index, np.full(shape, factor.reshape(())), names)
+    return changed
+
+
+def _has_free_zeros(node: ir.Node) -> bool:
+    """Whether a node of a pair has scales of 0, and only for weights that are 0 with any scale."""
+    if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or node.domain != "":
+        return False
+    source, scale = node.inputs[0], read_constant(input_at(node, 1))
+    if scale is None or scale.all():
+        return False
+    quantize = source.producer() if source is not None else None
+    if node.op_type == "DequantizeLinear" and quantize is not None and quantize.op_type == "QuantizeLinear":
+        return _has_free_zeros(quantize)
+    weights, point = read_constant(source), read_constant(input_at(node, 2))
+    if weights is None:
+        return False
+    if point is None or node.op_type == "QuantizeLinear":
+        point = np.zeros(1, np.int64)
+    try:
+        left = float_values(node, weights, (scale == 0).astype(np.float32).reshape(-1), point.reshape(-1))
+    except ModelError:  # the scales do not fit, as the parser says
+        return False
+    return not left.any()
+
+
+def _channels_of_factor(node: ir.Node) -> tuple[int, tuple[int, ...]] | None:
+    """The shape that one number gets which multiplies the output of an INT8 convolution.
+
+    Returns:
+        The index of the input that is the number, and the shape; None of other nodes.
+    """
+    if node.op_type != "Mul" or node.domain != "":
+        return None
+    for index in (0, 1):
+        factor, channels = read_constant(node.inputs[index]), _channels(node.inputs[1 - index])
+        if factor is not None and factor.size == 1 and channels and factor.ndim <= len(channels) + 1:
+            return index, channels
+    return None
+
+
+def _channels(value: ir.Value | None) -> tuple[int, ...]:
+    """The shape of a value per channel of the INT8 convolution that computes a value; else nothing."""
+    node = value.producer() if value is not None else None
+    while node is not None and node.op_type == "Identity" and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    if node is None or node.domain != "" or node.op_type not in ("Conv", "ConvTranspose"):
+        return ()
+    data, weights = (dequantizer_behind(operand) for operand in node.inputs[:2])
+    if data is None or weights is None or weights[1] is not None:
+        return ()
+    stored = weights[0].inputs[0]
+    quantize = stored.producer() if stored is not None else None
+    if quantize is not None and quantize.op_type == "QuantizeLinear":
+        stored = quantize.inputs[0]
+    if not is_constant(stored) or stored is None or stored.shape is None:
+        return ()
+    shape = stored.shape.numpy()
+    channels = shape[0] if node.op_type == "Conv" else shape[1] * node.attributes.get_int("group", 1)
+    return (channels, *[1] * (len(shape) - 2))

@@ -1,22 +1,33 @@
-"""Checks build options, and sets them in TensorRT's builder configuration."""
+"""Checks build options, and sets them in TensorRT's builder configuration.
+
+The options of a build.
+
+Keeps TensorRT's timing cache in a file that several builds may share.
+
+Compute capabilities: the generations of GPU that an engine of TensorRT for RTX is built for.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
-from calibrators.checks import as_integer
-from calibrators.cuda import require_gpu
+from filelock import FileLock
+
+from calibrators import records
+from calibrators.checks import as_integer, check_choice, check_mapping, several
+from calibrators.cuda import compute_capability, gpu_problem, require_gpu
 from calibrators.errors import Argument, BuildError, UnsupportedError
-from calibrators.files import check_writable, is_file
+from calibrators.files import check_writable, is_file, write_atomically
 from calibrators.tensorrt.flavor import Flavor
-from calibrators.tensorrt.messages import shared_logger
-from calibrators.tensorrt.own_plugins import register_own_plugins
-from calibrators.tensorrt.plugin_libraries import load_plugin_library
-from trtint8.builder.options import BuildOptions
+from calibrators.tensorrt.messages import NO_REASON, BuildLog, plain_words, shared_logger
+from calibrators.tensorrt.plugins import load_plugin_library, register_own_plugins
 from trtint8.engine.profiles import ShapeRange
 
 #: Value of ``hardware_compatibility`` to the feature that TensorRT needs for it.
@@ -258,3 +269,344 @@ def member(enum: Any, name: str, kind: str) -> Any:
             f"this TensorRT has no {kind} '{name}'; it has {', '.join(member.lower() for member in members)}"
         )
     return members[name.upper()]
+
+
+#: Whether TensorRT prefers the precisions that were asked for, or must obey them.
+PrecisionConstraints = Literal["prefer", "obey"]
+
+#: The GPUs beside the one it was built on that an engine runs on.
+HardwareCompatibility = Literal["ampere_plus", "same_compute_capability"]
+
+#: What an engine keeps of its layers.
+ProfilingVerbosity = Literal["detailed", "layer_names_only", "none"]
+
+#: The options that are dicts, and what these say.
+_MAPPINGS = {
+    "layer_precisions": "from layer name to precision",
+    "output_types": "from layer name to type",
+    "io_types": "from the name of an input or output to its type",
+    "io_formats": "from the name of an input or output to its formats",
+    "shape_values": "from input name to trtint8.ShapeRange(min, opt, max)",
+    "memory_pools": "from pool name to bytes",
+}
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How TensorRT builds. Every default leaves the choice to TensorRT.
+
+    Attributes:
+        fp16: Whether layers that do not run in INT8 may run in FP16; by default, where TensorRT chooses
+            precisions. Where the graph gives the precisions, the graph itself is converted before the build;
+            for TensorRT for RTX layers that are estimated to be faster in FP16 than in INT8 are in FP16, too.
+        bf16: Whether layers that do not run in INT8 may run in BF16.
+        tf32: Whether FP32 convolutions and matrix products may use TF32.
+        layer_precisions: Layer name or pattern (``*``, ``?``) to "fp32", "fp16", "bf16" or "int8".
+        output_types: Layer name or pattern to the type of the layer's outputs: "fp32", "fp16", "bf16" or
+            "int8".
+        precision_constraints: Whether TensorRT must obey ``layer_precisions`` and ``output_types``; by
+            default, it prefers them.
+        io_types: Input or output name to its type in the engine: "fp32", "fp16", "bf16" or "int8".
+        io_formats: Input or output name to the formats that it may have, like ("LINEAR", "CHW32").
+        calibrate_before_fusion: Whether Entropy and Legacy calibration run before layer fusion.
+        shape_values: Name of an input that decides shapes, like the size of a Resize, to its smallest,
+            optimal and largest values, one per element; for all optimization profiles.
+        memory_pools: Pool name like "workspace" to its limit in bytes.
+        timing_cache: File with the timings of kernels; it is read, extended and written under a lock.
+        optimization_level: 0 (fast build) to 5 (fast engine).
+        max_aux_streams: How many auxiliary streams the engine may use.
+        device: Index of the GPU that builds, measures kernels and calibrates.
+        dla_core: DLA core to build for; by default, the GPU.
+        gpu_fallback: Whether layers that the DLA lacks may run on the GPU.
+        hardware_compatibility: The other GPUs on which the engine runs: "ampere_plus" or
+            "same_compute_capability"; by default, no others.
+        version_compatible: Whether newer TensorRT versions can run the engine.
+        sparse_weights: Whether layers with 2:4 sparse weights may use sparse kernels.
+        refit: Whether the weights of the engine can be replaced later.
+        strip_plan: Whether to leave out of the plan the weights that a refit can add again.
+        tactic_sources: Names of the libraries that kernels may come from; by default, TensorRT chooses.
+        profiling_verbosity: What the engine reports of its layers: "detailed", "layer_names_only" or "none".
+            The report of the layers that run in INT8 needs "detailed".
+        plugins: Paths of shared libraries with plugins, which are loaded. TensorRT stores them in the plan
+            only if it is ``version_compatible``; for other engines ``Engine.load`` needs them again.
+
+    Raises:
+        UnsupportedError: An option is none of its choices, or no dict where it has to be one, ``device`` is
+            no index, or ``gpu_fallback`` is False without a DLA.
+    """
+
+    fp16: bool | None = None
+    bf16: bool = False
+    tf32: bool = True
+    layer_precisions: Mapping[str, str] = field(default_factory=dict)
+    output_types: Mapping[str, str] = field(default_factory=dict)
+    precision_constraints: PrecisionConstraints | None = None
+    io_types: Mapping[str, str] = field(default_factory=dict)
+    io_formats: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    calibrate_before_fusion: bool = False
+    shape_values: Mapping[str, ShapeRange] = field(default_factory=dict)
+    memory_pools: Mapping[str, int] = field(default_factory=dict)
+    timing_cache: str | os.PathLike[str] | None = None
+    optimization_level: int | None = None
+    max_aux_streams: int | None = None
+    device: int = 0
+    dla_core: int | None = None
+    gpu_fallback: bool = True
+    hardware_compatibility: HardwareCompatibility | None = None
+    version_compatible: bool = False
+    sparse_weights: bool = False
+    refit: bool = False
+    strip_plan: bool = False
+    tactic_sources: Sequence[str] | None = None
+    profiling_verbosity: ProfilingVerbosity = "detailed"
+    plugins: Sequence[str | os.PathLike[str]] = ()
+
+    def __post_init__(self) -> None:
+        for option, content in _MAPPINGS.items():
+            check_mapping(option, getattr(self, option), content)
+        # A single name by itself is one, not its letters; nothing else is changed once the options are made.
+        object.__setattr__(self, "plugins", tuple(several(self.plugins)))
+        if self.tactic_sources is not None:
+            object.__setattr__(self, "tactic_sources", tuple(several(self.tactic_sources)))
+        formats = {name: tuple(several(names)) for name, names in self.io_formats.items()}
+        object.__setattr__(self, "io_formats", formats)
+        check_choice("profiling_verbosity", self.profiling_verbosity, get_args(ProfilingVerbosity))
+        if self.precision_constraints is not None:
+            check_choice("precision_constraints", self.precision_constraints, get_args(PrecisionConstraints))
+        if self.hardware_compatibility is not None:
+            choices = get_args(HardwareCompatibility)
+            check_choice("hardware_compatibility", self.hardware_compatibility, choices)
+        index = as_integer(self.device)
+        if index is None or index < 0:
+            raise UnsupportedError(
+                f"{Argument('device')} is {self.device!r:.80}; give the index of a GPU, such as 0"
+            )
+        if not self.gpu_fallback and self.dla_core is None:
+            raise UnsupportedError(
+                f"{Argument('gpu_fallback', 'False')} needs a DLA: without one, layers run on the GPU "
+                f"anyway; give {Argument('dla_core')}, or leave it out"
+            )
+
+
+def given_options(options: BuildOptions | None) -> BuildOptions:
+    """Options of a build as they are given to a public call; the defaults where None.
+
+    Raises:
+        BuildError: They are of another type.
+    """
+    if options is None:
+        return BuildOptions()
+    if not isinstance(options, BuildOptions):
+        raise BuildError(f"{Argument('options')} is {options!r:.80}; give trtint8.BuildOptions(...)")
+    return options
+
+
+#: The largest file that is read, in bytes.
+_MOST_BYTES = 1 << 30
+
+
+def attach_timing_cache(config: Any, path: str | os.PathLike[str], log: BuildLog) -> None:
+    """Gives a build the timings of earlier builds.
+
+    Args:
+        config: The ``IBuilderConfig`` of the build.
+        path: The file; a missing file is an empty cache.
+        log: The log that collects TensorRT's messages.
+
+    Raises:
+        BuildError: The file is not a timing cache of this TensorRT and GPU, or cannot be locked or read.
+    """
+    with _locked(path):
+        data = _read(path)
+    errors, warnings = len(log.errors), len(log.warnings)
+    timing_cache = config.create_timing_cache(data)
+    # Timings of another GPU would mislead TensorRT, so a mismatch is refused.
+    attached = timing_cache is not None and config.set_timing_cache(timing_cache, False)
+    if not attached or _lost(config, timing_cache, data):
+        reasons = "; ".join(plain_words([*log.errors[errors:], *log.warnings[warnings:]])) or NO_REASON
+        raise BuildError(
+            f"'{os.fspath(path)}' is not a timing cache of this TensorRT and GPU ({reasons}); give another "
+            "file or remove it"
+        )
+    # What it says of a cache that it takes is no reason why a build fails.
+    del log.errors[errors:]
+
+
+def _lost(config: Any, timing_cache: Any, data: bytes) -> bool:
+    """Whether TensorRT took nothing of a file, which it only logs.
+
+    What it logs does not tell: TensorRT 8.6 says of its own cache that it will not be used where the compiler
+    of fused parts cannot read its share, and uses the timings of all other layers.
+    """
+    if not data:
+        return False
+    empty = bytes(config.create_timing_cache(b"").serialize())
+    return data != empty and bytes(timing_cache.serialize()) == empty
+
+
+def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
+    """Writes the timings after a build, together with those that other builds have written since it began.
+
+    Args:
+        config: The ``IBuilderConfig`` of the build.
+        path: The file.
+
+    Raises:
+        BuildError: The file cannot be locked or read.
+        OutputError: It cannot be written.
+    """
+    timing_cache = config.get_timing_cache()
+    with _locked(path):
+        data = _read(path)
+        others = config.create_timing_cache(data) if data else None
+        if others is not None:
+            # Combined with a second object, because TensorRT never returns from combining a cache with
+            # itself.
+            timing_cache.combine(others, False)
+        write_atomically(path, bytes(timing_cache.serialize()))
+
+
+@contextlib.contextmanager
+def _locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    lock = FileLock(f"{os.fspath(path)}.lock")
+    if Path(lock.lock_file).is_symlink():  # to lock it empties the file that it leads to
+        raise BuildError(
+            f"the timing cache '{os.fspath(path)}' cannot be locked with '{lock.lock_file}': it is a "
+            "symbolic link; remove it"
+        )
+    try:
+        lock.acquire()
+    except OSError as error:
+        raise BuildError(
+            f"the timing cache '{os.fspath(path)}' cannot be locked with '{lock.lock_file}': "
+            f"{error.strerror or error}; give a file in a folder that can be written"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    try:
+        return records.read_bytes(path, _MOST_BYTES)
+    except FileNotFoundError:
+        return b""
+    except (OSError, records.RecordError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise BuildError(f"the timing cache '{os.fspath(path)}' cannot be read: {reason}") from error
+
+
+_CURRENT = "current"
+_TURING = "7.5"
+
+
+def resolve_capabilities(flavor: Flavor, wanted: Sequence[str], device: int = 0) -> tuple[str, ...]:
+    """Decides for which compute capabilities to build.
+
+    Args:
+        flavor: The TensorRT that builds.
+        wanted: Compute capabilities like "8.6" or "SM86", or "current" for this machine's GPU. Empty means
+            this machine's GPU, or, where there is none, every compute capability from Ampere on.
+        device: Index of this machine's GPU.
+
+    Returns:
+        Compute capabilities like ("8.6",) or ("current",); empty where TensorRT can build only for the GPU on
+        which it runs.
+
+    Raises:
+        UnsupportedError: The flavor cannot build for one of them.
+        GpuUnavailableError: There is a GPU, but none of that index.
+    """
+    if not flavor.has_compute_capabilities:
+        if wanted:
+            raise UnsupportedError(
+                f"{flavor} builds for the GPU it runs on, so compute capabilities ({', '.join(wanted)}) "
+                f"cannot be chosen; leave them out, or build with TensorRT for RTX"
+            )
+        return ()
+    if wanted:
+        return tuple(dict.fromkeys(_resolve(flavor, name, device) for name in wanted))
+    # More compute capabilities cost neither time nor size: a plan holds the network once, and its kernels are
+    # compiled when it is loaded. ResNet-20 in Q/DQ form takes 0.3 s and 2.74 MB for 8.6 alone, and for all
+    # five.
+    return _available(flavor) if gpu_problem() else (_current(flavor, device),)
+
+
+def nearest_capability(flavor: Flavor, wanted: str) -> str | None:
+    """The compute capability to build for where a graph is compiled to be looked at, not to be run.
+
+    Args:
+        flavor: The TensorRT that builds.
+        wanted: The GPU's compute capability, like "9.0".
+
+    Returns:
+        ``wanted`` where the flavor can build for it; else the highest below it, else the lowest of all. None
+        where TensorRT can build only for the GPU on which it runs.
+    """
+    if not flavor.has_compute_capabilities:
+        return None
+    available = sorted(_available(flavor), key=_version)
+    below = [name for name in available if _version(name) <= _version(wanted)]
+    return below[-1] if below else available[0]
+
+
+def set_capabilities(trt: Any, config: Any, names: Sequence[str]) -> None:
+    """Sets the compute capabilities in the builder's configuration.
+
+    Args:
+        trt: The TensorRT module.
+        config: The builder's ``IBuilderConfig``.
+        names: Compute capabilities from :func:`resolve_capabilities`; empty changes nothing.
+    """
+    if names:
+        config.num_compute_capabilities = len(names)
+    for index, name in enumerate(names):
+        member = "CURRENT" if name == _CURRENT else f"SM{name.replace('.', '')}"
+        config.set_compute_capability(trt.ComputeCapability.__members__[member], index)
+
+
+def _resolve(flavor: Flavor, name: str, device: int) -> str:
+    if name.lower() == _CURRENT:
+        problem = gpu_problem()
+        if problem:
+            raise UnsupportedError(
+                f"the engine cannot be built for the current GPU, because {problem}; choose among "
+                f"{', '.join(_available(flavor))}"
+            )
+        return _current(flavor, device)
+    match = re.fullmatch(r"(?:sm_?)?(\d+)\.?(\d)", name, re.IGNORECASE)
+    capability = f"{match[1]}.{match[2]}" if match else name
+    _refuse_turing(flavor, capability)
+    if capability not in _available(flavor):
+        raise UnsupportedError(
+            f"{flavor} cannot build for compute capability '{name}'; choose among "
+            f"{', '.join(_available(flavor))}, or current"
+        )
+    return capability
+
+
+def _current(flavor: Flavor, device: int) -> str:
+    """Stands for the GPU of that index, if engines can be built for it."""
+    _refuse_turing(flavor, compute_capability(device))
+    return _CURRENT
+
+
+def _refuse_turing(flavor: Flavor, capability: str) -> None:
+    if capability == _TURING:
+        # For 7.5, TensorRT for RTX has kernels that dequantize and multiply in float, and none for FP32
+        # matrix products. After a build that failed because of these, even the next engine runs in float.
+        raise UnsupportedError(
+            f"{flavor} has no INT8 kernels for compute capability 7.5; choose among "
+            f"{', '.join(_available(flavor))}"
+        )
+
+
+def _version(capability: str) -> tuple[int, ...]:
+    return tuple(map(int, capability.split(".")))
+
+
+def _available(flavor: Flavor) -> tuple[str, ...]:
+    members = (re.fullmatch(r"SM(\d+)(\d)", name) for name in flavor.module.ComputeCapability.__members__)
+    names = (f"{match[1]}.{match[2]}" for match in members if match)
+    return tuple(name for name in names if name != _TURING)

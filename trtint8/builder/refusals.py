@@ -10,16 +10,13 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.cuda import gpu_problem, primary_context
-from calibrators.display.counts import enumerated
 from calibrators.errors import Argument, BuildError, ModelError
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
-from trtint8.builder.config import load_plugins
-from trtint8.builder.monitor import deferred_interrupt
-from trtint8.builder.options import BuildOptions
-from trtint8.builder.parsing import network_flags, new_builder, parse_model, reason_of
-from trtint8.models.graph_constants import read_constant
-from trtint8.models.inner_graphs import all_nodes
+from calibrators.words import enumerated
+from trtint8.builder.build import deferred_interrupt, network_flags, new_builder, parse_model, reason_of
+from trtint8.builder.config import BuildOptions, load_plugins
+from trtint8.models.graph import all_nodes, read_constant
 from trtint8.models.model import Model
 from trtint8.models.outputs.cutting import cut_model, tensors_before
 from trtint8.models.serialization import runnable

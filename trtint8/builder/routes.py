@@ -7,7 +7,7 @@ from typing import Any, Literal
 from calibrators.errors import UnsupportedError
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
-from trtint8.builder.options import BuildOptions
+from trtint8.builder.config import BuildOptions
 from trtint8.models.model import Model
 from trtint8.quantization.targets import Target, target_named
 

@@ -6,15 +6,14 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from calibrators.data.inputs import shape_text
-from calibrators.display.counts import megabytes
+from calibrators.words import megabytes
 from trtint8.api.engines import audit
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
 from trtint8.cli.output import named_nodes, print_json, print_line, print_table, say
 from trtint8.cli.verbs import Way, add_arguments, values_of
-from trtint8.engine.parts import PARTS
-from trtint8.engine.traffic import Traffic
-from trtint8.report.times import time_text
+from trtint8.engine.kernels import PARTS, Traffic
+from trtint8.report.text import time_text
 
 EXAMPLE = (
     "examples:\n  trtint8 audit resnet50.onnx resnet50.table.json --gpu 'RTX 4090'\n"

@@ -13,7 +13,7 @@ from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.engine.file import EngineInfo, engine_rows, sidecar_path
 from trtint8.engine.profiles import as_sampled
-from trtint8.quantization.slower.choose import SLOWER_IN_INT8
+from trtint8.quantization.slower import SLOWER_IN_INT8
 
 #: Of more inputs than this, besides the first one, a sentence says only how many there are.
 _MOST_LISTED = 3

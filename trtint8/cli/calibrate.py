@@ -6,11 +6,16 @@ import argparse
 
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place
-from calibrators.tables.file_names import check_table_name
+from calibrators.tables.files import check_table_name
 from trtint8.api.calibration import calibrate
-from trtint8.cli.cache_method import say_method_in_cache
-from trtint8.cli.kept_progress import saying_what_is_kept
-from trtint8.cli.output import named_nodes, print_json, print_table, say
+from trtint8.cli.output import (
+    named_nodes,
+    print_json,
+    print_table,
+    say,
+    say_method_in_cache,
+    saying_what_is_kept,
+)
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 
 EXAMPLE = "example:\n  trtint8 calibrate resnet50.onnx calibration.npz -o resnet50.table.json --method mse"

@@ -10,13 +10,14 @@ from calibrators.checks import check_path
 from calibrators.errors import OutputError
 from calibrators.files import check_writable
 from calibrators.tensorrt import flavor
-from trtint8.api import building, validation
+from trtint8.api import accuracy as validation
+from trtint8.api import building
 from trtint8.builder.build import build_engine
 from trtint8.cli.output import print_json, print_table
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import runnable
-from trtint8.validation.wording import percent
+from trtint8.validation.accuracy import percent
 
 EXAMPLE = "example:\n  trtint8 demo --output demo_output"
 

@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrators.display.counts import counted
 from calibrators.errors import ModelError
 from calibrators.files import check_writable
+from calibrators.words import counted
 from trtint8.api.elsewhere import lint, mend
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments
-from trtint8.interop.lint_rules import Finding
-from trtint8.interop.mend import Mended
-from trtint8.models.file_names import check_model_name
-from trtint8.models.model import load_model
+from trtint8.interop.lint import Finding, Mended
+from trtint8.models.model import check_model_name, load_model
 
 EXAMPLE = """examples:
   trtint8 lint qat.onnx --strict

@@ -1,4 +1,11 @@
-"""The command line: finds the verb, and turns errors of this project into one sentence and exit status 2."""
+"""The command line: finds the verb, and turns errors of this project into one sentence and exit status 2.
+
+The parser of a verb.
+
+Completion of command lines in a shell, by argcomplete where that is installed.
+
+Values of options that were given with spaces between them, where commas belong.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +13,23 @@ import argparse
 import gc
 import importlib
 import logging
+import os
+import re
+import shlex
 import signal
 import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from calibrators.error_text import in_one_line
 from calibrators.errors import TrtInt8Error
-from calibrators.lazy_imports import import_lazily
-from trtint8.cli.completion import asked_to_complete, complete
+from calibrators.files import exists
+from calibrators.imports import import_lazily
+from calibrators.words import in_one_line
 from trtint8.cli.interruption import STATUS, raise_if_stopped, stop
 from trtint8.cli.output import say
-from trtint8.cli.parser import VerbParser
-from trtint8.cli.spaced_values import spaced_values
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.version import __version__
 
@@ -136,6 +145,103 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             module.configure(sub)
             sub.set_defaults(run=module.run)
     return parser
+
+
+class VerbParser(argparse.ArgumentParser):
+    """A parser that takes options between positional arguments, too, as in ``build MODEL -o ENGINE DATA``.
+
+    A plain parser gives a positional argument that may be left out, or repeated, nothing more once an option
+    has come after the first.
+    """
+
+    _within = False
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parses as any parser, and where something was not understood, options before the rest.
+
+        Args:
+            args: The arguments.
+            namespace: None: the attributes are those of a new one.
+
+        Returns:
+            The namespace, and the arguments that were not understood.
+        """
+        found, left = super().parse_known_args(args, namespace)
+        # A verb with verbs of its own cannot be parsed in two passes, which are calls of this method.
+        if not left or self._within or self._subparsers is not None:
+            return found, left
+        self._within = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._within = False
+
+
+#: Set by the shell when it asks for completions; the program is then started only to give them.
+_ASKED = "_ARGCOMPLETE"
+
+#: The command line as it was typed so far.
+_LINE = "COMP_LINE"
+
+
+def asked_to_complete() -> bool:
+    """Whether a shell has started the program to complete a command line."""
+    return _ASKED in os.environ
+
+
+def complete(parser_of: Callable[[Sequence[str]], argparse.ArgumentParser]) -> None:
+    """Gives the shell what may come next, and ends the process.
+
+    Args:
+        parser_of: Makes the parser of a command line from its words, without the program's name.
+    """
+    try:
+        argcomplete = importlib.import_module("argcomplete")
+    except ModuleNotFoundError:
+        raise SystemExit(1) from None  # nothing may be printed amid what is typed
+    argcomplete.autocomplete(parser_of(typed_words(os.environ.get(_LINE, ""))[1:]))
+
+
+def typed_words(line: str) -> list[str]:
+    """The words of a command line that may end within quotes.
+
+    Args:
+        line: The command line.
+    """
+    try:
+        return shlex.split(line)
+    except ValueError:
+        return line.split()
+
+
+#: Options that take several numbers.
+_OPTIONS = ("--mean", "--std", "--resize", "--crop", "--letterbox")
+
+_NUMBER = re.compile(r"-?[0-9.]+(e-?[0-9]+)?,?")
+
+
+def spaced_values(words: Sequence[str]) -> str | None:
+    """What is wrong with an option whose values are words of their own; None where there is none.
+
+    The parser would take the second value for the model or the data.
+
+    Args:
+        words: The command line without the program's name.
+    """
+    for index, option in enumerate(words):
+        if option not in _OPTIONS:
+            continue
+        values: list[str] = []
+        for word in words[index + 1 :]:
+            if not _NUMBER.fullmatch(word) or (values and exists(word)):
+                break
+            values.append(word.rstrip(","))
+        if len(values) > 1:
+            return (
+                f"{option} takes one value, and '{' '.join(values)}' are {len(values)}; write them with "
+                f"commas and without spaces: {option} {','.join(values)}"
+            )
+    return None
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ import argparse
 
 from calibrators.files import check_writable
 from trtint8.api.elsewhere import migrate
-from trtint8.builder.proof import count_int8_layers
+from trtint8.builder.build import count_int8_layers
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.interop.migrate import Migrated
-from trtint8.models.file_names import check_model_name
-from trtint8.models.model import load_float_model
+from trtint8.models.model import check_model_name, load_float_model
 
 EXAMPLE = "example:\n  trtint8 migrate resnet50.onnx resnet50.cache -o resnet50.int8.onnx --fill"
 

@@ -1,4 +1,11 @@
-"""What the verbs print: tables for people, JSON for programs, messages on standard error."""
+"""What the verbs print: tables for people, JSON for programs, messages on standard error.
+
+What Ctrl-C, or wrong data, leaves of a long run.
+
+What a calibration cache does not keep of a table.
+
+Values by name, as an option gives them that may be repeated.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +18,17 @@ import math
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from calibrators.display.counts import counted, enumerated
-from calibrators.errors import OutputError
+from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error
 from calibrators.progress import literal_console
+from calibrators.words import counted, enumerated
+
+if TYPE_CHECKING:
+    from calibrators.tables.table import CalibrationTable
+
 
 #: How wide a table in a pipe may be, which has no width of its own: long tensor names stand on one line.
 _PIPE_WIDTH = 160
@@ -195,7 +206,7 @@ def _infinite(fields: dict[str, Any]) -> dict[str, str]:
 
 
 def _plain(value: Any) -> Any:
-    from trtint8.validation.measure import Measure
+    from trtint8.validation.accuracy import Measure
     from trtint8.validation.significance import Share
 
     if isinstance(value, Share):
@@ -211,3 +222,61 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if isinstance(value, (str, int, bool, type(None))) else str(value)
+
+
+@contextlib.contextmanager
+def saying_what_is_kept(
+    checkpoint: Path | None, how: str, *, survives_errors: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Says after Ctrl-C that a run can be continued, where it can; and after an error in the data.
+
+    Args:
+        checkpoint: The file in which the run keeps what it has done; None where it keeps nothing.
+        how: What continues from it.
+        survives_errors: Whether the run has come so far that it can be continued with the data corrected.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, CalibrationDataError) as error:
+        goes_on = isinstance(error, KeyboardInterrupt) or survives_errors()
+        if goes_on and checkpoint is not None and checkpoint.exists():
+            say(f"'{checkpoint}' keeps what was done; {how} continues from it")
+        raise
+
+
+def say_method_in_cache(table: CalibrationTable, output: Path) -> None:
+    """Says that a calibration cache lacks the table's method, where it does.
+
+    Args:
+        table: The table that was written.
+        output: The file, of any format.
+    """
+    if output.suffix.lower() == ".cache" and table.method != table.method_in_cache:
+        say(
+            f"'{output}' is a calibration cache, which has no name for the method "
+            f"'{table.method}': read back, its method is '{table.method_in_cache}'"
+        )
+
+
+_Value = TypeVar("_Value")
+
+
+def named_values(
+    option: str, pairs: Iterable[tuple[str, _Value]], error: type[TrtInt8Error]
+) -> dict[str, _Value]:
+    """The values of an option by name; refuses a name that is given twice.
+
+    Args:
+        option: The option.
+        pairs: Names and values, in the order of the command line.
+        error: The error of the refusal.
+
+    Raises:
+        TrtInt8Error: A name is given twice.
+    """
+    named: dict[str, _Value] = {}
+    for name, value in pairs:
+        if name in named:
+            raise error(f"{option} gives '{name}' twice; give each name once")
+        named[name] = value
+    return named

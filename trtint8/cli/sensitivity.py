@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import math
 
-from calibrators.display.counts import counted
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place
-from trtint8.api.sensitivity import SENSITIVITY_SAMPLES, measure_sensitivity
-from trtint8.cli.kept_progress import saying_what_is_kept
-from trtint8.cli.output import print_json, print_line, print_table, say
+from calibrators.words import counted
+from trtint8.api.accuracy import SENSITIVITY_SAMPLES, measure_sensitivity
+from trtint8.cli.output import print_json, print_line, print_table, say, saying_what_is_kept
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.sensitivity.measure import Plan
 from trtint8.sensitivity.results import (
@@ -19,7 +18,7 @@ from trtint8.sensitivity.results import (
     check_sensitivity_name,
     level_text,
 )
-from trtint8.validation.wording import percent
+from trtint8.validation.accuracy import percent
 
 EXAMPLE = (
     "example:\n  trtint8 sensitivity resnet50.onnx resnet50.table.json heldout.npz -o sensitivity.json\n\n"

@@ -6,20 +6,18 @@ import argparse
 import math
 from pathlib import Path
 
-from calibrators.display.counts import counted
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place, remove_checkpoint
-from trtint8.api.tuning import tune
-from trtint8.cli.kept_progress import saying_what_is_kept
-from trtint8.cli.output import print_json, print_line, print_table, say
+from calibrators.words import counted
+from trtint8.api.accuracy import tune
+from trtint8.cli.output import print_json, print_line, print_table, say, saying_what_is_kept
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
-from trtint8.models.file_names import check_model_name
+from trtint8.models.model import check_model_name
+from trtint8.tuning.candidates import Trial
 from trtint8.tuning.speed import SpeedTrial
-from trtint8.tuning.trial import Trial
 from trtint8.tuning.tune import BEFORE, Tuned, Written, files_beside, refuse_losing_files, save_tuned
+from trtint8.validation.accuracy import REFERENCE, accuracy_rows, verdicts
 from trtint8.validation.budget import Goal
-from trtint8.validation.measure import REFERENCE
-from trtint8.validation.wording import accuracy_rows, verdicts
 
 EXAMPLE = """examples:
   trtint8 tune mobilenet.onnx calibration.npz labelled.npz --max-drop 0.3 -o int8.onnx

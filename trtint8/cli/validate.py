@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from calibrators.display.counts import counted
-from trtint8.api.validation import validate
+from calibrators.words import counted
+from trtint8.api.accuracy import validate
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, values_of
-from trtint8.validation.accuracy import Accuracy
-from trtint8.validation.measure import REFERENCE, VALIDATED
-from trtint8.validation.wording import accuracy_rows, verdicts
+from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy, accuracy_rows, verdicts
 
 EXAMPLE = """examples:
   trtint8 validate resnet50.engine heldout.npz --reference resnet50.onnx --json

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any, get_args
 from calibrators.checks import several
 from calibrators.errors import CalibrationDataError, UnsupportedError
 from calibrators.files import refuse_overwriting
-from trtint8.cli.named_values import named_values
+from trtint8.cli.output import named_values
 
 # What reads values is imported where it is needed, so that a verb loads only what its own call is about.
 if TYPE_CHECKING:
     from calibrators.data.images.preprocessing import Preprocessing
     from calibrators.ray.cluster import RayExecutor
-    from trtint8.builder.options import BuildOptions
+    from trtint8.builder.config import BuildOptions
     from trtint8.engine.profiles import ShapeRange
 
 #: Reads a value, of its text or texts, the name of the option or argument, and the whole command line.
@@ -227,19 +227,19 @@ def _executor(_value: object, _name: str, options: argparse.Namespace) -> str | 
 
 
 def _data(text: str | None, _name: str, options: argparse.Namespace) -> Any:
-    from trtint8.cli.own_data import data_from
+    from trtint8.cli.own_code import data_from
 
     return data_from(text, options)
 
 
 def _build_options(_value: object, _name: str, options: argparse.Namespace) -> BuildOptions:
-    from trtint8.builder.options import BuildOptions
+    from trtint8.builder.config import BuildOptions
 
     return BuildOptions(**values_of(BuildOptions, options))
 
 
 def _metric(text: str, _name: str, _options: argparse.Namespace) -> Any:
-    from trtint8.cli.own_metrics import metric_from
+    from trtint8.cli.own_code import metric_from
 
     return metric_from(text) if text else None
 
@@ -531,7 +531,7 @@ def _add_fields(
 
 def _add_building(parser: argparse.ArgumentParser, spellings: Mapping[str, str]) -> list[str]:
     """Adds the fields of the options of a build that are no parameters; returns which may be files."""
-    from trtint8.builder.options import BuildOptions
+    from trtint8.builder.config import BuildOptions
 
     _add_fields(parser.add_argument_group("building"), BuildOptions, spellings, skip=spellings)
     return [one.name for one in _parameters(BuildOptions, ()) if _is_read(one)]
@@ -614,7 +614,7 @@ def _refuse_without_samples(names: Sequence[str], options: argparse.Namespace) -
     Raises:
         CalibrationDataError: ``--batch-axis`` or ``--state`` is given.
     """
-    from calibrators.tables.file_names import is_table_name
+    from calibrators.tables.files import is_table_name
 
     given = (getattr(options, name) for name in names)
     if any(text is not None and not is_table_name(text) for text in given):

@@ -11,8 +11,7 @@ from typing import TypeAlias
 from calibrators.data.images.preprocessing import PADDING
 from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
-from trtint8.deployment.escapes import Code, fits_command, markdown_code, shell_words
-from trtint8.deployment.source import QDQ_FILE, DeploySource
+from trtint8.deployment.source import QDQ_FILE, Code, DeploySource, fits_command, markdown_code, shell_words
 from trtint8.models.model import Model
 
 #: A file's path in the folder, made of trtint8's own names, to its content, to the file that is copied there,

@@ -1,4 +1,7 @@
-"""A minimal C++ program that runs an engine, and the same in Python."""
+"""A minimal C++ program that runs an engine, and the same in Python.
+
+A container that runs an engine.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,7 @@ from collections.abc import Sequence
 from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
 from trtint8.deployment.content import Files, readme, template
-from trtint8.deployment.escapes import Code, c_literal
-from trtint8.deployment.packages import requirements_file, runtime_packages
-from trtint8.deployment.source import DeploySource
+from trtint8.deployment.source import Code, DeploySource, c_literal, requirements_file, runtime_packages
 from trtint8.engine.file import TensorSpec
 
 #: NumPy's names of element types to their sizes in bytes.
@@ -111,3 +112,30 @@ def _float(value: float) -> Code:
     """A float literal of C++."""
     text = f"{value:.9g}"
     return Code(f"{text if math.isfinite(value) and any(c in text for c in '.e') else text + '.0'}f")
+
+
+def docker_files(source: DeploySource) -> Files:
+    """A Dockerfile, and the program and the engine that go into the image.
+
+    Raises:
+        UnsupportedError: There are no packages of the TensorRT that built the engine.
+    """
+    packages = runtime_packages(source)
+    if not packages.has_tensorrt:
+        raise UnsupportedError(
+            f"an image is made of packages of PyPI, which has no {source.tensorrt}; deploy the engine to "
+            "triton or cpp, or build it with another TensorRT"
+        )
+    return {
+        "Dockerfile": template(
+            "docker/Dockerfile.in", python=Code(packages.python), environment=Code(packages.environment)
+        ),
+        "requirements.txt": requirements_file(source),
+        "model.engine": source.engine,
+        "model.json": source.description(),
+        "preprocess.py": template("shared/preprocess.py.in"),
+        "run.py": template("shared/run.py.in"),
+        "README.md": readme(
+            "docker/README.md.in", source, requirements=Code(", ".join(packages.requirements))
+        ),
+    }

@@ -11,8 +11,7 @@ from calibrators.errors import Argument, UnsupportedError
 from calibrators.tables.formats import tensorrt_cache
 from calibrators.tables.table import CalibrationTable
 from trtint8.deployment.content import Files, build_script, paragraphs, readme
-from trtint8.deployment.escapes import Code, fits_key_file
-from trtint8.deployment.source import DeploySource
+from trtint8.deployment.source import Code, DeploySource, fits_key_file
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
 

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from calibrators.errors import UnsupportedError
-from calibrators.tables.formats.registry import FORMATS
+from calibrators.tables.files import FORMATS
 from trtint8.deployment.content import Files, paragraphs, readme, template
-from trtint8.deployment.escapes import Code, json_document, markdown_code
-from trtint8.deployment.source import QDQ_FILE, DeploySource
+from trtint8.deployment.source import QDQ_FILE, Code, DeploySource, json_document, markdown_code
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
 
 #: The folder in which ONNX Runtime keeps engines, and looks for the calibration table.
-CACHE = "trt_cache"
+_CACHE = "trt_cache"
 
-TABLE = "calibration.flatbuffers"
+_TABLE = "calibration.flatbuffers"
 
 
 def ort_trt_files(source: DeploySource) -> Files:
@@ -37,7 +36,7 @@ def ort_trt_files(source: DeploySource) -> Files:
         )
     files: dict[str, str | bytes | Model] = dict(qdq)
     if source.table is not None:
-        files[f"{CACHE}/{TABLE}"] = FORMATS["onnxruntime"].render(source.table.amax)
+        files[f"{_CACHE}/{_TABLE}"] = FORMATS["onnxruntime"].render(source.table.amax)
     return {
         **files,
         "options.json": json_document(provider_options(source)),
@@ -81,7 +80,7 @@ def provider_options(source: DeploySource) -> dict[str, object]:
         "trt_int8_enable": True,
         "trt_fp16_enable": True,
         "trt_engine_cache_enable": True,
-        "trt_engine_cache_path": CACHE,
+        "trt_engine_cache_path": _CACHE,
         "trt_timing_cache_enable": True,
     }
     for option in ("min", "opt", "max") if _has_profiles(source) else ():
@@ -93,7 +92,7 @@ def provider_options(source: DeploySource) -> dict[str, object]:
         options[f"trt_profile_{option}_shapes"] = shapes
     return {
         "model": QDQ_FILE if source.qdq_model else None,
-        "table": TABLE if source.table is not None else None,
+        "table": _TABLE if source.table is not None else None,
         "provider_options": options,
     }
 
@@ -116,7 +115,7 @@ def _profiles_text(source: DeploySource) -> Code:
 
 
 def _model_text(source: DeploySource) -> Code:
-    table = markdown_code(f"{CACHE}/{TABLE}")
+    table = markdown_code(f"{_CACHE}/{_TABLE}")
     if source.qdq_model is None:
         return paragraphs("ort_trt/table_only.md.in", table=table)
     text = paragraphs("ort_trt/qdq_model.md.in", model=markdown_code(QDQ_FILE))

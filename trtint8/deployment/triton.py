@@ -9,8 +9,7 @@ from pathlib import Path
 
 from calibrators.errors import UnsupportedError
 from trtint8.deployment.content import Files, build_script, paragraphs, readme, template
-from trtint8.deployment.escapes import Code, c_literal
-from trtint8.deployment.source import DeploySource
+from trtint8.deployment.source import Code, DeploySource, c_literal
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
 

@@ -12,9 +12,8 @@ from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
 from calibrators.files import new_folder
 from trtint8.deployment.content import Files
-from trtint8.deployment.cpp import cpp_files
+from trtint8.deployment.cpp import cpp_files, docker_files
 from trtint8.deployment.deepstream import deepstream_files
-from trtint8.deployment.docker import docker_files
 from trtint8.deployment.ort_trt import ort_trt_files
 from trtint8.deployment.source import DeploySource, read_source
 from trtint8.deployment.triton import triton_files

@@ -1,4 +1,13 @@
-"""The engine file and the JSON sidecar that says what is in it."""
+"""The engine file and the JSON sidecar that says what is in it.
+
+What is known of an engine, as rows of a table for a person.
+
+The calibration table beside an engine.
+
+The Q/DQ model beside an engine.
+
+The inputs of an engine in the form that data sources need.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +15,32 @@ import contextlib
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
+import numpy as np
 
 from calibrators import records
 from calibrators.checks import check_path
-from calibrators.data.inputs import shape_text
-from calibrators.display.html import html_table
+from calibrators.data.inputs import InputSpec, shape_text
+from calibrators.display.cards import html_table
 from calibrators.errors import EngineError
-from calibrators.files import write_atomically, written_together
+from calibrators.files import is_file, write_atomically, written_together
 from calibrators.records import Count, Line, PositiveCount, Sha256, Text
+from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Flavor, FlavorName, title_of
+from calibrators.words import megabytes
+from trtint8.engine.kernels import PartTotal, part_totals, total_traffic
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange, profile_rows
-from trtint8.engine.rows import float_rows, kernel_rows, layer_rows, range_rows
-from trtint8.engine.traffic import PartTotal, part_totals
+from trtint8.models.model import Model, load_model
 from trtint8.version import __version__
 
-FORMAT_VERSION = 1
+_FORMAT_VERSION = 1
 
 #: The largest plan that is read, in bytes: more than fits a GPU.
 _MOST_BYTES = 256 << 30
@@ -139,7 +152,7 @@ class EngineInfo:
     joins_samples: bool | None = None
     plan_sha256: Sha256 = ""
     created_by: Line = f"trtint8 {__version__}"
-    format_version: PositiveCount = FORMAT_VERSION
+    format_version: PositiveCount = _FORMAT_VERSION
 
     def __repr__(self) -> str:
         return f"<EngineInfo: {info_summary(self)}>"
@@ -187,10 +200,10 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
     """What is in an engine, as rows of a table for a person."""
     rows = [
         *profile_rows(info.profiles),
-        *layer_rows(info.layers, info.quantized_nodes, info.int8_layers),
-        *kernel_rows(info.parts if info.layers else (), dynamic=bool(info.profiles)),
-        *float_rows(info.float_nodes),
-        *range_rows(info.missing_ranges),
+        *_layer_rows(info.layers, info.quantized_nodes, info.int8_layers),
+        *_kernel_rows(info.parts if info.layers else (), dynamic=bool(info.profiles)),
+        *_float_rows(info.float_nodes),
+        *_range_rows(info.missing_ranges),
     ]
     if info.weights_bytes is not None:
         rows.append(("weight memory", f"{info.weights_bytes / 1e3:,.1f} kB"))
@@ -281,9 +294,9 @@ def read_sidecar(path: str | os.PathLike[str]) -> EngineInfo:
             f"the sidecar '{sidecar}' cannot be read ({error}); build the engine again"
         ) from error
     version = document.get("format_version") if isinstance(document, dict) else None
-    if isinstance(version, int) and version > FORMAT_VERSION:
+    if isinstance(version, int) and version > _FORMAT_VERSION:
         raise EngineError(
-            f"the sidecar '{sidecar}' has format {version}, and this trtint8 reads up to {FORMAT_VERSION}; "
+            f"the sidecar '{sidecar}' has format {version}, and this trtint8 reads up to {_FORMAT_VERSION}; "
             f"upgrade trtint8"
         )
     try:
@@ -355,3 +368,155 @@ def sha256_of(*paths: str | os.PathLike[str]) -> str:
             while block := stream.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
+
+
+#: How many tensors without a range are named; the sidecar names all of them.
+_MOST_MISSING = 20
+
+#: How many reasons for staying in float are given; the sidecar has that of every node.
+_MOST_REASONS = 5
+
+#: What is said where an engine's layers are not listed, whichever of both it was.
+NOT_LISTED = "not listed: profiling verbosity was not 'detailed', the default, or this TensorRT lists none"
+
+#: What rows are called of weighted nodes that no layer of an engine computes.
+_NO_PRECISION = {"unknown": "not in the engine's list", "folded": "constants in the engine"}
+
+
+def _layer_rows(
+    layers: LayerReport | None, wanted: Sequence[str], in_int8: tuple[int, int] | None
+) -> list[tuple[str, str]]:
+    """In which precisions weighted nodes run, and of which profile the rows of kernels are that follow.
+
+    Args:
+        layers: The engine's layers; None where they are not listed.
+        wanted: Names of the nodes that were meant to run in INT8.
+        in_int8: How many weighted nodes do, and of how many; None where that is not known.
+    """
+    if layers is None:
+        return [("weighted layers in INT8", NOT_LISTED)]
+    summary = layers.weighted_summary(wanted)
+    seen = len(summary.get("INT8", ()))
+    partly = f"{seen} seen; TensorRT tells nothing of parts that it compiled as a whole"
+    others = {name: nodes for name, nodes in summary.items() if name != "INT8" and nodes}
+    return [
+        ("weighted layers in INT8", "{} of {}".format(*in_int8) if in_int8 else partly),
+        *((_NO_PRECISION.get(name, f"in {name}"), ", ".join(nodes)) for name, nodes in others.items()),
+        *([] if layers == layers.of_first_profile else [("kernels and bytes", "those of profile 0")]),
+    ]
+
+
+def _kernel_rows(parts: Sequence[PartTotal], *, dynamic: bool) -> list[tuple[str, str]]:
+    """What kernels are for, and what they read and write.
+
+    Args:
+        parts: The kernels by part.
+        dynamic: Whether shapes are dynamic.
+    """
+    if not parts:
+        return []
+    traffic = total_traffic(part.traffic for part in parts)
+    if traffic is not None:
+        moved = f"{megabytes(traffic.read)} read, {megabytes(traffic.written)} written"
+    elif dynamic:
+        moved = "not known for dynamic shapes; 'trtint8 audit' gives them at the optimal ones"
+    else:
+        moved = "not known, because the builder does not list all shapes and types"
+    number = sum(part.kernels for part in parts)
+    return [
+        ("kernels", f"{number}: {', '.join(f'{part.kernels} {part.part}' for part in parts)}"),
+        ("bytes per inference", moved),
+    ]
+
+
+def _float_rows(nodes: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """How many nodes stay in float, and why.
+
+    Args:
+        nodes: The name of each, with the reason.
+    """
+    if not nodes:
+        return []
+    reasons = Counter(reason for _, reason in nodes).most_common(_MOST_REASONS)
+    return [
+        ("nodes that stay in float", str(len(nodes))),
+        *((f"  {count} of them", reason) for reason, count in reasons),
+    ]
+
+
+def _range_rows(missing: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Which tensors have no range.
+
+    Args:
+        missing: The name of each, with the layer that makes it.
+    """
+    if not missing:
+        return []
+    named = missing[:_MOST_MISSING]
+    return [
+        ("tensors without a range", str(len(missing))),
+        *((f"  '{tensor}'", f"of layer '{layer}'") for tensor, layer in named),
+    ]
+
+
+def table_file_of(engine: Path) -> Path:
+    """The calibration table beside an engine file."""
+    return engine.with_name(f"{engine.stem}.table.json")
+
+
+def read_engine_table(engine: Path, info: EngineInfo) -> CalibrationTable | None:
+    """Reads the table that an engine was built with.
+
+    Args:
+        engine: The engine file.
+        info: What its sidecar says.
+
+    Returns:
+        The table; None where the engine was built without one, or none stands beside it.
+
+    Raises:
+        EngineError: The table beside the engine is another one.
+        TableError: The table is unusable.
+    """
+    path = table_file_of(engine)
+    if info.table_fingerprint is None or not is_file(path):
+        return None
+    table = CalibrationTable.load(path)
+    if table.fingerprint != info.table_fingerprint:
+        raise EngineError(
+            f"'{path}' is not the table that the engine was built with; move it away, or build the engine "
+            "from it"
+        )
+    return table
+
+
+def load_engine_qdq(path: Path, info: EngineInfo) -> Model:
+    """Loads the Q/DQ model that an engine was built from.
+
+    Args:
+        path: Where it stands beside the engine.
+        info: What the engine's sidecar says.
+
+    Raises:
+        EngineError: The file holds another model.
+        ModelError: The model is unusable.
+    """
+    model = load_model(path)
+    if info.qdq_fingerprint is not None and model.fingerprint != info.qdq_fingerprint:
+        raise EngineError(
+            f"'{path}' is not the Q/DQ model that the engine was built from; put that one there, or build "
+            "the engine again"
+        )
+    return model
+
+
+def input_specs(specs: Iterable[TensorSpec]) -> tuple[InputSpec, ...]:
+    """Converts the inputs of an engine to the form that data sources need.
+
+    Args:
+        specs: The engine's inputs.
+
+    Returns:
+        Name, dtype and shape of every input.
+    """
+    return tuple(InputSpec(spec.name, np.dtype(spec.dtype), spec.shape) for spec in specs)

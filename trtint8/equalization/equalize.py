@@ -1,22 +1,38 @@
-"""Equalizes the channels of a network; the network computes the same function as before."""
+"""Equalizes the channels of a network; the network computes the same function as before.
+
+A float model and its calibration table, equalized and calibrated anew.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
 
 import onnx_ir as ir
 
-from calibrators.data.feeds import FeedDict
-from trtint8.equalization.choice import choose_strength
-from trtint8.equalization.factor_choice import FactorChoice
+from calibrators.checks import warn_user
+from calibrators.data.feeds import FeedDict, first_feeds
+from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.opening import DataSource, open_data
+from calibrators.data.preflight import Preflight
+from calibrators.data.sources.random_samples import warn_of_random
+from calibrators.errors import TableError
+from calibrators.histograms.thresholds import Method
+from calibrators.run import RunOptions
+from calibrators.tables.table import CalibrationTable
+from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors
+from trtint8.equalization.factors import FactorChoice, choose_strength, match_shared_scales
+from trtint8.equalization.following.constants import measure_shapes
 from trtint8.equalization.following.follow import follow_channels
-from trtint8.equalization.following.shapes import measure_shapes
-from trtint8.equalization.forms import find_forms, from_last_to_first
-from trtint8.equalization.rewriting import apply_factors
-from trtint8.equalization.shared_scales import match_shared_scales
+from trtint8.equalization.forms import apply_factors, find_forms, from_last_to_first
+from trtint8.models.model import Model, rebuilt
+from trtint8.models.outputs.picked import runnable_part, with_plugins
+from trtint8.models.samples.batch import FittingBatchSize
+from trtint8.models.states import with_recorded_states
 from trtint8.quantization.placement import place
+from trtint8.quantization.quantize import tensor_names
 
 
 @dataclass(frozen=True)
@@ -106,3 +122,102 @@ def equalize(model: ir.Model, feeds: Iterable[FeedDict], method: str = "mse") ->
             smallest, largest = float(factors.min()), float(factors.max())
             equalized.append(EqualizedForm(form.description, len(factors), strength, smallest, largest))
     return Equalized(copy, tuple(equalized), tuple(unchanged), channels.skipped)
+
+
+#: Number of samples that factors are chosen with.
+_SAMPLES = 128
+
+
+@dataclass(frozen=True)
+class EqualizedModel:
+    """An equalized float model and its ranges; the model and the table as they were where nothing was done.
+
+    Attributes:
+        model: The prepared float model, whose function is that of the original.
+        table: The calibration table of this model.
+        equalized: What was equalized.
+    """
+
+    model: Model
+    table: CalibrationTable
+    equalized: Equalized
+
+
+def equalize_and_calibrate(
+    prepared: Model,
+    table: CalibrationTable,
+    data: DataSource,
+    data_options: DataOptions,
+    tensors: Observed = "placed",
+    *,
+    progress: bool = True,
+) -> EqualizedModel:
+    """Equalizes a float model, and calibrates it anew with the method of its table.
+
+    Args:
+        prepared: The float model, from :func:`trtint8.models.model.prepare`; not changed.
+        table: The model's calibration table; its method is used again.
+        data: Calibration samples, which are read twice.
+        data_options: How the samples are read.
+        tensors: Which tensors of the new model are observed: ``all`` where the rest is to become FP16.
+        progress: Whether a progress bar is shown on a terminal.
+
+    Raises:
+        TableError: The table is of another model, its method is unknown here, or it has ranges set by hand.
+        CalibrationDataError: The data does not fit the model, or can be read only once.
+
+    Warns:
+        UserWarning: Nothing in the model can be equalized, or nothing would become better.
+    """
+    placement = place(prepared.graph_model)
+    table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
+    try:
+        options = CalibrationOptions(cast(Method, table.method), tensors)
+    except TableError as error:
+        raise TableError(f"equalization calibrates anew with the table's method: {error.template}") from error
+    if table.overridden:
+        raise TableError(
+            f"the range of '{min(table.overridden)}' was set by hand, and equalization changes ranges; give "
+            "a table without such ranges, and set them in the new table"
+        )
+    size = FittingBatchSize(prepared.graph_model, placement.tensors).rule
+    data = with_recorded_states(data, prepared)
+    batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=None)).fitting(size)
+    warn_of_random(data)
+    part = runnable_part(prepared)
+    equalized = equalize(
+        part.graph_model, _checked(first_feeds(batches, _SAMPLES), part.inputs), table.method
+    )
+    run = RunOptions(progress=progress)
+    if not equalized.forms:
+        warn_user(_nothing_done(prepared.name, equalized))
+        if tensors == "all" and not table.peaks.keys() >= set(float_tensors(part)):
+            table = _completed(table, calibrate_model(prepared, batches, options, DataOptions(), run))
+        return EqualizedModel(prepared, table, equalized)
+    model = rebuilt(with_plugins(equalized.model, prepared.graph_model), prepared.name)
+    new_table = calibrate_model(model, batches, options, DataOptions(), run)
+    return EqualizedModel(model, new_table, equalized)
+
+
+def _completed(table: CalibrationTable, seen: CalibrationTable) -> CalibrationTable:
+    """A table with the tensors, and the largest values, that it lacks and that another calibration has."""
+    amax, histograms = {**seen.amax, **table.amax}, {**seen.histograms, **table.histograms}
+    return replace(table, amax=amax, histograms=histograms)
+
+
+def _checked(feeds: Iterable[FeedDict], inputs: Sequence[InputSpec]) -> Iterator[FeedDict]:
+    """The same feeds; refuses those that the model cannot take or that hold values without meaning."""
+    preflight = Preflight(inputs)
+    for feed in feeds:
+        preflight.observe(feed)
+        yield feed
+
+
+def _nothing_done(name: str, equalized: Equalized) -> str:
+    if equalized.unchanged:
+        return (
+            f"the channels of '{name}' are even enough that equalization gains nothing; the model is "
+            "quantized as it is"
+        )
+    reason = next(iter(equalized.skipped.values()), "no layer's output reaches another layer")
+    return f"nothing in '{name}' can be equalized ({reason}); the model is quantized as it is"

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, pieces
 from calibrators.errors import CalibrationDataError
-from calibrators.host.onnx_session import first_line, run_in_place
-from trtint8.equalization.following.channel_classes import Channels
-from trtint8.models.samples.activation_memory import FittingBatchSize
+from calibrators.host.session import first_line, run_in_place
+from trtint8.equalization.following.labelling import Channels
+from trtint8.models.samples.batch import FittingBatchSize
 from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.session import open_graph_model
 

@@ -1,12 +1,76 @@
-"""Quantized models made elsewhere: what TensorRT would refuse or run in float."""
+"""Quantized models made elsewhere: what TensorRT would refuse or run in float.
+
+TensorRT's rules for Q/DQ pairs.
+
+Brings the Q/DQ pairs of a model that any tool quantized into TensorRT's form.
+
+A pair that TensorRT can compute stays where it is. Another pair is taken out, a Clip keeps its ends, and a
+pair of its range stands again where a layer reads it. What a model computes changes in no other way, and a
+finding names what changes.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx_ir.passes import common
+
 from calibrators.errors import ModelError
-from trtint8.interop.integer_models import expand, refuse_float
-from trtint8.interop.lint_rules import Finding, rule_findings
-from trtint8.interop.mend import mend
-from trtint8.models.model import Model
+from calibrators.operators import operator_of
+from calibrators.tables.table import CalibrationTable
+from calibrators.words import counted
+from trtint8.interop.integer_models import (
+    FLOAT_COUNTERPARTS,
+    Expanded,
+    expand,
+    is_qlinear,
+    moved_data,
+    original_name,
+    refuse_float,
+)
+from trtint8.interop.migrate import plan_migration
+from trtint8.interop.pairs import (
+    HIGHEST,
+    Grid,
+    constant_scales,
+    dequantizer_behind,
+    feeds_integers,
+    grid_of,
+    input_at,
+    is_quantized_constant,
+    quantized_type,
+    quantizers_before,
+    reads_integers,
+    weight_grid,
+)
+from trtint8.interop.unquantize import (
+    Unquantized,
+    activation_behind,
+    drop_covered_ends,
+    move_behind_activations,
+    pair_ranges,
+    quantized_nodes,
+    unquantize,
+)
+from trtint8.models.graph import is_constant, read_constant
+from trtint8.models.model import FLOAT_MODEL, OLDEST_OPSET, Model, check_model_name, forget_origin, prepare
+from trtint8.models.onnx_errors import run_passes
+from trtint8.models.opset import with_opset
+from trtint8.models.passes.attention_masks import RemoveNanGuardsPass
+from trtint8.models.passes.float32 import ComputeInFloat32Pass
+from trtint8.models.passes.simplify import InferShapesPass, RemoveIdentitiesPass
+from trtint8.models.serialization import save_model
+from trtint8.quantization.attention import Attention, find_attentions
+from trtint8.quantization.operators import lacks_kernel_shape, weight_axis
+from trtint8.quantization.placement import Edge, Placement, place
+from trtint8.quantization.quantize import tensor_names, with_pairs
 
 
 def lint(model: Model) -> list[Finding]:
@@ -22,17 +86,656 @@ def lint(model: Model) -> list[Finding]:
 
     Returns:
         The findings, in graph order; empty where there is nothing to mend. Among them is what
-        :func:`trtint8.interop.mend.mend` does not keep, and why it cannot mend the model.
+        :func:`trtint8.interop.lint.mend` does not keep, and why it cannot mend the model.
 
     Raises:
         ModelError: The model is a float model.
     """
     expanded = expand(model.graph_model, model.name)
     refuse_float(expanded.original, model.name)
-    findings = list(rule_findings(expanded))
+    findings = list(_rule_findings(expanded))
     if all(finding.mendable for finding in findings):
         try:
             findings += mend(model).changes
         except ModelError as error:
             findings.append(Finding("unmendable", "", str(error), mendable=False))
     return findings
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A violation of one of TensorRT's rules.
+
+    Attributes:
+        rule: The name of the rule, like "bias-int32".
+        node: The name of the node.
+        message: What is wrong, and what TensorRT does about it.
+        mendable: Whether :func:`trtint8.interop.lint.mend` corrects it.
+    """
+
+    rule: str
+    node: str
+    message: str
+    mendable: bool = True
+
+
+def _rule_findings(expanded: Expanded) -> Iterator[Finding]:
+    """Checks an expanded model against TensorRT's rules.
+
+    Yields:
+        The violated rules, in the order of the original graph behind those of nodes that were folded.
+    """
+    for name, operator in expanded.folded.items():
+        message = (
+            f"{operator} computes integers, a scale or a zero point of constants: TensorRT refuses some "
+            "of that, and runs some layers in float"
+        )
+        yield Finding("computed-constant", name, message)
+    for node in expanded.original.graph:
+        obstacle = expanded.obstacles.get(node.name or "")
+        if obstacle is None:
+            yield from _expanded_finding(expanded, node)
+        else:
+            what = f"TensorRT has no {node.op_type}, and " if _is_integer(node) else ""
+            rule = "integer-operator" if _is_integer(node) else "integer-data"
+            message = f"{what}{obstacle}; export the model with Q/DQ pairs around float operators"
+            yield Finding(rule, node.name or "", message, mendable=False)
+        yield from _pair_findings(node)
+
+
+def _expanded_finding(expanded: Expanded, node: ir.Node) -> Iterator[Finding]:
+    name, operator = node.name or "", node.op_type
+    if name in expanded.dynamic:
+        advice = (
+            "quantize the float model that it was made from"
+            if quantized_nodes(expanded.graph_model)
+            else "run `trtint8 calibrate` and `trtint8 quantize` on the mended model"
+        )
+        yield Finding(
+            "dynamic-scale",
+            name,
+            "its input's scale is computed at run time, which TensorRT lacks, and no range is known: it "
+            f"becomes a float {FLOAT_COUNTERPARTS[operator]}; for INT8, {advice}",
+        )
+    elif _is_integer(node):
+        rule = "qlinear" if is_qlinear(node) else "integer-operator"
+        yield Finding(rule, name, f"TensorRT has no {operator}; Q/DQ pairs express the same")
+    elif name in expanded.moved:
+        yield Finding(
+            "integer-data", name, f"{operator} moves integers: TensorRT wants a pair on either side"
+        )
+
+
+def _is_integer(node: ir.Node) -> bool:
+    return node.op_type in FLOAT_COUNTERPARTS or is_qlinear(node)
+
+
+def _pair_findings(node: ir.Node) -> Iterator[Finding]:
+    """Checks a node that quantizes or dequantizes, or that reads dequantized values.
+
+    Args:
+        node: A node of any operator; only QuantizeLinear, DequantizeLinear, weighted operators and Concat are
+            checked.
+
+    Yields:
+        The violated rules.
+    """
+    name = node.name or ""
+    if operator_of(node).half_of_pair:
+        yield from _quantizer(node, name)
+    elif operator_of(node).is_weighted:
+        yield from _weighted(node, name)
+    elif node.op_type == "Concat":
+        yield from _concat(node, name)
+
+
+def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
+    scale, point, stored = (read_constant(input_at(node, index)) for index in (1, 2, 0))
+    activation = not _is_weight(node.inputs[0])
+    if scale is None or (point is None and input_at(node, 2) is not None):
+        what = "scale" if scale is None else "zero point"
+        yield Finding("scale-computed", name, f"its {what} is computed at run time", mendable=False)
+        return
+    scale = scale.reshape(-1)
+    yield from _scale(name, scale, activation)
+    if misfit := _misfit(node, scale.size):
+        yield Finding("axis", name, misfit, mendable=False)
+        return
+    if point is not None and point.any():
+        message = f"its zero point is {point[point != 0][0]}, and TensorRT takes only 0"
+        yield Finding("zero-point", name, message)
+    yield from _type(node, name, activation)
+    block_size = node.attributes.get_int("block_size", 0)
+    if block_size and not activation:
+        message = (
+            f"it has one scale per block of {block_size} weights, which TensorRT takes for scales of output "
+            "channels: its results are wrong"
+        )
+        yield Finding("block-scales", name, message)
+    if activation and scale.size > 1:
+        message = "an activation has one scale per channel: it runs in float"
+        yield Finding("activation-per-channel", name, message)
+    if stored is not None and stored.ndim == 0:
+        yield Finding("scalar-constant", name, "it dequantizes a constant without dimensions")
+    if node.op_type == "DequantizeLinear" and activation and activation_behind(node) is not None:
+        yield Finding(
+            "pair-before-activation", name, "a pair before an activation function prevents a fusion"
+        )
+
+
+def _scale(name: str, scale: NDArray[np.floating], activation: bool) -> Iterator[Finding]:
+    wrong = scale[~((scale > 0) & np.isfinite(scale))]
+    if wrong.size:
+        # The steps below 0 are those above 0 of the positive scale, and what is 0 has any scale.
+        mendable = bool(np.isfinite(wrong).all()) and not (activation and (wrong == 0).any())
+        yield Finding("scale", name, f"a scale is {wrong[0]}; scales are positive and finite", mendable)
+
+
+def _misfit(node: ir.Node, count: int) -> str | None:
+    """Says how scales do not fit the tensor that they belong to; None where they do, or it is not known."""
+    if count < 2 or node.attributes.get_int("block_size", 0) > 0 or node.inputs[0] is None:
+        return None
+    value, shape = node.inputs[0], _shape(node)
+    axis = node.attributes.get_int("axis", 1)
+    if shape is None or (-len(shape) <= axis < len(shape) and shape[axis] in (count, None)):
+        return None
+    sizes = [size if size is not None else "?" for size in shape]
+    tensor = f"the tensor '{value.name}' of shape {sizes}"
+    return f"it has {count} scales along axis {axis}, which do not fit {tensor}"
+
+
+def _shape(node: ir.Node) -> list[int | None] | None:
+    value = _stored(node.inputs[0])
+    shape = value.shape if value is not None else None
+    return None if shape is None else [size if isinstance(size, int) else None for size in shape]
+
+
+def _type(node: ir.Node, name: str, activation: bool) -> Iterator[Finding]:
+    dtype = quantized_type(node)
+    if dtype is None or dtype == ir.DataType.INT8:
+        return
+    kind = dtype.name.lower()
+    if dtype == ir.DataType.INT32:
+        yield Finding("bias-int32", name, "it dequantizes an int32 bias, which TensorRT wants in float")
+    elif activation and not dtype.is_integer():
+        message = f"it quantizes to {kind}, which is no integer type; export the model with int8 or uint8"
+        yield Finding("type", name, message, mendable=False)
+    else:
+        yield Finding("type", name, f"it quantizes to {kind}, and TensorRT takes int8")
+
+
+def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
+    sources = [dequantizer_behind(value) for value in node.inputs[:2]]
+    one_sided = any(sources) and not all(map(reads_integers, node.inputs[:2]))
+    if one_sided and not any(map(_is_empty, node.inputs[:2])):
+        yield Finding(
+            "one-sided", name, f"only one of its operands is quantized: it runs in float{_one_sided(node)}"
+        )
+    for index, source in enumerate(sources):
+        if source is not None:
+            yield from _weight_axis(node, name, index, *source)
+    weights = sources[1] if len(sources) > 1 else None
+    if weights is not None and _is_weight(weights[0].inputs[0]) and lacks_kernel_shape(node):
+        message = "it does not tell kernel_shape, without which TensorRT 8.6 refuses quantized weights"
+        yield Finding("kernel-shape", name, message)
+
+
+def _is_empty(value: ir.Value | None) -> bool:
+    """True of a constant without elements, as of an adapter of rank 0: there is nothing to quantize."""
+    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    return tensor is not None and tensor.size == 0
+
+
+def _weight_axis(
+    node: ir.Node, name: str, index: int, weights: ir.Node, axes: tuple[int, ...] | None
+) -> Iterator[Finding]:
+    """Checks the scales of an operand, which is at that index and dequantized by ``weights``."""
+    scale, rank = read_constant(input_at(weights, 1)), _rank(weights)
+    if scale is None or scale.size < 2 or rank is None or not _is_weight(weights.inputs[0]):
+        return
+    if weights.attributes.get_int("block_size", 0) or _misfit(weights, scale.size):
+        return  # a finding of its own
+    stored = weights.attributes.get_int("axis", 1)
+    stored += rank if stored < 0 else 0
+    axis = axes.index(stored) if axes is not None and stored in axes else stored
+    # The rank of what the node reads may be unknown, but that of the stored weights never is.
+    operand = node.inputs[index] or weights.outputs[0]
+    wanted = rank - 1 if node.op_type == "MatMul" and index else weight_axis(node, operand)
+    if axis != wanted:
+        instead = "one scale" if wanted is None else str(wanted)
+        message = f"its weights have scales along axis {axis} instead of {instead}: it runs in float"
+        yield Finding("weight-axis", name, message)
+
+
+def _one_sided(node: ir.Node) -> str:
+    """Says that a node stays in float, where its operand without a pair is not quantized in another way."""
+    for value in node.inputs[:2]:
+        if reads_integers(value) or is_quantized_constant(value):
+            continue
+        weights = read_constant(value)
+        if weights is None or value is None:
+            return ", and stays in float"
+        if weight_grid(weights, weight_axis(node, value)) is None:
+            return f", and stays in float: '{value.name}' lies on no steps of int8"
+    return ""
+
+
+def _stored(value: ir.Value | None) -> ir.Value | None:
+    """What a QuantizeLinear reads whose integers a value is, or the value itself."""
+    before = value.producer() if value is not None else None
+    return before.inputs[0] if before is not None and before.op_type == "QuantizeLinear" else value
+
+
+def _rank(weights: ir.Node) -> int | None:
+    """The number of dimensions of the weights that a node dequantizes; None where it is not known."""
+    stored = _stored(weights.inputs[0])
+    tensor = ir.convenience.get_const_tensor(stored) if stored is not None else None
+    return len(tensor.shape) or None if tensor is not None else None
+
+
+def _concat(node: ir.Node, name: str) -> Iterator[Finding]:
+    scales = sorted({float(np.float32(grid.amax / HIGHEST)) for grid in _concat_grids(node).values()})
+    if len(scales) > 1:
+        shown = ", ".join(f"{scale:.4g}" for scale in scales)
+        message = f"its inputs have the scales {shown}: it rescales in float instead of copying INT8"
+        yield Finding("concat-scales", name, message)
+
+
+def _concat_grids(node: ir.Node) -> dict[str, Grid]:
+    """The pairs before a Concat, where a layer or another pair reads what the Concat makes.
+
+    Returns:
+        Name of each QuantizeLinear to what its pair computes.
+    """
+    found: dict[str, Grid] = {}
+    if node.op_type != "Concat" or not feeds_integers(node):
+        return found
+    for value in node.inputs:
+        for quantize in quantizers_before(value):
+            with contextlib.suppress(ModelError):  # a finding of its own
+                found[quantize.name or ""] = grid_of(quantize)
+    return found
+
+
+def _is_weight(value: ir.Value | None) -> bool:
+    """Whether a value is constant, or a quantized constant."""
+    producer = value.producer() if value is not None else None
+    if producer is not None and producer.op_type == "QuantizeLinear":
+        value = producer.inputs[0]
+    return read_constant(value) is not None
+
+
+@dataclass(frozen=True, repr=False)
+class Mended:
+    """A model after :func:`mend`.
+
+    Attributes:
+        graph_model: The model with Q/DQ pairs as TensorRT wants them; without pairs where no range is known.
+        quantized_nodes: Names of the model's weighted nodes in INT8.
+        unquantized: What became of the old pairs.
+        filled: Tensors that needed a range and had no pair, with the amax that follows from other tensors.
+        changes: What the new model does not compute as the old one did.
+    """
+
+    graph_model: ir.Model
+    quantized_nodes: tuple[str, ...]
+    unquantized: Unquantized
+    filled: dict[str, float]
+    changes: tuple[Finding, ...] = ()
+
+    def __repr__(self) -> str:
+        filled = f", {counted(len(self.filled), 'range')} filled in" if self.filled else ""
+        return f"<Mended: {counted(len(self.quantized_nodes), 'node')} in INT8{filled}>"
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes the model atomically.
+
+        Raises:
+            OutputError: The file cannot be written, or its name does not end in .onnx.
+        """
+        return save_model(self.graph_model, check_model_name(path))
+
+
+def mend(model: Model) -> Mended:
+    """Brings the Q/DQ pairs of a model into TensorRT's form, and keeps what the model computes.
+
+    A pair that TensorRT can compute stays where it is. Of another pair the ends stay, by a Clip, and pairs of
+    its range are placed where layers read it; :func:`lint` names it.
+
+    Args:
+        model: A model that any tool quantized.
+
+    Returns:
+        The new model. A Relu or Clip that a quantizer had absorbed is a node again. Weights keep the values
+        that their pairs represented. Weighted nodes that were float stay float, unless their input is
+        quantized and their weights lie on the steps of int8. An attention of which only a part was quantized
+        becomes float. So do weighted nodes whose input had a scale computed at run time, with the values that
+        their weights represented.
+
+    Raises:
+        ModelError: The model is a float model, a finding cannot be mended, or a tensor that needs a range had
+            no pair.
+    """
+    expanded = expand(with_opset(model.graph_model, OLDEST_OPSET, model.name), model.name)
+    refuse_float(expanded.original, model.name)
+    unmendable = next((finding for finding in _rule_findings(expanded) if not finding.mendable), None)
+    if unmendable:
+        raise ModelError(f"node '{unmendable.node}': {unmendable.message}")
+    return _Mender(model, expanded).mend()
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """What the weighted nodes of a model read, before pairs of constants are computed.
+
+    Attributes:
+        scales: Name of a node to the scales of the pairs of its weights.
+        floating: Names of the nodes that read an operand without a pair.
+        unsure: Names of those whose only operand without a pair is constant, and may lie on steps of int8.
+    """
+
+    scales: dict[str, list[NDArray[np.float32]]]
+    floating: list[str]
+    unsure: set[str]
+
+    @classmethod
+    def of(cls, model: ir.Model) -> _Layers:
+        layers = cls({}, [], set())
+        for node in model.graph:
+            if not operator_of(node).is_weighted:
+                continue
+            name = node.name or ""
+            layers.scales[name] = [scale for value in node.inputs[:2] for scale in constant_scales(value)]
+            bare = [
+                value
+                for value in node.inputs[:2]
+                if not (reads_integers(value) or is_quantized_constant(value))
+            ]
+            if bare and len(bare) == 1 and len(node.inputs) > 1 and is_constant(bare[0]):
+                layers.unsure.add(name)
+            elif bare:
+                layers.floating.append(name)
+        return layers
+
+    def grid(self, node: ir.Node, index: int, axis: int | None) -> NDArray[np.float32] | None:
+        """The scales of a constant operand of a node, if it lies on steps of int8."""
+        weights = read_constant(node.inputs[index])
+        return None if weights is None else weight_grid(weights, axis, self.scales.get(node.name or "", ()))
+
+    def kept(self, model: ir.Model) -> list[str]:
+        """Names of the weighted nodes of a prepared model that stay float."""
+        return [
+            node.name or ""
+            for node in model.graph
+            if operator_of(node).is_weighted
+            and (node.name in self.floating or (node.name in self.unsure and not self._lies_on_steps(node)))
+        ]
+
+    def _lies_on_steps(self, node: ir.Node) -> bool:
+        constants = [
+            (index, value) for index, value in enumerate(node.inputs[:2]) if value and is_constant(value)
+        ]
+        return all(self.grid(node, index, weight_axis(node, value)) is not None for index, value in constants)
+
+
+@dataclass
+class _Changes:
+    """What has to change in a model's pairs although TensorRT can have them.
+
+    Attributes:
+        given_up: Names of the QuantizeLinear nodes of pairs that are taken out, to the reasons.
+        widened: Names of those that get the greater scale of another pair before the same Concat.
+    """
+
+    given_up: dict[str, str] = field(default_factory=dict)
+    widened: dict[str, np.float32] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.given_up or self.widened)
+
+
+class _Mender:
+    """Mends one model, and begins again where that shows that more pairs have to change."""
+
+    def __init__(self, model: Model, expanded: Expanded) -> None:
+        self._model = model
+        self._names = {node.name for node in expanded.original.graph}
+        self._graph_model = expanded.graph_model
+        # In FP32, inputs in FP16 are read behind a Cast. Casts between pairs and layers go where types are
+        # known.
+        passes = InferShapesPass(), ComputeInFloat32Pass(), RemoveIdentitiesPass()
+        run_passes(self._graph_model, model.name, *passes)
+        move_behind_activations(self._graph_model)
+        self._layers = _Layers.of(self._graph_model)
+        self._changes = _Changes(widened=_widened(self._graph_model))
+
+    def mend(self) -> Mended:
+        while isinstance(mended := self._place(), _Changes):
+            self._changes.given_up |= mended.given_up
+            self._changes.widened |= mended.widened
+        lost = {name: _lost(grid) for name, (grid, _) in mended.unquantized.lost.items()}
+        wider = {
+            name: f"its steps become those of another pair before the same Concat, {scale:.4g}"
+            for name, scale in self._changes.widened.items()
+        }
+        nodes = {node.name or "": node for node in self._graph_model.graph}
+        changes = (
+            Finding("steps", original_name(nodes[name], self._names), message)
+            for name, message in {**lost, **wider, **self._changes.given_up}.items()
+        )
+        return replace(mended, changes=(*changes, *mended.changes))
+
+    def _place(self) -> Mended | _Changes:
+        """The mended model, or what has to change before it is one."""
+        graph_model = self._graph_model.clone()
+        unquantized = unquantize(graph_model, self._changes.given_up, self._changes.widened)
+        _remove_guards(graph_model, unquantized.ranges)
+        prepared = prepare(Model(graph_model, self._model.name, self._model.fingerprint))
+        if FLOAT_MODEL not in self._model.graph_model.metadata_props:
+            forget_origin(prepared.graph_model)  # the float model is not known
+        nodes = {node.name or "": node for node in prepared.graph_model.graph}
+        kept = self._layers.kept(prepared.graph_model)
+        stayed = pair_ranges(prepared.graph_model)
+        ranges = {**stayed, **unquantized.ranges}
+        unquantized = replace(unquantized, ranges=ranges, kept_float=list(kept))
+        if len(kept) == sum(operator_of(node).is_weighted for node in nodes.values()):
+            wider = _widened(prepared.graph_model)
+            return _Changes(widened=wider) if wider else Mended(prepared.graph_model, (), unquantized, {})
+        bare = _without_pairs(prepared.graph_model)
+        placement = place(bare, kept)
+        attentions = find_attentions(bare)
+        products = {one.context.outputs[0].name: one.context for one in attentions}
+        plan = plan_migration(_missing_pairs(placement, nodes), ranges)
+        # An attention whose output has no range is quantized in part only; whole in float it is one kernel.
+        if halves := [products[tensor].name or "" for tensor in plan.unsolved if tensor in products]:
+            kept += halves
+            placement = place(bare, kept)
+            unquantized.kept_float.extend(halves)
+        if lost := _pairs_of_halves(attentions, kept, nodes):
+            return _Changes(given_up=lost)
+        wanted = _missing_pairs(placement, nodes)
+        plan = plan_migration(wanted, ranges)
+        layers = {edge for edge in wanted.activations if operator_of(nodes[edge.node]).is_weighted}
+        missing = frozenset(plan.unsolved)
+        if unsolved := sorted(edge.tensor for edge in layers if edge.tensor in missing):
+            raise ModelError(
+                f"tensor '{unsolved[0]}' of '{self._model.name}' has no Q/DQ pair and needs one; quantize "
+                "the float model instead"
+            )
+        # What read no pair gets none.
+        edges = tuple(
+            edge
+            for edge in wanted.activations
+            if edge in layers
+            or ((edge.node, edge.index) in unquantized.readers and edge.tensor not in missing)
+        )
+        table = _shared_ranges(placement, {**ranges, **plan.fills})
+        scales, regridded = self._weight_scales(placement, nodes)
+        mended = with_pairs(prepared, table, replace(wanted, activations=edges), scales)
+        while wider := _widened(mended):
+            if own := {name: scale for name, scale in wider.items() if name in nodes}:
+                return _Changes(widened=own)
+            _widen(mended, wider)
+        drop_covered_ends(mended, unquantized.restored)
+        move_behind_activations(mended)
+        tensors = {edge.tensor for edge in edges}
+        filled = {tensor: amax for tensor, amax in plan.fills.items() if tensor in tensors}
+        return Mended(mended, quantized_nodes(mended), unquantized, filled, regridded)
+
+    def _weight_scales(
+        self, placement: Placement, nodes: Mapping[str, ir.Node]
+    ) -> tuple[dict[tuple[str, int | None], NDArray[np.float32]], tuple[Finding, ...]]:
+        """The scales that keep the values of weights, and a finding for each layer that has none."""
+        scales, regridded = {}, []
+        for edge in placement.weights:
+            scale = self._layers.grid(nodes[edge.node], edge.index, edge.axis)
+            if scale is None:
+                regridded.append(_regridded(edge))
+            else:
+                scales[edge.tensor, edge.axis] = scale
+        return scales, tuple(regridded)
+
+
+def _shared_ranges(placement: Placement, ranges: Mapping[str, float]) -> CalibrationTable:
+    """The ranges, each as wide as the widest of the tensors that share its scale, with pairs that stayed."""
+    wide = dict(ranges)
+    for group in placement.shared:
+        known = [tensor for tensor in group if tensor in ranges]
+        wide |= dict.fromkeys(known, max((ranges[tensor] for tensor in known), default=0.0))
+    return CalibrationTable(wide)
+
+
+def _lost(grid: Grid) -> str:
+    low, high = grid.ends
+    channels = f" of its {grid.scale.size} channels" if grid.scale.size > 1 else ""
+    return (
+        f"the steps of {grid.scale.min():.4g}{channels} between {low.min():.4g} and {high.max():.4g} are "
+        f"given up, as TensorRT has 255 around 0: a Clip keeps the ends, and layers read steps of "
+        f"{grid.amax / HIGHEST:.4g}"
+    )
+
+
+def _widened(model: ir.Model) -> dict[str, np.float32]:
+    """The greater scales that pairs get from others before the same Concat, by their QuantizeLinear.
+
+    Pairs that TensorRT cannot have get the scales of their Concats where they are placed again.
+    """
+    widened: dict[str, np.float32] = {}
+    for node in model.graph:
+        grids = _concat_grids(node)
+        if not all(grid.fits for grid in grids.values()):
+            continue
+        widest = max((grid.scale[0] for grid in grids.values()), default=np.float32(0))
+        for name, grid in grids.items():
+            if grid.scale[0] < widest:
+                widened[name] = max(widest, widened.get(name, widest))
+    return widened
+
+
+def _widen(model: ir.Model, scales: Mapping[str, np.float32]) -> None:
+    """Gives pairs that were placed anew greater scales, by the names of their QuantizeLinear."""
+    for node in model.graph:
+        if (name := node.name or "") in scales and (scale := node.inputs[1]) is not None:
+            scale.const_value = ir.Tensor(np.asarray(scales[name], np.float32), name=scale.name)
+
+
+def _without_pairs(model: ir.Model) -> ir.Model:
+    """A copy of a model in which nodes read what pairs read."""
+    bare = model.clone()
+    for node in bare.graph:
+        if node.op_type != "DequantizeLinear" or node.inputs[0] is None:
+            continue
+        quantize = node.inputs[0].producer()
+        if quantize is not None and quantize.op_type == "QuantizeLinear" and quantize.inputs[0] is not None:
+            for reader, index in tuple(node.outputs[0].uses()):
+                reader.replace_input_with(index, quantize.inputs[0])
+    common.RemoveUnusedNodesPass()(bare)
+    return bare
+
+
+def _missing_pairs(placement: Placement, nodes: Mapping[str, ir.Node]) -> Placement:
+    """A placement without the edges that read a pair already."""
+    edges = placement.activations
+    bare = (edge for edge in edges if not reads_integers(nodes[edge.node].inputs[edge.index]))
+    return replace(placement, activations=tuple(bare))
+
+
+def _pairs_of_halves(
+    attentions: Sequence[Attention], kept: Sequence[str], nodes: Mapping[str, ir.Node]
+) -> dict[str, str]:
+    """The pairs of attentions of which one product stays float, by their QuantizeLinear, to the reasons."""
+    lost: dict[str, str] = {}
+    for attention in attentions:
+        names = [node.name or "" for node in attention.nodes]
+        if sum(name in kept for name in names) in (0, len(names)):
+            continue
+        reason = (
+            f"its steps are given up, and a Clip keeps its ends: the attention of '{names[0]}' is quantized "
+            "in part, which prevents its fusion, so it becomes float"
+        )
+        for value in (value for name in names for value in nodes[name].inputs[:2]):
+            lost |= dict.fromkeys(_pairs_before(value), reason)
+    return lost
+
+
+def _pairs_before(value: ir.Value | None) -> Iterator[str]:
+    """Names of the QuantizeLinear nodes of the pairs that a node reads, also through movements of values."""
+    pending, seen = [value], set()
+    while pending:
+        found = pending.pop()
+        node = found.producer() if found is not None else None
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.op_type != "DequantizeLinear":
+            pending += moved_data(node).values()
+        elif node.inputs[0] is not None and (quantize := node.inputs[0].producer()) is not None:
+            yield quantize.name or ""
+
+
+def _regridded(edge: Edge) -> Finding:
+    along = "one scale" if edge.axis is None else f"one scale per channel of axis {edge.axis}"
+    message = (
+        f"its weights '{edge.tensor}' do not lie on 255 steps of {along}, as TensorRT takes them: their "
+        "steps are given up, and they are rounded again"
+    )
+    return Finding("weight-steps", edge.node, message)
+
+
+def _remove_guards(graph_model: ir.Model, ranges: dict[str, float]) -> None:
+    """Removes guards against NaN; what takes the place of a tensor gets its range, and its pair."""
+    guards = RemoveNanGuardsPass()
+    # The guard of an attention is known by the product that reads it, which reads a pair of it here.
+    pairs = [found for node in graph_model.graph if (found := _pair_behind(node)) is not None]
+    for quantize, _, uses in pairs:
+        for reader, index in uses:
+            reader.replace_input_with(index, quantize.inputs[0])
+        quantize.replace_input_with(0, None)
+    guards(graph_model)
+    for quantize, dequantize, uses in pairs:
+        quantize.replace_input_with(0, uses[0][0].inputs[uses[0][1]])
+        for reader, index in uses:
+            reader.replace_input_with(index, dequantize.outputs[0])
+    for tensor, source in guards.sources.items():
+        if source in ranges:
+            ranges[tensor] = max(ranges[source], ranges.get(tensor, 0.0))
+    left, own = set(tensor_names(graph_model)), pair_ranges(graph_model)
+    for tensor, source in guards.sources.items():
+        if source not in left:
+            ranges.pop(source, None)
+        elif tensor in own:
+            ranges.setdefault(source, own[tensor])
+
+
+def _pair_behind(where: ir.Node) -> tuple[ir.Node, ir.Node, list[tuple[ir.Node, int]]] | None:
+    """The pair that alone reads a Where, and who reads the pair."""
+    if where.op_type != "Where" or len(where.outputs[0].uses()) != 1:
+        return None
+    ((quantize, _),) = where.outputs[0].uses()
+    readers = [reader for reader, _ in quantize.outputs[0].uses()]
+    if quantize.op_type != "QuantizeLinear" or [node.op_type for node in readers] != ["DequantizeLinear"]:
+        return None
+    dequantize = readers[0]
+    uses = [(reader, index) for reader, index in dequantize.outputs[0].uses()]
+    outputs = (node.outputs[0].is_graph_output() for node in (where, quantize, dequantize))
+    return None if not uses or any(outputs) else (quantize, dequantize, uses)

@@ -1,21 +1,33 @@
-"""Makes a model with Q/DQ pairs of a float model and the calibration cache of its implicit engine."""
+"""Makes a model with Q/DQ pairs of a float model and the calibration cache of its implicit engine.
+
+Assigns the ranges of a TensorRT calibration cache to the tensors that get Q/DQ pairs.
+
+Converts between ncnn's tables, which name layers, and calibration tables, which name tensors.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from calibrators.display.counts import counted, enumerated
+from calibrators import records
 from calibrators.errors import Argument, TableError
-from calibrators.tables.table import CalibrationTable
-from trtint8.interop.migration import Migration, plan_migration
-from trtint8.models.file_names import check_model_name
-from trtint8.models.model import Model
+from calibrators.operators import operator_of
+from calibrators.tables.formats import ncnn
+from calibrators.tables.table import ROUNDING, CalibrationTable
+from calibrators.words import counted, enumerated
+from trtint8.models.graph import is_constant, read_constant
+from trtint8.models.model import Model, check_model_name, load_model, prepare
 from trtint8.models.serialization import save_model
+from trtint8.quantization.config import State
+from trtint8.quantization.operators import weight_axis
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 
@@ -90,3 +102,185 @@ def _refusal(plan: Migration) -> str:
     count = len(plan.unsolved or plan.missing)
     tensors = "1 tensor that needs one" if count == 1 else f"{count} tensors that need one"
     return f"the cache has no range for {tensors}: {named}{renamed}; {advice}"
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A range for a tensor that the cache lacks.
+
+    Attributes:
+        tensor: The name of the tensor.
+        source: The name of the tensor in the cache whose range is proposed.
+        amax: The proposed amax.
+        reason: Why the tensor may have the range of the other one, in words for the user.
+    """
+
+    tensor: str
+    source: str
+    amax: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Migration:
+    """How a cache and a graph fit together.
+
+    Attributes:
+        missing: Tensors that need a range and have none in the cache.
+        unused: Tensors of the cache that the graph lacks, because they were renamed, fused or folded.
+        proposals: Ranges for missing tensors, where one follows from the cache.
+        widened: Name of a tensor whose scale becomes larger than in the cache, because it shares the scale of
+            another tensor, to the factor.
+    """
+
+    missing: tuple[str, ...]
+    unused: tuple[str, ...]
+    proposals: tuple[Proposal, ...]
+    widened: Mapping[str, float]
+
+    @property
+    def unsolved(self) -> tuple[str, ...]:
+        """Missing tensors without a proposal."""
+        solved = {proposal.tensor for proposal in self.proposals}
+        return tuple(tensor for tensor in self.missing if tensor not in solved)
+
+    @property
+    def fills(self) -> dict[str, float]:
+        """Tensor name to proposed amax."""
+        return {proposal.tensor: proposal.amax for proposal in self.proposals}
+
+
+def plan_migration(placement: Placement, amax: Mapping[str, float]) -> Migration:
+    """Compares a cache with what a placement needs.
+
+    Args:
+        placement: The placement for the prepared model.
+        amax: Tensor name to amax in the cache.
+
+    Returns:
+        The tensors that lack a range, those that are not used, and proposals.
+    """
+    configs = placement.configs
+    missing = tuple(tensor for tensor in placement.tensors if tensor not in amax)
+    unused = tuple(name for name in amax if name not in configs)
+    dominated: dict[str, list[str]] = {}
+    for name in amax:
+        if name in configs:
+            dominated.setdefault(configs.dominator(name), []).append(name)
+    proposals = []
+    for tensor in missing:
+        relatives = dominated.get(configs.dominator(tensor), [])
+        if relatives:
+            source = max(relatives, key=lambda name: amax[name])
+            reason = "fused with it" if configs[source].state is State.OVERLAPPED else "shares its scale"
+            proposals.append(Proposal(tensor, source, amax[source], reason))
+    known = {**amax, **{proposal.tensor: proposal.amax for proposal in proposals}}
+    return Migration(missing, unused, tuple(proposals), _widened(placement, known, amax))
+
+
+def _widened(
+    placement: Placement, known: Mapping[str, float], cache: Mapping[str, float]
+) -> dict[str, float]:
+    widened = {}
+    for group in placement.shared:
+        widest = max((known[tensor] for tensor in group if tensor in known), default=0.0)
+        for tensor in group:
+            if cache.get(tensor, 0.0) > 0 and widest > ROUNDING * cache[tensor]:
+                widened[tensor] = widest / cache[tensor]
+    return widened
+
+
+#: The largest table or network of ncnn that is read, in bytes; that of ResNet-152 has half a megabyte.
+_MOST_BYTES = 16 << 20
+
+
+def read_ncnn_table(
+    path: str | os.PathLike[str], network: str | os.PathLike[str]
+) -> tuple[CalibrationTable, tuple[str, ...]]:
+    """Reads a table of ncnn.
+
+    Args:
+        path: The ``.table`` file.
+        network: The ``.param`` file of the network, or the ONNX model whose node names its layers have.
+
+    Returns:
+        The calibration table, and the names of the layers whose weight ranges were written for a Winograd
+        transformation; the names are only found where ``network`` is an ONNX model.
+
+    Raises:
+        TableError: A file is malformed, or the network lacks a layer.
+        ModelError: The ONNX model is unusable.
+    """
+    content = ncnn.parse(_read(path), os.fspath(path))
+    if Path(network).suffix.lower() == ".param":
+        inputs = ncnn.layer_inputs(_read(network), os.fspath(network))
+        return CalibrationTable(content.tensors(inputs)), ()
+    nodes = _weighted(network)
+    inputs = {name: node.inputs[0].name or "" for name, node in nodes.items() if node.inputs[0] is not None}
+    winograd = tuple(
+        name
+        for name, node in nodes.items()
+        if f"{name}_param_0" in content.weights
+        and _is_3x3_stride_1(node)
+        and ncnn.is_winograd(content.weights[f"{name}_param_0"], _weights(node))
+    )
+    return CalibrationTable(content.tensors(inputs)), winograd
+
+
+def render_ncnn_table(table: CalibrationTable, model: str | os.PathLike[str]) -> bytes:
+    """Renders a table for ncnn, with layers named like the model's nodes.
+
+    Args:
+        table: The calibration table.
+        model: The path of the float ONNX model.
+
+    Returns:
+        The content of the ``.table`` file.
+
+    Raises:
+        TableError: A layer's input has no range.
+        ModelError: The model is unusable.
+    """
+    nodes = _weighted(model)
+    inputs = {name: node.inputs[0].name or "" for name, node in nodes.items() if node.inputs[0] is not None}
+    missing = [tensor for tensor in inputs.values() if tensor not in table.amax]
+    if missing:
+        raise TableError(
+            f"the table has no range for '{missing[0]}', which a layer reads; calibrate this model"
+        )
+    weights = {}
+    for name, node in nodes.items():
+        channels = _weights(node)
+        weights[f"{name}_param_0"] = tuple(
+            float(amax) for amax in np.abs(channels.reshape(len(channels), -1)).max(axis=1)
+        )
+    activations = {name: table.amax[tensor] for name, tensor in inputs.items()}
+    return ncnn.render(ncnn.NcnnTable(activations, weights))
+
+
+def _weighted(model: str | os.PathLike[str]) -> dict[str, ir.Node]:
+    """The layers that ncnn quantizes: convolutions and inner products with constant weights."""
+    graph = prepare(load_model(model)).graph_model.graph
+    return {
+        (node.name or "").replace(" ", "_"): node
+        for node in graph
+        if operator_of(node).is_weighted and len(node.inputs) > 1 and is_constant(node.inputs[1])
+    }
+
+
+def _weights(node: ir.Node) -> NDArray[Any]:
+    """A node's weights, with the output channels along the first axis."""
+    value = node.inputs[1]
+    weights = read_constant(value)
+    assert value is not None and weights is not None
+    return np.moveaxis(weights, weight_axis(node, value) or 0, 0)
+
+
+def _is_3x3_stride_1(node: ir.Node) -> bool:
+    strides = node.attributes.get_ints("strides", [1, 1])
+    return node.op_type == "Conv" and _weights(node).shape[2:] == (3, 3) and list(strides) == [1, 1]
+
+
+def _read(path: str | os.PathLike[str]) -> bytes:
+    with records.reading(f"'{os.fspath(path)}'", TableError):
+        return records.read_bytes(path, _MOST_BYTES)

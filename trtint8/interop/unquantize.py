@@ -3,11 +3,16 @@
 A pair that TensorRT can compute stays where it is and computes what it did: it becomes symmetric int8, behind
 a Clip where its own ends are narrower. Other pairs are taken out, and a Clip keeps their ends. Quantized
 constants become the float constants that they represent.
+
+Reads the calibration table out of a Q/DQ model.
+
+Between which ends the values of a tensor lie, whatever the input, as far as its operators tell.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,20 +22,34 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
-from calibrators.operators import operator_of
-from trtint8.interop.bounds import Bounds
-from trtint8.interop.grids import HIGHEST, LOWEST, Grid, grid_of, integer_ends, parameters, type_ends
-from trtint8.interop.pairs import input_at, is_quantized_constant, quantized_type, reads_integers
-from trtint8.interop.stored_integers import float_values, quantized_values
-from trtint8.models.graph_constants import (
+from calibrators.operators import Values, operator_of
+from calibrators.tables.table import CalibrationTable
+from trtint8.interop.integer_models import expand, extrapolates
+from trtint8.interop.pairs import (
+    HIGHEST,
+    LOWEST,
+    Grid,
+    float_values,
+    grid_of,
+    input_at,
+    integer_ends,
+    is_quantized_constant,
+    parameters,
+    quantized_type,
+    quantized_values,
+    reads_integers,
+    type_ends,
+)
+from trtint8.models.graph import (
     add_initializer,
     constant_input,
     is_constant,
+    nodes_inside,
     read_constant,
     take_name,
     value_names,
 )
-from trtint8.models.inner_graphs import nodes_inside
+from trtint8.models.model import Model
 
 _FLOAT, _INT8 = ir.DataType.FLOAT, ir.DataType.INT8
 
@@ -566,3 +585,138 @@ def float_nodes(model: ir.Model) -> tuple[tuple[str, str], ...]:
         for node in nodes
         if operator_of(node).multiplies and node.name not in quantized
     )
+
+
+def extract_table(model: Model) -> CalibrationTable:
+    """Reads the range of every quantized activation.
+
+    Args:
+        model: A model with Q/DQ pairs, made by any tool.
+
+    Returns:
+        Tensor name to amax, in the graph's order: the largest magnitude that the integers represent. For
+        int8 with the zero point 0, ``amax / 127`` in float32 gives back exactly the scales.
+
+    Raises:
+        ModelError: The model has no Q/DQ pairs on activations, the scale of an activation is not one
+            constant positive number, or an activation is quantized to no integer type.
+    """
+    graph = expand(model.graph_model, model.name).original.graph
+    amax: dict[str, float] = {}
+    for node in graph:
+        if node.op_type != "QuantizeLinear" or node.inputs[0] is None:
+            continue
+        if is_constant(node.inputs[0]):
+            continue  # weights
+        name = node.inputs[0].name or ""
+        _refuse_scale(node, name)
+        largest = grid_of(node).amax
+        if amax.setdefault(name, largest) != largest:
+            raise ModelError(
+                f"tensor '{name}' of '{model.name}' is quantized with two ranges, up to {amax[name]:g} and "
+                f"up to {largest:g}; a table has room for one"
+            )
+    if not amax:
+        raise ModelError(f"'{model.name}' has no Q/DQ pairs on activations, so there is no table in it")
+    return CalibrationTable(amax)
+
+
+def _refuse_scale(node: ir.Node, tensor: str) -> None:
+    constant = read_constant(node.inputs[1])
+    if constant is None:
+        raise ModelError(f"the scale of tensor '{tensor}' is computed at run time; a table needs a constant")
+    scales = np.asarray(constant, np.float32).reshape(-1)
+    if len(scales) != 1 or not (np.isfinite(scales[0]) and scales[0] > 0):
+        raise ModelError(
+            f"tensor '{tensor}' has {len(scales)} scales, the first {scales[:1]}; an activation has one "
+            "positive scale"
+        )
+
+
+def pair_ranges(model: ir.Model) -> dict[str, float]:
+    """The ranges of a model whose pairs are as TensorRT has them.
+
+    Returns:
+        Name of each activation that a pair reads to its amax, in graph order.
+    """
+    pairs = (node for node in model.graph if node.op_type == "QuantizeLinear")
+    return {
+        node.inputs[0].name or "": grid_of(node).amax
+        for node in pairs
+        if node.inputs[0] is not None and not is_constant(node.inputs[0])
+    }
+
+
+#: The lowest and the highest value.
+Ends = tuple[float, float]
+
+#: The ends of a tensor of which nothing is known.
+OPEN: Ends = (-math.inf, math.inf)
+
+
+class Bounds:
+    """The ends of the values of a graph that is walked through in its order, and changed on the way."""
+
+    def __init__(self) -> None:
+        self._known: dict[ir.Value, Ends] = {}
+
+    def __getitem__(self, value: ir.Value | None) -> Ends:
+        """The ends of a value; open where they are not known, or where nothing is read."""
+        if value is None:
+            return OPEN
+        if value not in self._known and (stored := read_constant(value)) is not None:
+            number = stored.dtype.kind in "iuf" and stored.size > 0
+            self._known[value] = (float(stored.min()), float(stored.max())) if number else OPEN
+        return self._known.get(value, OPEN)
+
+    def __setitem__(self, value: ir.Value, ends: Ends) -> None:
+        self._known[value] = ends
+
+    def follow(self, node: ir.Node) -> None:
+        """Notes the ends of what a node computes; those of what it reads were noted before."""
+        ends = self._computed(node) if node.domain == "" else OPEN
+        if ends != OPEN:
+            results = operator_of(node).results
+            for output in node.outputs if results is None else node.outputs[:1]:
+                self[output] = ends
+
+    def _computed(self, node: ir.Node) -> Ends:
+        operator, row = node.op_type, operator_of(node)
+        if operator == "DequantizeLinear":
+            return self._dequantized(node)
+        if operator in ("Add", "Mul"):
+            return self._product_or_sum(node)
+        low, high = self[input_at(node, 0)]
+        if operator == "Relu":
+            return max(low, 0.0), max(high, 0.0)
+        if operator == "Clip":
+            least, most = (
+                end if (given := constant_input(node, index)) is None else float(given)
+                for index, end in ((1, -math.inf), (2, math.inf))
+            )
+            return min(max(low, least), most), min(max(high, least), most)
+        if row.values is Values.COMPUTED or row.values is Values.CONVERTED or _overshoots(node):
+            return row.ends
+        data = (node.inputs[index] for index in row.data_among(len(node.inputs)))
+        sources = [self[value] for value in data if value is not None]
+        if row.values is Values.AVERAGED_WITH_ZEROS or (operator == "Pad" and input_at(node, 2) is None):
+            sources.append((0.0, 0.0))
+        return min(one[0] for one in sources), max(one[1] for one in sources)
+
+    def _product_or_sum(self, node: ir.Node) -> Ends:
+        (low, high), (other_low, other_high) = (self[value] for value in node.inputs)
+        if node.op_type == "Add":
+            return low + other_low, high + other_high
+        return (0.0, math.inf) if low >= 0 and other_low >= 0 else OPEN
+
+    def _dequantized(self, node: ir.Node) -> Ends:
+        quantize = node.inputs[0].producer() if node.inputs[0] is not None else None
+        if quantize is None or quantize.op_type != "QuantizeLinear":
+            return OPEN
+        low, high = grid_of(quantize).ends
+        return float(np.min(low)), float(np.max(high))
+
+
+def _overshoots(node: ir.Node) -> bool:
+    """Whether results of a node may lie beyond the values of its data."""
+    return "cubic" in node.attributes.get_string("mode", "") or extrapolates(node)

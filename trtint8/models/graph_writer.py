@@ -9,10 +9,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import add_initializer, take_name, value_names
-from trtint8.models.inner_graphs import values_read
-from trtint8.models.kinds import may_be_float
-from trtint8.models.static_shapes import open_shape
+from trtint8.models.graph import add_initializer, may_be_float, take_name, value_names, values_read
+from trtint8.models.shapes import open_shape
 
 
 class GraphWriter:

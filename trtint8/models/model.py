@@ -1,4 +1,9 @@
-"""Reads, checks and prepares ONNX models."""
+"""Reads, checks and prepares ONNX models.
+
+What a model says of where it comes from: properties in its file, which runtimes ignore.
+
+By which file names models are told from engines.
+"""
 
 from __future__ import annotations
 
@@ -15,49 +20,71 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError
 from onnx_ir.passes import common
 
-from calibrators.checks import refuse_empty_path
+from calibrators.checks import check_ending, refuse_empty_path, warn_user
 from calibrators.data.inputs import InputSpec, OpenShape
-from calibrators.display.counts import enumerated
 from calibrators.errors import ModelError
 from calibrators.files import is_file, is_folder
 from calibrators.host.weights import LightModel
-from calibrators.user_warnings import warn_user
-from trtint8.models.fingerprint import fingerprint
+from calibrators.words import enumerated
+from trtint8.models.checks import (
+    check_complete,
+    check_names,
+    check_weights,
+    name_graphs,
+    name_listed_outputs,
+    name_nodes_apart,
+    random_nodes,
+    settle_ir_version,
+    sort_nodes,
+    switch_to_inference,
+)
+from trtint8.models.declared import (
+    check_outputs_are_tensors,
+    clear_unknown_sizes,
+    correct_shapes,
+    declare_output_shapes,
+    declare_sequences,
+    hides_scores,
+    input_bound,
+    list_outputs_once,
+    with_some_shapes,
+)
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.inner_graphs import message_graphs, values_behind
-from trtint8.models.loading.complete_nodes import check_complete, check_weights
-from trtint8.models.loading.domains import settle_domains
-from trtint8.models.loading.inferred_types import correct_shapes
-from trtint8.models.loading.input_bounds import hides_scores, input_bound
-from trtint8.models.loading.ir_versions import settle_ir_version
-from trtint8.models.loading.names import check_names
-from trtint8.models.loading.node_names import name_graphs, name_listed_outputs, name_nodes_apart
-from trtint8.models.loading.node_order import sort_nodes
-from trtint8.models.loading.opset import settle_function_opsets, with_known_opset, with_opset
-from trtint8.models.loading.output_shapes import declare_output_shapes, list_outputs_once, with_some_shapes
-from trtint8.models.loading.plugins import declare_plugins, is_unknown, refuse_tool_quantizers, unknown_nodes
-from trtint8.models.loading.random_nodes import random_nodes
-from trtint8.models.loading.sequence_types import check_outputs_are_tensors, declare_sequences
-from trtint8.models.loading.stored_tensors import StoredTensors, check_stored_tensors, without_stored_tensors
-from trtint8.models.loading.training_mode import switch_to_inference
-from trtint8.models.loading.unknown_sizes import clear_unknown_sizes
-from trtint8.models.loading.unregistered import hide, needed_opset, write_experimental_operators
-from trtint8.models.loading.weight_zero_points import write_zero_points
+from trtint8.models.graph import message_graphs, values_behind
 from trtint8.models.onnx_errors import as_model_errors, run_passes
-from trtint8.models.origin import record_float_model
-from trtint8.models.passes.einsum_products import EinsumProductsPass
+from trtint8.models.opset import (
+    settle_domains,
+    settle_function_opsets,
+    with_known_opset,
+    with_opset,
+    write_zero_points,
+)
+from trtint8.models.passes.attention_masks import RemoveNanGuardsPass
+from trtint8.models.passes.einsum import EinsumProductsPass, LowerCaseEinsumPass
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
-from trtint8.models.passes.fold_batchnorm import FoldBatchNormPass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
-from trtint8.models.passes.identities import RemoveIdentitiesPass
-from trtint8.models.passes.infer_shapes import InferShapesPass
-from trtint8.models.passes.inline_functions import InlineFunctionsPass, check_functions, leaves_something_out
-from trtint8.models.passes.lower_case_einsum import LowerCaseEinsumPass
-from trtint8.models.passes.name_nodes import NameNodesPass
-from trtint8.models.passes.nan_guards import RemoveNanGuardsPass
-from trtint8.models.passes.sums import SumsAsAddsPass
-from trtint8.models.serialization import to_proto
-from trtint8.models.static_shapes import open_shape
+from trtint8.models.passes.simplify import (
+    FoldBatchNormPass,
+    InferShapesPass,
+    InlineFunctionsPass,
+    NameNodesPass,
+    RemoveIdentitiesPass,
+    SumsAsAddsPass,
+    check_functions,
+    leaves_something_out,
+)
+from trtint8.models.plugins import (
+    declare_plugins,
+    hide,
+    is_unknown,
+    needed_opset,
+    refuse_tool_quantizers,
+    unknown_nodes,
+    write_experimental_operators,
+)
+from trtint8.models.serialization import fingerprint, to_proto
+from trtint8.models.shapes import open_shape
+from trtint8.models.stored_tensors import StoredTensors, check_stored_tensors, without_stored_tensors
 
 #: The first opset whose QuantizeLinear and DequantizeLinear take one scale per channel.
 OLDEST_OPSET = 13
@@ -86,7 +113,7 @@ class Model:
 
     @cached_property
     def fingerprint(self) -> str:
-        """See :func:`trtint8.models.fingerprint.fingerprint`; computed when it is asked for."""
+        """See :func:`trtint8.models.serialization.fingerprint`; computed when it is asked for."""
         return self.known_fingerprint or fingerprint(self.graph_model)
 
     def part(self, graph_model: ir.Model) -> Model:
@@ -430,3 +457,61 @@ def _input_spec(value: ir.Value, model: str) -> InputSpec:
     bound = input_bound(value) if dtype.kind in "iu" else None
     hides = dtype.kind == "f" and hides_scores(value)
     return InputSpec(value.name or "", dtype, open_shape(value), bound, hides)
+
+
+#: The fingerprint of the float model that a model was made from, also where weights were equalized since.
+FLOAT_MODEL = "trtint8.float_model"
+
+#: The fingerprint of the samples that a model's ranges were found on, and their number.
+_CALIBRATION_DATA, _CALIBRATION_SAMPLES = "trtint8.calibration_data", "trtint8.calibration_samples"
+
+#: Whether a model was quantized, and has no Q/DQ pairs all the same.
+WITHOUT_PAIRS = "trtint8.without_pairs"
+
+
+def record_float_model(graph_model: ir.Model, fingerprint: str) -> None:
+    """Writes into a model which float model it was made from, unless it says so already."""
+    graph_model.metadata_props.setdefault(FLOAT_MODEL, fingerprint)
+
+
+def record_calibration(graph_model: ir.Model, data: str | None, samples: int | None) -> None:
+    """Writes into a model which samples it was calibrated with, where that is known."""
+    if data is not None and samples is not None:
+        graph_model.metadata_props.update({_CALIBRATION_DATA: data, _CALIBRATION_SAMPLES: str(samples)})
+
+
+def record_pairs(graph_model: ir.Model, pairs: bool) -> None:
+    """Writes into a quantized model that it has no pairs, or removes that."""
+    if pairs:
+        graph_model.metadata_props.pop(WITHOUT_PAIRS, None)
+    else:
+        graph_model.metadata_props[WITHOUT_PAIRS] = "yes"
+
+
+def calibration_of(graph_model: ir.Model) -> tuple[str, int] | None:
+    """The fingerprint of the samples that a model was calibrated with, and their number; None if unknown."""
+    data, samples = map(graph_model.metadata_props.get, (_CALIBRATION_DATA, _CALIBRATION_SAMPLES))
+    return (data, int(samples)) if data and samples and samples.isdecimal() else None
+
+
+def forget_origin(graph_model: ir.Model) -> None:
+    """Removes what a model says of where it comes from."""
+    for key in (FLOAT_MODEL, _CALIBRATION_DATA, _CALIBRATION_SAMPLES, WITHOUT_PAIRS):
+        graph_model.metadata_props.pop(key, None)
+
+
+_SUFFIX = ".onnx"
+
+
+def names_model(path: str | os.PathLike[str]) -> bool:
+    """Whether a file's name is that of a model; where either is given, every other file is an engine."""
+    return Path(path).suffix.lower() == _SUFFIX
+
+
+def check_model_name(path: str | os.PathLike[str]) -> Path:
+    """Refuses a name for a model by which it would be taken for an engine, before any work is done for it.
+
+    Raises:
+        OutputError: The name is empty, does not end in .onnx, or is that ending alone.
+    """
+    return check_ending(path, "a model", (_SUFFIX,))

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from calibrators.error_text import cause_in_words
 from calibrators.errors import ModelError, TrtInt8Error
+from calibrators.words import cause_in_words
 
 #: How onnx writes where in its sources something failed.
 _ASSERTION = re.compile(r"^/\S+:\d+: \w+: Assertion `.*?` failed: ")

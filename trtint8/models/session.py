@@ -13,17 +13,27 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.checks import warn_user
 from calibrators.data.feeds import FeedDict, batch_rows, pieces
 from calibrators.errors import CalibrationDataError, ModelError
-from calibrators.host.onnx_session import first_line, open_session, silent_options
-from calibrators.host.threads import available_threads, runs_at_once, threads_of_session
+from calibrators.host.session import (
+    available_threads,
+    first_line,
+    open_session,
+    runs_at_once,
+    silent_options,
+    threads_of_session,
+)
 from calibrators.host.weights import LightModel
-from calibrators.user_warnings import warn_user
-from trtint8.models.loading.inner_shapes import declare_inner_shapes
+from trtint8.models.declared import declare_inner_shapes
 from trtint8.models.model import Model
 from trtint8.models.outputs.picked import with_outputs
-from trtint8.models.passes.float32 import ComputeInFloat32Pass, computes_in
-from trtint8.models.passes.quantize_in_float32 import QuantizeInFloat32Pass, quantizes_half
+from trtint8.models.passes.float32 import (
+    ComputeInFloat32Pass,
+    QuantizeInFloat32Pass,
+    computes_in,
+    quantizes_half,
+)
 from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.serialization import light_or_file
 
@@ -164,7 +174,7 @@ def open_graph_model(
         further: Names of tensors that become outputs behind its own.
         threads: Threads for the model; ONNX Runtime's choice where None.
         rows: See :func:`open_model`.
-        optimize: See :func:`calibrators.host.onnx_session.open_session`.
+        optimize: See :func:`calibrators.host.session.open_session`.
         pack_weights: See there.
         used_up: Whether the model is needed no longer: it has no large weights afterwards. Otherwise it is
             copied, which for a graph of a thousand nodes takes as long as opening the session.

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from calibrators.operators import operator_of
-from trtint8.models.graph_constants import is_constant
-from trtint8.models.kinds import is_along_last_axis
-from trtint8.models.static_shapes import StaticShapes
+from trtint8.models.graph import is_along_last_axis, is_constant
+from trtint8.models.shapes import StaticShapes
 from trtint8.quantization.targets import AttentionLimits
 
 #: Heads that TensorRT fuses in floating point. Layer dump of TensorRT for RTX: 12 to 256 are fused, padded

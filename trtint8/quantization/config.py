@@ -1,20 +1,122 @@
 """How one tensor is quantized, and how far its quantization has come.
 
 The terms are those of the tensor quantization config of PPQ (OpenPPL).
+
+What each backend computes with integers, as data: a further backend is a further row.
+
+Quantizes and dequantizes values as a config says.
+
+Every function takes an array of any shape and returns one of the same shape. The config must have a scale;
+with one scale per channel, the array has as many entries along the config's axis as there are scales. A
+config without a scale, or one that does not fit the shape, raises
+:class:`~calibrators.errors.UnsupportedError`.
+
+Rounding to integers, in every way that TensorRT's backends use.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import check_choice
+from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
-from calibrators.tables.scales import QMAX
-from trtint8.quantization.integer.rounding import Rounding
+from calibrators.tables.choice import QMAX
+
+
+def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.int32]:
+    """The integers that represent values: clip(round(x / scale) + offset).
+
+    They lie between ``quant_min`` and ``quant_max``. The quotient is computed in float32, as hardware does;
+    NaN becomes the offset.
+    """
+    return _integers(values, config).astype(np.int32) + np.int32(config.offset)
+
+
+def fake_quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
+    """Quantizes values and dequantizes the integers: the values as a quantized network computes with them."""
+    integers = _integers(values, config)
+    integers *= _scale(values.shape, config)
+    return integers
+
+
+def _integers(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
+    """:func:`quantize` without the offset, as floats."""
+    scale, values = _scale(values.shape, config), values.astype(np.float32, copy=False)
+    quotients = values * (np.float32(1) / scale) if config.inverse else values / scale
+    integers = round_values(quotients, config.rounding)
+    # Clipped as floats, because infinity cannot be converted to an integer.
+    np.clip(integers, config.quant_min - config.offset, config.quant_max - config.offset, out=integers)
+    if np.isnan(integers.sum()):  # one pass tells, where two would look for each
+        np.copyto(integers, 0, where=np.isnan(integers))
+    return integers
+
+
+def _scale(shape: tuple[int, ...], config: TensorQuantConfig) -> NDArray[np.float32]:
+    """The scale, shaped to broadcast against a tensor of ``shape``."""
+    if config.scale is None:
+        raise UnsupportedError(f"the tensor is '{config.state.value}' and has no scale yet")
+    axis = config.axis
+    if axis is None:
+        return config.scale
+    if not -len(shape) <= axis < len(shape) or shape[axis] != len(config.scale):
+        raise UnsupportedError(
+            f"there are {len(config.scale)} scales for axis {axis} of a tensor of shape "
+            f"{shape_text(shape)}; give one scale per channel"
+        )
+    broadcast = [1] * len(shape)
+    broadcast[axis] = -1
+    return config.scale.reshape(broadcast)
+
+
+_Floats = NDArray[np.floating]
+
+
+class Rounding(Enum):
+    """How a value between two integers is rounded to the nearest; the ways differ at exact halves."""
+
+    HALF_EVEN = "half even"
+    HALF_UP = "half up"
+    HALF_AWAY_FROM_ZERO = "half away from zero"
+
+
+def round_values(values: _Floats, rounding: Rounding) -> _Floats:
+    """Rounds to integers.
+
+    Args:
+        values: Values of any shape, float32 or float64.
+        rounding: The way of rounding.
+
+    Returns:
+        The integers, of the shape and dtype of ``values``.
+    """
+    return _FUNCTIONS[rounding](values)
+
+
+def _half_up(values: _Floats) -> _Floats:
+    # floor(x + 0.5) is wrong where the sum itself rounds, as for the largest number below 0.5.
+    floor = np.floor(values)
+    with np.errstate(invalid="ignore"):  # infinite values have no fraction
+        fraction = values - floor
+    return np.where(fraction >= 0.5, floor + 1, floor).astype(values.dtype)
+
+
+def _half_away_from_zero(values: _Floats) -> _Floats:
+    return np.copysign(_half_up(np.abs(values)), values)
+
+
+_FUNCTIONS: dict[Rounding, Callable[[_Floats], _Floats]] = {
+    Rounding.HALF_EVEN: np.rint,
+    Rounding.HALF_UP: _half_up,
+    Rounding.HALF_AWAY_FROM_ZERO: _half_away_from_zero,
+}
 
 
 class State(Enum):
@@ -135,3 +237,133 @@ class TensorQuantConfig:
         scale = np.float32((high - low) / (self.quant_max - self.quant_min)) or np.float32(1)
         offset = int(np.clip(np.rint(self.quant_min - low / scale), self.quant_min, self.quant_max))
         return dataclasses.replace(self, offset=offset).with_scale(scale)
+
+
+#: The names of the arithmetics.
+ArithmeticName = Literal["explicit", "implicit", "dla", "ncnn", "qnnpack"]
+
+
+class Storage(Enum):
+    """Which activations become integers."""
+
+    PAIRS = "pairs"
+    """Those that would get a Q/DQ pair, for the nodes that would read it."""
+    GROUPS = "groups"
+    """The outputs of fused groups that lie between operators with integer kernels, for all who read them."""
+    INPUTS = "inputs"
+    """What products with constant weights read, for those products."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a backend turns activations and weights into integers, and computes with them.
+
+    Attributes:
+        activations: The config of an activation, with one scale per tensor.
+        weights: The config of weights, without the axis of their channels.
+        name: The name by which users choose the backend.
+        storage: Which activations become integers.
+        target: The name of the target whose placement says which products run on integers; None where
+            ``products`` says so.
+        products: Operators that run on integers where their weights are constant; images have two spatial
+            dimensions.
+        per_channel: Whether weights have one scale per output channel.
+        fused: Operators that become a part of the product before them, so that nothing is stored in between.
+        fuses_elementwise: Whether elementwise operators in a row are one kernel.
+        fixed_point: Whether biases are integers, and sums become the integers of the output by a multiplier
+            of 31 bits and a rounding shift; else sums become float32 and are scaled.
+        largest_sum: The largest magnitude that an accumulator holds.
+    """
+
+    activations: TensorQuantConfig
+    weights: TensorQuantConfig
+    name: str
+    storage: Storage = Storage.PAIRS
+    target: str | None = None
+    products: frozenset[str] = frozenset()
+    per_channel: bool = True
+    fused: frozenset[str] = frozenset()
+    fuses_elementwise: bool = False
+    fixed_point: bool = False
+    largest_sum: int = 2**31 - 1
+
+
+def _int8(rounding: Rounding, quant_min: int = -128) -> TensorQuantConfig:
+    return TensorQuantConfig(rounding=rounding, quant_min=quant_min)
+
+
+_UINT8 = TensorQuantConfig(quant_min=0, quant_max=255, symmetric=False)
+
+_NCNN = TensorQuantConfig(rounding=Rounding.HALF_AWAY_FROM_ZERO, quant_min=-127, inverse=True)
+
+#: Activation functions that every TensorRT computes in the kernel of the product before them.
+FUSED_ACTIVATIONS = frozenset(
+    {"Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Selu", "Sigmoid", "Softplus", "Tanh"}
+)
+
+#: The layers that ncnn and QNNPACK run on integers.
+_MOBILE = frozenset({"Conv", "Gemm", "MatMul"})
+
+#: TensorRT on a GPU, from Q/DQ pairs in the graph.
+EXPLICIT = Arithmetic(
+    _int8(Rounding.HALF_EVEN),
+    _int8(Rounding.HALF_EVEN),
+    "explicit",
+    target="tensorrt",
+    fused=FUSED_ACTIVATIONS,
+)
+
+#: TensorRT on a GPU, from calibrators or dynamic ranges.
+IMPLICIT = Arithmetic(
+    _int8(Rounding.HALF_EVEN),
+    _int8(Rounding.HALF_UP, -127),
+    "implicit",
+    Storage.GROUPS,
+    "tensorrt",
+    fused=FUSED_ACTIVATIONS | {"Add"},
+    fuses_elementwise=True,
+)
+
+#: NVIDIA's deep learning accelerator.
+DLA = Arithmetic(
+    _int8(Rounding.HALF_AWAY_FROM_ZERO),
+    _int8(Rounding.HALF_AWAY_FROM_ZERO, -127),
+    "dla",
+    Storage.GROUPS,
+    "dla",
+    fused=FUSED_ACTIVATIONS | {"Add"},
+    fuses_elementwise=True,
+)
+
+#: ncnn on a CPU: ``float2int8`` of its sources adds one half away from zero and clips to 127 on both sides.
+NCNN = Arithmetic(_NCNN, _NCNN, "ncnn", Storage.INPUTS, products=_MOBILE, fused=FUSED_ACTIVATIONS)
+
+#: QNNPACK on a CPU: ``pytorch_qnnp_q31_requantize`` of its sources. Sums are followed exactly up to 2^29,
+#: which a product of 8,000 pairs of the largest integers reaches.
+_QNNPACK = Arithmetic(
+    _UINT8,
+    _UINT8,
+    "qnnpack",
+    Storage.GROUPS,
+    products=_MOBILE,
+    per_channel=False,
+    fused=frozenset({"Clip", "Relu"}),
+    fixed_point=True,
+    largest_sum=2**29 - 1,
+)
+
+#: Name to arithmetic.
+ARITHMETICS = {one.name: one for one in (EXPLICIT, IMPLICIT, DLA, NCNN, _QNNPACK)}
+
+
+def arithmetic_named(name: str) -> Arithmetic:
+    """Finds an arithmetic by its name.
+
+    Args:
+        name: A key of :data:`ARITHMETICS`.
+
+    Raises:
+        UnsupportedError: There is none of that name.
+    """
+    check_choice("arithmetic", name, tuple(ARITHMETICS))
+    return ARITHMETICS[name]

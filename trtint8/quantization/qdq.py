@@ -9,12 +9,12 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.checks import warn_user
 from calibrators.errors import ModelError
-from calibrators.tables.scales import QMAX
-from calibrators.user_warnings import warn_user
+from calibrators.tables.choice import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph_constants import add_initializer, read_constant, take_name, value_names
-from trtint8.quantization.integer.arithmetic import fake_quantize
+from trtint8.models.graph import add_initializer, read_constant, take_name, value_names
+from trtint8.quantization.config import fake_quantize
 from trtint8.quantization.operators import lacks_kernel_shape
 from trtint8.quantization.placement import Edge, Placement
 

@@ -7,18 +7,17 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from calibrators.checks import warn_user
 from calibrators.errors import Argument, ModelError
 from calibrators.tables.table import CalibrationTable
-from calibrators.user_warnings import warn_user
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.inner_graphs import graph_values
-from trtint8.models.model import Model
-from trtint8.models.origin import record_calibration, record_pairs
-from trtint8.models.outputs.runnable_part import left_out_nodes
-from trtint8.quantization.float16.convert import to_float16
-from trtint8.quantization.float16.one_scale import dequantize_by_one_scale
+from trtint8.models.graph import graph_values
+from trtint8.models.model import Model, record_calibration, record_pairs
+from trtint8.models.outputs.picked import left_out_nodes
+from trtint8.quantization.float16 import to_float16
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
+from trtint8.quantization.rtx_weights import dequantize_by_one_scale
 from trtint8.quantization.targets import TARGETS, Target
 
 

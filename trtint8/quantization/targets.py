@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from calibrators.errors import Argument, UnsupportedError
-from trtint8.quantization.arithmetics import DLA, EXPLICIT, Arithmetic
+from trtint8.quantization.config import DLA, EXPLICIT, Arithmetic
 
 #: The names of the targets.
 TargetName = Literal["tensorrt", "tensorrt-8.6", "tensorrt-10", "tensorrt-11", "rtx", "dla"]
@@ -134,7 +134,7 @@ class Target:
         small: The sizes below which layers stay in float; None where nothing is known of them.
         kernels: The largest convolutions; None where any size runs in INT8.
         one_scale_with_float16: Whether, with FP16 around it, a convolution stores less where its weights are
-            dequantized by one scale (:mod:`trtint8.quantization.float16.one_scale`).
+            dequantized by one scale (:mod:`trtint8.quantization.rtx_weights`).
         costs_with_float16: What INT8 costs with FP16 around it; None where nothing is known of it.
         reads_through: Operators behind which a layer still reads the integers of a pair; None where nothing
             is known of it.

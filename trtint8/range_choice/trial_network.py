@@ -1,11 +1,17 @@
-"""The quantized network with the scales of its activations as inputs: one session tries any set of ranges."""
+"""The quantized network with the scales of its activations as inputs: one session tries any set of ranges.
+
+The float network's outputs for the samples that ranges are tried on.
+
+The noise of a network's outputs relative to their signal, for each sample.
+"""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any, TypeAlias
 
@@ -13,14 +19,13 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import FeedDict, OneSample, is_float, joined
+from calibrators.data.samples import Outputs
 from calibrators.errors import CalibrationDataError
-from calibrators.host.cuda_session import Gpu
-from calibrators.host.devices import Cpu, open_device
-from calibrators.host.onnx_session import first_line, run_silently
-from calibrators.host.threads import available_threads
+from calibrators.host.cuda_session import Cpu, Gpu, open_device
+from calibrators.host.session import available_threads, first_line, in_thread, run_silently
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.outputs.parts import output_parts, split_outputs
+from trtint8.models.outputs.joined import output_parts, split_outputs
 from trtint8.models.serialization import light_or_file
 from trtint8.quantization.placement import Placement
 from trtint8.simulation.layers import Quantizer
@@ -40,7 +45,7 @@ class TrialNetwork:
         graph_model: From :func:`trtint8.models.model.prepare`; not changed.
         placement: Which tensors are quantized.
         threads: Threads per operator; ONNX Runtime's choice where None.
-        device: Where the networks run: see :func:`calibrators.host.devices.open_device`.
+        device: Where the networks run: see :func:`calibrators.host.cuda_session.open_device`.
         return_memory: Whether each network returns its memory after each run, as is due where one sample
             takes much; it costs small networks time.
         one_at_a_time: Whether the quantized network is not opened before it is run, so that the float network
@@ -180,3 +185,209 @@ def _open(graph_model: ir.Model, *, device: Cpu | Gpu, threads: int | None, retu
     options = {"optimize": True, "threads": threads, "one_of_many": return_memory}
     with light_or_file(graph_model, used_up=True) as source:
         return partial(run_silently, device.open_session(source, **options))
+
+
+class References:
+    """Runs the float network on samples, several at once where it takes batches, and each once.
+
+    Several threads may ask for batches.
+
+    Args:
+        run: Runs the float network on a feed.
+        samples: One feed per sample, at least one.
+        rows: The most samples that are run at once.
+        first: So many samples are run first, to see what the outputs are.
+        separate: Whether all outputs are known to have samples along axis 0, each computed by itself; it is
+            tried where that is not known.
+        known: The outputs for each sample, where they are known, each of one row; None for those that are
+            not. Empty where they have to be run to see what they are like.
+
+    Raises:
+        CalibrationDataError: The network fails on a sample.
+    """
+
+    def __init__(
+        self,
+        run: Reference,
+        samples: Sequence[FeedDict],
+        rows: int,
+        *,
+        first: int,
+        separate: bool,
+        known: Sequence[Outputs | None] = (),
+    ) -> None:
+        self._run, self._samples = run, samples
+        self._ahead: Future[None] | None = None
+        self._lock = Lock()
+        first = min(len(samples), rows, first) if self._alike else 1
+        if known:
+            #: How many samples are run at once.
+            self.rows = rows if self._alike else 1
+            #: The outputs for each sample, as far as they are known.
+            self._known = list(known)
+            self.run_until(first)
+        else:
+            together = self._together(first, separate)
+            found = together or [run(samples[0])]
+            self.rows = rows if together else 1
+            self._known = [*found, *[None] * (len(samples) - len(found))]
+
+    @property
+    def elements(self) -> int:
+        """How many elements the floating-point outputs have for one sample."""
+        return sum(output.size for output in self._outputs(0, 1)[0] if is_float(output.dtype))
+
+    def run_ahead(self, stop: int) -> None:
+        """Runs the samples before one while the caller goes on."""
+        self._ahead = in_thread(self.run_until, stop)
+
+    def batch(self, start: int, stop: int) -> tuple[FeedDict, list[NDArray[Any]]]:
+        """Some samples as one feed, and the outputs of the float network for them.
+
+        Args:
+            start: The number of the first sample.
+            stop: The number after that of the last one.
+
+        Raises:
+            CalibrationDataError: The network fails on a sample.
+        """
+        with self._lock:
+            if self._ahead:
+                self._ahead.result()
+                self._ahead = None
+            self.run_until(stop)
+        feed, known = joined(self._samples[start:stop]), self._outputs(start, stop)
+        outputs = [np.concatenate(rows) for rows in zip(*known, strict=True)] if len(known) > 1 else known[0]
+        return feed, outputs
+
+    def run_until(self, stop: int) -> None:
+        """Runs the samples before one, as far as their outputs are not known."""
+        missing = [number for number in range(stop) if self._known[number] is None]
+        for first in range(0, len(missing), self.rows):
+            numbers = missing[first : first + self.rows]
+            outputs = self._run(joined([self._samples[number] for number in numbers]))
+            rows = _rows(outputs, len(numbers)) if len(numbers) > 1 else [outputs]
+            for number, row in zip(numbers, rows, strict=True):
+                self._known[number] = row
+
+    def _outputs(self, start: int, stop: int) -> list[Outputs]:
+        """The outputs for some samples, which are known."""
+        return [outputs for outputs in self._known[start:stop] if outputs is not None]
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether all samples may be joined as far as their shapes tell, which differ in axis 0 at most."""
+        if any(isinstance(feed, OneSample) for feed in self._samples):
+            return False
+        return len({tuple((name, a.shape[1:]) for name, a in feed.items()) for feed in self._samples}) == 1
+
+    def _together(self, count: int, separate: bool) -> list[Outputs] | None:
+        """The outputs for the first samples, run at once; None where that gives no row per sample."""
+        if count < 2:
+            return None
+        try:
+            outputs = self._run(joined(self._samples[:count]))
+        except (CalibrationDataError, ValueError):  # a batch of one only, or inputs without axes
+            return None
+        if any(not output.ndim or len(output) != count for output in outputs):
+            return None
+        if not separate and any(len(output) != 1 for output in self._run(self._samples[0])):
+            return None
+        return _rows(outputs, count)
+
+
+def _rows(outputs: Sequence[NDArray[Any]], count: int) -> list[Outputs]:
+    """The outputs for each sample of a batch."""
+    return [[output[row : row + 1] for output in outputs] for row in range(count)]
+
+
+#: The level of outputs without an error, in decibels: float32 resolves about 140 dB.
+_LOWEST_DB = -140.0
+
+#: The level of outputs that are not finite or have another shape, where the float network's are finite: as
+#: much noise as signal.
+_NOTHING_RIGHT_DB = 0.0
+
+#: Elements that are compared at once: as float64, the logits of a language model would take gigabytes.
+_BLOCK = 1 << 18
+
+
+def noise_levels(
+    wanted: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], rows: int
+) -> NDArray[np.float64]:
+    """The level of the noise below the signal: minus the SQNR, in decibels.
+
+    Args:
+        wanted: The float network's outputs.
+        got: The quantized network's outputs, of the same number.
+        rows: How many samples lie along axis 0 of every output; 1 takes each output as a whole.
+
+    Returns:
+        float64, shape (rows,): the mean over the floating-point outputs that have a signal, each not less
+        than -140 dB; -140 dB where there is none. An output that is not finite or has another shape, where
+        the float network's is finite, counts as 0 dB.
+    """
+    levels = np.array([_levels(a, b, rows) for a, b in zip(wanted, got, strict=True)])
+    known = np.isfinite(levels)
+    sums = np.where(known, levels, 0.0).sum(axis=0)
+    return np.where(known.any(axis=0), sums / np.maximum(known.sum(axis=0), 1), _LOWEST_DB)
+
+
+def _levels(wanted: NDArray[Any], got: NDArray[Any], rows: int) -> NDArray[np.float64]:
+    """The levels of one output; not a number where there is nothing to compare."""
+    if not np.issubdtype(wanted.dtype, np.floating):
+        return np.full(rows, np.nan)
+    if wanted.shape != got.shape:
+        return np.full(rows, _NOTHING_RIGHT_DB)
+    signal, noise = _powers(wanted.reshape(rows, -1), got.reshape(rows, -1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        levels: NDArray[np.float64] = np.maximum(10 * np.log10(noise / signal), _LOWEST_DB)
+    levels = np.where(np.isfinite(noise), levels, _NOTHING_RIGHT_DB)
+    return np.where((signal > 0) & np.isfinite(signal), levels, np.nan)
+
+
+def _powers(wanted: NDArray[Any], got: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The sums of the squares of signal and error in each row."""
+    rows, elements = wanted.shape
+    signal, noise = np.zeros((2, rows))
+    width = max(1, _BLOCK // rows)
+    for start in range(0, elements, width):
+        exact, other = (array[:, start : start + width].astype(np.float64) for array in (wanted, got))
+        error = exact - other
+        signal += np.einsum("ij,ij->i", exact, exact)
+        noise += np.einsum("ij,ij->i", error, error)
+    return signal, noise
+
+
+def mean_level(levels: Sequence[float]) -> float:
+    """The mean of noise levels: the power mean of the noise powers with the exponent 1/6.
+
+    The mean of the powers themselves would be decided by the one sample that is unlike all others; the mean
+    of the decibels would accept that some samples are ruined for others that become still better.
+
+    Args:
+        levels: In decibels, at least one.
+
+    Returns:
+        The mean in decibels.
+    """
+    return 60 * math.log10(math.fsum(10 ** (level / 60) for level in levels) / len(levels))
+
+
+def is_clearly_better(
+    levels: Sequence[float], others: Sequence[float], advantage: float, standard_errors: float
+) -> bool:
+    """Whether noise is lower by more than chance explains.
+
+    Args:
+        levels: Noise levels in decibels, one per sample.
+        others: Those of something else on the same samples.
+        advantage: Decibels that the first may be worse by.
+        standard_errors: By how many standard errors of the paired differences it has to be lower.
+    """
+    own, other = (np.array(values) for values in (levels, others))
+    differences = 10 ** ((own - advantage) / 60) - 10 ** (other / 60)
+    if len(differences) < 2:
+        return bool(differences.mean() < 0)
+    error = differences.std(ddof=1) / math.sqrt(len(differences))
+    return bool(differences.mean() < -standard_errors * error)

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibrators.checks import several
-from calibrators.display.counts import counted
 from calibrators.errors import TableError
-from trtint8.engine.parts import PARTS
-from trtint8.engine.traffic import total_traffic
+from calibrators.words import counted
+from trtint8.engine.kernels import PARTS, total_traffic
 from trtint8.models.model import Model
 from trtint8.report.files import ReportFiles, find_report_files
-from trtint8.report.network import Cell, make_cells
-from trtint8.report.times import time_text
-from trtint8.validation.wording import accuracy_rows
+from trtint8.report.layers import Cell, make_cells
+from trtint8.report.text import time_text
+from trtint8.validation.accuracy import accuracy_rows
 
 #: How many digits of the fingerprint of a table or a model are shown: enough to tell them apart.
 _SHOWN_OF_FINGERPRINT = 8

@@ -7,15 +7,24 @@ from pathlib import Path
 
 from calibrators.display.cards import Card
 from trtint8.models.model import Model
-from trtint8.report.bars import Bar, make_bars
-from trtint8.report.files import ReportFiles
-from trtint8.report.float_model import load_original
+from trtint8.report.files import ReportFiles, find_origins, load_original, was_not_used
 from trtint8.report.graph import NetworkGraph, make_graph
 from trtint8.report.headline import Headline
-from trtint8.report.kernels import AuditSummary, KernelTable, make_audit_summary, make_kernel_table
-from trtint8.report.network import Cell, make_cells
-from trtint8.report.origins import find_origins
-from trtint8.report.own_table import was_not_used
+from trtint8.report.layers import (
+    AuditSummary,
+    Bar,
+    Cell,
+    KernelTable,
+    SpeedRow,
+    Tried,
+    make_audit_summary,
+    make_bars,
+    make_cards,
+    make_cells,
+    make_kernel_table,
+    make_speed_rows,
+    make_tried,
+)
 from trtint8.report.provenance import (
     Command,
     commands_for_missing,
@@ -23,9 +32,6 @@ from trtint8.report.provenance import (
     find_mismatches,
     list_provenance,
 )
-from trtint8.report.speed import SpeedRow, make_speed_rows
-from trtint8.report.tensors import make_cards
-from trtint8.report.tried import Tried, make_tried
 from trtint8.report.worst import Worst
 
 

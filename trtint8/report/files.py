@@ -1,37 +1,43 @@
-"""Finds what a report can be made of in a folder, or among the files that were named."""
+"""Finds what a report can be made of in a folder, or among the files that were named.
+
+Reads back what `trtint8 validate`, `bench` and `tune` print as JSON, and the log of `trtint8 tune`.
+
+Which float model each of the models that a report's files name was made from.
+
+Whether a calibration table is the one whose ranges an engine or its Q/DQ model has.
+
+The float model that a report sets a quantized one beside.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from calibrators import records
 from calibrators.checks import check_path
 from calibrators.errors import Argument, EngineError, ModelError, TableError
 from calibrators.files import exists, is_file, is_folder
+from calibrators.tables.choice import QMAX
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, parse_audit
-from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path
-from trtint8.engine.qdq import load_engine_qdq
-from trtint8.engine.table import table_file_of
-from trtint8.models.model import Model, load_model
-from trtint8.report.json_files import (
-    parse_accuracy,
-    parse_benchmark,
-    parse_printed_tuning,
-    parse_tuning_log,
-)
-from trtint8.report.own_table import was_not_used
-from trtint8.runtime.benchmark import Benchmarks
+from trtint8.engine.file import EngineInfo, load_engine_qdq, read_engine_info, sidecar_path, table_file_of
+from trtint8.models.graph import is_constant, read_constant
+from trtint8.models.model import FLOAT_MODEL, Model, calibration_of, load_model
+from trtint8.runtime.bench import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.fidelity import Fidelity
 
 #: How engines are called; NVIDIA's tools use either.
 _ENGINES = (".engine", ".plan")
@@ -345,3 +351,208 @@ def _read(path: Path) -> object:
         raise TableError(f"cannot read '{path}': {error.strerror or error}") from error
     except records.RecordError as error:
         raise TableError(f"'{path}' is not JSON ({error}); make it again, or leave it out") from error
+
+
+def parse_accuracy(document: object, source: str) -> Accuracy:
+    """Reads the output of `trtint8 validate --json`.
+
+    Args:
+        document: The parsed JSON.
+        source: What to call it in messages.
+
+    Returns:
+        The comparison. JSON has no infinities: an SQNR that is null is infinite where the outputs were
+        equal, and NaN where an output of a model had one. Other metrics are null where they are NaN.
+
+    Raises:
+        TableError: A field is missing, has the wrong type or exceeds its limits.
+    """
+    try:
+        return _accuracy_in(document)
+    except records.RecordError as error:
+        raise TableError(
+            f"'{source}' is no output of 'trtint8 validate --json' ({error}); validate again"
+        ) from error
+
+
+def parse_benchmark(document: object, source: str) -> Benchmarks:
+    """Reads the output of `trtint8 bench --json`.
+
+    Args:
+        document: The parsed JSON.
+        source: What to call it in messages.
+
+    Raises:
+        TableError: A field is missing, has the wrong type or exceeds its limits.
+    """
+    try:
+        return records.to_record(document, Benchmarks)
+    except records.RecordError as error:
+        raise TableError(
+            f"'{source}' is no output of 'trtint8 bench --json' ({error}); measure again"
+        ) from error
+
+
+def parse_tuning_log(document: object, source: str) -> TuningLog:
+    """Reads the file ``*.tuning.json`` that `trtint8 tune` writes.
+
+    Args:
+        document: The parsed JSON.
+        source: What to call it in messages.
+
+    Raises:
+        TableError: A field is missing, has the wrong type or exceeds its limits.
+    """
+    try:
+        return records.to_record(document, TuningLog, numbers_as_text=True)
+    except records.RecordError as error:
+        raise TableError(f"'{source}' is no log of 'trtint8 tune' ({error}); tune again") from error
+
+
+@dataclass(frozen=True)
+class PrintedTuning:
+    """What is read of the output of `trtint8 tune --json`.
+
+    Attributes:
+        accuracy: The tuned model beside FP32, on samples that nothing was decided on.
+        log: What the search tried, as the file ``*.tuning.json`` has it.
+    """
+
+    accuracy: Accuracy
+    log: TuningLog
+
+
+def parse_printed_tuning(document: object, source: str) -> PrintedTuning:
+    """Reads the output of `trtint8 tune --json`.
+
+    Args:
+        document: The parsed JSON.
+        source: What to call it in messages.
+
+    Returns:
+        What it says. Values of metrics that are null are as :func:`parse_accuracy` reads them.
+
+    Raises:
+        TableError: A field is missing, has the wrong type or exceeds its limits.
+    """
+    fields = document if isinstance(document, dict) else {}
+    files = fields.get("files")
+    log = {**fields, "command": files.get("command") if isinstance(files, dict) else None}
+    try:
+        return PrintedTuning(
+            _accuracy_in(fields.get("accuracy")),
+            records.to_record(log, TuningLog, numbers_as_text=True, null_as_nan=True),
+        )
+    except records.RecordError as error:
+        raise TableError(f"'{source}' is no output of 'trtint8 tune --json' ({error}); tune again") from error
+
+
+def _accuracy_in(document: object) -> Accuracy:
+    return _with_levels(records.to_record(document, Accuracy, numbers_as_text=True, null_as_nan=True))
+
+
+def _with_levels(accuracy: Accuracy) -> Accuracy:
+    """A comparison with infinite SQNRs where null stood for them: the largest error says which it was."""
+    return replace(
+        accuracy,
+        outputs=tuple(map(_with_level, accuracy.outputs)),
+        also={name: _with_levels(other) for name, other in accuracy.also.items()},
+    )
+
+
+def _with_level(output: Fidelity) -> Fidelity:
+    if not math.isnan(output.sqnr_db) or math.isnan(output.max_error):
+        return output
+    return replace(output, sqnr_db=-math.inf if output.max_error else math.inf)
+
+
+def find_origins(files: ReportFiles, model: Model | None, qdq: Model | None) -> dict[str, str | None]:
+    """Finds what the models that the files name were made from: with Q/DQ pairs, or with changed weights.
+
+    Args:
+        files: The files to report on, with their contents.
+        model: The FP32 model; None where it was not given.
+        qdq: The Q/DQ model; None where there is none.
+
+    Returns:
+        Fingerprints of models to those of the float models that they were made from; None where that is not
+        known.
+    """
+    engine, table = files.engine, files.table
+    float_model = qdq.graph_model.metadata_props.get(FLOAT_MODEL) if qdq else None
+    origins: dict[str, str | None] = {}
+    if qdq:
+        origins[qdq.fingerprint] = float_model
+    if model:
+        origins[model.fingerprint] = model.graph_model.metadata_props.get(FLOAT_MODEL, model.fingerprint)
+    if engine:
+        was_qdq = engine.model_fingerprint == engine.qdq_fingerprint
+        origins[engine.model_fingerprint] = float_model or (None if was_qdq else engine.model_fingerprint)
+    # The table may be of changed weights, as `trtint8 tune` writes it.
+    if table and table.provenance.model and qdq and has_ranges_of(qdq, table):
+        origins[table.provenance.model] = float_model
+    return origins
+
+
+#: By how much a scale may differ from that of its range: float16 resolves half a thousandth.
+_TOLERANCE = 1e-3
+
+
+def was_not_used(table: CalibrationTable | None, engine: EngineInfo | None, qdq: Model | None) -> bool:
+    """Whether an engine was built without a table, and its Q/DQ model was not made with it, either.
+
+    A table of an earlier build may still stand beside an engine that was built again, from a Q/DQ model.
+
+    Args:
+        table: The table; None where there is none.
+        engine: What the engine's sidecar says; None where there is no engine.
+        qdq: The Q/DQ model; None where there is none.
+    """
+    if table is None or engine is None or engine.table_fingerprint is not None:
+        return False
+    return qdq is None or not has_ranges_of(qdq, table)
+
+
+def has_ranges_of(qdq: Model, table: CalibrationTable) -> bool:
+    """Whether a Q/DQ model has its ranges from a table.
+
+    The same samples alone do not tell: several networks are often calibrated with them.
+    """
+    data, samples = table.provenance.data, table.provenance.samples
+    calibration = (data, samples) if data and samples else None
+    return calibration_of(qdq.graph_model) == calibration and _has_scales_of(table, qdq)
+
+
+def _has_scales_of(table: CalibrationTable, qdq: Model) -> bool:
+    """Whether most of a model's activations have scales of a table; some ranges may be set by hand since.
+
+    The input has the same scale in every network that was calibrated with the same samples.
+    """
+    # What is zero in all samples has the scale of the range 1.
+    ranges = np.array([amax or 1.0 for amax in table.amax.values()], np.float64)
+    found = [
+        read_constant(node.inputs[1])
+        for node in qdq.graph_model.graph
+        if node.op_type == "QuantizeLinear" and not is_constant(node.inputs[0])
+    ]
+    scales = np.array([scale.item() for scale in found if scale is not None and scale.size == 1], np.float64)
+    known = np.isclose(scales[:, None] * QMAX, ranges, rtol=_TOLERANCE, atol=0).any(axis=1)
+    return not scales.size or bool(known.mean() > 0.5)
+
+
+def load_original(path: str | os.PathLike[str]) -> Model:
+    """Reads the model that a report calls FP32.
+
+    Args:
+        path: The file that was given as float model.
+
+    Raises:
+        ModelError: The model is unusable, or holds Q/DQ pairs.
+    """
+    model = load_model(path)
+    if model.is_quantized:
+        raise ModelError(
+            f"'{model.name}' holds Q/DQ pairs, and a report shows it as FP32; give the float model as "
+            f"{Argument('model')}, and the quantized one among the files to report on"
+        )
+    return model

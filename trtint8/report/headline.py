@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from trtint8.engine.rows import NOT_LISTED
+from trtint8.engine.file import NOT_LISTED
 from trtint8.report.files import ReportFiles
+from trtint8.validation.accuracy import REFERENCE, VALIDATED, accuracy_rows, verdicts
 from trtint8.validation.fidelity import Fidelity, least_faithful
-from trtint8.validation.measure import REFERENCE, VALIDATED
-from trtint8.validation.wording import accuracy_rows, verdicts
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Renders a report as one HTML file that needs no other files."""
+"""Renders a report as one HTML file that needs no other files.
+
+Renders a comparison of several runs as one HTML file that needs no other files.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +13,18 @@ from markupsafe import Markup
 
 from calibrators.display.charts import DASHES, histogram_chart, level_chart, point_chart
 from trtint8.report import text
+from trtint8.report.comparison import RunComparison
 from trtint8.report.facts import Report
-from trtint8.report.graph_scripts import (
-    BADGES,
-    LIBRARIES,
-    PRECISION_NAMES,
-    graph_json,
-    library_script,
-    script_hash,
-)
-from trtint8.report.network import LEVELS
+from trtint8.report.graph import BADGES, LIBRARIES, PRECISION_NAMES, graph_json, library_script, script_hash
+from trtint8.report.layers import LEVELS, Tried
 from trtint8.report.pictures import data_uri
-from trtint8.report.tried import Tried
 from trtint8.report.worst import Worst, WorstSample
 
 #: Number of tensors whose cards are open at first; the others open on a click.
 OPEN_CARDS = 6
 
 #: Number of layers that are shown at first.
-SHOWN_LAYERS = 12
+_SHOWN_LAYERS = 12
 
 #: Widths of the chart of levels in SVG units, for a wide page and for a phone.
 _WIDE, _NARROW = 840, 330
@@ -45,20 +41,20 @@ def render(report: Report) -> str:
     """
     anchors = {bar.layer.node: f"layer-{place}" for place, bar in enumerate(report.bars, start=1)}
     graph = report.graph if report.graph and not report.graph.too_large and report.cells else None
-    scripts = [asset("page.js")]
+    scripts = [_asset("page.js")]
     precisions = [node.cell.precision for node in graph.nodes if node.cell.precision] if graph else []
     if graph:
-        scripts += [*map(library_script, LIBRARIES), asset("graph.js")]
+        scripts += [*map(library_script, LIBRARIES), _asset("graph.js")]
     sensitivity = report.files.sensitivity
     levels = [layer.cumulative_db for layer in sensitivity.layers] if sensitivity else []
     known = [level for level in levels if level is not None]
     return (
-        environment()
+        _environment()
         .get_template("page.html")
         .render(
             report=report,
             head=report.headline,
-            style=Markup(asset("page.css")),
+            style=Markup(_asset("page.css")),
             scripts=list(map(Markup, scripts)),
             script_hashes=list(map(script_hash, scripts)),
             graph=Markup(graph_json(graph, anchors)) if graph else "",
@@ -71,19 +67,19 @@ def render(report: Report) -> str:
             tried_narrow=_tried_chart(report.tried, _NARROW),
             picture=lambda sample: None if sample.picture is None else data_uri(sample.picture),
             outcome=describe_outcome,
-            answers=describe_answers,
+            answers=_describe_answers,
             levels=level_labels(),
             precision_names=PRECISION_NAMES,
             graph_precisions=list(dict.fromkeys(precisions)) if graph else [],
             precisions=list(dict.fromkeys(cell.precision for cell in report.cells)),
             anchors=anchors,
             open_cards=OPEN_CARDS,
-            shown_layers=SHOWN_LAYERS,
+            shown_layers=_SHOWN_LAYERS,
         )
     )
 
 
-def environment() -> Environment:
+def _environment() -> Environment:
     """What renders the templates of this package."""
     # Names of tensors and nodes come from the model and may contain HTML, so all texts are escaped.
     made = Environment(
@@ -128,7 +124,7 @@ def describe_outcome(sample: WorstSample) -> str:
     return "INT8 got it right" if sample.label == int8 else "both wrong"
 
 
-def describe_answers(sample: WorstSample, worst: Worst) -> str:
+def _describe_answers(sample: WorstSample, worst: Worst) -> str:
     """What FP32 and INT8 say of a sample, in words; empty for models that are no classifiers."""
     if sample.answers is None:
         return ""
@@ -148,6 +144,19 @@ def _tried_chart(tried: Tried | None, width: int) -> Markup:
     return Markup(point_chart(points, tried.unit, width=width, ringed=ringed))
 
 
-def asset(name: str) -> str:
+def _asset(name: str) -> str:
     """The text of a file beside the templates."""
     return (files("trtint8.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def render_comparison(comparison: RunComparison) -> str:
+    """Renders a comparison.
+
+    Args:
+        comparison: What the page shows.
+
+    Returns:
+        The HTML page; the same comparison always gives the same page.
+    """
+    template = _environment().get_template("comparison.html")
+    return template.render(comparison=comparison, style=Markup(_asset("page.css")))

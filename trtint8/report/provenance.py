@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from calibrators.display.counts import counted
 from calibrators.tensorrt.flavor import title_of
+from calibrators.words import counted
 from trtint8.engine.file import EngineInfo
 from trtint8.report.files import ReportFiles
 
@@ -161,7 +161,7 @@ def find_mismatches(
         model_fingerprint: Fingerprint of the FP32 model; None where the model was not given.
         qdq_fingerprint: Fingerprint of the Q/DQ model; None where there is none.
         origins: Fingerprints of models to those of the float models that they were made from; see
-            :func:`trtint8.report.origins.find_origins`.
+            :func:`trtint8.report.files.find_origins`.
         table_was_used: Whether the engine, or its Q/DQ model, was made with the table, as far as they say.
 
     Returns:

@@ -1,4 +1,7 @@
-"""Numbers as texts, in the same form throughout a report."""
+"""Numbers as texts, in the same form throughout a report.
+
+Estimated times in words, in the unit in which `trtint8 audit` prints them.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,7 @@ from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
-from trtint8.report.times import time_text
-from trtint8.validation.measurand import DECIBELS
+from trtint8.validation.meters import DECIBELS
 from trtint8.validation.significance import Share
 
 #: A number and its unit stay on one line.
@@ -101,3 +103,19 @@ def times(ratio: float) -> str:
 def breakable(name: str) -> Markup:
     """A name as HTML in which lines may break after each slash."""
     return Markup("/<wbr>").join(map(escape, name.split("/")))
+
+
+#: Where one is below this time, in seconds, times are shown in microseconds.
+_SHORT = 1e-5
+
+
+def time_text(seconds: float, among: Iterable[float | None]) -> str:
+    """A time in milliseconds, or in microseconds where the shortest of those beside it is short.
+
+    Args:
+        seconds: The time.
+        among: All times that are compared, in seconds; None where one is not known.
+    """
+    shortest = min((one for one in among if one is not None), default=seconds)
+    factor, unit = (1e6, "us") if shortest < _SHORT else (1e3, "ms")
+    return f"{factor * seconds:.3f} {unit}"

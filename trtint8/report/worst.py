@@ -16,10 +16,10 @@ from calibrators.data.feeds import FeedDict, is_float
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.data.preflight import check_feed
-from calibrators.display.counts import counted
 from calibrators.errors import Argument, CalibrationDataError, ModelError
 from calibrators.progress import progress_bar
-from trtint8.models.outputs.parts import OutputPart, split_outputs
+from calibrators.words import counted
+from trtint8.models.outputs.joined import OutputPart, split_outputs
 from trtint8.report.pictures import pixels
 from trtint8.validation.accuracy import Runner, ValidatedModel
 from trtint8.validation.batch import ArrayForm, count_rows

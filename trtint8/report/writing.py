@@ -13,15 +13,14 @@ from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
-from trtint8.models.outputs.parts import output_parts
+from trtint8.models.outputs.joined import output_parts
 from trtint8.models.session import open_model
 from trtint8.report.comparison import RunComparison
-from trtint8.report.files import ReportFiles, find_report_files
-from trtint8.report.float_model import load_original
-from trtint8.runtime.loading import NO_CODE, LoadingOptions
-from trtint8.validation.measure import VALIDATED
+from trtint8.report.files import ReportFiles, find_report_files, load_original
+from trtint8.runtime.bindings import NO_CODE, LoadingOptions
+from trtint8.validation.accuracy import VALIDATED
+from trtint8.validation.comparison import Reference
 from trtint8.validation.opening import open_validated
-from trtint8.validation.reference import Reference
 
 if TYPE_CHECKING:
     from trtint8.report.facts import Report
@@ -113,7 +112,7 @@ def write_comparison(comparison: RunComparison, output: str | os.PathLike[str]) 
     output = check_writable(check_page_name(output))
     refuse_overwriting([output], comparison.files)
     try:
-        from trtint8.report.comparison_page import render_comparison
+        from trtint8.report.page import render_comparison
     except ImportError as error:
         raise _not_installed(error) from error
     page = render_comparison(comparison)

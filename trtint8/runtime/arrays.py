@@ -1,21 +1,29 @@
-"""Input arrays of an engine: NumPy arrays on the host, arrays of any library on the GPU."""
+"""Input arrays of an engine: NumPy arrays on the host, arrays of any library on the GPU.
+
+Outputs that stay on the GPU, for any library to take without a copy.
+
+Where the outputs of an inference go: arrays that the caller gives, on the host or on the GPU.
+
+Streams of other libraries.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.cuda.dlpack import Dlpack, on_gpu, take
+from calibrators.cuda import Device, DeviceBuffer
+from calibrators.cuda.dlpack import CUDA, Dlpack, give, on_gpu, take
 from calibrators.data.inputs import shape_text
-from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError
+from calibrators.words import in_one_line
 from trtint8.engine.file import TensorSpec
-from trtint8.runtime.streams import LEGACY_DEFAULT
 
 #: The alignment of GPU addresses that TensorRT needs, in bytes.
 ALIGNMENT = 256
@@ -197,7 +205,7 @@ def _device_input(value: object, interface: Mapping[str, Any], place: str) -> De
     told = stream is not None
     if interface.get("version", 0) < _TELLS_STREAM and not told:
         # What was queued last may be on any stream; the default one is what libraries use unless asked.
-        stream = LEGACY_DEFAULT
+        stream = _LEGACY_DEFAULT
     return DeviceInput(int(interface["data"][0]), shape, dtype, value, stream, told)
 
 
@@ -209,3 +217,236 @@ def _not_contiguous(place: str) -> CalibrationDataError:
 
 def _contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceArray:
+    """An array on the GPU, which ``torch.from_dlpack`` and ``cupy.asarray`` take without a copy.
+
+    Attributes:
+        shape: The dimensions of the array.
+        dtype: The element type.
+        buffer: The C-contiguous memory, which is freed with the array.
+        device: The GPU that holds the memory.
+        stream: Handle of the stream whose work, up to the inference, has to be done before the values are
+            complete; None where they are complete.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    buffer: DeviceBuffer
+    device: Device
+    stream: int | None = None
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Version 3 of Numba's CUDA array interface.
+
+        Raises:
+            AttributeError: The element type is BF16 or FP8, which that interface cannot name; DLPack can.
+        """
+        if self.dtype.kind == "V":
+            raise AttributeError(f"the CUDA array interface has no type for {self.dtype}; use DLPack")
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.buffer.pointer, False),
+            "strides": None,
+            "stream": self.stream,
+            "version": 3,
+        }
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+        **_options: object,
+    ) -> object:
+        """A DLPack capsule of this memory; ``stream``, on which it is going to be used, waits for the values.
+
+        Raises:
+            BufferError: A copy is asked for, or an array on another device.
+        """
+        if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
+            raise BufferError(
+                "an output on the GPU gives its own memory and no copy; take it without copy and device, and "
+                "copy it then, or call its numpy()"
+            )
+        # -1 says that the consumer takes care of the order itself.
+        if self.stream is not None and stream not in (-1, self.stream):
+            with self.device.active():
+                self.device.wait_for_stream(stream or _LEGACY_DEFAULT, self.stream)
+        return give(self.buffer.pointer, self.shape, self.dtype, self.device.ordinal, self)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """DLPack's type of device, CUDA, and the GPU's index."""
+        return CUDA, self.device.ordinal
+
+    def numpy(self) -> NDArray[Any]:
+        """Copies the array to the host."""
+        array = np.empty(self.shape, self.dtype)
+        with self.device.active():
+            stream = self.device.new_stream()
+            if self.stream is not None:
+                self.device.wait_for_stream(stream.handle, self.stream)
+            self.device.download(array.ctypes.data, self.buffer.pointer, array.nbytes, stream.handle)
+            stream.synchronize()
+            stream.free()
+        return array
+
+    def free(self) -> None:
+        """Frees the memory now rather than when the array is garbage-collected."""
+        with self.device.active():
+            self.buffer.free()
+
+    def __del__(self) -> None:
+        # When the interpreter exits, the driver may have been unloaded already.
+        with contextlib.suppress(Exception):
+            self.free()
+
+
+#: Output name to the array that it is written to.
+Outputs: TypeAlias = Mapping[str, HostArray | CudaArray | Dlpack]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """Checked arrays that outputs are written to.
+
+    Attributes:
+        host: Output name to a NumPy array.
+        device: Output name to an array on the GPU.
+    """
+
+    host: Mapping[str, NDArray[Any]]
+    device: Mapping[str, DeviceInput]
+
+    @property
+    def aligned(self) -> dict[str, int]:
+        """Output name to the device addresses that TensorRT can write to."""
+        return {name: target.pointer for name, target in self.device.items() if target.aligned}
+
+    def check(self, name: str, shape: tuple[int, ...]) -> None:
+        """Refuses an array that has not the shape of its output.
+
+        Raises:
+            CalibrationDataError: The shapes differ.
+        """
+        target = self.host.get(name, self.device.get(name))
+        if target is not None and target.shape != shape:
+            raise CalibrationDataError(
+                f"output '{name}' has shape {shape_text(shape)} and the array for it "
+                f"{shape_text(target.shape)}; give an array of the output's shape"
+            )
+
+
+def as_targets(outputs: Mapping[str, Any], specs: Sequence[TensorSpec], stream: int) -> Targets:
+    """Checks arrays that outputs are to be written to.
+
+    Args:
+        outputs: Output name to array, writable and C-contiguous.
+        specs: The engine's outputs.
+        stream: Handle of the stream that writes.
+
+    Returns:
+        The arrays.
+
+    Raises:
+        CalibrationDataError: The engine has no such output, or an array has another dtype or rank, cannot be
+            written to, or is not contiguous.
+    """
+    known = {spec.name: spec for spec in specs}
+    host: dict[str, NDArray[Any]] = {}
+    device: dict[str, DeviceInput] = {}
+    for name, value in outputs.items():
+        if name not in known:
+            raise CalibrationDataError(
+                f"the engine has no output '{name}'; it has {', '.join(map(repr, known))}"
+            )
+        if isinstance(value, np.ndarray) and not (value.flags.c_contiguous and value.flags.writeable):
+            raise CalibrationDataError(
+                f"the array for output '{name}' is read-only or not contiguous; give one from numpy.empty"
+            )
+        array = as_input(value, known[name], stream, kind="output")
+        if isinstance(array, DeviceInput):
+            device[name] = array
+        elif array is value:
+            host[name] = array
+        else:
+            raise CalibrationDataError(
+                f"a {type(value).__name__} for output '{name}' cannot be written to; give a NumPy array or "
+                "an array on the GPU"
+            )
+    return Targets(host, device)
+
+
+@runtime_checkable
+class CudaStream(Protocol):
+    """A stream that follows the protocol of cuda.core, as those of new CuPy do."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """The version of the protocol, 0, and the handle."""
+        ...
+
+
+@runtime_checkable
+class TorchStream(Protocol):
+    """A stream of PyTorch."""
+
+    @property
+    def cuda_stream(self) -> int:
+        """The handle."""
+        ...
+
+
+@runtime_checkable
+class CupyStream(Protocol):
+    """A stream of CuPy."""
+
+    @property
+    def ptr(self) -> int:
+        """The handle."""
+        ...
+
+
+@runtime_checkable
+class PycudaStream(Protocol):
+    """A stream of PyCUDA, or of :mod:`calibrators.cuda`."""
+
+    @property
+    def handle(self) -> int:
+        """The handle."""
+        ...
+
+
+#: A stream of any library, or its handle; 0 and 1 are the legacy default stream.
+StreamLike: TypeAlias = int | CudaStream | TorchStream | CupyStream | PycudaStream
+
+#: Number of the legacy default stream in the array interface, and its handle in the driver.
+_LEGACY_DEFAULT = 1
+
+
+def stream_handle(stream: StreamLike) -> int:
+    """The handle of a stream of any library.
+
+    Args:
+        stream: A stream or its handle.
+
+    Raises:
+        CalibrationDataError: It is none.
+    """
+    handle: object
+    if isinstance(stream, int):
+        handle = stream
+    elif isinstance(stream, CudaStream):
+        handle = stream.__cuda_stream__()[1]
+    else:
+        names = ("cuda_stream", "ptr", "handle")
+        handle = next((getattr(stream, name) for name in names if hasattr(stream, name)), None)
+    if not isinstance(handle, int) or handle < 0:
+        raise CalibrationDataError(
+            f"a {type(stream).__name__} is no CUDA stream; give one of PyTorch, CuPy or PyCUDA, or a handle"
+        )
+    return handle or _LEGACY_DEFAULT

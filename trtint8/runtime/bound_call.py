@@ -13,10 +13,8 @@ import numpy as np
 from calibrators.cuda.device import Device, Event
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
-from trtint8.runtime.arrays import ALIGNMENT, DeviceInput, Feeds, HostArray
+from trtint8.runtime.arrays import ALIGNMENT, DeviceInput, Feeds, HostArray, Outputs, StreamLike
 from trtint8.runtime.execution import ExecutionContext
-from trtint8.runtime.outputs import Outputs
-from trtint8.runtime.streams import StreamLike
 
 #: The arrays of a bound call's outputs: on the host, or on the GPU.
 OutputT = TypeVar("OutputT")

@@ -1,4 +1,7 @@
-"""Loads engines and runs them."""
+"""Loads engines and runs them.
+
+The kernels that TensorRT for RTX compiles when it loads an engine, kept in a file between runs.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,20 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
 
-from calibrators.checks import check_path, several
+from calibrators import records
+from calibrators.checks import check_path, several, warn_user
 from calibrators.cuda import Device, compute_capability, open_device, require_gpu
 from calibrators.cuda.dlpack import Dlpack
 from calibrators.errors import Argument, EngineError, UnsupportedError
-from calibrators.files import is_file
+from calibrators.files import check_writable, is_file, write_atomically
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
-from calibrators.tensorrt.own_plugins import register_own_plugins
-from calibrators.tensorrt.plugin_libraries import load_plugin_library
+from calibrators.tensorrt.plugins import load_plugin_library, register_own_plugins
 from trtint8.engine.file import EngineInfo, read_engine_info, read_plan, sidecar_path
 from trtint8.engine.plan import (
     allow_code_of_plans,
@@ -29,16 +33,11 @@ from trtint8.engine.plan import (
     plan_flavor,
     without_metadata,
 )
-from trtint8.runtime.arrays import CudaArray, Feeds, HostArray
+from trtint8.runtime.arrays import CudaArray, DeviceArray, Feeds, HostArray, Outputs, StreamLike
 from trtint8.runtime.bindings import read_bindings
 from trtint8.runtime.bound_call import BoundCall
-from trtint8.runtime.device_array import DeviceArray
-from trtint8.runtime.execution import ExecutionContext
-from trtint8.runtime.inference_future import InferenceFuture
-from trtint8.runtime.outputs import Outputs
-from trtint8.runtime.runtime_cache import RuntimeCache
-from trtint8.runtime.streams import StreamLike
-from trtint8.runtime.tensorrt_context import FIRST_RUNS
+from trtint8.runtime.context import FIRST_RUNS
+from trtint8.runtime.execution import ExecutionContext, InferenceFuture
 
 
 class Engine:
@@ -279,7 +278,7 @@ class Engine:
             outputs: Output name to an array that it is written to.
             stream: The caller's stream, see :meth:`ExecutionContext.infer`.
             on_device: Whether to return the other outputs as
-                :class:`~trtint8.runtime.device_array.DeviceArray`.
+                :class:`~trtint8.runtime.arrays.DeviceArray`.
 
         Returns:
             Output name to a new array, for outputs that are not in ``outputs``.
@@ -372,3 +371,83 @@ def _use_dla(runtime: Any, core: int) -> None:
             f"{Argument('dla_core')} out"
         )
     runtime.DLA_core = core
+
+
+#: The largest file that is read, in bytes.
+_MOST_BYTES = 1 << 30
+
+
+class RuntimeCache:
+    """Gives an engine's contexts the kernels of earlier runs, and keeps those that were compiled since.
+
+    Args:
+        config: The ``IRuntimeConfig`` for all contexts of the engine.
+        cache: The ``IRuntimeCache`` in it.
+        path: The file.
+    """
+
+    def __init__(self, config: Any, cache: Any, path: Path) -> None:
+        self._config, self._cache, self._path = config, cache, path
+        self._kept: bytes | None = None
+
+    @classmethod
+    def attach(cls, raw: Any, path: str | os.PathLike[str], flavor: Flavor) -> RuntimeCache:
+        """Makes the runtime configuration of an engine; its GPU's context must be current.
+
+        Args:
+            raw: The ``ICudaEngine``.
+            path: The file, which need not exist.
+            flavor: The TensorRT that runs the engine.
+
+        Returns:
+            The cache, filled from the file.
+
+        Raises:
+            UnsupportedError: This TensorRT has no runtime cache.
+            EngineError: The file cannot be read, or TensorRT refuses the configuration.
+            OutputError: The file cannot be written.
+
+        Warns:
+            UserWarning: The file is of another TensorRT, GPU or driver, and is made anew.
+        """
+        flavor.require("runtime_cache")
+        config = raw.create_runtime_config()
+        cache = config.create_runtime_cache()
+        made = cls(config, cache, check_writable(path))
+        made.load()
+        if not config.set_runtime_cache(cache):
+            raise EngineError(f"{flavor} refuses the runtime cache '{os.fspath(path)}'; leave it out")
+        return made
+
+    def load(self) -> None:
+        """Fills the cache from the file, where there is one that fits; see :meth:`attach`."""
+        try:
+            data = records.read_bytes(self._path, _MOST_BYTES)
+        except FileNotFoundError:
+            return
+        except (OSError, records.RecordError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise EngineError(
+                f"the runtime cache '{self._path}' cannot be read ({reason}); give another file"
+            ) from error
+        if self._cache.deserialize(data):
+            self._kept = data
+        else:
+            warn_user(
+                f"the runtime cache '{self._path}' is of another TensorRT, GPU or driver; it is made anew"
+            )
+
+    def new_context(self, engine: Any) -> Any:
+        """Makes one of TensorRT's contexts that uses the cache; None where TensorRT cannot."""
+        return engine.create_execution_context(self._config)
+
+    def save(self) -> None:
+        """Writes the cache where it holds anything new.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        data = bytes(self._cache.serialize())
+        if data != self._kept:
+            write_atomically(self._path, data)
+            self._kept = data

@@ -1,25 +1,35 @@
-"""An execution context: runs an engine on one stream, in the order of the streams of its inputs."""
+"""An execution context: runs an engine on one stream, in the order of the streams of its inputs.
+
+An inference that was queued and may not be done yet.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, overload
 
 import numpy as np
 
-from calibrators.cuda import Device, Stream
+from calibrators.cuda import Device, Event, Stream
 from calibrators.errors import CalibrationDataError, EngineError
-from trtint8.runtime.arrays import DeviceInput, Feeds, HostArray, as_inputs
+from trtint8.runtime.arrays import (
+    DeviceArray,
+    DeviceInput,
+    Feeds,
+    HostArray,
+    Outputs,
+    StreamLike,
+    Targets,
+    as_inputs,
+    as_targets,
+    stream_handle,
+)
 from trtint8.runtime.bindings import Bindings
-from trtint8.runtime.bound_context import Arrays, BoundContext
-from trtint8.runtime.device_array import DeviceArray
-from trtint8.runtime.inference_future import InferenceFuture
-from trtint8.runtime.outputs import Outputs, Targets, as_targets
-from trtint8.runtime.streams import StreamLike, stream_handle
-from trtint8.runtime.tensorrt_context import TensorrtContext
+from trtint8.runtime.context import Arrays, BoundContext, TensorrtContext
 
 #: How many CUDA graphs are kept, each with one of TensorRT's contexts and its memory.
 _GRAPHS = 4
@@ -112,7 +122,7 @@ class ExecutionContext:
             stream: The caller's stream: the inference begins after what is queued there, and what is queued
                 there afterwards waits for its outputs. By default the one that an input array tells.
             on_device: Whether to return the other outputs as
-                :class:`~trtint8.runtime.device_array.DeviceArray`. With a stream the call does not wait for
+                :class:`~trtint8.runtime.arrays.DeviceArray`. With a stream the call does not wait for
                 the inference: whoever reads them is ordered after it.
 
         Returns:
@@ -410,3 +420,60 @@ class ExecutionContext:
         """The size of an output in bytes."""
         dtype = next(spec.dtype for spec in self._bindings.outputs if spec.name == name)
         return math.prod(shape) * np.dtype(dtype).itemsize
+
+
+class InferenceFuture:
+    """The outputs of ``infer_async``, once they are there. Any thread may ask for them.
+
+    Attributes:
+        event: The CUDA event that is reached when the inference is done; its ``raw`` is PyCUDA's
+            object where PyCUDA is installed, else the ``CUevent`` as an integer.
+    """
+
+    def __init__(self, device: Device, event: Event, collect: Callable[[], dict[str, HostArray]]) -> None:
+        self.event = event
+        self._device = device
+        self._collect: Callable[[], dict[str, HostArray]] | None = collect
+        self._lock = threading.Lock()
+        self._outputs: dict[str, HostArray] | None = None
+        self._failure: BaseException | None = None
+
+    def done(self) -> bool:
+        """Whether :meth:`result` returns without waiting.
+
+        Raises:
+            EngineError: The GPU failed.
+        """
+        if self._outputs is not None or self._failure is not None:
+            return True
+        with self._device.active():
+            return self.event.reached()
+
+    def result(self) -> dict[str, HostArray]:
+        """Waits for the inference.
+
+        Returns:
+            Output name to an array that is the caller's own.
+
+        Raises:
+            EngineError: TensorRT or the GPU failed.
+        """
+        self.finish()
+        if self._failure is not None:
+            raise self._failure
+        assert self._outputs is not None
+        return self._outputs
+
+    def finish(self) -> None:
+        """Waits for the inference and keeps its outputs, or what it failed with."""
+        with self._lock:
+            # Let go, so that the context is not kept.
+            collect, self._collect = self._collect, None
+            if collect is None:
+                return
+            try:
+                with self._device.active():
+                    self.event.synchronize()
+                    self._outputs = collect()
+            except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+                self._failure = error

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import check_mapping
-from calibrators.display.counts import enumerated
 from calibrators.errors import Argument, EngineError
-from calibrators.tensorrt.data_types import DTYPES, tensorrt_dtype
-from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.flavor import DTYPES, Flavor, tensorrt_dtype
 from calibrators.tensorrt.messages import collected, shared_logger
+from calibrators.words import enumerated
 from trtint8.runtime.engine import Engine
 
 

@@ -5,11 +5,16 @@ error at the layer's output and J the derivative of the outputs with respect to 
 space of outputs, v J d is the product of d with the gradient of v at the layer's output, and one pass
 backwards gives these gradients for all layers. With v of random signs, the mean of its square is the sum of
 the squares of J d: the noise of the layer.
+
+Layers that outputs depend on by decisions alone, such as which element is the largest.
+
+The gradient of a decision is zero wherever there is one, and yet a decision that turns out differently
+changes the outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,15 +22,15 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
+from calibrators.operators import operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph_writer import GraphWriter, static_shape
+from trtint8.models.graph import values_read
+from trtint8.models.graph_writer import GraphWriter, reached_from, static_shape
 from trtint8.models.serialization import weight_bytes
 from trtint8.models.session import ModelSession, open_graph_model
-from trtint8.sensitivity.decisions import deciding_operators
 from trtint8.sensitivity.gradients.backward import append_gradients
-from trtint8.sensitivity.gradients.rule import NoGradientError
-from trtint8.sensitivity.gradients.shapes import BATCH, elements_per_sample, infer_shapes
-from trtint8.simulation.layers import Quantizer
+from trtint8.sensitivity.gradients.rule import BATCH, NoGradientError, elements_per_sample, infer_shapes
+from trtint8.simulation.layers import Layer, Quantizer
 from trtint8.simulation.networks import BesideFloat
 from trtint8.simulation.segments import Tensors
 
@@ -277,3 +282,41 @@ def _direction(output: ir.Value, number: int) -> ir.Value:
 
 def _direction_name(output: str, number: int) -> str:
     return f"trtint8_direction_{number}_{output}"
+
+
+def deciding_operators(
+    nodes: Sequence[ir.Node], outputs: Iterable[ir.Value], layers: Iterable[Layer]
+) -> Mapping[str, frozenset[str]]:
+    """The operators by which layers decide something that outputs depend on.
+
+    Args:
+        nodes: The nodes of a graph, in graph order.
+        outputs: The outputs that count.
+        layers: Layers that no output depends on by floating-point values.
+
+    Returns:
+        Name of a layer to its operators, such as ``TopK``; without layers that no output depends on at all.
+    """
+    leading = _leading_to(nodes, outputs)
+    found = {}
+    for layer in layers:
+        reached = reached_from(nodes, [layer.node.outputs[0]])
+        operators = frozenset(
+            node.op_type
+            for node in nodes
+            if not operator_of(node).reads_shape
+            and any(value in reached for value in values_read(node))
+            and any(output in leading and output not in reached for output in node.outputs)
+        )
+        if operators:
+            found[layer.name] = operators
+    return found
+
+
+def _leading_to(nodes: Sequence[ir.Node], outputs: Iterable[ir.Value]) -> set[ir.Value]:
+    """The values that outputs depend on in any way."""
+    leading = set(outputs)
+    for node in reversed(nodes):
+        if any(output in leading for output in node.outputs):
+            leading.update(values_read(node))
+    return leading

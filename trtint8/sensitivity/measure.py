@@ -1,31 +1,60 @@
-"""Measures what each layer's quantization costs, batch by batch until the figures are certain enough."""
+"""Measures what each layer's quantization costs, batch by batch until the figures are certain enough.
+
+The sums of a measurement: how they grow batch by batch, when they are enough, and what they say.
+
+What one batch shows of every layer. Each batch is measured by itself, in any process.
+
+Measurement by workers: what every one of them does with the batches that it gets.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from calibrators.data.array_files import is_class_indices
+import numpy as np
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+from calibrators.checks import is_number
+from calibrators.data.array_files import first_labels, is_class_indices
 from calibrators.data.batches import Batches
-from calibrators.host.work import results_here
+from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.inputs import InputSpec, shape_text
+from calibrators.data.preflight import check_feed
+from calibrators.data.samples import DataFingerprint, numbered
+from calibrators.errors import Argument, CalibrationDataError, TableError
+from calibrators.host.checkpoint import Checkpoint, Timer
+from calibrators.host.work import BatchFunction, check_sees, results_here
 from calibrators.run import Executor, RunOptions
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.graph_constants import is_constant
-from trtint8.models.model import Model
-from trtint8.models.outputs.cached import without_cached_outputs, without_outputs
-from trtint8.models.outputs.picked import before_picks
-from trtint8.models.outputs.runnable_part import runnable_part
-from trtint8.models.samples.open_batch import with_open_batch
+from trtint8.models.graph import is_constant
+from trtint8.models.model import Model, load_model
+from trtint8.models.outputs.joined import without_cached_outputs, without_outputs
+from trtint8.models.outputs.picked import before_picks, runnable_part
+from trtint8.models.samples.batch import with_open_batch
 from trtint8.models.serialization import runnable
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import tensor_names
-from trtint8.sensitivity.checkpoint import measurement_checkpoint
-from trtint8.sensitivity.measurement import Measurement, no_samples
-from trtint8.sensitivity.probe import Probe
-from trtint8.sensitivity.results import Sensitivity
-from trtint8.sensitivity.workers import SensitivityWork
-from trtint8.simulation.layers import Quantizer, find_layers
+from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, Effect, EffectMeter, output_scales, variants_of
+from trtint8.sensitivity.gradients.rule import NoGradientError
+from trtint8.sensitivity.local import LocalMeter
+from trtint8.sensitivity.quick_probe import QuickNetwork
+from trtint8.sensitivity.results import LayerSensitivity, Measured, Sensitivity, measurement_checkpoint
+from trtint8.sensitivity.suspects import (
+    Suspect,
+    channel_suspects,
+    neighbour_suspects,
+    range_suspects,
+    weight_suspects,
+)
+from trtint8.simulation.layers import Layer, Quantizer, find_layers
+from trtint8.simulation.segments import Tensors, cut, estimate_seconds, propagate
+from trtint8.validation.batch import ArrayForm
 
 
 @dataclass(frozen=True)
@@ -66,12 +95,12 @@ def measure(
     but one is what remains of the whole network's. Elsewhere each layer is run alone and left out alone.
 
     The whole network's noise is measured with all samples, that of the layers, where samples are small and
-    many, with some that are drawn from them (:mod:`trtint8.sensitivity.drawing`). Where the data does not say
+    many, with some that are drawn from them (:mod:`trtint8.sensitivity.effects`). Where the data does not say
     how many samples it has, each of them shows what layers cost.
 
     Where the network picks elements at its end, such as boxes, noise is that of the tensors that they are
     picked from (:mod:`trtint8.models.outputs.picked`). Outputs that hold what it caches have no part in it
-    (:mod:`trtint8.models.outputs.cached`).
+    (:mod:`trtint8.models.outputs.joined`).
 
     Stops before the data ends once the SQNR of every layer alone is known to within the tolerance (95 %
     interval) from 64 samples or more; layers that make less than 2 % of the noise may stay uncertain.
@@ -129,7 +158,7 @@ def measure(
     )
     head, batches = batches.begun()
     if head is None:
-        raise no_samples()
+        raise _no_samples()
     first = next(Batches.of_shard(head, batches.source).labelled())
     labelled = is_class_indices(first.labels)
     seconds = probe.begin(first.feed, 0, labelled=labelled, name_of=batches.name_of)
@@ -140,7 +169,7 @@ def measure(
         return measurement.result(table)
     assert probe.effects is not None
     with runnable(prepared.graph_model) as model:
-        work = SensitivityWork(
+        work = _SensitivityWork(
             model,
             prepared.inputs,
             {name: table.amax[name] for name in placement.tensors},
@@ -182,3 +211,431 @@ def _checked_placement(
     placement = place(prepared.graph_model, keep_float)
     table.check_model(prepared.fingerprint, placement.tensors, known)
     return placement
+
+
+#: Layers that make less than this share of the noise may stay uncertain.
+_MATTERING = 0.02
+
+#: The fewest samples before a figure counts as certain.
+_FEWEST_SAMPLES = 64
+
+
+class Measurement:
+    """The sums so far.
+
+    Args:
+        prepared: The model.
+        layers: The model's layers.
+        tolerance_db: Half the width of the intervals that are wanted, in decibels; 0 takes all samples.
+        checkpoint: Where the sums are kept while they grow, and where they are continued from; None keeps
+            nothing.
+
+    Attributes:
+        skip: How many of the first samples are in the checkpoint. They are only compared with those that it
+            has seen.
+
+    Raises:
+        CalibrationDataError: The tolerance is no number, or negative.
+        TableError: The checkpoint is of another measurement.
+    """
+
+    def __init__(
+        self,
+        prepared: Model,
+        layers: Sequence[Layer],
+        tolerance_db: float,
+        checkpoint: Checkpoint[Measured] | None,
+    ) -> None:
+        if not (is_number(tolerance_db) and tolerance_db >= 0):
+            raise CalibrationDataError(
+                f"{Argument('tolerance_db')} is {tolerance_db!r}; give a number of decibels, 0 or more"
+            )
+        self._prepared, self._layers, self._tolerance_db = prepared, tuple(layers), float(tolerance_db)
+        self._checkpoint = checkpoint
+        self._saved = checkpoint.load() if checkpoint else None
+        self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
+        self._fingerprint, self._labels = DataFingerprint(), DataFingerprint()
+        self._effects: EffectMeter | None = None
+        self._local = LocalMeter(tuple(layer.name for layer in self._layers))
+        self._converged = False
+        self.skip = 0
+        if self._saved is not None:
+            names = [layer.name for layer in self._layers]
+            variants = variants_of(names, predicted=self._saved.effects.predicted)
+            self._saved.check_layers(names, variants)
+            self.skip = self._saved.samples
+            self._effects, self._local = self._saved.effects, self._saved.local
+
+    @property
+    def effects(self) -> EffectMeter | None:
+        """A meter like that of the checkpoint, without data; None where nothing was kept."""
+        return None if self._saved is None else self._saved.effects.fresh()
+
+    def run(self, results: Iterable[BatchEffects]) -> None:
+        """Takes batches in the order of the data until the figures are certain, or there are no more.
+
+        Raises:
+            CalibrationDataError: There are no samples, not those that the checkpoint has seen, or not with
+                the same labels.
+        """
+        for result in results:
+            self._fingerprint = self._fingerprint.merge(result.fingerprint)
+            self._labels = self._labels.merge(result.labels)
+            if result.effects is None or result.local is None:
+                self._check_same_data(ended=False)
+                continue
+            if self._effects is None:
+                self._effects = result.effects.fresh()
+            self._effects.merge(result.effects)
+            self._local.merge(result.local)
+            if self._checkpoint and self._timer.due():
+                self._checkpoint.save(self._progress(self._effects))
+            self._converged = self._tolerance_db > 0 and self._is_certain()
+            if self._converged:
+                break
+        if self._effects is None:
+            raise _no_samples()
+        # All samples were asked for, whatever they show.
+        self._converged = self._converged or self._tolerance_db == 0
+        self._check_same_data(ended=True)
+        if self._checkpoint:
+            self._checkpoint.remove()
+
+    def _progress(self, effects: EffectMeter) -> Measured:
+        """What a checkpoint keeps."""
+        seen = self._fingerprint
+        return Measured(seen.samples, seen.hexdigest(), self._labels.hexdigest(), effects, self._local)
+
+    def _check_same_data(self, *, ended: bool) -> None:
+        """Compares skipped samples, and their labels, with those that the checkpoint has seen."""
+        if self._saved is None:
+            return
+        seen = self._fingerprint
+        other = seen.samples == self.skip and seen.hexdigest() != self._saved.data
+        beyond = seen.samples > self.skip and not ended
+        if other or beyond or (ended and seen.samples < self.skip):
+            raise CalibrationDataError(
+                "the checkpoint was made with other samples, or in another order; give those, or remove the "
+                "checkpoint to begin anew"
+            )
+        if seen.samples == self.skip and self._labels.hexdigest() != self._saved.labels:
+            raise CalibrationDataError(
+                "the checkpoint was made with other labels, or without any; give the same, or remove the "
+                "checkpoint to begin anew"
+            )
+
+    def _is_certain(self) -> bool:
+        assert self._effects is not None
+        if self._fingerprint.samples < _FEWEST_SAMPLES:
+            return False
+        noise = {layer.name: self._effects.noise((ONLY, layer.name)) for layer in self._layers}
+        least = _MATTERING * sum(noise.values())
+        effects = self._effects.effects((ONLY, name) for name, power in noise.items() if power > least)
+        return all(one.interval_db[1] - one.sqnr_db <= self._tolerance_db for one in effects)
+
+    def result(self, table: CalibrationTable) -> Sensitivity:
+        """What the sums say."""
+        meter = self._effects
+        assert meter is not None
+        quantized = meter.effect(ALL)
+        noise = {layer.name: meter.noise((ONLY, layer.name)) for layer in self._layers}
+        total = sum(noise.values())
+        shares = {name: power / total if total else 0.0 for name, power in noise.items()}
+        alone = [(ONLY, layer.name) for layer in self._layers]
+        only = meter.effects(alone)
+        layers = tuple(
+            LayerSensitivity(
+                layer.name,
+                layer.node.op_type,
+                own,
+                others,
+                *self._local.levels(layer.name),
+                shares[layer.name],
+                tuple(self._suspects(layer, table, noisy=shares[layer.name] > 1 / len(self._layers))),
+            )
+            for layer, own, others in zip(self._layers, only, self._without(meter), strict=True)
+        )
+        return Sensitivity(
+            self._fingerprint.samples,
+            self._converged,
+            self._tolerance_db,
+            quantized,
+            meter.reference_top1(),
+            layers,
+            self._prepared.fingerprint,
+            table.fingerprint,
+            self._fingerprint.hexdigest(),
+            meter.shown(alone) or self._fingerprint.samples,
+        )
+
+    def _without(self, meter: EffectMeter) -> list[Effect]:
+        """The effects of all layers except one, for each layer."""
+        names = [layer.name for layer in self._layers]
+        if meter.predicted:
+            return meter.remaining_effects(names)
+        return meter.effects((WITHOUT, name) for name in names)
+
+    def _suspects(self, layer: Layer, table: CalibrationTable, *, noisy: bool) -> list[Suspect]:
+        """What is suspicious about a layer; ``noisy`` says whether it makes more noise than the mean one."""
+        found: list[Suspect] = []
+        for edge in layer.activations:
+            value = layer.node.inputs[edge.index]
+            assert value is not None
+            found += range_suspects(edge.tensor, table.amax[edge.tensor], table.histograms.get(edge.tensor))
+            if noisy:  # most layers behind such operators do well
+                found += neighbour_suspects(value)
+        channels = self._local.channels(layer.name)
+        if layer.activations and channels is not None:
+            found += channel_suspects(layer.activations[0].tensor, channels)
+        for edge in layer.weights:
+            constant = layer.node.inputs[edge.index]
+            assert constant is not None and constant.const_value is not None
+            weights = np.asarray(constant.const_value.numpy(), np.float32)
+            found += weight_suspects(edge.tensor, weights, edge.axis)
+        return found
+
+
+def _no_samples() -> CalibrationDataError:
+    """The error of a measurement without data."""
+    return CalibrationDataError("the data holds no samples; give some")
+
+
+_logger = logging.getLogger(__name__)
+
+#: Samples with which layers are measured by themselves: their errors hardly differ from sample to sample.
+_LOCAL_SAMPLES = 32
+
+
+@dataclass(frozen=True)
+class BatchEffects:
+    """What one batch showed.
+
+    Attributes:
+        fingerprint: Fingerprint of the batch's samples.
+        effects: What each variant costs; None where the batch was skipped.
+        local: Errors at every layer; None where the batch was skipped.
+        labels: Fingerprint of the labels, each with its sample; empty where there are none that the network's
+            classes are compared with.
+    """
+
+    fingerprint: DataFingerprint
+    effects: EffectMeter | None = None
+    local: LocalMeter | None = None
+    labels: DataFingerprint = field(default_factory=DataFingerprint)
+
+    @property
+    def samples(self) -> int:
+        """How many samples the batch has."""
+        return self.fingerprint.samples
+
+
+class Probe:
+    """A network that is ready to be fed.
+
+    Effects of single layers are predicted by gradients where these are known for all operators of the
+    network. Elsewhere every layer is run alone and left out alone.
+
+    Args:
+        graph_model: From :func:`trtint8.models.model.prepare`; not changed.
+        quantizer: How the model's tensors are quantized.
+        inputs: The network's inputs.
+        skip: How many of the first samples are checked and not run.
+        effects: A meter whose scales hold, and which says whether effects are predicted; None decides by the
+            first batch, see :meth:`begin`.
+        samples: How many samples the data has, where that is known.
+        every_sample: Whether each of them shows what the layers cost, where gradients predict it; see
+            :class:`trtint8.sensitivity.quick_probe.QuickNetwork`.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+
+    Raises:
+        TableError: The meter is of other outputs than the network's.
+
+    Attributes:
+        effects: A meter without data, whose scales hold; None before they are known.
+        layers: The network's layers, in the order in which they run.
+    """
+
+    def __init__(
+        self,
+        graph_model: ir.Model,
+        quantizer: Quantizer,
+        inputs: Sequence[InputSpec],
+        skip: int,
+        effects: EffectMeter | None,
+        *,
+        samples: int | None = None,
+        every_sample: bool = False,
+        threads: int | None = None,
+    ) -> None:
+        self.effects = effects
+        self._network = cut(graph_model, quantizer, threads=threads)
+        self._inputs, self._skip = tuple(inputs), skip
+        if effects and not set(effects.scales).issubset(part.name for part in self._network.parts):
+            raise TableError(
+                f"the checkpoint is of the outputs {', '.join(effects.scales)}, which are not those of the "
+                "model; remove it to begin anew"
+            )
+        self.layers = self._network.layers
+        self._quick: QuickNetwork | None = None
+        if self.layers and (effects is None or effects.predicted):
+            try:
+                self._quick = QuickNetwork(
+                    graph_model,
+                    quantizer,
+                    self._network,
+                    samples=samples,
+                    every_sample=every_sample,
+                    threads=threads,
+                )
+            except NoGradientError as error:
+                _logger.info("every layer is run by itself: %s", error)
+
+    def begin(
+        self, feed: FeedDict, first: int, *, labelled: bool, name_of: Callable[[int], str] = numbered
+    ) -> float:
+        """Takes the scales of the outputs from a batch, where they are not known yet, and estimates the time.
+
+        Args:
+            feed: The batch.
+            first: How many samples come before it, for messages.
+            labelled: Whether the data has class indices as labels.
+            name_of: Gives what a sample is called in messages, by its number in the order of iteration.
+
+        Returns:
+            Seconds per sample.
+        """
+        check_feed(feed, self._inputs, first, name_of)
+        reference, samples, seconds = self._begin(feed)
+        if self.effects is None:
+            self.effects = self._new_effects(reference, samples, labelled=labelled)
+        return seconds / (batch_rows(feed) or 1)
+
+    def _begin(self, feed: FeedDict) -> tuple[Tensors, int, float]:
+        """The float network's outputs for some samples, how many they are, and seconds for the batch."""
+        if self._quick is not None:
+            try:
+                return self._quick.begin(feed)
+            except (CalibrationDataError, NoGradientError) as error:
+                # Where it is the batch that does not fit, the network itself fails as well.
+                _logger.info("every layer is run by itself: %s", error)
+                self._quick = None
+        reference = self._network.run_float(feed)
+        return reference, batch_rows(feed) or 1, estimate_seconds(self._network, feed)
+
+    def run(
+        self,
+        feed: FeedDict,
+        labels: NDArray[Any] | None,
+        first: int,
+        name_of: Callable[[int], str] = numbered,
+    ) -> BatchEffects:
+        """Measures all layers with a batch.
+
+        Args:
+            feed: The batch.
+            labels: Labels from the batch's first sample on; None without labels.
+            first: How many samples of the data come before it.
+            name_of: Gives what a sample is called in messages, by its number in the order of iteration.
+
+        Raises:
+            CalibrationDataError: The batch does not fit the model, or there are too few labels.
+        """
+        check_feed(feed, self._inputs, first, name_of)
+        assert self.effects is not None
+        fingerprint = DataFingerprint()
+        digests = fingerprint.observe(feed)
+        own_labels = first_labels(labels, fingerprint.samples, first)
+        seen_labels = _seen_labels(digests, own_labels if self.effects.classes else None)
+        if first < self._skip:
+            return BatchEffects(fingerprint, labels=seen_labels)
+        effects = self.effects.fresh()
+        if self._quick is not None:
+            try:
+                local = self._quick.measure(feed, own_labels, first, effects)
+            except NoGradientError as error:
+                shapes = ", ".join(f"'{name}' {shape_text(array.shape)}" for name, array in feed.items())
+                raise CalibrationDataError(
+                    f"a batch of other shapes than the first one, {shapes}, cannot be measured like it "
+                    f"({error}); give samples of one shape"
+                ) from error
+            return BatchEffects(fingerprint, effects, local, seen_labels)
+        local = LocalMeter(tuple(layer.name for layer in self.layers))
+        watch = local.watch(fingerprint.samples, alone=first < _LOCAL_SAMPLES)
+        found = propagate(self._network, feed, watch)
+        reference = self._network.split(found.reference)
+        effects.add(ALL, self._network.split(found.quantized), reference, own_labels, first)
+        for word, variants in ((ONLY, found.only), (WITHOUT, found.without)):
+            for name, outputs in variants.items():
+                effects.add((word, name), self._network.split(outputs), reference, own_labels, first)
+        return BatchEffects(fingerprint, effects, local, seen_labels)
+
+    def _new_effects(self, reference: Tensors, samples: int, *, labelled: bool) -> EffectMeter:
+        scores = reference[self._network.outputs[0]]
+        first = ArrayForm.of(scores)
+        predicted = self._quick is not None
+        variants = variants_of((layer.name for layer in self.layers), predicted=predicted)
+        return EffectMeter(
+            variants,
+            output_scales(self._network.split(reference)),
+            classes=first.is_table and not first.is_embedding and len(scores) == samples,
+            labelled=labelled,
+            predicted=predicted,
+        )
+
+
+def _seen_labels(digests: Sequence[int], labels: NDArray[Any] | None) -> DataFingerprint:
+    """The fingerprint of class indices; empty for other labels, which are not used.
+
+    Args:
+        digests: The digest of each sample: the same labels for other samples are not the same.
+        labels: One label per sample, or None.
+    """
+    seen = DataFingerprint()
+    if is_class_indices(labels):
+        samples = np.array([f"{digest:064x}" for digest in digests])
+        seen.observe({"sample": samples, "label": labels.astype(np.int64)})
+    return seen
+
+
+@dataclass(frozen=True)
+class _SensitivityWork:
+    """Runs all variants of a network on single batches.
+
+    Attributes:
+        model: The prepared model, serialized; or, beyond 2 GiB, its path.
+        inputs: The model's inputs.
+        amax: The ranges that placement needs.
+        keep_float: Names of nodes, or patterns, that stay in float.
+        skip: How many of the data's first samples are compared with a checkpoint and not run.
+        effects: A meter without data, whose scales hold.
+        samples: How many samples the data has; None where that is not known.
+        every_sample: Whether each of them shows what the layers cost.
+        threads: Threads per operator.
+    """
+
+    model: bytes | Path
+    inputs: tuple[InputSpec, ...]
+    amax: Mapping[str, float]
+    keep_float: tuple[str, ...]
+    skip: int
+    effects: EffectMeter
+    samples: int | None
+    every_sample: bool
+    threads: int
+
+    def open(self) -> BatchFunction[BatchEffects]:
+        """Opens the model."""
+        check_sees(self.model)
+        graph_model = load_model(self.model).graph_model
+        quantizer = Quantizer.of(place(graph_model, self.keep_float), self.amax)
+        probe = Probe(
+            graph_model,
+            quantizer,
+            self.inputs,
+            self.skip,
+            self.effects,
+            samples=self.samples,
+            every_sample=self.every_sample,
+            threads=self.threads,
+        )
+        return probe.run

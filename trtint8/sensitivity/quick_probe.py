@@ -1,4 +1,9 @@
-"""What one batch shows of every layer, from one pass backwards through the network."""
+"""What one batch shows of every layer, from one pass backwards through the network.
+
+Random directions in the space of a network's outputs.
+
+Whether a network may be run sample by sample, found out by running it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -15,18 +20,14 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, even_parts, joined
 from calibrators.errors import CalibrationDataError
-from calibrators.host.threads import available_threads
+from calibrators.host.session import available_threads
 from trtint8.models.session import ModelSession, open_graph_model
-from trtint8.models.static_shapes import open_inputs
+from trtint8.models.shapes import declared_sizes, open_inputs
 from trtint8.quantization.placement import Placement
-from trtint8.sensitivity.directions import draw_directions
-from trtint8.sensitivity.drawing import Draw, draw, share_to_draw
-from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter, output_scales
+from trtint8.sensitivity.effects import ALL, ONLY, Draw, EffectMeter, draw, output_scales, share_to_draw
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
 from trtint8.sensitivity.gradients.rule import NoGradientError
-from trtint8.sensitivity.local import LocalMeter
-from trtint8.sensitivity.local_network import LocalNetwork
-from trtint8.sensitivity.single_samples import may_run_one_by_one
+from trtint8.sensitivity.local import LocalMeter, LocalNetwork
 from trtint8.simulation.layers import Quantizer
 from trtint8.simulation.networks import quantized_network
 from trtint8.simulation.segments import Network, Tensors
@@ -69,7 +70,7 @@ class QuickNetwork:
         network: The same model cut at its layers.
         samples: How many samples will be measured in all, where that is known.
         every_sample: Whether each of them shows what the layers cost. Otherwise, where samples are small and
-            many, a part of them does (:mod:`trtint8.sensitivity.drawing`).
+            many, a part of them does (:mod:`trtint8.sensitivity.effects`).
         threads: Threads per operator; ONNX Runtime's choice where None.
 
     Raises:
@@ -415,3 +416,96 @@ def _taken(arrays: FeedDict, part: slice | NDArray[np.int64]) -> Tensors:
     """Some rows of arrays."""
     whole = isinstance(part, slice) and part == slice(None)
     return arrays if whole else {name: array[part] for name, array in arrays.items()}
+
+
+#: The largest rows of values whose principal axes are computed, and from how many rows; more take long.
+_MOST_VALUES, _MOST_ROWS = 4096, 64
+
+
+def random_signs(shape: tuple[int, ...], random: np.random.Generator) -> NDArray[np.float32]:
+    """Draws 1 or -1 for every value of an output, float32 of a shape."""
+    return np.asarray(2 * random.integers(0, 2, shape, np.int8) - 1, np.float32)
+
+
+def draw_directions(values: NDArray[Any], count: int, random: np.random.Generator) -> NDArray[np.float32]:
+    """Draws directions for an estimate of the noise in an output.
+
+    The mean of (v e)^2 over directions v is the square of the length of an error e, where the components of v
+    are random signs, in any basis (Hutchinson's estimator of a trace). How far single squares lie from the
+    mean depends on how much the components of the errors have in common in this basis. The errors of a
+    network lie about where its outputs lie. So rows of up to 4,096 values, such as class scores, get signs
+    along their principal axes, along which they have nothing in common: the sum of (v y)^2 over the rows y is
+    then the same for every v. Other outputs get a sign for every value.
+
+    The signs of a sample's directions are those of the first one times the rows of a Hadamard matrix, of
+    which each component has one column, in turn. What two components with different columns have in common
+    then adds nothing to the mean over the directions. Of independent signs, it would add something random.
+
+    Args:
+        values: The output, or a part of it, for a batch.
+        count: How many directions: 1, 2, 4 or another power of two.
+        random: Where the signs come from.
+
+    Returns:
+        float32 of shape (count, *values.shape).
+    """
+    signs = _opposed(random_signs(values.shape, random), count)
+    if values.ndim != 2 or values.shape[1] > _MOST_VALUES or not np.isfinite(values).all():
+        return signs
+    rows = values[:_MOST_ROWS].astype(np.float64)
+    axes = np.linalg.svd(rows, full_matrices=False)[2].astype(np.float32)
+    along = _opposed(random_signs((len(values), len(axes)), random), count)
+    # With fewer rows than columns there are directions in which no row lies: there, the signs stay.
+    return np.asarray(signs + (along - signs @ axes.T) @ axes, np.float32)
+
+
+def _opposed(signs: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """As many arrays of signs, each the given one times a row of a Hadamard matrix, over and over.
+
+    Args:
+        signs: Any signs, float32.
+        count: How many, a power of two.
+
+    Returns:
+        float32 of shape (count, *signs.shape).
+    """
+    # Sylvester's matrix: -1 where row and column have an odd number of ones in common.
+    matrix = [[(-1) ** (row & column).bit_count() for column in range(count)] for row in range(count)]
+    return np.stack([signs * np.resize(np.array(row, np.float32), signs.shape) for row in matrix])
+
+
+#: How far the values of single samples may lie from those of a batch, as a share of the largest of them: ONNX
+#: Runtime adds up in another order.
+_TOLERANCE = 1e-3
+
+
+def may_run_one_by_one(graph_model: ir.Model, feed: FeedDict, threads: int | None) -> bool:
+    """Whether a network gives the same for two samples as for each of them by itself.
+
+    Args:
+        graph_model: From :func:`trtint8.models.model.prepare`; not changed.
+        feed: A batch of two samples or more, along the first axis of all inputs.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+
+    Returns:
+        True where it leaves the number of samples open and every output for both samples consists of those
+        for each, along any axis, which may hold more than samples, such as the steps of all sequences.
+
+    Raises:
+        CalibrationDataError: ONNX Runtime fails on the samples.
+    """
+    if any((declared_sizes(value) or (None,))[0] is not None for value in graph_model.graph.inputs):
+        return False
+    session = open_graph_model(graph_model, threads=threads)
+    parts = (slice(0, 2), slice(0, 1), slice(1, 2))
+    runs = [session.run({name: array[part] for name, array in feed.items()}) for part in parts]
+    return all(_consists_of(both, first, second) for both, first, second in zip(*runs, strict=True))
+
+
+def _consists_of(both: NDArray[np.generic], first: NDArray[np.generic], second: NDArray[np.generic]) -> bool:
+    """Whether an array is two others of one shape, one behind the other along one of the axes."""
+    if first.shape != second.shape:
+        return False
+    joined = (np.concatenate([first, second], axis) for axis in range(first.ndim))
+    atol = _TOLERANCE * float(np.abs(both).max(initial=0))
+    return any(one.shape == both.shape and np.allclose(one, both, rtol=0, atol=atol) for one in joined)

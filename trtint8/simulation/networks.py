@@ -6,11 +6,10 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from calibrators.tables.scales import QMAX
+from calibrators.tables.choice import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph_constants import is_constant
+from trtint8.models.graph import is_constant, values_read
 from trtint8.models.graph_writer import GraphWriter, reached_from
-from trtint8.models.inner_graphs import values_read
 from trtint8.quantization.qdq import insert_qdq
 from trtint8.simulation.layers import Form, Layer, QuantizedLayers, Quantizer, find_layers
 

@@ -20,13 +20,12 @@ from onnx import helper, numpy_helper
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, ModelError
-from calibrators.host.onnx_session import first_line, open_session
-from calibrators.tables.scales import scale_of
+from calibrators.host.session import first_line, open_session
+from calibrators.tables.choice import scale_of
+from trtint8.models.graph import values_read
 from trtint8.models.graph_writer import GraphWriter
-from trtint8.models.inner_graphs import values_read
-from trtint8.models.outputs.parts import OutputPart, output_parts, split_outputs
-from trtint8.quantization.config import State
-from trtint8.quantization.integer.arithmetic import fake_quantize
+from trtint8.models.outputs.joined import OutputPart, output_parts, split_outputs
+from trtint8.quantization.config import State, fake_quantize
 from trtint8.quantization.placement import Placement
 from trtint8.simulation.layers import Form, Layer, QuantizedLayers, Quantizer, find_layers
 

@@ -1,32 +1,40 @@
-"""Candidates of the search, which are ways to quantize a network, and their scores."""
+"""Candidates of the search, which are ways to quantize a network, and their scores.
+
+The cost of leaving layers in float: their share of the network's arithmetic.
+
+What a search tried.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
+from calibrators.data.samples import SampleSizes
 from calibrators.errors import CalibrationDataError
+from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model
+from trtint8.models.shapes import StaticShapes, declared_sizes, multiply_adds
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import with_pairs
 from trtint8.quantization.targets import TARGETS, Target
-from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
+from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel
+from trtint8.validation.budget import Score, score_of
 from trtint8.validation.comparison import compare
-from trtint8.validation.measure import VALIDATED
 from trtint8.validation.metrics import Metric, metric_name
 from trtint8.validation.output_shapes import DeclaredOutputs
-from trtint8.validation.scores import Score, score_of
 
 #: How candidates are run, in words.
 _DESCRIPTION = "the Q/DQ model as fake quantization in ONNX Runtime"
@@ -161,3 +169,79 @@ class Scorer:
 
         yield run_and_keep
         self._outputs = kept
+
+
+#: The size that an unknown dimension, usually the batch, is taken to have.
+_UNKNOWN = 1
+
+
+def float_cost(model: ir.Model, names: Iterable[str], sizes: Mapping[str, SampleSizes]) -> float:
+    """The share of the network's multiplications and additions that some nodes take.
+
+    Args:
+        model: From :func:`trtint8.models.model.prepare`.
+        names: Names of the nodes.
+        sizes: Input name to the sizes that samples had, the largest of which count; may lack inputs.
+
+    Returns:
+        The share, in [0, 1].
+    """
+    shares = cost_shares(model, sizes)
+    return sum(shares.get(name, 0.0) for name in set(names))
+
+
+def cost_shares(model: ir.Model, sizes: Mapping[str, SampleSizes]) -> dict[str, float]:
+    """The share of the network's multiplications and additions that every node takes.
+
+    Args:
+        model: From :func:`trtint8.models.model.prepare`.
+        sizes: Input name to the sizes that samples had, the largest of which count; may lack inputs.
+
+    Returns:
+        Name of each node to its share, in [0, 1].
+    """
+    inputs = {}
+    for value in model.graph.inputs:
+        declared, sampled = declared_sizes(value), sizes.get(value.name or "")
+        if declared and sampled:
+            inputs[value.name or ""] = (declared[0] or _UNKNOWN, *sampled.largest)
+    shapes = StaticShapes(model, inputs)
+
+    def sizes_of(value: ir.Value | None) -> tuple[int, ...]:
+        return tuple(_UNKNOWN if size is None else size for size in shapes.of(value) or ())
+
+    costs = {node.name or "": _operations(node, sizes_of) for node in model.graph}
+    total = sum(costs.values()) or 1
+    return {name: cost / total for name, cost in costs.items()}
+
+
+def _operations(node: ir.Node, sizes_of: Callable[[ir.Value | None], tuple[int, ...]]) -> int:
+    """Multiply-adds per sample; for nodes without products, the elements of the output."""
+    products = multiply_adds(node, sizes_of)
+    if products is not None:
+        return products
+    return math.prod(sizes_of(node.outputs[0])) if node.outputs else 0
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate that the search tried.
+
+    Attributes:
+        what: What was tried, in words.
+        score: The candidate's score on the samples that are tuned on.
+        taken: Whether the search continued from this candidate.
+        keep_float: Number of layers in float.
+        float_cost: The share of the network's arithmetic that these layers take, in [0, 1].
+        seconds: How long the candidate took to score.
+        seconds_left: About how long the rest of the search takes if all of it is tried; None where a version
+            before 0.2 has not written it.
+    """
+
+    what: str
+    score: Score
+    taken: bool
+    keep_float: Count
+    float_cost: Annotated[float, msgspec.Meta(ge=0, le=1.001)]  # a sum of shares, which are rounded
+    seconds: NonNegative
+    seconds_left: NonNegative | None = None

@@ -4,12 +4,18 @@ Remedies that cost nothing when the network runs are tried always: ranges chosen
 network's outputs, then changed weights that lose less in INT8. Each is taken where it leaves less noise. Only
 if the loss is still too large are layers restored to float, in the order of their noise per cost. Every
 decision is made with the same samples, and the result is validated with other samples.
+
+The fewest layers in float that keep a budget: where the search begins, and how it proceeds.
+
+What equalized channels gain on samples that neither they nor their ranges were chosen with.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,23 +24,17 @@ import onnx_ir as ir
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
-from calibrators.display.counts import counted
 from calibrators.tables.table import CalibrationTable
+from calibrators.words import counted
 from trtint8.equalization.equalize import equalize
 from trtint8.models.model import Model, rebuilt
 from trtint8.sensitivity.measure import measure
-from trtint8.tuning.candidates import Candidate, Scorer
-from trtint8.tuning.costs import cost_shares, float_cost
-from trtint8.tuning.fewest_in_float import fewest, first_guess
-from trtint8.tuning.journal import Journal
-from trtint8.tuning.other_samples import gain_on_others
-from trtint8.tuning.remedies.adaptive_rounding import adapt_rounding
-from trtint8.tuning.remedies.bias_correction import correct_biases
-from trtint8.tuning.remedies.ranges import choose_ranges_anew, single_samples
-from trtint8.tuning.splitting import head
-from trtint8.tuning.time_limit import OutOfTimeError, TimeLimit
-from trtint8.tuning.trial import Trial
-from trtint8.validation.scores import Score
+from trtint8.tuning.candidates import Candidate, Scorer, Trial, cost_shares, float_cost
+from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
+from trtint8.tuning.remedies.bias_correction import choose_ranges_anew, correct_biases, single_samples
+from trtint8.tuning.remedies.rounding import adapt_rounding
+from trtint8.tuning.samples import head
+from trtint8.validation.budget import Score
 
 #: Numbers of samples for choosing ranges, for changing weights, and for ordering layers by their noise.
 _RANGE_SAMPLES, _REMEDY_SAMPLES, _SENSITIVITY_SAMPLES = 64, 128, 256
@@ -343,3 +343,113 @@ def _with_weights(start: Candidate, graph_model: ir.Model, remedy: str) -> Candi
     provenance = dataclasses.replace(start.table.provenance, model=model.fingerprint)
     table = dataclasses.replace(start.table, provenance=provenance)
     return dataclasses.replace(start, model=model, table=table, remedies=(*start.remedies, remedy))
+
+
+#: The least part of the noise that is expected to remain: what the layers' shares leave out.
+_LEAST_REST = 0.01
+
+
+def expected_score(score: Score, restored: float) -> Score:
+    """What a score may become when layers are restored to float, for a first guess.
+
+    Noise powers add nearly. The loss of most metrics grows with the amplitude of the noise.
+
+    Args:
+        score: The score with all layers in INT8.
+        restored: The part of the noise that these layers make, in [0, 1].
+    """
+    rest = max(1.0 - restored, _LEAST_REST)
+    gain = -10 * math.log10(rest)
+    # A metric in decibels, such as sqnr, whose value for equal outputs, or FP32's, is infinite.
+    if score.drop is None or math.isinf(score.drop):
+        value = None if score.value is None else score.value + gain
+        return dataclasses.replace(score, sqnr_db=score.sqnr_db + gain, value=value)
+    drop = score.drop * math.sqrt(rest)
+    value = None if score.value is None else score.value + score.drop - drop
+    return Score(drop, score.sqnr_db + gain, value)
+
+
+def first_guess(score: Score, shares: Sequence[float], fits: Callable[[Score], bool]) -> int:
+    """How many layers in float are probably enough.
+
+    Args:
+        score: The score with all layers in INT8.
+        shares: Each layer's share of the noise, in the order in which layers are restored; at least one.
+        fits: Whether a score is within the budget.
+
+    Returns:
+        A number from 1 to the number of layers.
+    """
+    restored = 0.0
+    for count, share in enumerate(shares, 1):
+        restored += share
+        if fits(expected_score(score, restored)):
+            return count
+    return len(shares)
+
+
+def fewest(most: int, fits: Callable[[int], bool], guess: int) -> int:
+    """The least number that fits, found with few trials where the guess is close.
+
+    From the guess in steps that double until one number fits and another does not, then by halving the
+    interval between them.
+
+    Args:
+        most: The largest number, at least 1.
+        fits: Whether a number fits; if one does, larger ones are taken to fit too. It is called at most once
+            for a number.
+        guess: Where to begin, from 1 to ``most``.
+
+    Returns:
+        A number from 1 to ``most``; ``most`` where none fits.
+    """
+    too_few, enough, count, step = 0, most + 1, guess, 1
+    while enough - too_few > 1:
+        if fits(count):
+            enough = count
+        else:
+            too_few = count
+        if enough > most:
+            count = min(most, too_few + step)
+        elif too_few == 0:
+            count = max(1, enough - step)
+        else:
+            count = (too_few + enough) // 2
+        step *= 2
+    return min(enough, most)
+
+
+#: Calibrates a model with some samples.
+Calibrate = Callable[[Model, Sequence[FeedDict]], CalibrationTable]
+
+
+def gain_on_others(start: Candidate, samples: Sequence[FeedDict], calibrate: Calibrate) -> float:
+    """Equalizes and calibrates with every other sample, and compares on those between.
+
+    Equalization brings all channels close to the end of the range, which samples that were not calibrated
+    with exceed more often than before. On the samples that were, that does not show.
+
+    Args:
+        start: The candidate that is to be equalized.
+        samples: Two samples or more, one feed each.
+        calibrate: Calibrates a model with samples.
+
+    Returns:
+        How much higher the SQNR is with equalized channels, in decibels; 0 where there are none.
+
+    Raises:
+        CalibrationDataError: The model fails on a sample.
+    """
+    seen, others = samples[::2], samples[1::2]
+    equalized = equalize(start.model.graph_model, iter(seen), start.table.method)
+    if not equalized.forms:
+        return 0.0
+    scorer = Scorer(start.model, Batches.of_feeds(lambda: iter(others)), "sqnr")
+
+    def sqnr_db(model: Model) -> float:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the ranges are not used
+            table = calibrate(model, seen)
+        return scorer.score(dataclasses.replace(start, model=model, table=table)).sqnr_db
+
+    return sqnr_db(rebuilt(equalized.model, start.model.name)) - sqnr_db(start.model)

@@ -1,46 +1,58 @@
-"""Tuning as a whole: the search on some samples, the validation of its result on others, and the files."""
+"""Tuning as a whole: the search on some samples, the validation of its result on others, and the files.
+
+Prepares tuning: ranges from samples or from a table, samples to tune on, and held-out samples.
+
+How what a search tried shows itself in a notebook and as a data frame.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from calibrators import records
+from calibrators.checks import warn_user
 from calibrators.data.batches import Batches
-from calibrators.display.counts import counted
-from calibrators.display.picture import Picture
-from calibrators.errors import UnsupportedError
+from calibrators.data.feeds import FeedDict
+from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.opening import DataSource, open_data
+from calibrators.display.cards import html_table
+from calibrators.display.picture import Picture, data_frame
+from calibrators.display.plotting import plot_points
+from calibrators.errors import Argument, CalibrationDataError, UnsupportedError
 from calibrators.files import refuse_losing, refuse_overwriting, write_atomically, written_together
 from calibrators.records import Count, NonNegative
+from calibrators.run import RunOptions
+from calibrators.tables.ranges import table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
+from calibrators.words import counted
 from trtint8.builder.routes import quantization_target
-from trtint8.models.file_names import check_model_name
-from trtint8.models.model import Model
+from trtint8.calibration import CalibrationOptions, calibrate_model
+from trtint8.models.model import Model, check_model_name, rebuilt
+from trtint8.models.outputs.picked import runnable_part, with_plugins
+from trtint8.models.samples.joining import takes_one_sample
 from trtint8.models.serialization import save_model
+from trtint8.models.session import TAKES_ONE
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import tensor_names, with_float16
-from trtint8.quantization.targets import Target
-from trtint8.tuning.candidates import Candidate, Scorer
-from trtint8.tuning.costs import float_cost
-from trtint8.tuning.display import plot_trials, trials_frame, trials_html
-from trtint8.tuning.journal import Journal, JournalFile
+from trtint8.quantization.targets import TARGETS, Target
+from trtint8.tuning.candidates import Candidate, Scorer, Trial, float_cost
+from trtint8.tuning.journal import Journal, JournalFile, TimeLimit
+from trtint8.tuning.samples import begin_judging, check_judging, first_form, smaller_batch_size, split
 from trtint8.tuning.search import Recalibrate, Search
-from trtint8.tuning.speed import SpeedPlan
-from trtint8.tuning.speed_plan import SpeedGoal, SpeedPlanner
-from trtint8.tuning.time_limit import TimeLimit
-from trtint8.tuning.trial import Trial
-from trtint8.validation.accuracy import Accuracy
-from trtint8.validation.budget import Goal
-from trtint8.validation.display import accuracy_html, accuracy_summary
+from trtint8.tuning.speed import SpeedGoal, SpeedPlan, SpeedPlanner
+from trtint8.validation.accuracy import Accuracy, accuracy_html, accuracy_summary
+from trtint8.validation.budget import Budget, Goal, Score
+from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.metrics import Metric
-from trtint8.validation.scores import Score
 
 #: The name in results of the network that tuning started with.
 BEFORE = "before"
@@ -116,7 +128,7 @@ class Tuned:
         Returns:
             A ``pandas.DataFrame`` with one row per candidate and the columns ``what``, ``taken``, ``value``,
             ``drop``, ``sqnr_db``, ``keep_float`` (a number of layers), ``float_cost`` and ``seconds``; see
-            :class:`trtint8.tuning.trial.Trial`.
+            :class:`trtint8.tuning.candidates.Trial`.
 
         Raises:
             UnsupportedError: pandas is not installed.
@@ -134,7 +146,7 @@ class Tuned:
         return bool(self.candidate.remedies)
 
 
-def tune_prepared(
+def _tune_prepared(
     prepared: Model,
     table: CalibrationTable,
     tuned_on: Batches,
@@ -374,4 +386,216 @@ def _log(tuned: Tuned, command: str) -> TuningLog:
         tuned.goal.name,
         tuned.goal.unit,
         tuned.chosen,
+    )
+
+
+def tune_from_sources(
+    prepared: Model,
+    calibration: DataSource | CalibrationTable,
+    data: DataSource,
+    held_out: DataSource | None,
+    budget: Budget,
+    *,
+    options: CalibrationOptions,
+    data_options: DataOptions,
+    round_weights: bool,
+    float16: bool,
+    limit: TimeLimit,
+    journal: JournalFile | None,
+    on_goal: Callable[[Goal], None],
+    on_trial: Callable[[Trial], None],
+    progress: bool,
+    speed: SpeedGoal | None = None,
+    target: Target = TARGETS["tensorrt"],
+) -> Tuned:
+    """Opens samples and ranges, and tunes.
+
+    Args:
+        prepared: The float model, from :func:`trtint8.models.model.prepare`.
+        calibration: Calibration samples, a table, or the file that holds one.
+        data: Samples to tune on.
+        held_out: Samples to validate the result with; every other batch of ``data`` where None.
+        budget: How much accuracy may be lost.
+        options: How ranges are chosen where ``calibration`` holds samples.
+        data_options: How samples are read; ``labels`` belong to ``data``, ``limit`` to ``data`` and
+            ``held_out``.
+        round_weights: Whether adaptive rounding is tried.
+        float16: Whether what stays in float becomes FP16.
+        limit: How long the search may take.
+        journal: Where the search keeps its trials, so that it can be continued; nowhere where None.
+        on_goal: Called with what the result has to keep, before the calibration.
+        on_trial: Called with every trial of the search.
+        progress: Whether a progress bar is shown while calibrating.
+        speed: What the engine is to be fast on; None leaves speed out.
+        target: What the model is quantized for; with ``speed``, the TensorRT that builds.
+
+    Returns:
+        The best candidate found, with its accuracy on the held-out samples.
+
+    Raises:
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+    """
+    _check_others(calibration, data, held_out)
+    whole, prepared = prepared, runnable_part(prepared)
+    data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
+    tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
+    if data_options.batch_size != 1 and takes_one_sample(prepared, tuned_on):
+        warn_user(TAKES_ONE)
+        data_options = replace(data_options, batch_size=1)
+        tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
+    calibration_data = replace(data_options, labels=None, limit=None)
+
+    def calibrated(changed: Model, samples: Sequence[FeedDict] | None = None) -> CalibrationTable:
+        assert not isinstance(calibration, CalibrationTable)
+        if samples is not None:  # which are read already
+            quiet = RunOptions(progress=False)
+            return calibrate_model(changed, lambda: iter(samples), options, DataOptions(), quiet)
+        run = RunOptions(progress=progress)
+        return calibrate_model(changed, calibration, options, calibration_data, run)
+
+    form = first_form(prepared, tuned_on)
+    goal = budget.goal(form)  # before the calibration, which may take long
+    check_class_folders(tuned_on.class_names, form, [goal.name])
+    on_goal(goal)
+    judged, begun = form, validated_on
+    if held_out is not None:
+        judged, begun = begin_judging(prepared, goal, form, validated_on)
+    if isinstance(held_out, Iterator):  # which can be read only once, after the search
+        validated_on = begun
+    elif not check_judging(prepared, goal, judged, validated_on):  # half of data of unknown length
+        raise CalibrationDataError(
+            "the data is one batch, which cannot be split into samples to tune on and samples to judge by; "
+            f"give more samples, a smaller {Argument('batch_size')}, or other samples to judge by"
+        )
+    known = table_among(calibration)
+    tuned = _tune_prepared(
+        prepared,
+        known or calibrated(prepared),
+        tuned_on,
+        validated_on,
+        goal,
+        recalibrate=None if known else calibrated,
+        round_weights=round_weights,
+        float16=float16,
+        seed=data_options.seed,
+        limit=limit,
+        journal=journal,
+        on_trial=on_trial,
+        speed=speed,
+        target=target,
+    )
+    return tuned if whole is prepared else _with_plugins(tuned, whole)
+
+
+def _check_others(
+    calibration: DataSource | CalibrationTable, data: DataSource, held_out: DataSource | None
+) -> None:
+    """Compares the names of the files: the samples to judge by are to be other ones.
+
+    Raises:
+        CalibrationDataError: They are those to tune on.
+
+    Warns:
+        UserWarning: They are those to calibrate with.
+    """
+    if held_out is not None and _are_one_file(held_out, data):
+        raise CalibrationDataError(
+            f"the samples to judge by are those to tune on, '{held_out}'; leave {Argument('judge')} out, so "
+            "that every other batch judges, or give other samples"
+        )
+    if _are_one_file(calibration, data if held_out is None else held_out):
+        warn_user(
+            f"the samples to judge by are also calibrated with ('{calibration}'), so that the accuracy may "
+            "look better than it is; give held-out samples"
+        )
+
+
+def _are_one_file(one: object, other: object) -> bool:
+    if not (isinstance(one, str | os.PathLike) and isinstance(other, str | os.PathLike)):
+        return False
+    return Path(one).resolve() == Path(other).resolve()
+
+
+def _opened(
+    data: DataSource, held_out: DataSource | None, inputs: Sequence[InputSpec], data_options: DataOptions
+) -> tuple[Batches, Batches]:
+    """The samples to tune on, and those to validate with: what is held out, or else half of the data."""
+    # Data is shuffled where possible, so that both halves are alike.
+    shuffled = replace(data_options, shuffle=isinstance(data, (str, os.PathLike, Mapping, np.ndarray)))
+    batches = open_data(data, inputs, shuffled)
+    if held_out is not None:
+        return batches, open_data(held_out, inputs, replace(data_options, labels=None))
+    if size := smaller_batch_size(batches, data_options):
+        batches = open_data(data, inputs, replace(shuffled, default_batch_size=size))
+    return split(batches)
+
+
+def _with_plugins(tuned: Tuned, whole: Model) -> Tuned:
+    """What was found for the part of a model before its plugins, with these."""
+    candidate = replace(tuned.candidate, model=whole)
+    if tuned.changed_weights:
+        changed = with_plugins(tuned.candidate.model.graph_model, whole.graph_model)
+        model, table = rebuilt(changed, whole.name), tuned.candidate.table
+        provenance = replace(table.provenance, model=model.fingerprint)
+        candidate = replace(candidate, model=model, table=replace(table, provenance=provenance))
+    graph_model = with_plugins(tuned.graph_model, whole.graph_model)
+    return replace(tuned, candidate=candidate, graph_model=graph_model)
+
+
+def trials_html(trials: Sequence[Trial], goal: Goal) -> str:
+    """A table with one row per candidate that was tried.
+
+    Args:
+        trials: The candidates, in the order in which they were tried.
+        goal: What the result had to keep.
+    """
+    rows = [
+        (
+            trial.what,
+            "yes" if trial.taken else "",
+            goal.describe(trial.score),
+            f"{trial.score.sqnr_db:.2f} dB",
+            f"{100 * trial.float_cost:.1f} %",
+            f"{trial.seconds:.1f} s",
+        )
+        for trial in trials
+    ]
+    return html_table(f"tried for {goal}", ("", "taken", goal.name, "SQNR", "in float", "time"), rows)
+
+
+def plot_trials(trials: Sequence[Trial], goal: Goal) -> Picture:
+    """The metric of every candidate over the share of the arithmetic that stays in float.
+
+    Args:
+        trials: The candidates; those without a value of the metric are left out.
+        goal: What the result had to keep.
+
+    Raises:
+        UnsupportedError: Matplotlib is not installed.
+    """
+    scored = [(trial, trial.score.value) for trial in trials]
+    points = [(trial.float_cost, value, trial.taken) for trial, value in scored if value is not None]
+    return plot_points(points, goal.unit, f"{goal.name} over the share of the arithmetic in float")
+
+
+def trials_frame(trials: Sequence[Trial]) -> Any:
+    """A ``pandas.DataFrame`` with one row per candidate that was tried.
+
+    Args:
+        trials: The candidates, in the order in which they were tried.
+
+    Raises:
+        UnsupportedError: pandas is not installed.
+    """
+    return data_frame(
+        {
+            "what": [trial.what for trial in trials],
+            "taken": [trial.taken for trial in trials],
+            "value": [trial.score.value for trial in trials],
+            "drop": [trial.score.drop for trial in trials],
+            "sqnr_db": [trial.score.sqnr_db for trial in trials],
+            "keep_float": [trial.keep_float for trial in trials],
+            "float_cost": [trial.float_cost for trial in trials],
+            "seconds": [trial.seconds for trial in trials],
+        }
     )

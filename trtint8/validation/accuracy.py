@@ -1,22 +1,33 @@
-"""The accuracy of INT8: what is compared with the FP32 model, and what the comparison found."""
+"""The accuracy of INT8: what is compared with the FP32 model, and what the comparison found.
+
+What a comparison says of a budget.
+
+One metric of one model, and the names of the models in results.
+
+A comparison in words and tables, for people.
+
+How a comparison shows itself in a terminal, in a notebook and as a data frame.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
-from calibrators.display.counts import counted
+from calibrators.display.cards import html_table
+from calibrators.display.picture import data_frame
 from calibrators.records import PositiveCount
+from calibrators.words import counted
 from trtint8.arithmetic.simulation import InIntegers
-from trtint8.validation.display import accuracy_frame, accuracy_html, accuracy_summary
 from trtint8.validation.fidelity import Fidelity
-from trtint8.validation.judgement import Judgement
-from trtint8.validation.measure import Measure
-from trtint8.validation.significance import Share
+from trtint8.validation.meters import DECIBELS, PERCENT
+from trtint8.validation.significance import Comparison, Share, as_number
 
 #: Runs a model: a feed to the list of its outputs, in the order of the output names.
 Runner = Callable[[FeedDict], list[NDArray[Any]]]
@@ -107,3 +118,246 @@ class Accuracy:
             UnsupportedError: pandas is not installed.
         """
         return accuracy_frame(self)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether the samples of a comparison keep a budget.
+
+    Attributes:
+        goal: What has to be kept, in words.
+        fits: Whether these samples keep it.
+        value: The metric of the model: in per cent for a share, else in the metric's unit.
+        drop: The metric of FP32 minus the model's, in points for a share, else in the metric's unit; for
+            ``max_error`` the error itself. None for a metric that is infinite where outputs equal FP32's.
+        step: How many points of a share one sample is; None for other metrics.
+        too_fine: Whether the largest drop is a part of a sample, which these samples cannot show.
+        notes: The same as sentences.
+    """
+
+    goal: str
+    fits: bool
+    value: float | None
+    drop: float | None
+    step: float | None
+    too_fine: bool
+    notes: tuple[str, ...]
+
+
+#: The name of the reference in results.
+REFERENCE = "FP32"
+
+#: The name in results of the model that a comparison describes.
+VALIDATED = "INT8"
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One metric of one model.
+
+    Attributes:
+        name: The name of the metric.
+        value: The model's value: a share for ``topK`` and ``agreement``, else a number.
+        reference: The value of FP32; None for metrics that compare with FP32, such as ``agreement``.
+        comparisons: The model's value minus that of FP32; for a metric that compares with FP32 the first
+            model's value minus that of each other model. Empty where samples cannot be paired.
+        title: What tables call the metric, with the output and what it is compared with; empty where the name
+            says it.
+        unit: ``%`` for a share or another value in [0, 1] that is shown in per cent, ``dB``, or empty where
+            the unit is the metric's own.
+        perfect: For a metric that compares with FP32, the value of a model whose outputs are FP32's; None for
+            other metrics.
+    """
+
+    name: str
+    value: Share | float
+    reference: Share | float | None = None
+    comparisons: tuple[Comparison, ...] = ()
+    title: str = ""
+    unit: str = ""
+    perfect: float | None = None
+
+
+class Compared(Protocol):
+    """What is shown of a comparison; see :class:`trtint8.validation.accuracy.Accuracy`."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples that the models were run on."""
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """All metrics except those of single outputs."""
+
+    @property
+    def outputs(self) -> tuple[Fidelity, ...]:
+        """How close each output is to FP32's."""
+
+    @property
+    def also(self) -> Mapping[str, Compared]:
+        """The results of the other models, by name."""
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """Whether a budget is kept; None where there is none."""
+
+
+def percent(share: Share | None) -> str:
+    """A share with its 95 % interval, in per cent; a dash where there is none."""
+    if share is None:
+        return "-"
+    low, high = share.interval
+    return f"{100 * share.value:.2f} % ({100 * low:.1f}-{100 * high:.1f})"
+
+
+def accuracy_rows(accuracy: Compared) -> list[tuple[str, ...]]:
+    """The rows of a table: the metric, then its value for FP32, for the model and for each other model."""
+    sides = (accuracy, *accuracy.also.values())
+    rows = []
+    for index, measure in enumerate(accuracy.measures):
+        values = [_value(side.measures[index].value, measure.unit) for side in sides]
+        rows.append((_title(measure), _value(measure.reference, measure.unit), *values))
+    for index, output in enumerate(accuracy.outputs):
+        columns = [side.outputs[index] for side in sides]
+        name = f"'{output.name}'"
+        rows.append((f"SQNR of {name}", "", *(_figure(column.sqnr_db, ".2f", " dB") for column in columns)))
+        rows.append((f"cosine of {name}", "", *(_figure(column.cosine, ".6f") for column in columns)))
+        rows.append(
+            (f"largest error of {name}", "", *(_figure(column.max_error, ".4g") for column in columns))
+        )
+        if output.token_cosine is not None:
+            cosines = (f"{column.token_cosine:.6f}" for column in columns)
+            rows.append((f"token cosine of {name}", "", *cosines))
+    return rows
+
+
+def _figure(value: float, digits: str, unit: str = "") -> str:
+    """A figure of an output; outputs of different shapes, and values that are no numbers, have none."""
+    return "not comparable" if math.isnan(value) else f"{value:{digits}}{unit}"
+
+
+def verdicts(accuracy: Compared, name: str) -> list[str]:
+    """One sentence per comparison: how large the difference is, and whether it is more than chance.
+
+    What the samples say of a budget follows, where there is one.
+
+    Args:
+        accuracy: The result of the model called ``name``, with those of the others in ``also``.
+        name: The model's name.
+    """
+    compared = [
+        f"{_title(measure)}: {_verdict(model, comparison, _unit(measure))}"
+        for model, side in {name: accuracy, **accuracy.also}.items()
+        for measure in side.measures
+        for comparison in measure.comparisons
+    ]
+    return [*compared, *(accuracy.judgement.notes if accuracy.judgement else ())]
+
+
+def _unit(measure: Measure) -> str:
+    """The unit of a metric's differences: points, dB, or none."""
+    is_share = measure.unit == PERCENT or isinstance(measure.value, Share)
+    return "points" if is_share else measure.unit
+
+
+def _verdict(name: str, comparison: Comparison, unit: str) -> str:
+    factor, digits = (100, ".2f") if unit == "points" else (1, ".4g")
+    size = factor * comparison.difference
+    low, high = (f"{factor * end:+{digits}}" for end in comparison.interval)
+    unit = unit and f" {unit}"
+    where = f"{abs(size):{digits}}{unit} {'below' if size < 0 else 'above'}" if size else "level with"
+    # Batches are compared from two on.
+    counted = "1 sample" if comparison.pairs == 1 else f"{comparison.pairs:,} {comparison.unit}"
+    p = f"{comparison.p_value:.2f}" if comparison.p_value >= 0.1 else f"{comparison.p_value:.2g}"
+    meaning = f"more than chance on {counted}"
+    if not comparison.significant:
+        meaning = f"no difference that {counted} can show"
+    return (
+        f"{name} is {where} {comparison.against} (95 % interval {low} to {high}): {meaning} "
+        f"({comparison.test} p = {p})"
+    )
+
+
+def _title(measure: Measure) -> str:
+    if measure.title:
+        return measure.title
+    if measure.name == "agreement":
+        return f"same class as {REFERENCE}"
+    return re.sub(r"^top(\d+)", r"top-\1", measure.name)
+
+
+def _value(value: Share | float | None, unit: str) -> str:
+    if isinstance(value, Share):
+        return percent(value)
+    if value is None:
+        return ""
+    if unit == PERCENT:
+        return f"{100 * value:.2f} %"
+    return f"{value:.2f} dB" if unit == DECIBELS else f"{value:.6g}"
+
+
+def accuracy_summary(accuracy: Compared) -> str:
+    """The first metric and the SQNR of the first output, on one line."""
+    rows = accuracy_rows(accuracy)
+    shown = [*rows[:1], *(row for row in rows[1:] if row[0].startswith("SQNR"))][:2]
+    return ", ".join(f"{title} {_short(value)}{_beside(reference)}" for title, reference, value, *_ in shown)
+
+
+def accuracy_html(title: str, accuracy: Compared, notes: tuple[str, ...] = (), name: str = VALIDATED) -> str:
+    """A table with one row per metric, and what the differences mean.
+
+    Args:
+        title: The title above the table.
+        accuracy: The comparison.
+        notes: Sentences below the table, before those on the differences.
+        name: What the model that is compared is called.
+    """
+    columns = ("", REFERENCE, name, *accuracy.also)
+    return html_table(title, columns, accuracy_rows(accuracy), (*notes, *verdicts(accuracy, name)))
+
+
+def accuracy_frame(accuracy: Compared) -> Any:
+    """A ``pandas.DataFrame`` with one row per metric and one column per model.
+
+    Args:
+        accuracy: The comparison.
+
+    Raises:
+        UnsupportedError: pandas is not installed.
+    """
+    sides = {VALIDATED: accuracy, **accuracy.also}
+    outputs = [output.name for output in accuracy.outputs]
+    of_tokens = [output.name for output in accuracy.outputs if output.token_cosine is not None]
+    columns: dict[str, list[object]] = {
+        "metric": [
+            *(measure.name for measure in accuracy.measures),
+            *(f"sqnr:{name}" for name in outputs),
+            *(f"cosine:{name}" for name in outputs),
+            *(f"max_error:{name}" for name in outputs),
+            *(f"token_cosine:{name}" for name in of_tokens),
+        ],
+    }
+    columns[REFERENCE] = [as_number(measure.reference) for measure in accuracy.measures]
+    columns[REFERENCE] += [None] * (len(columns["metric"]) - len(columns[REFERENCE]))
+    for name, side in sides.items():
+        columns[name] = [
+            *(_shown_value(measure) for measure in side.measures),
+            *(output.sqnr_db for output in side.outputs),
+            *(output.cosine for output in side.outputs),
+            *(output.max_error for output in side.outputs),
+            *(output.token_cosine for output in side.outputs if output.name in of_tokens),
+        ]
+    return data_frame(columns)
+
+
+def _shown_value(measure: Measure) -> float | None:
+    return as_number(measure.value)
+
+
+def _short(value: str) -> str:
+    """A value without its interval."""
+    return value.split(" (")[0]
+
+
+def _beside(reference: str) -> str:
+    return f" ({REFERENCE} {_short(reference)})" if reference else ""

@@ -13,9 +13,18 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import shape_text
 from calibrators.data.samples import numbered
-from trtint8.validation.detection.box_scores import Activation, activation_of
-from trtint8.validation.detection.grids import Grid, grid_of, mask_count
-from trtint8.validation.detection.rows import RowOrder, are_corners, filled_rows, holds_rows, row_order
+from trtint8.validation.detection.decoding import (
+    Activation,
+    Grid,
+    RowOrder,
+    activation_of,
+    are_corners,
+    filled_rows,
+    grid_of,
+    holds_rows,
+    mask_count,
+    row_order,
+)
 
 #: By how much the length of a row may differ from 1: float16 resolves a thousandth.
 _UNIT = 2e-3
@@ -87,7 +96,7 @@ class ArrayForm:
         grid: How it holds the boxes of a grid, if it does by its values; else None.
         activation: What turns its numbers into scores, if an output of boxes is beside it.
         holds_rows: Whether its values may show the last four: see
-            :func:`trtint8.validation.detection.rows.holds_rows`.
+            :func:`trtint8.validation.detection.decoding.holds_rows`.
         declared: The shape that the model declares for it.
     """
 
@@ -150,7 +159,7 @@ class BatchForm:
         picked: Names of outputs that hold what the network picks; see
             :mod:`trtint8.models.outputs.picked`.
         cached: Names of outputs that hold what the network caches, which are not compared; see
-            :mod:`trtint8.models.outputs.cached`.
+            :mod:`trtint8.models.outputs.joined`.
     """
 
     outputs: Mapping[str, ArrayForm]

@@ -1,4 +1,7 @@
-"""How much accuracy may be lost: the budget as it was asked for, and the goal that it is for a network."""
+"""How much accuracy may be lost: the budget as it was asked for, and the goal that it is for a network.
+
+The score of a candidate: one metric's value, how far it is below FP32's, and the SQNR.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,27 @@ import math
 from dataclasses import dataclass
 
 from calibrators.checks import is_number
-from calibrators.display.counts import counted
 from calibrators.errors import Argument, CalibrationDataError
+from calibrators.words import counted
+from trtint8.validation.accuracy import Compared, Judgement, Measure
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.fidelity import OUTPUT_METRICS
-from trtint8.validation.judgement import Judgement
-from trtint8.validation.measurand import DECIBELS, PERCENT
-from trtint8.validation.metrics import Metric, check_metrics, layout_note, measurands, usual_metrics
-from trtint8.validation.scores import EQUAL_OUTPUTS, LARGEST_ERROR, Score, measure_of, score_of
+from trtint8.validation.fidelity import OUTPUT_METRICS, Fidelity
+from trtint8.validation.meters import DECIBELS, PERCENT
+from trtint8.validation.metrics import (
+    Metric,
+    check_metrics,
+    layout_note,
+    measurands,
+    metric_name,
+    usual_metrics,
+)
 from trtint8.validation.significance import Share
-from trtint8.validation.wording import Compared
 
 #: The largest drop where no limit is given, by the metric's unit: percentage points, or decibels.
-USUAL_DROP = {PERCENT: 1.0, DECIBELS: 0.5}
+_USUAL_DROP = {PERCENT: 1.0, DECIBELS: 0.5}
 
 #: The least value in decibels where no limit is given and that of equal outputs is infinite.
-USUAL_MINIMUM_DB = 20.0
+_USUAL_MINIMUM_DB = 20.0
 
 #: The part of a figure, or of a limit, that is taken for rounding: 0.8 - 0.79 is more than 0.01 in float64.
 _ROUNDING = 1e-9
@@ -89,7 +97,7 @@ class Goal:
         parts = []
         if self.max_drop is not None:
             most = _points(self.max_drop) if self.unit == PERCENT else f"{self.max_drop:g}{unit}"
-            drop = "at most" if self.name == LARGEST_ERROR else "a drop of at most"
+            drop = "at most" if self.name == _LARGEST_ERROR else "a drop of at most"
             parts.append(f"{drop} {most}")
         if self.minimum is not None:
             parts.append(f"at least {self.minimum:g}{unit}")
@@ -118,13 +126,13 @@ class Goal:
         """How many points one sample is; None for a metric that counts no samples."""
         if isinstance(self.metric, str) and self.metric in OUTPUT_METRICS:
             return None
-        value = measure_of(accuracy, self.metric).value
+        value = _measure_of(accuracy, self.metric).value
         return 100 / value.total if isinstance(value, Share) else None
 
     def describe(self, score: Score) -> str:
         """A score in words."""
         value = "" if score.value is None else f"{self.name} {_figure(score.value, self.unit)}"
-        if score.drop is None or self.name == LARGEST_ERROR:
+        if score.drop is None or self.name == _LARGEST_ERROR:
             return value
         points = "points" if self.unit == PERCENT else self.unit
         return f"drop {_figure(score.drop, points)}, {value}"
@@ -182,7 +190,7 @@ class Budget:
             choice = usual_metrics(form)
             metric, chosen = choice.budget, choice.reason
         if isinstance(metric, str) and metric in OUTPUT_METRICS:
-            name, unit, equal = metric, DECIBELS if metric == "sqnr" else "", EQUAL_OUTPUTS[metric]
+            name, unit, equal = metric, DECIBELS if metric == "sqnr" else "", _EQUAL_OUTPUTS[metric]
         else:
             (measurand,) = measurands([metric], form)
             name, unit = measurand.name, measurand.unit
@@ -196,7 +204,7 @@ class Budget:
         return Goal(metric, name, unit, max_drop, minimum, chosen, layout_note([metric], form))
 
     def _limits(self, name: str, unit: str, *, has_drop: bool) -> tuple[float | None, float | None]:
-        if self.minimum is not None and name == LARGEST_ERROR:
+        if self.minimum is not None and name == _LARGEST_ERROR:
             raise CalibrationDataError(
                 f"metric '{name}' is better the smaller it is, so it has no least value; give the largest "
                 f"error as {Argument('max_drop')}"
@@ -214,18 +222,18 @@ class Budget:
         if self.max_drop is not None or self.minimum is not None:
             return self.max_drop, self.minimum
         if not has_drop:
-            return None, USUAL_MINIMUM_DB
-        if name == LARGEST_ERROR:
+            return None, _USUAL_MINIMUM_DB
+        if name == _LARGEST_ERROR:
             raise CalibrationDataError(
                 f"metric '{name}' has the unit of the outputs; give the largest error allowed as "
                 f"{Argument('max_drop')}"
             )
-        if unit not in USUAL_DROP:
+        if unit not in _USUAL_DROP:
             raise CalibrationDataError(
                 f"metric '{name}' has a unit of its own; say what is enough in it, with "
                 f"{Argument('max_drop')} or {Argument('minimum')}"
             )
-        return USUAL_DROP[unit], None
+        return _USUAL_DROP[unit], None
 
 
 def _at_most(number: float, limit: float, rounding: float = 0.0) -> bool:
@@ -241,3 +249,92 @@ def _figure(value: float, unit: str) -> str:
 
 def _points(number: float, form: str = "g") -> str:
     return f"{number:{form}} point{'' if number == 1 else 's'}"
+
+
+#: The metric of single outputs that is better the smaller it is.
+_LARGEST_ERROR = "max_error"
+
+#: What metrics of single outputs are where outputs equal FP32's.
+_EQUAL_OUTPUTS = {"sqnr": math.inf, "cosine": 1.0, _LARGEST_ERROR: 0.0, "token_cosine": 1.0}
+
+
+@dataclass(frozen=True)
+class Score:
+    """How accurate a candidate is on the samples that are tuned on.
+
+    Attributes:
+        drop: The metric of FP32 minus the candidate's: percentage points for a share, else the metric's unit;
+            for ``max_error`` the error itself. A metric that compares with FP32 drops from the value of equal
+            outputs. None where that is infinite, or was not written by an earlier version. Zero where the
+            candidate and FP32 have the same value, even if it is infinite; infinite where only FP32's is.
+        sqnr_db: Signal to quantization noise in decibels of the output where it is lowest; NaN where it was
+            not measured.
+        value: The metric of the candidate: in per cent for a share, else in the metric's unit. None where an
+            earlier version has not written it.
+    """
+
+    drop: float | None
+    sqnr_db: float
+    value: float | None = None
+
+
+def _measure_of(accuracy: Compared, metric: Metric) -> Measure:
+    """The result of one metric, which is none of single outputs."""
+    name = metric_name(metric)
+    return next(measure for measure in accuracy.measures if measure.name == name)
+
+
+def score_of(accuracy: Compared, metric: Metric) -> Score:
+    """The score of a model by one metric.
+
+    Args:
+        accuracy: The comparison of the model with FP32, by this metric among others.
+        metric: The metric. One of single outputs is taken from the output where it is worst.
+    """
+    sqnr_db = _worst(accuracy.outputs, "sqnr")
+    if not (isinstance(metric, str) and metric in OUTPUT_METRICS):
+        measure = _measure_of(accuracy, metric)
+        return Score(_drop(measure), sqnr_db, _value(measure))
+    value, equal = _worst(accuracy.outputs, metric), _EQUAL_OUTPUTS[metric]
+    drop = value - equal if metric == _LARGEST_ERROR else equal - value
+    return Score(drop if math.isfinite(equal) else None, sqnr_db, value)
+
+
+def _worst(outputs: tuple[Fidelity, ...], metric: str) -> float:
+    """The value of the output where a metric of single outputs is worst.
+
+    An output whose value is not a number is the worst one.
+    """
+    attribute = "sqnr_db" if metric == "sqnr" else metric
+    values = [value for output in outputs if (value := getattr(output, attribute)) is not None]
+    if not values or any(math.isnan(value) for value in values):
+        return math.nan
+    return float(max(values) if metric == _LARGEST_ERROR else min(values))
+
+
+def _value(measure: Measure) -> float:
+    """A metric's value: in per cent for a share, else in the metric's unit."""
+    if isinstance(measure.value, Share):
+        return 100 * measure.value.count / measure.value.total
+    return _factor(measure) * measure.value
+
+
+def _drop(measure: Measure) -> float | None:
+    """The value that a metric drops from minus its value; None where equal outputs have no finite one."""
+    reference = measure.reference if measure.perfect is None else measure.perfect
+    if reference is None:
+        return math.nan
+    if isinstance(measure.value, Share):
+        # By counts: 0.81 - 0.80 in floating point is more than one point.
+        total = measure.value.total
+        count = reference.count if isinstance(reference, Share) else reference * total
+        return 100 * (count - measure.value.count) / total
+    if measure.perfect is not None and not math.isfinite(measure.perfect):
+        return None
+    number = reference.value if isinstance(reference, Share) else reference
+    # Where both are infinite, their difference is not a number.
+    return 0.0 if number == measure.value else _factor(measure) * (number - measure.value)
+
+
+def _factor(measure: Measure) -> float:
+    return 100.0 if measure.unit == PERCENT else 1.0

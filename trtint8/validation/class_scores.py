@@ -1,11 +1,14 @@
-"""Metrics of classifiers, whose output is one row of class scores per sample."""
+"""Metrics of classifiers, whose output is one row of class scores per sample.
+
+Metrics of the class at each position: segmentation of images, and other maps of classes.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +16,8 @@ from numpy.typing import NDArray
 from calibrators.data.array_files import is_class_indices
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
-from trtint8.validation.batch import ArrayForm, Batch, BatchForm
-from trtint8.validation.measurand import PERCENT, Measurand
-from trtint8.validation.meters import HitMeter
+from trtint8.validation.batch import ArrayForm, Batch, BatchForm, DeclaredShape, by_sample
+from trtint8.validation.meters import PERCENT, CountedSumsMeter, HitMeter, Measurand, SumsMeter
 
 
 def agreement(name: str, output: str) -> Measurand:
@@ -158,3 +160,269 @@ def _scores(scores: NDArray[Any], rows: int, metric: str, output: str) -> NDArra
             f"{scores.dtype} of shape {scores.shape} for {rows} samples; leave it out"
         )
     return scores
+
+
+def pixels(name: str, output: str, form: BatchForm) -> Measurand:
+    """The share of positions with the right class; see :func:`class_map`.
+
+    The right class is the label's where the labels are one map of classes per sample, else the reference's.
+
+    Args:
+        name: The metric's name in results.
+        output: The output.
+        form: The form of a batch.
+
+    Raises:
+        CalibrationDataError: The output has no classes of positions, or the maps have another shape.
+    """
+    titles = (f"positions of '{output}' with the label's class", f"positions of '{output}' with FP32's class")
+    return _of_maps(name, output, form, share, _count_hits, titles)
+
+
+def mean_iou(name: str, output: str, form: BatchForm) -> Measurand:
+    """The mean over classes of the intersection over union of the positions that have this class.
+
+    Classes that neither side has do not count. The other side is the labels where these are one map of
+    classes per sample, else the reference's classes; see :func:`class_map`.
+
+    Args:
+        name: The metric's name in results.
+        output: The output.
+        form: The form of a batch.
+
+    Raises:
+        CalibrationDataError: The output has no classes of positions, or the maps have another shape.
+    """
+    titles = (f"mean IoU of '{output}' with the labels", f"mean IoU of '{output}' with FP32")
+    return _of_maps(name, output, form, mean_overlap, _count_overlaps, titles)
+
+
+def _of_maps(
+    name: str,
+    output: str,
+    form: BatchForm,
+    value: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    count: Callable[[str, DeclaredShape, bool, Batch], SumsMeter],
+    titles: tuple[str, str],
+) -> Measurand:
+    """A metric of maps of classes; the titles are those with labels and without."""
+    with_labels, own = _has_label_maps(name, output, form), form.outputs[output]
+    start: Callable[[], SumsMeter] = partial(SumsMeter, value)
+    if with_labels:
+        start = partial(CountedSumsMeter, value, 1, _no_position(name, own))
+    return Measurand(
+        name,
+        not with_labels,
+        start,
+        partial(count, output, own.declared, with_labels),
+        title=titles[0] if with_labels else titles[1],
+        unit=PERCENT,
+        perfect=None if with_labels else 1.0,
+        output=output,
+    )
+
+
+def _no_position(name: str, output: ArrayForm) -> str:
+    """What is wrong where labels give no position of an output a class, as a sentence."""
+    classes = f"a class from 0 on, other than {_VOID}"
+    if output.is_float:
+        last = output.shape[class_axis(output.shape, output.declared)] - 1
+        classes = f"one of the output's classes (0 to {last})"
+    return (
+        f"metric '{name}' has nothing to judge by, as the labels give no position {classes}; check the labels"
+    )
+
+
+def class_axis(shape: tuple[int, ...], declared: DeclaredShape = None) -> int:
+    """The axis of class scores in an output.
+
+    Args:
+        shape: The output's shape, of rank 3 or more.
+        declared: The shape that the model declares.
+
+    Returns:
+        Axis 1 or the last axis, where the model fixes its length and no other besides the number of samples.
+        Else axis 1, as in (N, classes, height, width); or the last axis, where axes 1 and 2 are equal and the
+        last is not, or where the last is the shortest and axis 2 is not equal to it.
+    """
+    last = len(shape) - 1
+    if declared is not None and len(declared) == len(shape):
+        fixed = [axis for axis in range(1, len(shape)) if declared[axis] is not None]
+        if fixed in ([1], [last]):
+            return fixed[0]
+    if last == 3 and shape[2] == shape[3]:
+        return 1
+    if last == 3 and shape[1] == shape[2]:
+        return last
+    return last if last < 4 and shape[last] < min(shape[1:last]) else 1
+
+
+def class_map(output: NDArray[Any], declared: DeclaredShape = None) -> NDArray[np.int64]:
+    """The class of each position.
+
+    Args:
+        output: Class scores, of a floating-point type and of rank 3 or more, with their axis as in
+            :func:`class_axis`; or class indices, of an integer type. An axis 1 of length 1 is left out where
+            the rank is 4.
+        declared: The shape that the model declares.
+
+    Returns:
+        int64, without the axis of the scores; -1 where the largest score is not a number.
+    """
+    if not np.issubdtype(output.dtype, np.floating):
+        return _without_channel(output).astype(np.int64)
+    axis = class_axis(output.shape, declared)
+    classes = output.argmax(axis=axis)
+    largest = np.take_along_axis(output, np.expand_dims(classes, axis), axis=axis).squeeze(axis)
+    return np.where(np.isnan(largest), -1, classes)
+
+
+def share(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A share of a number of things.
+
+    Args:
+        totals: How many have the property, and how many there are, float64 of shape (..., 2).
+
+    Returns:
+        The share, shape (...); 1 where there are none.
+    """
+    some, all_of_them = totals[..., 0], totals[..., 1]
+    return np.where(all_of_them == 0, 1.0, some / np.where(all_of_them == 0, 1.0, all_of_them))
+
+
+def mean_overlap(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean over classes of intersection over union.
+
+    Args:
+        totals: The sizes of intersection and union of each class in turn, float64 of shape (..., 2 classes).
+
+    Returns:
+        The mean, shape (...), over classes whose union is not empty; 1 where there is none.
+    """
+    intersections, unions = totals[..., ::2], totals[..., 1::2]
+    present = unions > 0
+    overlaps = np.where(present, intersections / np.where(present, unions, 1.0), 0.0).sum(axis=-1)
+    count = present.sum(axis=-1)
+    return np.where(count == 0, 1.0, overlaps / np.where(count == 0, 1, count))
+
+
+def overlap_sums(wanted: NDArray[np.int64], found: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
+    """The sizes of intersection and union of each class.
+
+    Args:
+        wanted: The right class of each position, shape (positions,), in [0, classes).
+        found: The model's class of each position, of the same shape; -1 for none.
+        classes: Number of classes.
+
+    Returns:
+        Intersection and union of each class in turn, float64 of shape (2 classes,).
+    """
+    intersections = np.bincount(wanted[wanted == found], minlength=classes)
+    sizes = np.bincount(wanted, minlength=classes) + np.bincount(found[found >= 0], minlength=classes)
+    return np.stack([intersections, sizes - intersections], axis=1).astype(np.float64).ravel()
+
+
+#: The label of positions without a class, where the number of classes is not known. For a network it is a
+#: class like others.
+_VOID = 255
+
+
+class _Maps(NamedTuple):
+    """Classes of positions: one row per sample, or one row where axis 0 is not the samples.
+
+    Attributes:
+        wanted: The right classes, int64 of shape (rows, positions).
+        found: The model's classes, of the same shape; -1 where a score is not a number.
+        valid: Whether a position counts, bool of the same shape.
+        classes: Number of classes.
+    """
+
+    wanted: NDArray[np.int64]
+    found: NDArray[np.int64]
+    valid: NDArray[np.bool_]
+    classes: int
+
+
+def _maps(output: str, declared: DeclaredShape, with_labels: bool, batch: Batch) -> _Maps:
+    scores = batch.outputs[output]
+    found = by_sample(class_map(scores, declared), batch.rows)
+    if with_labels and batch.labels is not None:
+        wanted = by_sample(_without_channel(batch.labels).astype(np.int64), batch.rows)
+    else:
+        wanted = by_sample(class_map(batch.reference[output], declared), batch.rows)
+    # Labels often have a number beyond the classes, mostly 255, where nobody knows the class.
+    if np.issubdtype(scores.dtype, np.floating):
+        classes = scores.shape[class_axis(scores.shape, declared)]
+        valid = (wanted >= 0) & (wanted < classes)
+    else:
+        valid = (wanted >= 0) & (wanted != _VOID) if with_labels else wanted >= 0
+        classes = int(max(wanted[valid].max(initial=0), found[valid].max(initial=0))) + 1
+    return _Maps(wanted, found, valid, classes)
+
+
+def _count_hits(output: str, declared: DeclaredShape, with_labels: bool, batch: Batch) -> SumsMeter:
+    maps = _maps(output, declared, with_labels, batch)
+    hits = (maps.wanted == maps.found) & maps.valid
+    counts = np.stack([hits.sum(axis=1), maps.valid.sum(axis=1)], axis=1)
+    return SumsMeter(share, [counts.astype(np.float64)], batch.rows)
+
+
+def _count_overlaps(output: str, declared: DeclaredShape, with_labels: bool, batch: Batch) -> SumsMeter:
+    maps = _maps(output, declared, with_labels, batch)
+    rows = [
+        overlap_sums(wanted[valid], found[valid], maps.classes)
+        for wanted, found, valid in zip(maps.wanted, maps.found, maps.valid, strict=True)
+    ]
+    return SumsMeter(mean_overlap, [np.array(rows)], batch.rows)
+
+
+def _has_label_maps(name: str, output: str, form: BatchForm) -> bool:
+    """Whether the labels are maps of classes that the output can be compared with.
+
+    Raises:
+        CalibrationDataError: The output has no classes of positions, or the maps have another shape.
+    """
+    own, labels = form.outputs[output], form.labels
+    shape = _map_shape(own)
+    if shape is None:
+        raise CalibrationDataError(
+            f"metric '{name}' needs class scores of each position, of rank 3 or more and with two classes or "
+            f"more, or class indices, but output '{output}' is {own}; leave it out, or name another output "
+            f"as in {name.partition(':')[0]}:OUTPUT"
+        )
+    if labels is None or form.has_class_indices:
+        return False
+    maps = _without_channel_shape(labels.shape)
+    if labels.is_float and maps == shape:
+        raise CalibrationDataError(
+            f"metric '{name}' compares with maps of classes, which are integers, and the labels have the "
+            f"shape of such maps but are {labels.dtype}; give integers, or no labels to compare with the "
+            "float model"
+        )
+    if not labels.is_integer:
+        return False
+    if maps != shape:
+        raise CalibrationDataError(
+            f"metric '{name}' cannot compare labels of shape {shape_text(labels.shape)} with the classes of "
+            f"output '{output}', of shape {shape_text(shape)}; give labels of this shape, or none to compare "
+            "with the float model"
+        )
+    return True
+
+
+def _map_shape(form: ArrayForm) -> tuple[int, ...] | None:
+    """The shape of the map of classes of an output; None where it has none."""
+    if form.is_integer:
+        return _without_channel_shape(form.shape) if len(form.shape) > 1 else None
+    if not form.is_float or len(form.shape) < 3:
+        return None
+    axis = class_axis(form.shape, form.declared)
+    return form.shape[:axis] + form.shape[axis + 1 :] if form.shape[axis] > 1 else None
+
+
+def _without_channel_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (shape[0], *shape[2:]) if len(shape) == 4 and shape[1] == 1 else shape
+
+
+def _without_channel(array: NDArray[Any]) -> NDArray[Any]:
+    return array.reshape(_without_channel_shape(array.shape))

@@ -2,37 +2,58 @@
 
 The result of each batch is kept apart until it is merged, in the order of the data. So the comparison does
 not depend on where, or when, a batch was run.
+
+The reference opens, and runs on the first batches, while other models are read, checked and opened.
+
+The float model that others are compared with, and the data that all of them are fed.
+
+Warns of comparisons that do not say what they seem to say.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
 
+import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.checks import warn_user
 from calibrators.data.array_files import first_labels
-from calibrators.data.batches import Batches, LabelledFeed
+from calibrators.data.batches import Around, Batches, LabelledFeed, facts
 from calibrators.data.feeds import FeedDict, batch_rows
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.opening import DataSource, open_data
 from calibrators.data.preflight import check_feed
-from calibrators.data.samples import numbered
+from calibrators.data.samples import DataFingerprint, numbered
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TrtInt8Error
+from calibrators.files import is_file
+from calibrators.host.session import in_thread
 from calibrators.host.work import results_here
+from calibrators.operators import operator_of
+from calibrators.tables.table import CalibrationTable
 from trtint8.arithmetic.simulation import InIntegers
-from trtint8.models.outputs.parts import OutputPart, split_outputs
-from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
+from trtint8.engine.file import read_engine_info, read_engine_table, sidecar_path
+from trtint8.interop.integer_models import integer_operators
+from trtint8.models.model import FLOAT_MODEL, Model, calibration_of
+from trtint8.models.outputs.joined import OutputPart, split_outputs
+from trtint8.models.outputs.picked import picks_of_plugins, runnable_part
+from trtint8.models.session import ModelSession, StoppableRuns
+from trtint8.models.states import with_recorded_states
+from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy, Measure, Runner, ValidatedModel
 from trtint8.validation.batch import Batch, BatchForm, Outputs, count_rows
 from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.class_scores import check_class_folders
-from trtint8.validation.detection.rows import may_hold_rows
-from trtint8.validation.detection.seen_layouts import SeenLayouts
+from trtint8.validation.detection.decoding import may_hold_rows
+from trtint8.validation.detection.layouts import SeenLayouts
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
-from trtint8.validation.measurand import Measurand
-from trtint8.validation.measure import REFERENCE, Measure
+from trtint8.validation.meters import Measurand
 from trtint8.validation.metrics import (
     Choice,
     Metric,
@@ -465,3 +486,298 @@ def _share(measures: Mapping[str, Measure], name: str, *, of_reference: bool = F
         return None
     value = measures[name].reference if of_reference else measures[name].value
     return value if isinstance(value, Share) else None
+
+
+#: Outputs of so many bytes are made before they are asked for; those of the first batch in any case.
+_KEPT = 16 << 20
+
+
+class RunningReference:
+    """A reference that runs in another thread until others are ready to be compared with it.
+
+    It is a context manager, and ends that run where the comparison fails before it has begun.
+
+    Args:
+        open_session: Opens the model; called at once.
+    """
+
+    def __init__(self, open_session: Callable[[], ModelSession]) -> None:
+        self._opening = in_thread(open_session)
+        self._runs: StoppableRuns | None = None
+        self._ahead: Future[None] | None = None
+        self._is_asked = False
+        self._feeds: dict[int, FeedDict] = {}
+        self._outputs: dict[int, list[NDArray[Any]]] = {}
+
+    def __enter__(self) -> RunningReference:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._is_asked = True
+        if kind is not None and self._runs is not None:
+            self._runs.stop()
+
+    def session(self) -> ModelSession:
+        """The open model.
+
+        Raises:
+            ModelError: ONNX Runtime refuses the model.
+        """
+        return self._opening.result()
+
+    def run_ahead(self, feeds: Sequence[FeedDict]) -> None:
+        """Begins to run the model on the first batches, in their order.
+
+        Args:
+            feeds: The batches, which the same objects will ask for again. What is wrong with them is said
+                then.
+        """
+        self._feeds = {id(feed): feed for feed in feeds}
+        self._ahead = in_thread(self._run_ahead)
+
+    def run(self, feed: FeedDict) -> list[NDArray[Any]]:
+        """Runs the model on a batch, if that was not done ahead. Nothing is run ahead from then on.
+
+        Args:
+            feed: Input name to array.
+
+        Returns:
+            The outputs.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the batch.
+        """
+        if self._ahead is not None:
+            self._is_asked = True
+            self._ahead.result()
+        self._feeds.pop(id(feed), None)
+        outputs = self._outputs.pop(id(feed), None)
+        return self.session().run(feed) if outputs is None else outputs
+
+    def _run_ahead(self) -> None:
+        session, made = self.session(), 0
+        self._runs = StoppableRuns()
+        for key, feed in self._feeds.items():
+            if self._is_asked or made > _KEPT:
+                return
+            with contextlib.suppress(CalibrationDataError):
+                self._outputs[key] = outputs = session.run(feed, stoppable=self._runs)
+                made += sum(output.nbytes for output in outputs)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A float model as others are compared with it.
+
+    Attributes:
+        model: The model, without plugins of TensorRT at its end.
+        declared: What it declares of its outputs, and which of them plugins compute.
+    """
+
+    model: Model
+    declared: DeclaredOutputs
+
+    @classmethod
+    def of(cls, whole: Model) -> Reference:
+        """A model that may end in plugins.
+
+        Args:
+            whole: The model; not changed.
+
+        Raises:
+            ModelError: It has plugins elsewhere.
+        """
+        left_out = picks_of_plugins(whole)
+        model = runnable_part(whole, left_out)
+        return cls(model, DeclaredOutputs.of(model.graph_model, left_out))
+
+    def open_data(self, data: DataSource, options: DataOptions, threads: int | None = None) -> Batches:
+        """Opens data for all models.
+
+        Args:
+            data: Samples, or sequences whose states the model records.
+            options: How the data is read.
+            threads: Threads per operator while states are recorded; ONNX Runtime's choice where None.
+
+        Raises:
+            CalibrationDataError: The data does not fit the model.
+        """
+        inputs = self.model.inputs
+        recorded = with_recorded_states(data, self.model, threads)
+        return open_data(recorded, inputs, options.on_cpu(inputs, self.model.output_shapes))
+
+
+#: Types of models that are in half precision, which are worth comparing although they are not quantized.
+_HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a model comes from.
+
+    Attributes:
+        what: The model in words.
+        it: How a message that has named it calls it.
+        float_model: The fingerprint of the float model that it was made from; None where that is not known.
+        calibration: The fingerprint of the samples that it was calibrated with, and their number; None where
+            that is not known.
+        engine: What identifies an engine: the fingerprint of its Q/DQ model, or the SHA-256 of its plan where
+            it has none; None for a model, and where there is no engine.
+    """
+
+    what: str
+    it: str
+    float_model: str | None = None
+    calibration: tuple[str, int] | None = None
+    engine: str | None = None
+
+
+def warn_of_models(
+    models: Mapping[str, Model | Path], reference: Model, table: CalibrationTable | None = None
+) -> list[Origin]:
+    """Warns of models that are not what a comparison takes them for, as far as they say where they come from.
+
+    Args:
+        models: Models, and paths of engines, by their names in results.
+        reference: The float model.
+        table: The ranges with which the first model, a float model, is run in integers.
+
+    Returns:
+        Where each of the models comes from.
+
+    Warns:
+        UserWarning: The reference holds Q/DQ pairs; the model called INT8 computes in float32; or a model was
+            made from another float model than the reference.
+    """
+    if reference.is_quantized:
+        warn_user(
+            f"the reference '{reference.name}' holds Q/DQ pairs, so that what the results call {REFERENCE} "
+            "is quantized; give the float model"
+        )
+    validated = models[VALIDATED]
+    if table is None and isinstance(validated, Model) and _is_float32(validated):
+        warn_user(
+            f"'{validated.name}', {VALIDATED} in the results, holds neither Q/DQ pairs nor integer "
+            "operators: what is compared is a float model; give the quantized one"
+        )
+    origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
+    if table is not None:
+        origins[0] = replace(origins[0], calibration=_calibration(table))
+    for origin in origins:
+        _warn_of_another_model(origin, reference)
+    return origins
+
+
+@contextlib.contextmanager
+def warning_of_calibration_samples(origins: Sequence[Origin], batches: Batches) -> Iterator[Batches]:
+    """Warns, when the samples were read, of models that were calibrated with them.
+
+    Args:
+        origins: Where the models come from.
+        batches: The samples.
+
+    Yields:
+        The same samples, for one pass in this process.
+
+    Warns:
+        UserWarning: A model was calibrated with these samples.
+    """
+    alike = [one for one in origins if one.calibration and batches.num_samples in (None, one.calibration[1])]
+    if not alike:
+        yield batches
+        return
+    seen = DataFingerprint()
+    yield observed(batches, seen)
+    for origin in alike:
+        if origin.calibration == (seen.hexdigest(), seen.samples):
+            warn_user(
+                f"{origin.what} was calibrated with the samples that it is judged by, so that its accuracy "
+                "may look better than it is; give held-out samples"
+            )
+
+
+class Observer(Protocol):
+    """What looks at every batch that is read."""
+
+    def observe(self, feed: FeedDict) -> object:
+        """Looks at a batch."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Observed(Around):
+    """A source that shows what was read of it.
+
+    Attributes:
+        source: The source.
+        seen: Is shown what was read.
+    """
+
+    seen: Observer
+
+    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where they are stored with the samples."""
+        feed, labels = self.source.read(batch)
+        self.seen.observe(feed)
+        return feed, labels
+
+
+def observed(batches: Batches, seen: Observer) -> Batches:
+    """The same samples, which are shown as they are read.
+
+    Args:
+        batches: The samples.
+        seen: Is shown each batch.
+    """
+    return replace(batches, source=_Observed(batches.source, seen, **facts(batches.source)))
+
+
+def _of_model(model: Model) -> Origin:
+    graph_model = model.graph_model
+    made_from = graph_model.metadata_props.get(FLOAT_MODEL)
+    return Origin(f"the model '{model.name}'", "it", made_from, calibration_of(graph_model))
+
+
+def _of_engine(plan: Path) -> Origin:
+    what = f"the engine '{plan}'"
+    if not (is_file(plan) and is_file(sidecar_path(plan))):
+        return Origin(what, "the engine")
+    info = read_engine_info(plan)
+    identity = info.qdq_fingerprint or info.plan_sha256
+    # Without a table, the model that was built had Q/DQ pairs already or a calibrator of the user's.
+    if info.table_fingerprint is None:
+        return Origin(what, "the engine", engine=identity)
+    try:
+        table = read_engine_table(plan, info)
+    except TrtInt8Error:  # a table that is not needed for the comparison
+        table = None
+    calibration = _calibration(table) if table else None
+    return Origin(what, "the engine", info.model_fingerprint, calibration, identity)
+
+
+def _calibration(table: CalibrationTable) -> tuple[str, int] | None:
+    """The samples that a table was made with, as far as it says so."""
+    data, samples = table.provenance.data, table.provenance.samples
+    return None if data is None or samples is None else (data, samples)
+
+
+def _is_float32(model: Model) -> bool:
+    graph = model.graph_model.graph
+    values = (*graph.inputs, *graph.outputs, *graph.initializers.values())
+    is_quantized = any(operator_of(node).half_of_pair for node in graph)
+    is_half = any(value.dtype in _HALF for value in values)
+    return not (is_quantized or is_half or integer_operators(model.graph_model))
+
+
+def _warn_of_another_model(origin: Origin, reference: Model) -> None:
+    # A float reference may be what another one was equalized to.
+    known = None if reference.is_quantized else reference.graph_model.metadata_props.get(FLOAT_MODEL)
+    if origin.float_model is None or origin.float_model in (known, reference.fingerprint):
+        return
+    warn_user(
+        f"{origin.what} was not made from the reference '{reference.name}', but from a float model with the "
+        f"fingerprint {origin.float_model[:12]} (the reference has {reference.fingerprint[:12]}); give the "
+        f"model that {origin.it} was made from"
+    )

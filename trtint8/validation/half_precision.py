@@ -14,17 +14,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from calibrators.checks import warn_user
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
-from calibrators.display.counts import counted
-from calibrators.user_warnings import warn_user
-from trtint8.models.graph_constants import take_name, value_names
-from trtint8.models.inner_graphs import graph_values
+from calibrators.words import counted
+from trtint8.models.graph import graph_values, take_name, value_names
 from trtint8.models.model import Model, prepare
 from trtint8.models.passes.float32 import computes_in
-from trtint8.models.passes.infer_shapes import InferShapesPass
+from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.session import ModelSession, open_graph_model
-from trtint8.validation.mistaken_comparisons import observed
+from trtint8.validation.comparison import observed
 
 _HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
 

@@ -12,16 +12,19 @@ from numpy.typing import NDArray
 from calibrators.checks import check_choice
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.class_scores import agreement, rank_in, top_k
-from trtint8.validation.detection.agreement import DetectionAgreement
+from trtint8.validation.class_scores import agreement, mean_iou, pixels, rank_in, top_k
+from trtint8.validation.detection.agreement import (
+    BOX_COLUMNS,
+    PRECISIONS,
+    DetectionAgreement,
+    box_precision,
+    has_true_boxes,
+)
 from trtint8.validation.detection.average_precision import MeanAveragePrecision, has_library
-from trtint8.validation.detection.labelled_boxes import BOX_COLUMNS, PRECISIONS, box_precision, has_true_boxes
+from trtint8.validation.detection.boxes import Detections, Truth
 from trtint8.validation.detection.layouts import LAYOUTS, suggested_layout
-from trtint8.validation.detection.tables import Detections, Truth
-from trtint8.validation.fidelity import OUTPUT_METRICS
-from trtint8.validation.image_metrics import psnr
-from trtint8.validation.measurand import Measurand
-from trtint8.validation.segmentation import mean_iou, pixels
+from trtint8.validation.fidelity import OUTPUT_METRICS, psnr
+from trtint8.validation.meters import Measurand
 from trtint8.validation.user_metrics import (
     ComparingMetric,
     DataSetMetric,

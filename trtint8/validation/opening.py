@@ -1,4 +1,9 @@
-"""Opens the models that are validated: engines on the GPU, and models in ONNX Runtime."""
+"""Opens the models that are validated: engines on the GPU, and models in ONNX Runtime.
+
+Samples of a reference in the element types that another model takes, and its INT8 outputs as floats.
+
+Which engine and which float model a comparison is of, where that is known at no cost.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +20,23 @@ from numpy.typing import NDArray
 
 from calibrators.checks import refuse_empty_path
 from calibrators.cuda import gpu_names, gpu_problem
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import FeedDict, is_float
 from calibrators.data.inputs import InputSpec
-from calibrators.errors import EngineError, GpuUnavailableError, ModelError
+from calibrators.errors import Argument, CalibrationDataError, EngineError, GpuUnavailableError, ModelError
 from calibrators.files import is_file
 from trtint8.arithmetic.simulation import IntegerRuns, Integers
-from trtint8.engine.file import read_engine_info
-from trtint8.engine.qdq import load_engine_qdq
-from trtint8.engine.table import read_engine_table
+from trtint8.engine.file import load_engine_qdq, read_engine_info, read_engine_table
 from trtint8.interop.integer_models import expand_static, integer_operators
-from trtint8.models.file_names import names_model
-from trtint8.models.model import Model, ModelSource, load_model
-from trtint8.models.outputs.picked import computes_all
-from trtint8.models.outputs.runnable_part import runnable_part
+from trtint8.models.model import FLOAT_MODEL, Model, ModelSource, load_model, names_model
+from trtint8.models.outputs.picked import computes_all, runnable_part
 from trtint8.models.session import open_graph_model, open_model
+from trtint8.runtime.bindings import NO_CODE, LoadingOptions
 from trtint8.runtime.engine import Engine
-from trtint8.runtime.loading import NO_CODE, LoadingOptions
-from trtint8.validation.accuracy import Runner, ValidatedModel
-from trtint8.validation.comparison import OpenModels
-from trtint8.validation.feeding import as_fed, as_floats
+from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
+from trtint8.validation.comparison import OpenModels, Origin, RunningReference
 from trtint8.validation.half_precision import half_tensors
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredOutputs
-from trtint8.validation.running_reference import RunningReference
 
 
 @contextlib.contextmanager
@@ -111,7 +110,7 @@ def open_validated(
     """Opens one model or engine to be compared with a reference.
 
     An engine runs on the GPU where there is one; elsewhere the Q/DQ model beside it is run in its place.
-    Inputs are converted to the model's own types; see :func:`~trtint8.validation.feeding.as_fed`.
+    Inputs are converted to the model's own types; see :func:`~trtint8.validation.opening.as_fed`.
 
     Args:
         name: The model's name in results.
@@ -293,3 +292,98 @@ def _mismatch(name: str, kind: str, own: Sequence[str], wanted: Sequence[str]) -
         f"the {kind} of {name} are {', '.join(own)}, the reference's {', '.join(wanted)}; "
         "compare with the model that it was made from"
     )
+
+
+_INT8 = np.iinfo(np.int8)
+
+
+def as_fed(
+    feed: FeedDict, dtypes: Mapping[str, np.dtype[Any]], scales: Mapping[str, np.float32]
+) -> dict[str, NDArray[Any]]:
+    """Converts the inputs of a reference to the types that a model takes.
+
+    Args:
+        feed: Input name to array, in the types of the reference.
+        dtypes: Input name to the model's type. Floating-point values are rounded to it, because that rounding
+            is part of what the model costs, and integers keep their value.
+        scales: Input or output name to its scale. An engine may take INT8 where the reference takes
+            floating-point values: the integers are the values divided by the scale.
+
+    Returns:
+        The feed; arrays of other kinds than the model's are left as they are, for the model to refuse.
+
+    Raises:
+        CalibrationDataError: An integer does not fit the model's type, or the scale of an INT8 input is not
+            known.
+    """
+    return {name: _fed(name, array, dtypes[name], scales.get(name)) for name, array in feed.items()}
+
+
+def as_floats(name: str, output: NDArray[Any], scales: Mapping[str, np.float32]) -> NDArray[Any]:
+    """An INT8 output as the floating-point values that it stands for; other outputs as they are.
+
+    Args:
+        name: The output's name.
+        output: The output.
+        scales: Input or output name to its scale, of those that are INT8 in the engine alone.
+    """
+    return output.astype(np.float32) * scales[name] if name in scales else output
+
+
+def _fed(name: str, array: NDArray[Any], dtype: np.dtype[Any], scale: np.float32 | None) -> NDArray[Any]:
+    if array.dtype == dtype:
+        return array
+    if array.dtype.kind in "iu" and dtype.kind in "iu":
+        return _cast(name, array, dtype)
+    if is_float(array.dtype) and dtype == np.int8:
+        return _quantized(name, array, scale)
+    # BF16 is of no kind that NumPy knows.
+    if is_float(array.dtype) and dtype.kind not in "iub":
+        return array.astype(dtype)
+    return array
+
+
+def _cast(name: str, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    converted = array.astype(dtype)
+    if not np.array_equal(converted, array):
+        raise CalibrationDataError(
+            f"input '{name}' is {dtype} in the model, and its {array.dtype} values, from {array.min()} to "
+            f"{array.max()}, do not fit; give values that {dtype} holds"
+        )
+    return converted
+
+
+def _quantized(name: str, array: NDArray[Any], scale: np.float32 | None) -> NDArray[np.int8]:
+    if scale is None:
+        raise CalibrationDataError(
+            f"input '{name}' is int8 in the engine, and the scale that makes int8 of {array.dtype} values is "
+            "not known; put the calibration table that the engine was built with, which has a range of it, "
+            f"beside the engine, or build without {Argument('io_types')} for it"
+        )
+    return np.clip(np.rint(array / scale), _INT8.min, _INT8.max).astype(np.int8)
+
+
+def identified(accuracy: Accuracy, origins: Sequence[Origin], reference: Model) -> Accuracy:
+    """A comparison that says which files it is of, so that a report can tell results of an earlier build.
+
+    Args:
+        accuracy: The comparison.
+        origins: Where the models come from, the judged one first.
+        reference: The float model.
+    """
+    return replace(
+        accuracy,
+        judged_fingerprint=origins[0].engine,
+        reference_fingerprint=_fingerprint_of(reference, origins),
+    )
+
+
+def _fingerprint_of(reference: Model, origins: Sequence[Origin]) -> str | None:
+    """The fingerprint of what a float model is, or was made from.
+
+    It takes tens of milliseconds for large models, so it is given only where it was computed already: to be
+    compared with that of the model that another one says it was made from.
+    """
+    if reference.is_quantized or all(origin.float_model is None for origin in origins):
+        return None
+    return reference.graph_model.metadata_props.get(FLOAT_MODEL, reference.fingerprint)

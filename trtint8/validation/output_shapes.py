@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.errors import CalibrationDataError, ModelError
-from trtint8.models.outputs.cached import cached_outputs, without_cached_outputs
-from trtint8.models.outputs.parts import OutputPart, output_parts
+from trtint8.models.outputs.joined import OutputPart, cached_outputs, output_parts, without_cached_outputs
 from trtint8.models.outputs.picked import NO_PICKS, Picks, before_picks, find_picks, sources_inside
-from trtint8.models.static_shapes import declared_sizes
+from trtint8.models.shapes import declared_sizes
 from trtint8.validation.batch import BatchForm, DeclaredShape, Outputs
-from trtint8.validation.measurand import Measurand
+from trtint8.validation.meters import Measurand
 
 
 @dataclass(frozen=True)
@@ -26,14 +25,14 @@ class DeclaredOutputs:
     Attributes:
         shapes: Output name to shape.
         parts: The parts that are measured by themselves, of the outputs that are compared and of what outputs
-            are picked from; see :func:`trtint8.models.outputs.parts.output_parts`.
+            are picked from; see :func:`trtint8.models.outputs.joined.output_parts`.
         picked: Names of the outputs that hold what the model picks; see
             :mod:`trtint8.models.outputs.picked`.
         sources: Names of the tensors inside the model that they are picked from.
         left_out: The outputs that plugins of TensorRT compute, which are left out of all models, and the
             tensors that take their place.
         cached: Names of the outputs that hold what the model caches, which are not compared; see
-            :mod:`trtint8.models.outputs.cached`.
+            :mod:`trtint8.models.outputs.joined`.
     """
 
     shapes: Mapping[str, DeclaredShape]

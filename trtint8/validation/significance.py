@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from calibrators.records import Count, PositiveCount, Probability
 
 #: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
-Z95 = 1.959963984540054
+_Z95 = 1.959963984540054
 
 #: The p-value below which a difference is more than chance.
-SIGNIFICANT = 0.05
+_SIGNIFICANT = 0.05
 
 #: Resamples per bootstrap: enough for the ends of a 95 % interval, as Efron and Tibshirani advise.
 _RESAMPLES = 2000
@@ -53,8 +53,8 @@ class Share:
     def interval(self) -> tuple[float, float]:
         """The 95 % interval (Wilson's score interval, JASA 22, 1927)."""
         n, p = self.total, self.value
-        centre = (p + Z95 * Z95 / (2 * n)) / (1 + Z95 * Z95 / n)
-        half = Z95 / (1 + Z95 * Z95 / n) * math.sqrt(p * (1 - p) / n + Z95 * Z95 / (4 * n * n))
+        centre = (p + _Z95 * _Z95 / (2 * n)) / (1 + _Z95 * _Z95 / n)
+        half = _Z95 / (1 + _Z95 * _Z95 / n) * math.sqrt(p * (1 - p) / n + _Z95 * _Z95 / (4 * n * n))
         return max(0.0, centre - half), min(1.0, centre + half)
 
 
@@ -72,7 +72,7 @@ def t95(freedom: int) -> float:
     Args:
         freedom: Degrees of freedom, at least 1: one less than there are samples.
     """
-    z = Z95
+    z = _Z95
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
@@ -111,7 +111,7 @@ class Comparison:
     @property
     def significant(self) -> bool:
         """Whether the p-value is below 0.05."""
-        return self.p_value < SIGNIFICANT
+        return self.p_value < _SIGNIFICANT
 
 
 def compare_hits(hits: NDArray[np.bool_], other: NDArray[np.bool_], against: str) -> Comparison:
@@ -164,7 +164,7 @@ def _as_tested(interval: tuple[float, float], difference: float, p_value: float)
         p_value: How likely it is where there is none.
     """
     low, high = interval
-    if p_value >= SIGNIFICANT:
+    if p_value >= _SIGNIFICANT:
         return min(low, 0.0), max(high, 0.0)
     if difference < 0:
         return low, min(high, -math.ulp(0.0))
@@ -320,6 +320,6 @@ def _bootstrapped(
     # Of 2^pairs ways to choose the signs of the differences, two have all of them on one side.
     p_value = max(p_value, 2.0 ** (1 - pairs))
     interval = float(low), float(high)
-    if p_value >= SIGNIFICANT:
+    if p_value >= _SIGNIFICANT:
         interval = min(interval[0], 0.0), max(interval[1], 0.0)
     return Comparison(against, difference, interval, p_value, "bootstrap", pairs, unit)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from calibrators.error_text import in_one_line
 from calibrators.errors import CalibrationDataError, TrtInt8Error
+from calibrators.words import in_one_line
 
 
 @contextmanager

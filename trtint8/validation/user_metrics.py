@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
-from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError, UnsupportedError
+from calibrators.words import counted
 from trtint8.validation.batch import Batch, Outputs, copied
-from trtint8.validation.measurand import Measurand
-from trtint8.validation.meters import ValueMeter
+from trtint8.validation.meters import Measurand, ValueMeter
 from trtint8.validation.user_failures import failures_named
 
 
@@ -115,7 +114,7 @@ MetricFunction: TypeAlias = (
 _REFERENCE_NAMES = ("reference_outputs", "reference")
 
 
-class MergedMeter:
+class _MergedMeter:
     """The meter of a metric over the data set that merges."""
 
     def __init__(self, metric: MergeableMetric) -> None:
@@ -174,7 +173,7 @@ def user_measurand(metric: object) -> Measurand:
             metric.update, 3, f"the method update of metric '{metric.name}'", "feeds, outputs, labels"
         )
         if isinstance(metric, MergeableMetric):
-            start, measure = partial(MergedMeter, metric), partial(_fresh_on, metric, compares)
+            start, measure = partial(_MergedMeter, metric), partial(_fresh_on, metric, compares)
             return Measurand(metric.name, compares, start, measure)
         return Measurand(metric.name, compares, partial(UpdatedMeter, metric, compares=compares), _unchanged)
     if callable(metric):

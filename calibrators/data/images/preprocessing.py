@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import check_path
+from calibrators.checks import check_path, warn_user
 from calibrators.data.images.files import MOST_PIXELS, Placing, letterbox, resize_images
 from calibrators.errors import Argument, CalibrationDataError
-from calibrators.user_warnings import warn_user
 
 if sys.version_info >= (3, 11):
     import tomllib

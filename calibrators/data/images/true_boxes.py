@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
+from calibrators.checks import warn_user
 from calibrators.data.images.files import Placing, image_size
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 from calibrators.files import is_folder
-from calibrators.user_warnings import warn_user
+from calibrators.words import counted
 
 #: The names of the two folders.
 IMAGES, LABELS = "images", "labels"
@@ -105,10 +105,10 @@ def read_true_boxes(
             "no labels of their own"
         )
         return None
-    return placed_boxes(boxes, sizes_of(images, boxes, upright=True), preprocessing, count)
+    return placed_boxes(boxes, _sizes_of(images, boxes, upright=True), preprocessing, count)
 
 
-def sizes_of(
+def _sizes_of(
     images: Sequence[Path], boxes: Sequence[NDArray[np.float64]], *, upright: bool
 ) -> list[tuple[int, int] | None]:
     """The sizes of the images that have boxes.
@@ -141,7 +141,7 @@ def placed_boxes(
     Args:
         boxes: The boxes of each image: x1, y1, x2, y2 as shares of its width and height, and the class; shape
             (n, 5).
-        sizes: From :func:`sizes_of`.
+        sizes: From :func:`_sizes_of`.
         preprocessing: What the images go through; None leaves them as they are.
         count: How many images there are in the data; only the first of them may be given.
 
@@ -273,7 +273,7 @@ def read_coco_boxes(
         )
     found = [_entry_of(image, entries[image.name], path) for image in images]
     boxes = [entry.boxes for entry in found]
-    sizes = sizes_of(images, boxes, upright=upright)
+    sizes = _sizes_of(images, boxes, upright=upright)
     for image, size, entry in zip(images, sizes, found, strict=True):
         if size is not None:
             _check_not_turned(image, size, entry, path)

@@ -68,7 +68,7 @@ class Arrays(IndexedSource):
         """
         if not isinstance(data, Mapping):
             data = {binding.only_input("an array").name: data}
-        return from_arrays(data, binding)
+        return _from_arrays(data, binding)
 
     def batch(self, indices: NDArray[np.intp]) -> FeedDict:
         """Some samples, not prepared; a single one as it is fed."""
@@ -86,7 +86,7 @@ class Arrays(IndexedSource):
         return batch if self.is_single else self.binding.prepare(batch), None
 
 
-def from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Arrays:
+def _from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Arrays:
     """A source over arrays that hold all samples along axis 0, or along the binding's batch axes.
 
     Args:
@@ -151,7 +151,7 @@ class ArrayFile(IndexedSource):
                 "images"
             )
         first = None if options.shuffle else options.limit
-        opened = from_array_file(path, binding, first)
+        opened = _from_array_file(path, binding, first)
         return cls(str(path.absolute()), binding, first, [opened], **facts(opened))
 
     def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
@@ -162,7 +162,7 @@ class ArrayFile(IndexedSource):
                 it was opened first.
         """
         if not self._opened:
-            opened = from_array_file(Path(self.place), self.binding, self.wanted)
+            opened = _from_array_file(Path(self.place), self.binding, self.wanted)
             check_same_count(self.place, self.count, opened.count)
             self._opened.append(opened)
         (source,) = self._opened
@@ -204,7 +204,7 @@ def check_same_count(place: str, expected: int | None, found: int | None) -> Non
         )
 
 
-def from_array_file(path: Path, binding: Binding, first: int | None = None) -> Arrays:
+def _from_array_file(path: Path, binding: Binding, first: int | None = None) -> Arrays:
     """A source over one .npz or .npy file; a .npy file stays on disk.
 
     Args:
@@ -216,9 +216,9 @@ def from_array_file(path: Path, binding: Binding, first: int | None = None) -> A
         The source, which counts all samples of the file.
     """
     if path.suffix.lower() == ".npy" or first is None or binding.batch_axes:
-        return from_arrays(read_arrays(path, binding), binding)
+        return _from_arrays(read_arrays(path, binding), binding)
     archive = read_array_file(path, lambda stream: read_archive(stream, first))
-    source = from_arrays(archive.arrays, binding)
+    source = _from_arrays(archive.arrays, binding)
     return source if archive.rows is None else replace(source, count=archive.rows)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import refuse_empty_path
+from calibrators.checks import refuse_empty_path, warn_user
 from calibrators.data.array_files import ARRAY_SUFFIXES, as_labels
 from calibrators.data.batches import IndexedSource, facts
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float
@@ -24,10 +24,9 @@ from calibrators.data.images.true_boxes import LABELS as BOXES
 from calibrators.data.inputs import DataOptions, InputSpec, shape_text
 from calibrators.data.samples import file_name
 from calibrators.data.sources.arrays import check_same_count, read_arrays
-from calibrators.display.counts import counted
 from calibrators.errors import CalibrationDataError
 from calibrators.files import exists, is_folder
-from calibrators.user_warnings import warn_user
+from calibrators.words import counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,9 +97,9 @@ class Folder(IndexedSource):
 
     @classmethod
     def open(cls, data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> Folder:
-        """Opens a folder for a model: see :func:`from_folder`."""
+        """Opens a folder for a model: see :func:`_from_folder`."""
         first = None if options.shuffle else options.limit
-        opened = from_folder(Path(data), binding, first)
+        opened = _from_folder(Path(data), binding, first)
         return cls(str(Path(data).absolute()), binding, first, [opened], **facts(opened))
 
     def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
@@ -120,13 +119,13 @@ class Folder(IndexedSource):
 
     def _files(self) -> Files:
         if not self._opened:
-            opened = from_folder(Path(self.place), self.binding, self.wanted)
+            opened = _from_folder(Path(self.place), self.binding, self.wanted)
             check_same_count(self.place, self.count, opened.count)
             self._opened.append(opened)
         return self._opened[0]
 
 
-def from_folder(folder: Path, binding: Binding, first: int | None = None) -> Files:
+def _from_folder(folder: Path, binding: Binding, first: int | None = None) -> Files:
     """A source over the files of a folder, in the order of their names. Hidden and other files are ignored.
 
     Warnings name images of formats that are not read, links that lead nowhere, classes without images, and

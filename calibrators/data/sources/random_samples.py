@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.checks import warn_user
 from calibrators.data.batches import IndexedSource
 from calibrators.data.feeds import Binding, FeedDict, is_float, listed
 from calibrators.data.inputs import DataOptions, InputSpec, named_sizes, shape_text
 from calibrators.errors import CalibrationDataError
-from calibrators.user_warnings import warn_user
 
 #: How data begins that is made of random samples.
 RANDOM = "random:"

@@ -22,8 +22,8 @@ from calibrators.data.feeds import (
     named_arrays,
 )
 from calibrators.data.inputs import DataOptions, fixed_batches
-from calibrators.display.counts import counted
 from calibrators.errors import Argument, CalibrationDataError
+from calibrators.words import counted
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
+from calibrators.checks import warn_user
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError
 from calibrators.histograms.binning import PER_OCTAVE, Octaves
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.records import Count, Line, NonNegativeFloat32
 from calibrators.tables.choice import RangeChoice
-from calibrators.tables.formats.values import refuse_large_parts, refuse_repeated_names
-from calibrators.user_warnings import warn_user
+from calibrators.tables.formats.common import refuse_large_parts, refuse_repeated_names
 
 FORMAT = "trtint8-calibration-table"
-VERSION = 1
+_VERSION = 1
 
 #: Of compression. Level 6 saves 3 % and takes twice as long, level 9 another 1 % and more than twenty times.
 _LEVEL = 4
@@ -136,7 +136,7 @@ class TableRecord:
     """
 
     format: str = FORMAT
-    version: int = VERSION
+    version: int = _VERSION
     method: str = "manual"
     model: Line | None = None
     data: Line | None = None
@@ -174,10 +174,10 @@ def parse(data: bytes, source: str) -> TableRecord:
             f'\'{source}\' is JSON but not a calibration table: it has no "format": "{FORMAT}", and is '
             "none of PPQ or ONNX Runtime either"
         )
-    if document.get("version") != VERSION:
+    if document.get("version") != _VERSION:
         raise TableError(
             f"'{source}' is a table of version {document.get('version')!r:.40}, and this trtint8 reads "
-            f"version {VERSION}; use the trtint8 that wrote it or calibrate again"
+            f"version {_VERSION}; use the trtint8 that wrote it or calibrate again"
         )
     refuse_large_parts(document, source)
     try:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import TableError
-from calibrators.tables.formats.values import (
+from calibrators.tables.formats.common import (
     add_range,
     check_line_names,
     decoded,

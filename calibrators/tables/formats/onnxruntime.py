@@ -19,16 +19,18 @@ import flatbuffers
 from flatbuffers import number_types
 from flatbuffers.table import Table
 
+from calibrators.checks import warn_user
 from calibrators.errors import TableError
-from calibrators.tables.formats.ranges_format import RangeEntry, RangesFormat, collect_ranges
-from calibrators.tables.formats.values import (
+from calibrators.tables.formats.common import (
     MOST_TENSORS,
+    RangeEntry,
+    RangesFormat,
+    collect_ranges,
     filled_lines,
     largest_magnitude,
     number,
     read_json,
 )
-from calibrators.user_warnings import warn_user
 
 # Fields of a FlatBuffers table are found by their place in its vtable, two bytes each from 4 on.
 _FIRST_FIELD, _SECOND_FIELD = 4, 6

@@ -1,19 +1,28 @@
-"""Ranges as plain text (lines ``tensor: amax``) and as CSV (lines ``tensor,amax`` below a header)."""
+"""Ranges as plain text (lines ``tensor: amax``) and as CSV (lines ``tensor,amax`` below a header).
+
+The JSON that PPQ (OpenPPL) exports for TensorRT: ``{"act_quant_info": {tensor: amax}}``.
+
+PPQ's own script gives the magnitude of every value to TensorRT as a symmetric dynamic range.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from calibrators.errors import TableError
-from calibrators.tables.formats.ranges_format import RangeEntry, RangesFormat
-from calibrators.tables.formats.values import (
+from calibrators.tables.formats.common import (
+    RangeEntry,
+    RangesFormat,
     check_line_names,
     decoded,
     filled_lines,
     largest_magnitude,
     number,
+    read_json,
     split_lines,
     warn_widened,
 )
@@ -92,3 +101,26 @@ def _render_csv(ranges: Mapping[str, float]) -> bytes:
 
 TEXT = RangesFormat("text", ".txt", _read_text, _render_text)
 CSV = RangesFormat("csv", ".csv", _read_csv, _render_csv)
+
+
+_KEY = "act_quant_info"
+
+
+def looks_like_ppq(document: Any) -> bool:
+    """Whether a JSON document is a table of PPQ."""
+    return isinstance(document, dict) and _KEY in document
+
+
+def _read(data: bytes, source: str) -> list[RangeEntry]:
+    return read_json(data, source, "a table of PPQ", _entries)
+
+
+def _entries(document: Any) -> list[RangeEntry]:
+    return [RangeEntry(name, abs(float(value))) for name, value in document[_KEY].items()]
+
+
+def _render(ranges: Mapping[str, float]) -> bytes:
+    return (json.dumps({_KEY: dict(ranges)}, indent=4, ensure_ascii=False) + "\n").encode()
+
+
+PPQ = RangesFormat("ppq", ".json", _read, _render)

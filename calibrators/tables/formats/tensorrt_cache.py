@@ -23,14 +23,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from calibrators import records
-from calibrators.display.counts import enumerated
+from calibrators.checks import warn_user
 from calibrators.errors import TableError
-from calibrators.tables.formats.values import check_line_names, split_lines
-from calibrators.user_warnings import warn_user
+from calibrators.tables.formats.common import check_line_names, split_lines
+from calibrators.words import enumerated
 
 _LEGACY = "LegacyCalibration"
 _WRITTEN = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration")
-ALGORITHMS = (*_WRITTEN, _LEGACY)
+_ALGORITHMS = (*_WRITTEN, _LEGACY)
 
 _HEADER = re.compile(r"TRT-(\d+)-(\w+)")
 _SETTINGS = r"0 [0-9a-f]{1,16} [0-9a-f]{1,16}"
@@ -49,7 +49,7 @@ class TensorrtCache:
     Attributes:
         version: TensorRT's version as digits, for example ``8601`` or ``101600``; None where the cache does
             not tell, as that of the legacy calibrator.
-        algorithm: One of :data:`ALGORITHMS`.
+        algorithm: One of :data:`_ALGORITHMS`.
         scales: Tensor name to scale, exactly as float32 in the file.
     """
 
@@ -111,10 +111,10 @@ def _header(line: str, source: str) -> tuple[str | None, str]:
     if re.fullmatch(_SETTINGS, line):
         return None, _LEGACY
     header = _HEADER.fullmatch(line)
-    if not header or header[2] not in ALGORITHMS:
+    if not header or header[2] not in _ALGORITHMS:
         raise TableError(
             f"'{source}' is not a calibration cache: its first line must be TRT-<version>-<algorithm> with "
-            f"one of {', '.join(ALGORITHMS)}, not '{line[:80]}'"
+            f"one of {', '.join(_ALGORITHMS)}, not '{line[:80]}'"
         )
     return header[1], header[2]
 

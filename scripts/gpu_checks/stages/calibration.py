@@ -6,7 +6,7 @@ import functools
 import time
 
 from calibrators.errors import TrtInt8Error
-from calibrators.host.devices import open_device
+from calibrators.host.cuda_session import open_device
 from gpu_checks import limits
 from gpu_checks.amax import compare_amax
 from gpu_checks.checking import Check

@@ -22,7 +22,7 @@ from gpu_checks.checking import Check
 from gpu_checks.records import Finding
 from gpu_checks.subjects import Subject, load_subject, small_options
 from trtint8 import BuildResult, Engine, build_int8_engine
-from trtint8.builder.timing_cache import attach_timing_cache
+from trtint8.builder.config import attach_timing_cache
 
 _TABLE = "Smoke test, on the demo model"
 _BATCH, _HEAD_BYTES = 32, 32

@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from calibrators.histograms import thresholds
 from calibrators.histograms.binning import Octaves
-from calibrators.histograms.device_counting import histogram_of
-from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.losses import range_loss, range_sqnr
-from calibrators.histograms.rules import RULES, TIGHT, range_of
-from calibrators.histograms.signed import SignedHistogram
+from calibrators.histograms.counting import histogram_of
+from calibrators.histograms.histogram import Histogram, SignedHistogram
+from calibrators.histograms.rules import RULES, TIGHT, range_loss, range_of, range_sqnr
 from tests.calibrators.histograms.kernels import ARRAYS, by_numpy, observed, whole
 
 COUNT = 20_000

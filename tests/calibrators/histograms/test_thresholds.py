@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from calibrators.histograms import thresholds
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.losses import range_sqnr
+from calibrators.histograms.rules import range_sqnr
 from tests.calibrators.histograms.distributions import DISTRIBUTIONS, histogram_of
 
 

@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, GpuMemoryError, GpuUnavailableError, UnsupportedError
-from calibrators.histograms.device_counting import OnDevice
+from calibrators.histograms.counting import OnDevice
 from calibrators.host import observer
 from calibrators.host.cuda_session import Gpu, open_gpu
-from calibrators.host.observation_plan import plan_observation
 from calibrators.host.observer import Observer
+from calibrators.host.plan import plan_observation
 from tests.calibrators.here import NEEDS_DLPACK, Here
 
 pytestmark = NEEDS_DLPACK

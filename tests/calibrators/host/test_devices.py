@@ -1,12 +1,12 @@
 import pytest
 
 from calibrators.errors import UnsupportedError
-from calibrators.host import devices
-from calibrators.host.devices import Cpu, device_kind, open_device
+from calibrators.host import cuda_session
+from calibrators.host.cuda_session import Cpu, device_kind, open_device
 
 
 def test_names(monkeypatch):
-    monkeypatch.setattr(devices, "open_gpu", lambda index: index)
+    monkeypatch.setattr(cuda_session, "open_gpu", lambda index: index)
     assert [open_device(name) for name in ("cpu", "cuda", "cuda:0", "cuda:12")] == [Cpu(), 0, 0, 12]
     assert [device_kind(name) for name in ("cpu", "cuda", "cuda:1")] == ["cpu", "cuda", "cuda"]
 

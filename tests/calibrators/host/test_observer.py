@@ -9,9 +9,9 @@ from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import open_batches, open_data
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.histograms.histogram import Histogram
-from calibrators.host import devices
+from calibrators.host import cuda_session
 from calibrators.host.observer import Observer
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
 DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
@@ -211,13 +211,13 @@ def test_a_model_of_a_fixed_batch_keeps_whole_batches():
 
 def _rows_of_runs(monkeypatch):
     """Notes how many samples each run has."""
-    run, found = devices.run_in_place, []
+    run, found = cuda_session.run_in_place, []
 
     def noted(session, names, feed):
         found.append(len(feed["x"]))
         return run(session, names, feed)
 
-    monkeypatch.setattr(devices, "run_in_place", noted)
+    monkeypatch.setattr(cuda_session, "run_in_place", noted)
     return found
 
 
@@ -240,9 +240,11 @@ def test_batches_are_run_in_pieces(monkeypatch, most_rows):
 )
 def test_threads_have_parts_of_a_batch(monkeypatch, threads, usual_rows, parts):
     opened = []
-    open_one = devices.open_session
+    open_one = cuda_session.open_session
     monkeypatch.setattr(
-        devices, "open_session", lambda model, **how: opened.append(how["threads"]) or open_one(model, **how)
+        cuda_session,
+        "open_session",
+        lambda model, **how: opened.append(how["threads"]) or open_one(model, **how),
     )
     tensors = ("x", "product", "y")
     observer = Observer(_model().SerializeToString(), INPUTS, tensors, threads, most_rows=32)

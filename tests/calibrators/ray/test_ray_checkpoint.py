@@ -14,8 +14,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.host import observer
-from calibrators.host.checkpoint import Checkpoint
-from calibrators.host.counted import CALIBRATION
+from calibrators.host.checkpoint import CALIBRATION, Checkpoint
 from calibrators.ray.cluster import RayExecutor
 from calibrators.ray.distributed import RayObserver
 from tests.calibrators.host.checkpoint_files import document_of

@@ -1,9 +1,12 @@
 """The words for how ranges were chosen."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from calibrators.histograms.rules import MEANINGS, RULES, TIGHT
-from calibrators.tables.choice import RangeChoice
+from calibrators.tables.choice import RangeChoice, scale_of
 
 
 def test_the_reason_names_the_rules_that_saw_all_samples():
@@ -41,3 +44,13 @@ def test_every_rule_is_explained():
 def test_rules_that_differ_are_refused(sqnr_db, samples):
     with pytest.raises(ValueError, match="the rules that were tried are not those that have an SQNR"):
         RangeChoice("mse", sqnr_db, samples)
+
+
+def test_by_hand():
+    scale = scale_of(2.54)
+    assert scale == np.float32(0.02) and scale.dtype == np.float32
+
+
+@given(st.floats(2.0**-120, 2.0**120, width=32))
+def test_the_range_of_a_scale_has_this_scale(scale):
+    assert float(scale_of(scale * 127)) == scale

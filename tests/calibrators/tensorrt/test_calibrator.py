@@ -1,11 +1,14 @@
 """What the four calibrators have in common, without TensorRT; tests/bindings has the real bindings."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import CalibrationDataError, OutputError, TableError, UnsupportedError
+from calibrators.tensorrt import calibrator
 from calibrators.tensorrt.calibrator import Calibrator, ServedBuild, State
 from tests.host_device import HostDevice, read
 
@@ -303,3 +306,26 @@ def test_a_last_batch_that_does_not_fill_the_models_fixed_one(as_batches):
         refusing.prepare()
         calibrate(refusing)
         refusing.raise_failure()
+
+
+def test_ours_stays_and_others_get_its_methods(tmp_path):
+    (tmp_path / "m.cache").touch()
+    ours = Calibrator(cache=tmp_path / "m.cache", device=HostDevice())
+    assert calibrator.as_any_calibrator(ours) is ours.implementation is ours
+    theirs = object()
+    adapted = calibrator.as_any_calibrator(theirs)
+    assert adapted.implementation is theirs
+    for one in (ours, adapted):
+        one.raise_failure(None)
+        one.close()
+    adapted.bind(ServedBuild("model", before_fusion=True))
+    assert adapted.was_asked and not ours.was_asked
+    assert (adapted.table, adapted.shapes(), adapted.input_sizes()) == (None, None, {})
+
+
+@pytest.mark.parametrize(("current", "known"), [(None, False), (1, True)])
+def test_where_others_allocate(monkeypatch, current, known):
+    monkeypatch.setattr(calibrator, "current_device", lambda: current)
+    adapted = calibrator.ForeignCalibrator(object())
+    assert adapted.device_index == current
+    assert isinstance(adapted.context(), contextlib.nullcontext) is known

@@ -1,12 +1,15 @@
+"""TensorRT's element types, of TensorRT for RTX's own module."""
+
 import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tensorrt import flavor
-from calibrators.tensorrt.flavor import Flavor
+from calibrators.tensorrt.flavor import DTYPES, Flavor, numpy_dtype, tensorrt_dtype
 
 OLD = {"explicit_batch_flag", "implicit_int8", "supported"}
 NEW = {"has_progress_monitor", "names_failing_nodes", "supported", "tells_strong_types"}
@@ -182,3 +185,17 @@ def test_a_network_says_which_tensorrt_it_belongs_to(rtx):
     for other in (builder, None, "m.onnx"):
         with pytest.raises(BuildError, match=f"network is a {type(other).__name__}; give the INetworkDef"):
             flavor.flavor_of(other)
+
+
+def test_types_that_numpy_has_and_has_not(rtx):
+    trt = rtx.module
+    pairs = {"FLOAT": "float32", "HALF": "float16", "INT8": "int8", "INT32": "int32", "INT64": "int64"}
+    pairs |= {"UINT8": "uint8", "BOOL": "bool", "BF16": "bfloat16", "FP8": "float8_e4m3fn"}
+    for member, name in pairs.items():
+        assert numpy_dtype(trt, getattr(trt.DataType, member)) == np.dtype(name)
+        assert tensorrt_dtype(trt, np.dtype(name)) == getattr(trt.DataType, member)
+    assert sorted(DTYPES) == sorted(pairs.values())
+    assert numpy_dtype(trt, trt.DataType.INT4) is None
+    assert numpy_dtype(trt, trt.DataType.FP4) is None
+    assert tensorrt_dtype(trt, np.dtype(np.float64)) is None
+    assert tensorrt_dtype(SimpleNamespace(DataType=object()), np.dtype(np.float32)) is None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import trtint8
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from tests.trtint8.models.decoders import decoder, steps_of_sequences, whole_sequences
 from trtint8.engine.profiles import ShapeRange, complete_profile
 from trtint8.models.model import load_model

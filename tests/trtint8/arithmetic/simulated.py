@@ -6,7 +6,7 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.arithmetic.simulation import simulate
 from trtint8.models.model import load_model, prepare
 from trtint8.models.session import open_graph_model
-from trtint8.quantization.arithmetics import arithmetic_named
+from trtint8.quantization.config import arithmetic_named
 
 
 def simulated(model, ranges, arithmetic):

@@ -6,7 +6,7 @@ import pytest
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.arithmetic.simulated import output_of, values
 from tests.trtint8.onnx_models import Shaped
-from trtint8.interop.ncnn_tables import render_ncnn_table
+from trtint8.interop.migrate import render_ncnn_table
 from trtint8.models.model import load_model, prepare
 
 ncnn = pytest.importorskip("ncnn", reason="ncnn is not installed (pip install ncnn)")

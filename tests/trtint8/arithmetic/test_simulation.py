@@ -5,12 +5,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError, TableError, UnsupportedError
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.arithmetic.simulated import amax_of, output_of, outputs_of, simulated, values
 from tests.trtint8.onnx_models import Shaped
 from trtint8 import quantize, validate
-from trtint8.quantization.arithmetics import ARITHMETICS
+from trtint8.quantization.config import ARITHMETICS
 
 NAMES = tuple(ARITHMETICS)
 

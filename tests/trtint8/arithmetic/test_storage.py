@@ -9,7 +9,7 @@ from tests.trtint8.arithmetic.simulated import values
 from tests.trtint8.onnx_models import Shaped
 from trtint8.arithmetic.storage import stored
 from trtint8.models.model import load_model, prepare
-from trtint8.quantization.arithmetics import ARITHMETICS, arithmetic_named
+from trtint8.quantization.config import ARITHMETICS, arithmetic_named
 
 
 def residual_swish():

@@ -1,24 +1,48 @@
+"""Models that cannot be read, and nodes that the parser refuses."""
+
+import gc
 import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from traceback import walk_tb
 
 import numpy as np
+import onnx
+import onnx_ir as ir
 import pytest
+from onnx import TensorProto, numpy_helper
 
+import trtint8
 from calibrators import cuda
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import BuildError, GpuUnavailableError, ModelError, UnsupportedError
-from calibrators.tensorrt import flavor, foreign
+from calibrators.host.session import open_session
+from calibrators.tensorrt import calibrator as foreign
+from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.messages import collected
 from tests.host_device import HostDevice
 from tests.trtint8.builder.building import Bar, build
-from tests.trtint8.onnx_models import Graph, conv_relu_conv, save_external, specs
-from trtint8.builder.build import _Build, _context, build_engine
+from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv, save_external, specs
+from trtint8.builder import build as builder
+from trtint8.builder.build import (
+    _Build,
+    _context,
+    build_engine,
+    count_int8_layers,
+    deferred_interrupt,
+    with_equal_forms,
+)
+from trtint8.builder.config import BuildOptions
 from trtint8.builder.implicit import ImplicitInt8
-from trtint8.builder.options import BuildOptions
 from trtint8.engine.profiles import ShapeRange
+from trtint8.models.model import load_model
 
 AMPERE_ON = ("8.0", "8.6", "8.9", "12.0", "12.1")
 
@@ -223,3 +247,436 @@ def test_a_build_inside_the_callback_of_another(rtx, monkeypatch):
     outer = build(conv_relu_conv(), rtx)
     assert outer.report.precision_of("first") == "INT8"
     assert inner[0].report.precision_of("first") == "FP32"
+
+
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_external_data_that_is_not_there(rtx, tmp_path, damage):
+    path = save_external(conv_relu_conv(), tmp_path)
+    weights = tmp_path / "weights.bin"
+    weights.unlink() if damage == "missing" else os.truncate(weights, 10)
+    with pytest.raises(ModelError) as caught:
+        build_engine(path, specs(conv_relu_conv()), flavor=rtx)
+    assert str(caught.value) == (
+        f"'{path}' keeps weights in '{weights}', which is missing or too short; put the whole file beside "
+        f"the model, and give the model's path"
+    )
+
+
+def test_external_data_needs_a_path(rtx, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    path = save_external(conv_relu_conv(), tmp_path / "elsewhere")
+    with pytest.raises(
+        ModelError, match=r"^the model keeps weights in 'weights\.bin', .* give the model's path$"
+    ):
+        build_engine(path.read_bytes(), specs(conv_relu_conv()), flavor=rtx)
+
+
+def test_empty_and_garbage_models(rtx, tmp_path):
+    with pytest.raises(ModelError, match=r"^the model holds no nodes; give"):
+        build_engine(b"", [], flavor=rtx)
+    path = tmp_path / "empty.onnx"
+    path.touch()
+    with pytest.raises(ModelError, match=r"empty\.onnx' holds no nodes; give"):
+        build_engine(path, [], flavor=rtx)
+    with pytest.raises(
+        ModelError, match=r"cannot read the model as an ONNX model: Failed to parse the ONNX model$"
+    ):
+        build_engine(b"garbage" * 100, [], flavor=rtx)
+
+
+def unsupported(g):
+    return {"x": ["N", 8]}, g.op("Foo", ["x"], "custom")
+
+
+def qlinear(g):
+    return {"x": ["N", 3, 8, 8]}, g.op("QLinearConv", ["x"] * 8, "integer")
+
+
+def zero_point(g):
+    return {"x": ["N", 8]}, g.op("Relu", [g.qdq("x", zero_point=3)], "relu")
+
+
+def int32_bias(g):
+    bias = [g.constant(np.zeros(16, np.int32)), g.constant(np.full(16, 0.1, np.float32))]
+    bias = g.op("DequantizeLinear", bias, "bias_dq", axis=0)
+    return {"x": ["N", 3, 8, 8]}, g.op("Conv", ["x", g.weights(16, 3, 3, 3), bias], "conv")
+
+
+def shapes(g):
+    return {"x": ["N", 8], "y": ["N", 9]}, g.op("Add", ["x", "y"], "sum")
+
+
+NO_OPERATOR = "TensorRT does not support this operator; replace the node by operators that TensorRT has"
+
+
+NO_INT32 = (
+    "bias_dq: input has type Int32 but must have type FP8, FP4, Int4, Int8, or UInt8; leave the bias in float"
+)
+
+
+NO_ZERO_POINT = "Non-zero zero point is not supported; quantize symmetrically, with zero point 0"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (unsupported, f"node 'custom' (Foo) of the model: {NO_OPERATOR}"),
+        (qlinear, f"node 'integer' (QLinearConv) of the model: {NO_OPERATOR}"),
+        (zero_point, f"node 'x_0_q' (QuantizeLinear) of the model: {NO_ZERO_POINT}"),
+        (int32_bias, f"node 'bias_dq' (DequantizeLinear) of the model: {NO_INT32}"),
+        (shapes, "node 'sum' (Add) of the model: broadcast dimensions must be conformable"),
+    ],
+)
+def test_refused_nodes(rtx, make, message):
+    g = Graph()
+    with pytest.raises(BuildError) as caught:
+        build(g.model(*make(g)), rtx)
+    assert str(caught.value) == f"{rtx} cannot take {message}"
+
+
+class Stopped(BaseException):
+    """What a program's handler of a signal raises."""
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """As in a program in the foreground that reacts to SIGTERM; the suite may run in the background."""
+
+    def raise_stopped(_number, _frame):
+        raise Stopped
+
+    before = [
+        (signal.SIGINT, signal.signal(signal.SIGINT, signal.default_int_handler)),
+        (signal.SIGTERM, signal.signal(signal.SIGTERM, raise_stopped)),
+    ]
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+SIGNALS = pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Stopped)]
+)
+
+
+def test_progress_counts_steps(rtx, monkeypatch):
+    seen = []
+    monkeypatch.setattr(builder, "progress_bar", Bar(seen.append))
+    build(conv_relu_conv(), rtx)
+    assert len(seen) > 10
+    assert set(seen) == {1}
+
+
+def test_a_broken_progress_bar_does_not_stop_the_build(rtx, monkeypatch, capfd):
+    monkeypatch.setattr(builder, "progress_bar", Bar(lambda _steps: 1 / 0))
+    assert build(conv_relu_conv(), rtx).plan
+    assert capfd.readouterr().err == ""
+
+
+@SIGNALS
+def test_a_signal_cancels_the_build(number, error, rtx, monkeypatch, capfd):
+    before = signal.getsignal(number)
+    steps = []
+
+    def press_once(_steps):
+        """After the first step that the builder reports: a later signal could reach the next test."""
+        steps.append(1)
+        if len(steps) == 1:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(builder, "progress_bar", Bar(press_once))
+    with pytest.raises(error):
+        build(conv_relu_conv(), rtx)
+    assert signal.getsignal(number) is before
+    assert capfd.readouterr().err == ""
+    monkeypatch.undo()
+    # Nothing of the cancelled build is left behind.
+    assert build(conv_relu_conv(), rtx).report.precision_of("second") == "INT8"
+
+
+#: Builds a model; after the first step it says so, and waits for a line.
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from tests.trtint8.builder.building import Bar, build
+from tests.trtint8.onnx_models import conv_relu_conv
+from calibrators.tensorrt import flavor
+from trtint8.builder import build as builder
+
+def wait(_steps):
+    print("building", flush=True)
+    sys.stdin.readline()
+
+builder.progress_bar = Bar(wait)
+build(conv_relu_conv(), flavor.load("rtx"))
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_program(rtx):
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == "building\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate("go on\n" * 1000)
+    assert process.returncode == -signal.SIGINT
+    assert errors.strip().endswith("KeyboardInterrupt")
+    assert "During handling" not in errors
+
+
+@SIGNALS
+def test_a_signal_is_held_back_until_the_block_is_left(number, error):
+    before = signal.getsignal(number)
+    reached = []
+    with pytest.raises(error) as caught, deferred_interrupt() as pressed:
+        reached.append(pressed())
+        os.kill(os.getpid(), number)
+        reached.append(pressed())
+        raise ZeroDivisionError
+    assert reached == [False, True]
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+    assert signal.getsignal(number) is before
+
+
+@SIGNALS
+def test_what_the_frames_of_the_block_hold_goes_with_the_exception(number, error):
+    """A builder of TensorRT, for example, which is hundreds of megabytes of a GPU's memory."""
+    held = []
+
+    def interrupted():
+        builder = Stopped()
+        held.append(weakref.ref(builder))
+        with deferred_interrupt():
+            os.kill(os.getpid(), number)
+            raise ZeroDivisionError
+
+    gc.disable()
+    try:
+        interrupted()
+    except error:
+        assert held[0]() is not None
+    finally:
+        gc.enable()
+    assert held[0]() is None
+
+
+def test_what_a_program_ignores_or_only_notes_stops_nothing():
+    noted = []
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, _frame: noted.append(number))
+    with deferred_interrupt() as pressed:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert not pressed()
+    assert noted == [signal.SIGTERM]
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_in_another_thread_signals_are_left_alone():
+    handlers = []
+
+    def work():
+        with deferred_interrupt() as pressed:
+            handlers.append((signal.getsignal(signal.SIGINT), pressed()))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert handlers == [(signal.getsignal(signal.SIGINT), False)]
+
+
+def test_layers_are_counted(rtx):
+    g = Shaped()
+    first = g.op("MatMul", [g.qdq("x"), g.qdq(g.weights(64, 64), 1, 64)], "first")
+    model = load_model(g.model({"x": [4, 64]}, g.op("MatMul", [first, g.weights(64, 32)], "second")))
+    assert count_int8_layers(model.graph_model, model.inputs, ["first"]) == 1
+    assert count_int8_layers(model.graph_model, model.inputs, ["first", "second"]) == 1
+
+
+def resized():
+    """A Resize whose size is an input."""
+    g = Graph()
+    output = g.op("Resize", ["x", "", "", "size"], "resize", mode="nearest")
+    model = g.model({"x": [1, 3, 8, 8], "size": [4]}, output)
+    model.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    return model
+
+
+SIZES = ShapeRange((1, 3, 4, 4), (1, 3, 8, 8), (1, 3, 16, 16))
+
+
+def build_resized(rtx, values):
+    model, options = resized(), BuildOptions(shape_values=values)
+    return build_engine(model.SerializeToString(), specs(model), flavor=rtx, options=options)
+
+
+def test_values_of_an_input_that_decides_shapes(rtx):
+    engine = build_resized(rtx, {"size": SIZES})
+    assert engine.plan
+    # No shape of an input is dynamic.
+    assert engine.profiles == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"x": SIZES}, "shape_values has 'x', which is no input that decides shapes; the network has 'size'"),
+        ({"y": SIZES}, "shape_values has 'y', which is no input that decides shapes; the network has 'size'"),
+        (
+            {"size": ShapeRange((4, 4), (8, 8), (16, 16))},
+            "input 'size' has 4 elements, and shape_values",
+        ),
+        ({"size": ShapeRange(SIZES.max, SIZES.opt, SIZES.min)}, "values must grow from min over opt to max"),
+    ],
+)
+def test_values_that_do_not_fit(rtx, values, message):
+    with pytest.raises(BuildError, match=message):
+        build_resized(rtx, values)
+
+
+def test_without_values_tensorrt_says_what_is_missing(rtx):
+    with pytest.raises(BuildError, match=r"could not build the engine: .*[Pp]rofile"):
+        build_resized(rtx, {})
+
+
+X = np.random.default_rng(1).standard_normal((2, 4, 8, 8)).astype(np.float32)
+
+
+def rewritten(model):
+    return ir.to_proto(with_equal_forms(ir.from_proto(model)))
+
+
+def outputs(model):
+    return open_session(model.SerializeToString(), optimize=False).run(None, {"x": X})[0]
+
+
+def scales(model):
+    constants = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    pairs = [node for node in model.graph.node if node.op_type.endswith("izeLinear")]
+    return [constants[node.input[1]] for node in pairs]
+
+
+def convolution(*, scale=(0.01,) * 4, weights=None, stored=False, point=0):
+    """A quantized convolution of 4 channels whose weights have these scales."""
+    g = Graph()
+    if weights is None:
+        weights = np.where(np.reshape(scale, (-1, 1, 1, 1)) == 0, 0, 0.5) * np.ones((4, 4, 3, 3))
+    kernel, scale = np.asarray(weights, np.float32), np.asarray(scale, np.float32)
+    names = [g.constant(scale), g.constant(np.full(scale.shape, point, np.int8))]
+    if stored:
+        divided = kernel / np.where(scale == 0, 1, scale).reshape(-1, 1, 1, 1)
+        source = g.constant((np.rint(divided) + point).astype(np.int8))
+    else:
+        source = g.op("QuantizeLinear", [g.constant(kernel), *names], "w_q", axis=0)
+    dequantized = g.op("DequantizeLinear", [source, *names], "w_dq", axis=0)
+    return g, g.op("Conv", [g.qdq("x"), dequantized], "conv", kernel_shape=[3, 3], pads=[1] * 4)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("point", [0, 3])
+def test_weights_that_are_zero_get_a_positive_scale(stored, point):
+    g, y = convolution(scale=(0.01, 0, 0.02, 0), stored=stored, point=point)
+    given = g.model({"x": ["n", 4, 8, 8]}, y)
+    found = rewritten(given)
+    assert all((scale > 0).all() for scale in scales(found))
+    assert next(one.tolist() for one in scales(found) if one.ndim) == pytest.approx([0.01, 1, 0.02, 1])
+    exact = convolution(
+        scale=(0.01, 1, 0.02, 1), weights=np.reshape([0.5, 0, 0.5, 0], (4, 1, 1, 1)) * np.ones((4, 4, 3, 3))
+    )
+    np.testing.assert_array_equal(outputs(found), outputs(exact[0].model({"x": ["n", 4, 8, 8]}, exact[1])))
+    assert not all((scale > 0).all() for scale in scales(given))
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_scale_of_zero_for_other_weights_stays(stored):
+    g, y = convolution(scale=(0.01, 0, 0.01, 0.01), weights=np.ones((4, 4, 3, 3)), stored=stored)
+    given = ir.from_proto(g.model({"x": ["n", 4, 8, 8]}, y))
+    assert with_equal_forms(given) is given
+
+
+def test_a_scale_of_zero_for_an_activation_stays():
+    g = Graph()
+    names = [g.constant(np.float32(0)), g.constant(np.int8(0))]
+    y = g.op("DequantizeLinear", [g.op("QuantizeLinear", ["x", *names], "q"), *names], "dq")
+    given = ir.from_proto(g.model({"x": ["n", 4, 8, 8]}, y))
+    assert with_equal_forms(given) is given
+
+
+def scaled(operator="Conv", *, rank=4, factor=0.5, first=False, group=1, identity=False):
+    """A quantized convolution with 8 channels whose output one number multiplies."""
+    g, shape = Graph(), [2, 4, *[8] * (rank - 2)]
+    weights = g.weights(*((8, 4 // group) if operator == "Conv" else (4, 8 // group)), *[3] * (rank - 2))
+    attributes = {"kernel_shape": [3] * (rank - 2), "pads": [1] * 2 * (rank - 2), "group": group}
+    y = g.op(operator, [g.qdq("x"), g.qdq(weights)], "conv", **attributes)
+    if identity:
+        y = g.op("Identity", [y], "identity")
+    factor = g.constant(np.asarray(factor, np.float32))
+    return g.model({"x": shape}, g.op("Mul", [factor, y] if first else [y, factor], "mul"))
+
+
+def factor_shape(model):
+    node = next(node for node in model.graph.node if node.op_type == "Mul")
+    return next(tuple(one.dims) for one in model.graph.initializer if one.name in node.input)
+
+
+FORMS = [
+    {},
+    {"first": True},
+    {"factor": [[[[0.3]]]]},
+    {"factor": [0.3]},
+    {"group": 2},
+    {"identity": True},
+    {"operator": "ConvTranspose"},
+    {"operator": "ConvTranspose", "group": 2},
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_number_that_multiplies_a_convolution_becomes_one_per_channel(form):
+    given = scaled(**form)
+    found = rewritten(given)
+    assert factor_shape(found) == (8, 1, 1)
+    np.testing.assert_array_equal(outputs(found), outputs(given))
+
+
+def test_other_factors_stay():
+    for factor in (np.full((8, 1, 1), 0.5), np.full((1, 1, 1, 1, 1), 0.5)):
+        given = ir.from_proto(scaled(factor=factor))
+        assert with_equal_forms(given) is given
+    plain = Graph(quantized=False)
+    y = plain.op("Conv", ["x", plain.weights(8, 4, 3, 3)], "conv")
+    given = ir.from_proto(
+        plain.model({"x": [2, 4, 8, 8]}, plain.op("Mul", [y, plain.constant(np.float32(2))], "mul"))
+    )
+    assert with_equal_forms(given) is given
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [{}, {"first": True}, {"rank": 5}])
+def test_tensorrt_builds_what_it_refused(form, rtx, tmp_path):
+    del rtx
+    onnx.save(scaled(**form), tmp_path / "m.onnx")
+    result = trtint8.build_int8_engine(
+        tmp_path / "m.onnx", None, tmp_path / "m.engine", target="rtx", progress=False
+    )
+    assert result.info.int8_layers == (1, 1)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_pruned_channel_is_built_in_int8(stored, rtx, tmp_path):
+    del rtx
+    g, y = convolution(scale=(0.01, 0, 0.02, 0.01), stored=stored)
+    onnx.save(g.model({"x": [2, 4, 8, 8]}, y), tmp_path / "m.onnx")
+    result = trtint8.build_int8_engine(
+        tmp_path / "m.onnx", None, tmp_path / "m.engine", target="rtx", progress=False
+    )
+    assert result.info.int8_layers == (1, 1)
+    # The model beside the engine is the user's.
+    assert result.qdq_model is not None
+    assert any((scale == 0).any() for scale in scales(onnx.load(result.qdq_model)))

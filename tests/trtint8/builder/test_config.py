@@ -1,5 +1,6 @@
 """Build options: from the command line, checked against a TensorRT, and on TensorRT for RTX for real."""
 
+import os
 import sys
 import types
 from pathlib import Path
@@ -9,15 +10,28 @@ import pytest
 
 from calibrators.cuda import gpu_problem
 from calibrators.errors import BuildError, GpuUnavailableError, OutputError, UnsupportedError
+from calibrators.tensorrt import flavor
 from calibrators.tensorrt.flavor import Flavor
-from calibrators.tensorrt.messages import shared_logger
+from calibrators.tensorrt.messages import BuildLog, collected, shared_logger
+from tests.trtint8.builder.building import build as compute_capabilities_build
+from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.builder.build import _check_dla, build_engine
-from trtint8.builder.config import _check_dla_core, check_options, configure, load_plugins
-from trtint8.builder.options import BuildOptions
+from trtint8.builder.config import (
+    BuildOptions,
+    _check_dla_core,
+    attach_timing_cache,
+    check_options,
+    configure,
+    load_plugins,
+    nearest_capability,
+    resolve_capabilities,
+    save_timing_cache,
+)
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import runnable
+from trtint8.quantization.targets import TARGETS
 
 #: A real library that exports nothing of TensorRT, as one does that registers its plugins where it is loaded.
 REGISTERS_ITSELF = np.linalg._umath_linalg.__file__
@@ -239,3 +253,180 @@ def test_without_verbosity_there_is_no_report(rtx):
         options = BuildOptions(profiling_verbosity="none")
         built = build_engine(serialized, model.inputs, flavor=rtx, options=options, progress=False)
     assert built.report is None
+
+
+@pytest.mark.parametrize("option", ["profiling_verbosity", "precision_constraints", "hardware_compatibility"])
+def test_misspelt_options_of_the_build_are_refused(option):
+    with pytest.raises(UnsupportedError, match=f"^{option} is 'no'; use one of "):
+        BuildOptions(**{option: "no"})
+
+
+def test_layers_that_may_not_run_on_the_gpu_need_a_dla():
+    with pytest.raises(UnsupportedError, match=r"^gpu_fallback=False needs a DLA"):
+        BuildOptions(gpu_fallback=False)
+    assert not BuildOptions(gpu_fallback=False, dla_core=0).gpu_fallback
+
+
+def test_a_single_name_is_not_its_letters():
+    options = BuildOptions(plugins="own.so", tactic_sources="cudnn", io_formats={"images": "LINEAR"})
+    assert options.plugins == ("own.so",)
+    assert options.tactic_sources == ("cudnn",)
+    assert options.io_formats == {"images": ("LINEAR",)}
+
+
+@pytest.mark.parametrize("option", ["memory_pools", "shape_values", "io_formats", "io_types"])
+def test_what_is_no_dict_is_refused(option):
+    with pytest.raises(UnsupportedError, match=f"^{option} is 'bad'; give a dict from "):
+        BuildOptions(**{option: "bad"})
+
+
+@pytest.mark.parametrize("device", ["x", "0", -1, True, 1.0, None])
+def test_a_device_is_the_index_of_a_gpu(device):
+    with pytest.raises(UnsupportedError) as caught:
+        BuildOptions(device=device)
+    assert str(caught.value) == f"device is {device!r}; give the index of a GPU, such as 0"
+    assert BuildOptions(device=np.int64(3)).device == 3
+
+
+# The timing cache's file. TensorRT for RTX has the class, though it makes no use of it, and says so.
+no_ops = pytest.mark.filterwarnings("ignore:Use Deprecated in TensorRT-RTX:DeprecationWarning")
+
+
+@pytest.fixture
+def config(rtx):
+    builder = rtx.module.Builder(shared_logger(rtx.module))
+    made = builder.create_builder_config()
+    yield made
+    del made, builder
+
+
+@no_ops
+def test_a_timing_cache_is_made_and_extended(config, tmp_path):
+    path = tmp_path / "timing.cache"
+    attach_timing_cache(config, path, BuildLog())
+    assert not path.exists()
+    save_timing_cache(config, path)
+    first = path.read_bytes()
+    assert first
+    save_timing_cache(config, path)
+    assert path.read_bytes() == first
+
+
+@no_ops
+def test_a_file_that_tensorrt_complains_of_is_refused_and_left_alone(rtx, tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_bytes(b"my notes " * 50)
+    builder = rtx.module.Builder(shared_logger(rtx.module))
+    config = builder.create_builder_config()
+    with (
+        collected(rtx.module) as log,
+        pytest.raises(BuildError, match=r"notes\.txt' is not a timing cache of this TensorRT and GPU"),
+    ):
+        attach_timing_cache(config, path, log)
+    assert path.read_bytes() == b"my notes " * 50
+
+
+def test_a_timing_cache_that_is_a_folder(config, tmp_path):
+    with pytest.raises(BuildError, match="cannot be read: Is a directory"):
+        attach_timing_cache(config, tmp_path, BuildLog())
+
+
+def test_a_timing_cache_that_cannot_be_locked(config, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BuildError, match=r"t\.cache' cannot be locked with '.*t\.cache\.lock': "):
+        attach_timing_cache(config, tmp_path / "file" / "t.cache", BuildLog())
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_timing_cache_that_is_no_file_is_refused_and_not_waited_for(config, tmp_path, make):
+    make(tmp_path / "t.cache")
+    with pytest.raises(BuildError, match=r"the timing cache '.*t\.cache' cannot be read"):
+        attach_timing_cache(config, tmp_path / "t.cache", BuildLog())
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(config, tmp_path):
+    (tmp_path / "other").write_text("kept")
+    (tmp_path / "t.cache.lock").symlink_to("other")
+    with pytest.raises(BuildError, match=r"t\.cache\.lock': it is a symbolic link"):
+        attach_timing_cache(config, tmp_path / "t.cache", BuildLog())
+    assert (tmp_path / "other").read_text() == "kept"
+
+
+AMPERE_ON = ("8.0", "8.6", "8.9", "12.0", "12.1")
+
+
+def test_chosen_capabilities(rtx):
+    engine = compute_capabilities_build(
+        conv_relu_conv(), rtx, compute_capabilities=["SM86", "12.0", "8.6", "sm_89"]
+    )
+    assert engine.compute_capabilities == ("8.6", "12.0", "8.9")
+    assert engine.report.precision_of("first") == "INT8"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "9.0",
+            "cannot build for compute capability '9.0'; choose among 8.0, 8.6, 8.9, 12.0, 12.1, or current",
+        ),
+        (
+            "fast",
+            "cannot build for compute capability 'fast'; choose among 8.0, 8.6, 8.9, 12.0, 12.1, or current",
+        ),
+        ("7.5", "has no INT8 kernels for compute capability 7.5; choose among 8.0, 8.6, 8.9, 12.0, 12.1"),
+    ],
+)
+def test_capabilities_that_cannot_be_built_for(rtx, name, message):
+    with pytest.raises(UnsupportedError) as caught:
+        resolve_capabilities(rtx, [name])
+    assert str(caught.value) == f"{rtx} {message}"
+
+
+def test_default_capabilities(rtx, monkeypatch):
+    monkeypatch.setattr("trtint8.builder.config.gpu_problem", lambda: "there is none")
+    assert resolve_capabilities(rtx, []) == AMPERE_ON
+    with pytest.raises(
+        UnsupportedError, match=r"the current GPU, because there is none; choose among 8.0, 8.6"
+    ):
+        resolve_capabilities(rtx, ["current"])
+    monkeypatch.setattr("trtint8.builder.config.gpu_problem", lambda: None)
+    monkeypatch.setattr("trtint8.builder.config.compute_capability", lambda _device: "8.9")
+    assert resolve_capabilities(rtx, []) == ("current",)
+    assert resolve_capabilities(rtx, ["Current"]) == ("current",)
+
+
+@pytest.mark.parametrize("wanted", [[], ["current"], ["8.6", "current"]])
+def test_a_gpu_of_a_capability_that_cannot_be_built_for(rtx, monkeypatch, wanted):
+    capabilities = {0: "8.9", 1: "7.5"}
+    monkeypatch.setattr("trtint8.builder.config.gpu_problem", lambda: None)
+    monkeypatch.setattr("trtint8.builder.config.compute_capability", lambda device: capabilities[device])
+    assert "current" in resolve_capabilities(rtx, wanted)
+    with pytest.raises(UnsupportedError) as caught:
+        resolve_capabilities(rtx, wanted, 1)
+    assert str(caught.value) == (
+        f"{rtx} has no INT8 kernels for compute capability 7.5; choose among 8.0, 8.6, 8.9, 12.0, 12.1"
+    )
+
+
+def test_tensorrt_has_no_choice_of_capabilities():
+    tensorrt = flavor.Flavor("tensorrt", "10.1")
+    assert resolve_capabilities(tensorrt, []) == ()
+    with pytest.raises(
+        UnsupportedError, match=r"^TensorRT 10\.1 builds for the GPU it runs on, .*\(8\.6\) cannot be"
+    ):
+        resolve_capabilities(tensorrt, ["8.6"])
+    assert nearest_capability(tensorrt, "8.6") is None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nearest"),
+    [("7.5", "8.0"), ("8.0", "8.0"), ("8.7", "8.6"), ("8.9", "8.9"), ("9.0", "8.9"), ("12.0", "12.0")],
+)
+def test_the_nearest_capability(rtx, wanted, nearest):
+    assert nearest_capability(rtx, wanted) == nearest
+
+
+def test_models_are_quantized_for_what_engines_are_built_for(rtx):
+    assert TARGETS["rtx"].capabilities == AMPERE_ON
+    assert resolve_capabilities(rtx, AMPERE_ON) == AMPERE_ON

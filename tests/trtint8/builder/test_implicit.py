@@ -1,15 +1,15 @@
 """The implicit route's preparation: on networks that TensorRT for RTX parsed, and on plain values."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from calibrators.errors import BuildError, CalibrationDataError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
-from calibrators.tensorrt.calibrator import Calibrator
+from calibrators.tensorrt.calibrator import Calibrator, ForeignCalibrator
 from calibrators.tensorrt.flavor import Flavor
-from calibrators.tensorrt.foreign import ForeignCalibrator
 from calibrators.tensorrt.messages import shared_logger
 from tests.host_device import HostDevice
 from tests.trtint8.builder.networks import (
@@ -22,15 +22,19 @@ from tests.trtint8.builder.networks import (
 )
 from trtint8.api.calibration import model_inputs
 from trtint8.builder.build import build_engine
+from trtint8.builder.config import BuildOptions
 from trtint8.builder.implicit import (
     ImplicitInt8,
     apply_ranges,
     calibration_profile,
     check_device,
+    data_type,
     finish_calibration,
+    io_dtypes,
+    match_layers,
+    set_io,
     set_network_ranges,
 )
-from trtint8.builder.options import BuildOptions
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model, prepare
@@ -143,7 +147,7 @@ def test_a_calibrator_must_upload_to_the_gpu_that_builds(calibrator, monkeypatch
         check_device(calibrator, 1)
     # Of any other calibrator only the current context is known.
     for current in (None, 1):
-        monkeypatch.setattr("calibrators.tensorrt.foreign.current_device", lambda current=current: current)
+        monkeypatch.setattr("calibrators.tensorrt.calibrator.current_device", lambda current=current: current)
         check_device(ForeignCalibrator(object()), 1)
     with pytest.raises(BuildError, match="batches are on GPU 1, and the build is to run on GPU 0"):
         check_device(ForeignCalibrator(object()), 0)
@@ -308,3 +312,56 @@ def test_a_network_with_pairs(flavor, rtx):
             UnsupportedError, match="Q/DQ layers, such as 'first pair', so its INT8 is explicit"
         ):
             set_own(flavor, network, {"x": 1.0})
+
+
+def test_patterns_of_layers():
+    names = ["/a/Conv", "/b/Conv", "/b/Relu"]
+    assert match_layers(names, {"*": "fp16", "/b/*": "fp32", "/b/Relu": "int8"}) == {
+        "/a/Conv": "fp16",
+        "/b/Conv": "fp32",
+        "/b/Relu": "int8",
+    }
+    with pytest.raises(
+        BuildError, match=r"the pattern '/c/\*' matches no layer of the network; it has for exam"
+    ):
+        match_layers(names, {"/c/*": "fp16"})
+
+
+def test_brackets_stand_for_themselves():
+    """TensorRT gives them to layers that a network's author has given no name."""
+    names = [f"(Unnamed Layer* {index}) [{kind}]" for index, kind in enumerate(["Pooling", "Convolution"])]
+    assert match_layers(names, {"*[Conv*]": "fp32"}) == {names[1]: "fp32"}
+    assert match_layers(names, {names[0]: "fp16"}) == {names[0]: "fp16"}
+    with pytest.raises(BuildError, match="matches no layer"):
+        match_layers(names, {"*[PC]*": "fp32"})
+
+
+def test_precision_names(rtx):
+    assert data_type(rtx.module, "fp16") == rtx.module.DataType.HALF
+    with pytest.raises(
+        UnsupportedError, match="there is no precision 'fp12' here; use one of fp32, fp16, bf16"
+    ):
+        data_type(rtx.module, "fp12")
+
+
+def test_types_at_the_ends_are_those_that_were_set(rtx):
+    types = rtx.module.DataType
+    tensors = {
+        "ids": SimpleNamespace(name="ids", dtype=types.INT32),  # as before version 10, where ONNX has INT64
+        "images": SimpleNamespace(name="images", dtype=types.FLOAT),
+        "packed": SimpleNamespace(name="packed", dtype=types.INT4),
+        "y": SimpleNamespace(name="y", dtype=types.FLOAT),
+    }
+    names = list(tensors)
+    network = SimpleNamespace(
+        num_inputs=3,
+        num_outputs=1,
+        get_input=lambda index: tensors[names[index]],
+        get_output=lambda index: tensors[names[3 + index]],
+    )
+    set_io(rtx.module, network, BuildOptions(io_types={"images": "int8", "y": "fp16"}))
+    assert io_dtypes(rtx.module, network) == {
+        "ids": np.dtype(np.int32),
+        "images": np.dtype(np.int8),
+        "y": np.dtype(np.float16),
+    }

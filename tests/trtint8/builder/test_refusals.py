@@ -15,7 +15,7 @@ from tests.trtint8.detectors import images, suppressing_detector
 from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv
 from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import int8_engine
-from trtint8.builder.options import BuildOptions
+from trtint8.builder.config import BuildOptions
 from trtint8.builder.refusals import refuse_unimplemented, refuse_unsupported
 from trtint8.calibration import float_tensors
 from trtint8.models.model import load_model, prepare

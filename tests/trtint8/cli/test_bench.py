@@ -72,10 +72,10 @@ class TimedEngine:
 
 @pytest.fixture
 def pretend_gpu(monkeypatch):
-    monkeypatch.setattr("trtint8.runtime.benchmark.require_gpu", lambda _what: None)
-    monkeypatch.setattr("trtint8.runtime.benchmark.gpu_names", lambda: ["a GPU"])
+    monkeypatch.setattr("trtint8.runtime.bench.require_gpu", lambda _what: None)
+    monkeypatch.setattr("trtint8.runtime.bench.gpu_names", lambda: ["a GPU"])
     monkeypatch.setattr(
-        "trtint8.runtime.benchmark.Engine.load", lambda _path, device, plugins, allow_host_code: TimedEngine()
+        "trtint8.runtime.bench.Engine.load", lambda _path, device, plugins, allow_host_code: TimedEngine()
     )
 
 
@@ -113,7 +113,7 @@ def test_the_verb_prints_json(pretend_gpu, capsys):
 )
 def test_the_batch_of_real_data(spec, arguments, batch, pretend_gpu, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(
-        "trtint8.runtime.benchmark.Engine.load",
+        "trtint8.runtime.bench.Engine.load",
         lambda _path, device, plugins, allow_host_code: TimedEngine((spec,)),
     )
     data = str(tmp_path / "x.npz")

@@ -6,7 +6,7 @@ import pytest
 
 from calibrators.errors import TrtInt8Error
 from trtint8.api.building import build_int8_engine
-from trtint8.builder.options import BuildOptions
+from trtint8.builder.config import BuildOptions
 from trtint8.cli.build import configure
 from trtint8.cli.verbs import values_of
 from trtint8.engine.profiles import ShapeRange

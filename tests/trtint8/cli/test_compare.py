@@ -127,7 +127,7 @@ def test_a_page_is_written_under_the_name_of_a_page(tmp_path, capsys):
 
 
 def test_without_the_extra_there_is_no_page(runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.delitem(sys.modules, "trtint8.report.comparison_page", raising=False)
+    monkeypatch.delitem(sys.modules, "trtint8.report.page", raising=False)
     monkeypatch.delitem(sys.modules, "trtint8.report.page", raising=False)
     monkeypatch.setitem(sys.modules, "jinja2", None)
     assert main(["compare", *runs, "-o", str(tmp_path / "c.html")]) == 2

@@ -1,12 +1,13 @@
 """The command line as a user meets it: exit status, one sentence, nothing left behind."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from trtint8.cli.main import main
+from trtint8.cli.main import VerbParser, main, spaced_values, typed_words
 from trtint8.data import DEMO_MODEL
 
 ROOT = Path(__file__).parents[3]
@@ -226,3 +227,158 @@ def test_a_standard_output_that_takes_nothing(tmp_path, redirection, status, sai
     )
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (status, said)
+
+
+@pytest.fixture
+def parser():
+    parser = VerbParser("build")
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("data", metavar="DATA", nargs="?")
+    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--keep-float", action="append", default=[])
+    parser.add_argument("--mean", default="0")
+    return parser
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["m", "d", "-o", "e"],
+        ["m", "-o", "e", "d"],
+        ["-o", "e", "m", "d"],
+        ["m", "--keep-float", "a", "d", "-o", "e"],
+        ["m", "-oe", "--keep-float=a", "d", "--keep-float", "b"],
+    ],
+)
+def test_any_order(parser, arguments):
+    options = parser.parse_args(arguments)
+    assert (options.model, options.data, options.output) == ("m", "d", "e")
+    given = " ".join(arguments)
+    assert options.keep_float == [value for value in "ab" if f"keep-float {value}" in given.replace("=", " ")]
+    assert options.mean == "0"
+
+
+def test_what_is_left_out_keeps_its_default(parser):
+    options = parser.parse_args(["m", "-o", "e"])
+    assert (options.data, options.keep_float, options.mean) == (None, [], "0")
+
+
+def test_repeated_arguments_around_an_option():
+    parser = VerbParser("bench")
+    parser.add_argument("engines", nargs="+")
+    parser.add_argument("--json", action="store_true")
+    assert parser.parse_args(["a", "--json", "b", "c"]).engines == ["a", "b", "c"]
+
+
+def test_verbs_of_a_verb():
+    parser = VerbParser("table")
+    actions = parser.add_subparsers(dest="action", required=True)
+    change = actions.add_parser("set")
+    change.add_argument("table")
+    change.add_argument("ranges", nargs="*")
+    change.add_argument("-o", required=True)
+    options = parser.parse_args(["set", "t", "-o", "s", "x=1", "y=2"])
+    assert (options.action, options.table, options.ranges) == ("set", "t", ["x=1", "y=2"])
+    assert parser.parse_args(["set", "-o", "s", "--", "-t", "-x=1"]).ranges == ["-x=1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: MODEL, -o/--output"),
+        (["m", "-o", "e", "d", "more"], "unrecognized arguments: more"),
+        (["m", "--bad", "-o", "e"], "unrecognized arguments: --bad"),
+        (["m", "d", "-o"], "argument -o/--output: expected one argument"),
+    ],
+)
+def test_mistakes_are_named(parser, arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        parser.parse_args(arguments)
+    assert message in capsys.readouterr().err
+
+
+def completions(line, tmp_path):
+    """What the shell would offer behind a command line."""
+    answers = tmp_path / "answers"
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answers),
+        "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "trtint8"],
+        env=os.environ | asked,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    return answers.read_text().split("\n")
+
+
+@pytest.mark.slow
+def test_verbs_options_choices_and_files_are_completed(tmp_path):
+    pytest.importorskip("argcomplete", reason="argcomplete is not installed")
+    (tmp_path / "resnet50.onnx").touch()
+    (tmp_path / "resnet50.npz").touch()
+    assert completions("trtint8 va", tmp_path) == ["validate"]
+    assert completions("trtint8 calibrate --resu", tmp_path) == ["--resume"]
+    found = completions("trtint8 calibrate --method m", tmp_path)
+    assert sorted(found) == ["minmax", "mse"]
+    assert completions("trtint8 lint resnet50.o", tmp_path) == ["resnet50.onnx"]
+    assert completions("trtint8 table con", tmp_path) == ["convert"]
+
+
+def test_without_argcomplete_nothing_is_printed(monkeypatch, capsys):
+    from trtint8.cli.main import main
+
+    monkeypatch.setenv("_ARGCOMPLETE", "1")
+    monkeypatch.setitem(sys.modules, "argcomplete", None)
+    with pytest.raises(SystemExit) as stop:
+        main(["calibrate"])
+    assert stop.value.code == 1 and capsys.readouterr() == ("", "")
+
+
+def test_words_of_an_unfinished_line():
+    assert typed_words("trtint8 build 'a b.onnx' -o") == ["trtint8", "build", "a b.onnx", "-o"]
+    assert typed_words("trtint8 build 'a b") == ["trtint8", "build", "'a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "values"),
+    [
+        ("m.onnx d --mean 0.5 0.5 0.5 -o t.json", "--mean", ["0.5", "0.5", "0.5"]),
+        ("m.onnx --std 1e-3, .5, 1 d", "--std", ["1e-3", ".5", "1"]),
+        ("--crop 224 224 m.onnx d", "--crop", ["224", "224"]),
+    ],
+)
+def test_they_are_named(words, option, values):
+    assert spaced_values(words.split()) == (
+        f"{option} takes one value, and '{' '.join(values)}' are {len(values)}; write them with commas and "
+        f"without spaces: {option} {','.join(values)}"
+    )
+
+
+def test_what_is_no_second_value(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "5").mkdir()
+    for words in (
+        "--mean 0.5,0.5,0.5 m.onnx",
+        "--resize 256 5",
+        "--resize 256 -o 5",
+        "--mean",
+        "--limit 1 2",
+    ):
+        assert spaced_values(words.split()) is None
+
+
+def test_a_user_reads_one_sentence(capsys):
+    assert main(["calibrate", str(DEMO_MODEL), "--mean", "0.5", "0.5", "0.5", "-o", "t.json"]) == 2
+    assert capsys.readouterr().err == (
+        "trtint8 calibrate: --mean takes one value, and '0.5 0.5 0.5' are 3; write them with commas and "
+        "without spaces: --mean 0.5,0.5,0.5\n"
+    )

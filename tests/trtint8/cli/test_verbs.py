@@ -13,7 +13,7 @@ from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error
 from calibrators.ray.cluster import RayExecutor
 from calibrators.run import Executor
-from trtint8.builder.options import BuildOptions
+from trtint8.builder.config import BuildOptions
 from trtint8.cli.verbs import (
     Way,
     add_arguments,

@@ -1,27 +1,41 @@
+"""What is known of an engine, for a person."""
+
+import dataclasses
 import hashlib
 import json
 import os
+import shutil
 from dataclasses import replace
 
+import numpy as np
 import onnx_ir as ir
 import pytest
 
+import trtint8
 from calibrators import records
+from calibrators.data.inputs import InputSpec
 from calibrators.errors import EngineError, OutputError
+from calibrators.tables.table import CalibrationTable
+from tests.trtint8.report.samples import engine_info, table
 from trtint8 import __version__
+from trtint8.data import DEMO_MODEL
 from trtint8.engine import file as engine
 from trtint8.engine.file import (
     EngineInfo,
     TensorSpec,
+    engine_rows,
+    input_specs,
+    load_engine_qdq,
     read_engine_info,
+    read_engine_table,
     read_plan,
     save_engine,
     sha256_of,
     sidecar_path,
 )
+from trtint8.engine.kernels import PartTotal, Traffic
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.engine.profiles import ShapeRange
-from trtint8.engine.traffic import PartTotal, Traffic
 
 PLAN = bytes(range(256)) * 100
 INFO = EngineInfo(
@@ -373,3 +387,134 @@ def test_a_plan_that_no_memory_holds(path):
         stream.truncate(1 << 39)
     with pytest.raises(EngineError, match="cannot be read"):
         read_plan(path)
+
+
+ROWS_INFO = engine_info(table())
+
+
+def test_an_engine_for_a_person():
+    rows = dict(engine_rows(ROWS_INFO))
+    assert rows["weighted layers in INT8"] == "1 of 2"
+    assert rows["weight memory"] == "5.2 kB"
+    unlisted = dict(engine_rows(dataclasses.replace(ROWS_INFO, layers=None)))
+    assert unlisted["weighted layers in INT8"] == (
+        "not listed: profiling verbosity was not 'detailed', the default, or this TensorRT lists none"
+    )
+    assert "kernels" not in unlisted
+
+
+def kernels(*shape):
+    conv = Layer("c", "correlation", ("Int8",), ("Int8",), ("Float",), ("conv",), (shape,), ((1,),), (shape,))
+    name = "__myl_MulMinMaxRounCast_myl0_0"
+    return LayerReport((Layer(name, "kgen", ("Float",), (), ("Int8",), (), (shape,), (), (shape,)), conv))
+
+
+def test_kernels_by_part_and_their_bytes():
+    rows = dict(engine_rows(dataclasses.replace(ROWS_INFO, layers=kernels(1, 1000), profiles=())))
+    assert rows["kernels"] == "2: 1 INT8 compute, 1 requantization"
+    assert rows["bytes per inference"] == "0.005 MB read, 0.005 MB written"
+    large = dict(engine_rows(dataclasses.replace(ROWS_INFO, layers=kernels(8, 1_000_000), profiles=())))
+    assert large["bytes per inference"] == "40.0 MB read, 40.0 MB written"
+
+
+def test_kernels_of_one_of_several_profiles():
+    quantize, conv = kernels(1, 1000).layers
+    of_second = dataclasses.replace(conv, name="c [profile 1]_myl1_0")
+    one, both = (
+        dict(
+            engine_rows(dataclasses.replace(ROWS_INFO, layers=LayerReport(layers), quantized_nodes=("conv",)))
+        )
+        for layers in ((quantize, conv), (quantize, conv, of_second))
+    )
+    assert both == {**one, "kernels and bytes": "those of profile 0"}
+    assert both["kernels"] == "2: 1 INT8 compute, 1 requantization"
+
+
+def test_nodes_in_a_part_that_is_compiled_as_a_whole():
+    whole = Layer("{ForeignNode[a...b]}", "Myelin", (), (), (), ("a",), (), (), ())
+    listed = dataclasses.replace(ROWS_INFO, layers=kernels(1, 1000), quantized_nodes=("conv", "/MatMul"))
+    compiled = dataclasses.replace(listed, layers=LayerReport((*kernels(1, 1000).layers, whole)))
+    assert (listed.int8_layers, compiled.int8_layers) == ((1, 2), None)
+    assert dataclasses.replace(compiled, quantized_nodes=("conv",)).int8_layers == (1, 1)
+    for info, text in (
+        (listed, "1 of 2"),
+        (compiled, "1 seen; TensorRT tells nothing of parts that it compiled"),
+    ):
+        rows = dict(engine_rows(info))
+        assert rows["weighted layers in INT8"].startswith(text)
+        assert rows["not in the engine's list"] == "/MatMul"
+
+
+def test_bytes_that_are_not_known():
+    dynamic = dataclasses.replace(ROWS_INFO, layers=kernels(-1, 1000))
+    assert dict(engine_rows(dynamic))["bytes per inference"] == (
+        "not known for dynamic shapes; 'trtint8 audit' gives them at the optimal ones"
+    )
+    static = dict(engine_rows(dataclasses.replace(dynamic, profiles=())))
+    assert (
+        static["bytes per inference"] == "not known, because the builder does not list all shapes and types"
+    )
+
+
+def test_tensors_without_a_range_are_named_up_to_a_number():
+    missing = tuple((f"tensor{index}", "layer") for index in range(30))
+    rows = engine_rows(dataclasses.replace(ROWS_INFO, missing_ranges=missing))
+    assert ("tensors without a range", "30") in rows
+    assert sum(value == "of layer 'layer'" for _, value in rows) == 20
+
+
+def test_why_nodes_stay_in_float():
+    nodes = (("a", "too small"), ("b", "recurrent"), ("c", "too small"))
+    rows = engine_rows(dataclasses.replace(ROWS_INFO, float_nodes=nodes))
+    start = rows.index(("nodes that stay in float", "3"))
+    assert rows[start + 1 : start + 3] == [("  2 of them", "too small"), ("  1 of them", "recurrent")]
+    assert not any(name == "nodes that stay in float" for name, _ in engine_rows(ROWS_INFO))
+
+
+def test_the_table_is_the_one_that_the_engine_was_built_with(tmp_path):
+    engine, table = tmp_path / "net.engine", CalibrationTable({"x": 2.0})
+    info = EngineInfo("tensorrt", "8.6.1", ("8.6",), (), (), (), None, (), None, "")
+    known = replace(info, table_fingerprint=table.fingerprint)
+    assert read_engine_table(engine, known) is None
+    table.save(tmp_path / "net.table.json")
+    found = read_engine_table(engine, known)
+    assert found is not None and found.amax == {"x": 2.0}
+    assert read_engine_table(engine, info) is None
+    CalibrationTable({"x": 3.0}).save(tmp_path / "net.table.json")
+    with pytest.raises(EngineError, match="is not the table that the engine was built with; move it away"):
+        read_engine_table(engine, known)
+
+
+@pytest.fixture
+def built(rtx, table, tmp_path):
+    return trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", target="rtx", progress=False)
+
+
+def test_the_model_that_the_engine_was_built_from(built):
+    info = read_engine_info(built.engine)
+    assert load_engine_qdq(built.qdq_model, info).fingerprint == info.qdq_fingerprint
+    assert load_engine_qdq(built.qdq_model, replace(info, qdq_fingerprint=None)).is_quantized
+
+
+def test_another_model_in_its_place_is_refused(built, table, split, tmp_path):
+    """It would be validated, deployed and reported on in the engine's place."""
+    onnx = trtint8.quantize(DEMO_MODEL, table.override({"images": 0.5})).SerializeToString()
+    for other in (onnx, None):
+        if other is None:
+            shutil.copy(DEMO_MODEL, built.qdq_model)
+        else:
+            built.qdq_model.write_bytes(other)
+        for call in (
+            lambda: trtint8.validate(built.engine, split.heldout_images[:8], reference=DEMO_MODEL),
+            lambda: trtint8.deploy(built.engine, "cpp", tmp_path / "deployed"),
+            lambda: trtint8.write_report([built.engine], tmp_path / "page.html"),
+        ):
+            with pytest.raises(EngineError, match=r"m\.qdq\.onnx' is not the Q/DQ model that the engine was"):
+                call()
+    assert not (tmp_path / "deployed").exists() and not (tmp_path / "page.html").exists()
+
+
+def test_inputs_as_data_sources_want_them():
+    assert input_specs((TensorSpec("x", "float16", (None, 3)),)) == (
+        InputSpec("x", np.dtype(np.float16), (None, 3)),
+    )

@@ -1,8 +1,8 @@
 """Begins the choice of factors for a network."""
 
 from tests.trtint8.equalization.transformers import followed
-from trtint8.equalization.factor_choice import FactorChoice
-from trtint8.equalization.following.shapes import measure_shapes
+from trtint8.equalization.factors import FactorChoice
+from trtint8.equalization.following.constants import measure_shapes
 from trtint8.equalization.forms import find_forms
 from trtint8.quantization.placement import place
 

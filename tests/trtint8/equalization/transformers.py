@@ -5,9 +5,9 @@ from onnx import helper
 
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal, prepared, run
+from trtint8.equalization.following.constants import measure_shapes
 from trtint8.equalization.following.follow import follow_channels
-from trtint8.equalization.following.shapes import measure_shapes
-from trtint8.equalization.rewriting import apply_factors
+from trtint8.equalization.forms import apply_factors
 
 #: The ways in which :class:`Blocks` normalizes.
 NORMS = ("layer_norm", "layer_norm_by_parts", "rms_norm")

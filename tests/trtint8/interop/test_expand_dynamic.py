@@ -6,7 +6,7 @@ from onnx import numpy_helper
 
 from tests.trtint8.integer_models import applied, operators, run
 from tests.trtint8.interop.dynamic_models import IMAGES, Dynamic, conv
-from trtint8.interop.expand_dynamic import ExpandDynamicPass
+from trtint8.interop.integer_models import ExpandDynamicPass
 
 X = np.random.default_rng(1).uniform(-5, 3, (3, 4, 8, 8)).astype(np.float32)
 

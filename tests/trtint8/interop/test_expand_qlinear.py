@@ -6,7 +6,7 @@ import pytest
 from onnx import helper
 
 from tests.trtint8.integer_models import MICROSOFT, Integers, applied, operators, run
-from trtint8.interop.expand_qlinear import QLINEAR, ExpandQLinearPass, qlinear_obstacle
+from trtint8.interop.integer_models import QLINEAR, ExpandQLinearPass, qlinear_obstacle
 
 IMAGES = {"x": ["N", 4, 8, 8]}
 ROWS = {"x": ["N", 8]}

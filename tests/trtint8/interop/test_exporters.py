@@ -13,10 +13,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from tests.trtint8.interop.pairs_by_hand import Pairs
-from trtint8.interop.lint import lint
-from trtint8.interop.mend import mend
+from trtint8.interop.lint import lint, mend
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto
 

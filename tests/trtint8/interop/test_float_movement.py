@@ -5,7 +5,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.trtint8.integer_models import Integers, applied, operators, run
-from trtint8.interop.float_movement import FloatMovementPass
+from trtint8.interop.integer_models import FloatMovementPass
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto
 

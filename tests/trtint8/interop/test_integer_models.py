@@ -14,8 +14,7 @@ from tests.trtint8.onnx_models import Graph
 from trtint8 import build_int8_engine, calibrate, quantize
 from trtint8.cli.main import main
 from trtint8.interop.integer_models import expand_static
-from trtint8.interop.lint import lint
-from trtint8.interop.mend import mend
+from trtint8.interop.lint import lint, mend
 from trtint8.models.model import load_model
 from trtint8.models.serialization import save_model, to_proto
 

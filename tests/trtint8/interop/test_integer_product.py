@@ -5,8 +5,7 @@ import onnx_ir as ir
 
 from tests.trtint8.integer_models import operators
 from tests.trtint8.interop.dynamic_models import IMAGES, Dynamic
-from trtint8.interop.expand_dynamic import ExpandDynamicPass
-from trtint8.interop.integer_product import integer_product
+from trtint8.interop.integer_models import ExpandDynamicPass, integer_product
 
 
 def mismatch(g, output, rank=4):

@@ -1,13 +1,19 @@
 """The ranges of a calibration cache, put where Q/DQ pairs need them."""
 
+import numpy as np
 import pytest
 
 from calibrators.errors import ModelError, TableError
+from calibrators.tables.formats import ncnn
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
-from trtint8.interop.extract import extract_table
-from trtint8.interop.migrate import migrate
+from trtint8 import calibrate
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL
+from trtint8.interop.migrate import migrate, plan_migration, read_ncnn_table, render_ncnn_table
+from trtint8.interop.unquantize import extract_table
 from trtint8.models.model import load_model, prepare
+from trtint8.quantization.placement import place
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +66,117 @@ def test_layers_in_float_need_no_range(prepared):
     assert migrated.placement.quantized_nodes == ("first",)
     with pytest.raises(ModelError, match="'third' matches no node"):
         migrate(prepared, CalibrationTable({"x": 1.0}), keep_float=["third"])
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    images = np.random.default_rng(0).random((32, 1, 8, 8), np.float32)
+    path = tmp_path_factory.mktemp("cache") / "model.cache"
+    return calibrate(DEMO_MODEL, images, progress=False).save(path)
+
+
+@pytest.fixture(scope="module")
+def placement():
+    return place(prepare(load_model(DEMO_MODEL)).graph_model)
+
+
+def test_a_whole_cache_needs_nothing(cache, placement):
+    plan = plan_migration(placement, CalibrationTable.load(cache).amax)
+    assert (plan.missing, plan.unused, plan.proposals, plan.unsolved) == ((), (), (), ())
+
+
+def test_tensors_that_the_graph_lacks_are_listed(cache, placement):
+    amax = {**CalibrationTable.load(cache).amax, "(Unnamed Layer* 3) [Shuffle]_output": 1.0}
+    assert plan_migration(placement, amax).unused == ("(Unnamed Layer* 3) [Shuffle]_output",)
+
+
+def test_a_missing_relu_follows_from_its_convolution(cache, placement):
+    amax = dict(CalibrationTable.load(cache).amax)
+    del amax["/block1/relu1/Relu_output_0"]
+    plan = plan_migration(placement, amax)
+    (proposal,) = plan.proposals
+    assert plan.missing == ("/block1/relu1/Relu_output_0",)
+    assert proposal.source == "/block1/bn1/BatchNormalization_output_0"
+    assert proposal.amax == amax[proposal.source]
+    assert proposal.reason == "fused with it"
+
+
+def test_what_follows_from_nothing_is_unsolved(cache, placement):
+    amax = {name: value for name, value in CalibrationTable.load(cache).amax.items() if name != "images"}
+    plan = plan_migration(placement, amax)
+    assert plan.unsolved == plan.missing == ("images",)
+
+
+def test_scales_that_a_concatenation_makes_equal_are_told():
+    g = Shaped()
+    left = g.op("Relu", [g.op("Conv", ["x", g.weights(4, 4, 1, 1)], "a")], "left")
+    joined = g.op("Concat", [left, "x"], "joined", axis=1)
+    model = g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [joined, g.weights(4, 8, 1, 1)], "b"))
+    found = place(prepare(load_model(model)).graph_model)
+    plan = plan_migration(found, {"x": 1.0, left: 4.0, joined: 4.0})
+    assert plan.widened == {"x": 4.0}
+    rounded = plan_migration(found, {"x": 4.0 * (1 - 2**-23), left: 4.0, joined: 4.0})
+    assert rounded.widened == {}
+
+
+PARAM = """7767517
+3 3
+Input input 0 1 x
+Convolution first 1 1 x first_out 0=4
+Convolution second 1 1 first_out second_out 0=4
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    g = Shaped()
+    first = np.zeros((2, 4, 3, 3), np.float32)
+    first[0, 0, 0, 0], first[1, 3, 2, 2] = -0.5, 2.0
+    second = np.full((3, 2, 1, 1), 0.25, np.float32)
+    out = g.op("Conv", ["x", g.constant(first)], "first", pads=[1] * 4)
+    built = g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [out, g.constant(second)], "second"))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(built.SerializeToString())
+    return path
+
+
+TABLE = CalibrationTable({"x": 2.54, "first_out": 12.7})
+
+
+def test_writing(model):
+    assert render_ncnn_table(TABLE, model).decode() == (
+        "first_param_0 254 63.5\nsecond_param_0 508 508 508\nfirst 50\nsecond 10\n"
+    )
+
+
+def test_a_layer_without_a_range(model):
+    with pytest.raises(TableError, match="the table has no range for 'first_out', which a layer reads"):
+        render_ncnn_table(CalibrationTable({"x": 1.0}), model)
+
+
+def test_reading_by_the_onnx_model(model, tmp_path):
+    path = tmp_path / "net.table"
+    path.write_bytes(render_ncnn_table(TABLE, model))
+    table, winograd = read_ncnn_table(path, model)
+    assert table.amax == pytest.approx(dict(TABLE.amax))
+    assert winograd == ()
+
+
+def test_winograd_weights_are_told(model, tmp_path):
+    path = tmp_path / "net.table"
+    # 31 / amax where ncnn's older tools expected Winograd, 127 / amax elsewhere.
+    path.write_text("first_param_0 62 15.5\nsecond_param_0 508 508 508\nfirst 50\nsecond 10\n")
+    assert read_ncnn_table(path, model)[1] == ("first",)
+
+
+def test_there_and_back_on_the_command_line(model, tmp_path, capsys):
+    ours, theirs, back = (tmp_path / name for name in ("t.json", "net.table", "back.json"))
+    param = tmp_path / "net.param"
+    param.write_text(PARAM)
+    TABLE.save(ours)
+    assert main(["table", "convert", str(ours), str(theirs), "--network", str(model)]) == 0
+    assert list(ncnn.parse(theirs.read_bytes(), "it").activations) == ["first", "second"]
+    assert main(["table", "convert", str(theirs), str(back), "--network", str(param)]) == 0
+    assert CalibrationTable.load(back).amax == pytest.approx(dict(TABLE.amax))
+    assert main(["table", "convert", str(theirs), str(back), "--network", str(tmp_path / "no.param")]) == 2
+    assert "cannot read" in capsys.readouterr().err

@@ -1,18 +1,34 @@
 """Reading, checking, fingerprinting and preparing models."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from calibrators.errors import ModelError
-from calibrators.host.onnx_session import open_session
+import trtint8
+from calibrators.errors import ModelError, OutputError
+from calibrators.host.session import open_session
 from tests.trtint8.models.float_models import images, run, small
 from tests.trtint8.onnx_models import Shaped, save_external
+from tests.trtint8.tuning.networks import uneven
+from tests.trtint8.validation.small_models import scaled
 from trtint8.data import DEMO_MODEL
-from trtint8.models.model import load_float_model, load_model, prepare
+from trtint8.models.model import (
+    FLOAT_MODEL,
+    calibration_of,
+    check_model_name,
+    forget_origin,
+    load_float_model,
+    load_model,
+    names_model,
+    prepare,
+    rebuilt,
+    record_calibration,
+    record_float_model,
+)
 from trtint8.models.serialization import to_light, to_proto
 
 
@@ -247,3 +263,66 @@ def test_inputs_and_outputs_that_tensorrt_cannot_take_are_named():
             load_model(broken)
     with pytest.raises(ModelError, match="no outputs"):
         load_model(mute)
+
+
+def test_the_first_float_model_counts():
+    graph_model = load_model(scaled(1.0)).graph_model
+    record_float_model(graph_model, "first")
+    record_float_model(graph_model, "second")
+    assert graph_model.metadata_props == {FLOAT_MODEL: "first"}
+    forget_origin(graph_model)
+    assert graph_model.metadata_props == {}
+
+
+def test_samples_are_recorded_where_they_are_known():
+    graph_model = load_model(scaled(1.0)).graph_model
+    record_calibration(graph_model, None, 5)
+    record_calibration(graph_model, "digest", None)
+    assert calibration_of(graph_model) is None
+    record_calibration(graph_model, "digest", 5)
+    assert calibration_of(graph_model) == ("digest", 5)
+    graph_model.metadata_props["trtint8.calibration_samples"] = "five"
+    assert calibration_of(graph_model) is None
+
+
+def test_a_changed_model_says_which_it_was_made_from():
+    model = load_model(DEMO_MODEL)
+    prepared = prepare(model)
+    changed = prepared.graph_model.clone()
+    weight = next(iter(changed.graph.initializers.values()))
+    weight.name += "_changed"
+    again = rebuilt(changed, "changed")
+    assert again.fingerprint != model.fingerprint
+    assert again.graph_model.metadata_props[FLOAT_MODEL] == model.fingerprint
+
+
+def test_a_quantized_model_says_both():
+    model, images = uneven(), np.random.default_rng(1).standard_normal((64, 3, 6, 6)).astype(np.float32)
+    table = trtint8.calibrate(model, images, method="mse", progress=False)
+    for options in ({}, {"float16": True}, {"equalize": images, "progress": False}):
+        found = load_model(trtint8.quantize(model, table, **options)).graph_model
+        assert found.metadata_props[FLOAT_MODEL] == load_model(model).fingerprint
+        assert calibration_of(found) == (table.provenance.data, 64)
+
+
+def test_a_mended_model_says_nothing(split):
+    table = trtint8.calibrate(DEMO_MODEL, split.calibration_images[:20], progress=False)
+    foreign = onnx.load_from_string(trtint8.quantize(DEMO_MODEL, table).SerializeToString())
+    del foreign.metadata_props[:]
+    assert not to_proto(trtint8.mend(foreign).graph_model).metadata_props
+
+
+def test_models_are_told_from_engines():
+    assert names_model("a/net.ONNX") and names_model(Path("net.int8.onnx"))
+    assert not any(map(names_model, ("net.engine", "net.onnx.engine", "onnx", ".onnx")))
+
+
+def test_a_name_of_an_engine_is_refused_before_any_work():
+    assert check_model_name("a/net.onnx") == Path("a/net.onnx")
+    with pytest.raises(OutputError) as caught:
+        check_model_name("a/net.onx")
+    assert str(caught.value) == (
+        "the name 'a/net.onx' does not end in .onnx, as that of a model does; end it in .onnx"
+    )
+    with pytest.raises(OutputError, match=r"^the name 'a/\.onnx' is an ending alone; put a name before it$"):
+        check_model_name("a/.onnx")

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from calibrators.errors import CalibrationDataError, ModelError
 from tests.trtint8.onnx_models import Graph
 from trtint8.models.model import load_model
-from trtint8.models.passes.infer_shapes import InferShapesPass
+from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.session import ModelSession, StoppableRuns, open_graph_model, open_model
 
 X = np.linspace(-1.3, 1.3, 64 * 64, dtype=np.float32).reshape(64, 64)

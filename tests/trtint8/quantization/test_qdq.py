@@ -13,11 +13,10 @@ from calibrators.errors import ModelError
 from tests.trtint8.onnx_models import Shaped, tied
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
-from trtint8.quantization.config import TensorQuantConfig
-from trtint8.quantization.integer.arithmetic import fake_quantize
-from trtint8.quantization.joint import JointConfigs
+from trtint8.quantization.config import TensorQuantConfig, fake_quantize
 from trtint8.quantization.placement import Edge, Placement, place
 from trtint8.quantization.qdq import activation_scales, insert_qdq, rounded_weights, weight_scale
+from trtint8.quantization.tensor_configs import JointConfigs
 
 
 def quantized(model, **amax):

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from calibrators.errors import ModelError, TableError
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped
 from trtint8.data import DEMO_MODEL

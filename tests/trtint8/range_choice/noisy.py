@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.trtint8.range_choice import networks
-from trtint8.range_choice.choose import MOST_ROWS, choose_ranges
+from trtint8.range_choice.auto import MOST_ROWS, choose_ranges
 
 HISTOGRAMS = networks.histograms_of({"a": networks.normal(20), "unquantized": networks.normal(9, seed=1)})
 FEEDS = [{"x": np.full((1, 2), row + 1, np.float32)} for row in range(8)]

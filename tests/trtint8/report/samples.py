@@ -13,10 +13,10 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.auditing import kernels
 from tests.trtint8.onnx_models import conv_relu_conv
+from trtint8.auditing.audit import judge
+from trtint8.auditing.estimator import estimate_engine
 from trtint8.auditing.gpus import find_gpu
 from trtint8.auditing.results import Audit
-from trtint8.auditing.roofline import estimate_engine
-from trtint8.auditing.verdict import judge
 from trtint8.cli.output import print_json
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.engine.layers import Layer, LayerReport
@@ -25,12 +25,11 @@ from trtint8.runtime.bench import BenchReport, Summary
 from trtint8.sensitivity.effects import Effect
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.sensitivity.suspects import Suspect
-from trtint8.tuning.trial import Trial
+from trtint8.tuning.candidates import Trial
 from trtint8.tuning.tune import TuningLog, Written
-from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.accuracy import Accuracy, Measure
+from trtint8.validation.budget import Score
 from trtint8.validation.fidelity import Fidelity
-from trtint8.validation.measure import Measure
-from trtint8.validation.scores import Score
 from trtint8.validation.significance import Comparison, Share
 
 #: A name of a node that is markup where it is not escaped.

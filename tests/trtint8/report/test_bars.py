@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trtint8.report.samples import HOSTILE, SENSITIVITY
-from trtint8.report.bars import make_bars, weights_part
+from trtint8.report.layers import make_bars, weights_part
 
 
 class TestBars:

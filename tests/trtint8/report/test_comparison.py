@@ -24,7 +24,7 @@ from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model
 from trtint8.report.comparison import ComparedRow, compare_runs
-from trtint8.validation.measure import Measure
+from trtint8.validation.accuracy import Measure
 from trtint8.validation.significance import Share
 
 

@@ -5,7 +5,7 @@ import pytest
 import tests.trtint8.report.extra  # noqa: F401
 from tests.trtint8.report.samples import HOSTILE
 from trtint8.report.comparison import ComparedRow, RunComparison
-from trtint8.report.comparison_page import render_comparison
+from trtint8.report.page import render_comparison
 
 html5lib = pytest.importorskip("html5lib", reason="html5lib is not installed")
 

@@ -13,8 +13,7 @@ from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, printed_tuning, w
 from trtint8.cli.output import print_json
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import read_engine_info, save_engine
-from trtint8.models.model import load_model
-from trtint8.models.origin import record_calibration
+from trtint8.models.model import load_model, record_calibration
 from trtint8.models.serialization import save_model
 from trtint8.report.files import ReportFiles, find_report_files
 

@@ -5,7 +5,7 @@ import pytest
 
 from calibrators.errors import ModelError
 from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.report.float_model import load_original
+from trtint8.report.files import load_original
 
 
 def test_a_model_with_pairs_is_refused(tmp_path):

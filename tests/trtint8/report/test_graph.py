@@ -9,7 +9,7 @@ from tests.trtint8.report.samples import HOSTILE
 from trtint8.models.model import load_model
 from trtint8.report import graph
 from trtint8.report.graph import GraphEdge, GraphNode, NetworkGraph, make_graph
-from trtint8.report.network import Cell
+from trtint8.report.layers import Cell
 
 
 def parsed(text):

@@ -14,7 +14,7 @@ from tests.trtint8.report.samples import HOSTILE, write_all
 from trtint8.report.facts import gather
 from trtint8.report.files import find_report_files
 from trtint8.report.graph import GraphEdge, GraphNode, NetworkGraph
-from trtint8.report.network import Cell
+from trtint8.report.layers import Cell
 from trtint8.report.page import render
 
 pytestmark = [

@@ -7,16 +7,18 @@ from pathlib import Path
 import pytest
 
 import trtint8.report
-from trtint8.report.graph import GraphEdge, GraphNode, NetworkGraph
-from trtint8.report.graph_scripts import (
+from trtint8.report.graph import (
     LIBRARIES,
+    GraphEdge,
+    GraphNode,
+    NetworkGraph,
     describe_node,
     graph_json,
     library_script,
     script_hash,
     short_name,
 )
-from trtint8.report.network import Cell
+from trtint8.report.layers import Cell
 
 VENDORED = Path(trtint8.report.__file__).parent / "vendored"
 

@@ -4,7 +4,7 @@ import dataclasses
 
 from trtint8.report.files import ReportFiles
 from trtint8.report.headline import Headline
-from trtint8.validation.measure import Measure
+from trtint8.validation.accuracy import Measure
 
 
 class TestHeadline:

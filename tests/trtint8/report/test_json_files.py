@@ -10,16 +10,10 @@ from calibrators import records
 from calibrators.errors import TableError
 from tests.trtint8.report.samples import ACCURACY, TUNING_LOG, bench_report, printed_tuning
 from trtint8.cli.output import print_json
-from trtint8.report.json_files import (
-    parse_accuracy,
-    parse_benchmark,
-    parse_printed_tuning,
-    parse_tuning_log,
-)
-from trtint8.runtime.benchmark import Benchmarks
+from trtint8.report.files import parse_accuracy, parse_benchmark, parse_printed_tuning, parse_tuning_log
+from trtint8.runtime.bench import Benchmarks
+from trtint8.validation.accuracy import Judgement, Measure
 from trtint8.validation.fidelity import Fidelity
-from trtint8.validation.judgement import Judgement
-from trtint8.validation.measure import Measure
 
 
 def printed(value, capsys):

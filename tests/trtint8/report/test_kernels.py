@@ -3,7 +3,7 @@ import dataclasses
 import tests.trtint8.report.extra  # noqa: F401
 from tests.trtint8.auditing.kernels import product, report, requantization
 from tests.trtint8.report.samples import HOSTILE, audit, engine_info, table
-from trtint8.report.kernels import KernelTable, make_audit_summary, make_kernel_table
+from trtint8.report.layers import KernelTable, make_audit_summary, make_kernel_table
 
 SPACE = "\N{NO-BREAK SPACE}"
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.trtint8.report.samples import HOSTILE, SENSITIVITY
 from trtint8.models.model import load_model
-from trtint8.report.network import Cell, make_cells, noise_level
+from trtint8.report.layers import Cell, make_cells, noise_level
 
 
 class TestNetwork:

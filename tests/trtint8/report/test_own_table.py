@@ -4,9 +4,8 @@ import dataclasses
 
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.models.model import load_model
-from trtint8.models.origin import record_calibration
-from trtint8.report.own_table import has_ranges_of, was_not_used
+from trtint8.models.model import load_model, record_calibration
+from trtint8.report.files import has_ranges_of, was_not_used
 
 #: The ranges of the activations of the quantized model, whose scales are all 0.02.
 RANGES = {"images": 2.54, "relu_out": 2.54}

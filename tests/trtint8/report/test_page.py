@@ -16,11 +16,11 @@ from tests.trtint8.report.samples import HOSTILE
 from tests.trtint8.report.worst_samples import WORST
 from trtint8.report.facts import gather
 from trtint8.report.files import ReportFiles
-from trtint8.report.graph_scripts import script_hash
+from trtint8.report.graph import script_hash
+from trtint8.report.layers import make_cards
 from trtint8.report.page import OPEN_CARDS, describe_outcome, level_labels, render
-from trtint8.report.tensors import make_cards
 from trtint8.report.worst import Answers, Worst, WorstSample
-from trtint8.validation.measure import Measure
+from trtint8.validation.accuracy import Measure
 
 html5lib = pytest.importorskip("html5lib", reason="html5lib is not installed")
 

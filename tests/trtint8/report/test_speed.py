@@ -3,7 +3,7 @@
 import dataclasses
 
 from tests.trtint8.report.samples import bench_report
-from trtint8.report.speed import make_speed_rows
+from trtint8.report.layers import make_speed_rows
 
 
 def test_the_audit_of_the_same_precision_stands_beside_a_measurement(found):

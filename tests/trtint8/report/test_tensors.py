@@ -4,13 +4,13 @@ import dataclasses
 import math
 
 import tests.trtint8.report.extra  # noqa: F401
-from calibrators.histograms.losses import range_sqnr
+from calibrators.histograms.rules import range_sqnr
 from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.report.samples import HOSTILE, table
 from trtint8.report.facts import gather
 from trtint8.report.files import ReportFiles
-from trtint8.report.tensors import make_cards
+from trtint8.report.layers import make_cards
 
 
 class TestTensors:

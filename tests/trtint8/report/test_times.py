@@ -2,7 +2,7 @@
 
 import pytest
 
-from trtint8.report.times import time_text
+from trtint8.report.text import time_text
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import dataclasses
 import math
 
 from tests.trtint8.report.samples import HOSTILE, TUNING_LOG
-from trtint8.report.tried import make_tried
-from trtint8.tuning.trial import Trial
-from trtint8.validation.scores import Score
+from trtint8.report.layers import make_tried
+from trtint8.tuning.candidates import Trial
+from trtint8.validation.budget import Score
 
 
 def test_candidates_with_the_share_of_int8():

@@ -11,7 +11,7 @@ import tests.trtint8.report.extra  # noqa: F401
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, ModelError
-from trtint8.models.outputs.parts import OutputPart
+from trtint8.models.outputs.joined import OutputPart
 from trtint8.report.worst import (
     COUNT,
     Answers,

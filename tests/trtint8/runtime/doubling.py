@@ -14,8 +14,8 @@ from tests.host_device import HostDevice, read
 from trtint8.engine.file import TensorSpec
 from trtint8.engine.profiles import ShapeRange
 from trtint8.runtime.bindings import Bindings
+from trtint8.runtime.context import TensorrtContext
 from trtint8.runtime.execution import ExecutionContext
-from trtint8.runtime.tensorrt_context import TensorrtContext
 
 SPEC_X, SPEC_Y = (TensorSpec(name, "float32", (None, 3)) for name in "xy")
 PROFILES = tuple(
@@ -176,6 +176,6 @@ def make(device):
 @pytest.fixture
 def graphs(monkeypatch):
     """CUDA graphs on a stream of the host."""
-    monkeypatch.setattr("trtint8.runtime.bound_context.capture", HostGraph)
+    monkeypatch.setattr("trtint8.runtime.context.capture", HostGraph)
     monkeypatch.setattr(HostGraph, "made", 0)
     return HostGraph

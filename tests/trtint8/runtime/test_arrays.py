@@ -1,10 +1,18 @@
+"""Outputs on a GPU that is host memory, and what other libraries see of them."""
+
+import gc
+from types import SimpleNamespace
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from calibrators.cuda.dlpack import on_gpu, take
 from calibrators.errors import CalibrationDataError
+from tests.host_device import HostDevice
+from tests.trtint8.runtime.doubling import SPEC_Y, OnGpu
 from trtint8.engine.file import TensorSpec
-from trtint8.runtime.arrays import DeviceInput, as_input, as_inputs
+from trtint8.runtime.arrays import DeviceArray, DeviceInput, as_input, as_inputs, as_targets, stream_handle
 
 SPEC = TensorSpec("x", "float32", (None, 3))
 STREAM = 0x5EED
@@ -248,3 +256,150 @@ def test_arrays_of_sixteen_and_eight_bits_that_numpy_lacks():
         assert as_input(array, spec, STREAM) is array
         with pytest.raises(CalibrationDataError, match=f"takes {spec.dtype} but was given float32"):
             as_input(np.ones((2, 3), np.float32), spec, STREAM)
+
+
+DATA = np.arange(6, dtype=np.float16).reshape(2, 3)
+OWN, OTHER = 0x7F00, 0x7F01
+
+
+@pytest.fixture
+def device():
+    return HostDevice()
+
+
+@pytest.fixture
+def make(device):
+    def array(stream=None):
+        with device.active():
+            buffer = device.allocate(DATA.nbytes)
+        buffer.array[:] = DATA.view(np.uint8).ravel()
+        return DeviceArray((2, 3), DATA.dtype, buffer, device, stream)
+
+    return array
+
+
+def test_the_array_interface(make, device):
+    for stream in (None, OWN):
+        array = make(stream)
+        assert array.__cuda_array_interface__ == {
+            "shape": (2, 3),
+            "typestr": "<f2",
+            "data": (array.buffer.pointer, False),
+            "strides": None,
+            "stream": stream,
+            "version": 3,
+        }
+    del array
+    assert not device.live
+
+
+@pytest.mark.parametrize(
+    ("asked", "waits"), [(OTHER, [(OTHER, OWN)]), (None, [(1, OWN)]), (OWN, []), (-1, [])]
+)
+def test_who_takes_it_waits_for_its_values(make, device, asked, waits):
+    array = make(OWN)
+    assert on_gpu(array) and array.__dlpack_device__() == (2, 0)
+    array.__dlpack__(stream=asked, max_version=(1, 0), dl_device=(2, 0), copy=None)
+    assert device.waits == waits
+
+
+@pytest.mark.parametrize("options", [{"copy": True}, {"dl_device": (2, 1)}, {"dl_device": (1, 0)}])
+def test_copies_and_other_devices_are_refused(make, device, options):
+    array = make(OWN)
+    with pytest.raises(BufferError, match=r"gives its own memory and no copy; .* or call its numpy\(\)"):
+        array.__dlpack__(stream=OTHER, **options)
+    assert device.waits == []
+
+
+def test_values_that_are_complete_need_no_order(make, device):
+    taken = take(make(), OTHER)
+    assert device.waits == []
+    # The capsule keeps the memory.
+    assert (taken.shape, taken.dtype) == ((2, 3), np.float16) and device.live
+    del taken
+    gc.collect()
+    assert not device.live
+
+
+@pytest.mark.parametrize("stream", [None, OWN])
+def test_a_copy_on_the_host(make, device, stream):
+    array = make(stream)
+    np.testing.assert_array_equal(array.numpy(), DATA)
+    assert [producing for _, producing in device.waits] == ([OWN] if stream else [])
+    array.free()
+    assert not device.live
+
+
+def test_types_that_the_array_interface_cannot_name(device):
+    data = np.ones((2, 3), ml_dtypes.bfloat16)
+    with device.active():
+        buffer = device.allocate(data.nbytes)
+    buffer.array[:] = data.view(np.uint8).ravel()
+    array = DeviceArray((2, 3), data.dtype, buffer, device)
+    assert not hasattr(array, "__cuda_array_interface__")
+    taken = take(array, OTHER)
+    assert (taken.pointer, taken.dtype) == (buffer.pointer, data.dtype)
+    np.testing.assert_array_equal(array.numpy(), data)
+
+
+OUTPUTS_STREAM = 0x7F00
+
+
+def test_arrays_on_the_host_and_on_the_gpu():
+    host, device = np.zeros((2, 3), np.float32), OnGpu(HostDevice(), np.zeros((2, 3), np.float32))
+    targets = as_targets({"y": host}, (SPEC_Y,), OUTPUTS_STREAM)
+    assert targets.host["y"] is host and not targets.device and targets.aligned == {}
+    targets = as_targets({"y": device}, (SPEC_Y,), OUTPUTS_STREAM)
+    assert targets.aligned == {"y": device.pointer} and not targets.host
+    targets.check("y", (2, 3))
+    with pytest.raises(CalibrationDataError, match="output 'y' has shape 4x3 and the array for it 2x3"):
+        targets.check("y", (4, 3))
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ({"z": np.zeros((2, 3), np.float32)}, "the engine has no output 'z'; it has 'y'"),
+        ({"y": np.zeros((3, 2), np.float32).T}, "the array for output 'y' is read-only or not contiguous"),
+        ({"y": np.broadcast_to(np.float32(0), (2, 3))}, "for output 'y' is read-only or not contiguous"),
+        ({"y": np.zeros((2, 3))}, "output 'y' takes float32 but was given float64"),
+        ({"y": np.zeros((2, 4), np.float32)}, r"output 'y' takes shape \?x3 but was given 2x4"),
+        ({"y": np.zeros((2, 3), np.float32).tolist()}, "output 'y' takes float32 but was given float64"),
+        (
+            {"y": type("input_array", (), {"__array__": None})()},
+            "a input_array for output 'y' does not become a NumPy array",
+        ),
+        ({"y": memoryview(np.zeros((2, 3), np.float32))}, "a memoryview for output 'y' cannot be written to"),
+    ],
+)
+def test_outputs_what_does_not_fit(outputs, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        as_targets(outputs, (SPEC_Y,), OUTPUTS_STREAM)
+
+
+class OfCudaCore:
+    def __cuda_stream__(self):
+        return 0, 0x7F00
+
+
+@pytest.mark.parametrize(
+    ("stream", "handle"),
+    [
+        (0x7F00, 0x7F00),
+        (1, 1),
+        (0, 1),  # the legacy default stream by its other number
+        (OfCudaCore(), 0x7F00),
+        (SimpleNamespace(cuda_stream=0x7F01), 0x7F01),
+        (SimpleNamespace(cuda_stream=0), 1),
+        (SimpleNamespace(ptr=0x7F02), 0x7F02),
+        (SimpleNamespace(handle=0x7F03), 0x7F03),
+    ],
+)
+def test_streams_of_every_library(stream, handle):
+    assert stream_handle(stream) == handle
+
+
+@pytest.mark.parametrize("stream", ["stream", None, -1, SimpleNamespace(handle="x")])
+def test_what_is_no_stream(stream):
+    with pytest.raises(CalibrationDataError, match="is no CUDA stream; give one of PyTorch, CuPy or PyCUDA"):
+        stream_handle(stream)

@@ -1,11 +1,13 @@
 """What an engine says of its inputs and outputs, in the words of TensorRT for RTX's own enumerations."""
 
+from pathlib import Path
+
 import pytest
 
-from calibrators.errors import UnsupportedError
+from calibrators.errors import CalibrationDataError, UnsupportedError
 from trtint8.engine.file import TensorSpec
 from trtint8.engine.profiles import ShapeRange
-from trtint8.runtime.bindings import Bindings, read_bindings
+from trtint8.runtime.bindings import Bindings, LoadingOptions, choose_profile, read_bindings
 
 
 class Engine:
@@ -81,3 +83,49 @@ def test_static_engines_have_no_profiles(rtx):
 def test_what_cannot_be_fed(rtx, tensor, message):
     with pytest.raises(UnsupportedError, match=message):
         read_bindings(rtx.module, Engine(rtx.module, tensor))
+
+
+SMALL = {"x": ShapeRange((1, 4), (1, 4), (4, 4))}
+LARGE = {"x": ShapeRange((1, 4), (32, 4), (64, 4))}
+ODD = {"x": ShapeRange((1, 3), (2, 3), (64, 3))}
+
+
+@pytest.mark.parametrize(("rows", "index"), [(1, 0), (4, 0), (5, 1), (64, 1)])
+def test_the_nearest_that_fits(rows, index):
+    assert choose_profile({"x": (rows, 4)}, [SMALL, LARGE], active=0) == index
+    assert choose_profile({"x": (rows, 4)}, [SMALL, LARGE], active=1) == index
+
+
+def test_the_active_one_stays_where_it_is_as_good():
+    assert choose_profile({"x": (8, 4)}, [LARGE, LARGE], active=1) == 1
+    assert choose_profile({"x": (8, 4)}, [LARGE, LARGE], active=0) == 0
+
+
+def test_static_inputs_do_not_matter():
+    assert choose_profile({"x": (2, 3), "mask": (7,)}, [SMALL, ODD], active=0) == 1
+
+
+def test_none_fits():
+    with pytest.raises(
+        CalibrationDataError,
+        match="the engine takes 'x' 1x4 to 4x4 or 'x' 1x4 to 64x4, and the data has 'x' 65x4;",
+    ):
+        choose_profile({"x": (65, 4)}, [SMALL, LARGE], active=0)
+
+
+def test_another_rank():
+    with pytest.raises(CalibrationDataError, match="the data has 'x' 4"):
+        choose_profile({"x": (4,)}, [SMALL], active=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "plugins"),
+    [("own.so", ("own.so",)), (Path("own.so"), (Path("own.so"),)), (["a.so", "b.so"], ("a.so", "b.so"))],
+)
+def test_a_single_library_is_one(given, plugins):
+    assert LoadingOptions(plugins=given).plugins == plugins
+
+
+def test_what_is_no_path():
+    with pytest.raises(UnsupportedError, match="5 is given where names are expected; give a string"):
+        LoadingOptions(plugins=5)

@@ -4,16 +4,20 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from calibrators.cuda import gpu_problem
-from calibrators.errors import EngineError, GpuUnavailableError, UnsupportedError
+from calibrators.errors import EngineError, GpuUnavailableError, OutputError, UnsupportedError
 from calibrators.tensorrt import flavor
+from calibrators.tensorrt.flavor import Flavor
+from tests.signatures import accepted_arguments, parameter_names
 from trtint8 import Engine, build_int8_engine, validate
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
+from trtint8.runtime.engine import RuntimeCache
 
 no_gpu = pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")
 
@@ -150,3 +154,81 @@ def test_code_in_an_engine_is_allowed_by_the_caller_alone(path, pretend_gpu, tmp
     assert capsys.readouterr().err == f"trtint8 run: {alone}\n"
     assert main([*arguments, "--allow-host-code"]) == 2
     assert "for compute capability 8.0" in capsys.readouterr().err
+
+
+class Cache:
+    """Kernels are bytes; it takes those that begin with "ours"."""
+
+    def __init__(self):
+        self.data = b"ours, new"
+
+    def deserialize(self, data):
+        fits = data.startswith(b"ours")
+        self.data = data if fits else self.data
+        return fits
+
+    def serialize(self):
+        return memoryview(self.data)
+
+
+@pytest.fixture
+def cache():
+    return Cache()
+
+
+def test_contexts_take_the_configuration(rtx):
+    function = rtx.module.ICudaEngine.create_execution_context
+    assert any(low <= 1 <= high for low, high in accepted_arguments(function))
+    assert ["runtime_config"] in parameter_names(function)
+
+
+def attach(cache, path, flavor, accepted=True):
+    config = SimpleNamespace(create_runtime_cache=lambda: cache, set_runtime_cache=lambda _cache: accepted)
+    return RuntimeCache.attach(SimpleNamespace(create_runtime_config=lambda: config), path, flavor)
+
+
+def test_what_was_compiled_is_there_the_next_time(rtx, cache, tmp_path):
+    path = tmp_path / "kernels.cache"
+    made = attach(cache, path, rtx)
+    assert not path.exists()
+    made.save()
+    assert path.read_bytes() == b"ours, new"
+    cache.data = b""
+    attach(cache, path, rtx)
+    assert cache.data == b"ours, new"
+
+
+def test_a_file_is_written_only_where_there_is_something_new(rtx, cache, tmp_path):
+    path = tmp_path / "kernels.cache"
+    path.write_bytes(b"ours, old")
+    made = attach(cache, path, rtx)
+    before = path.stat().st_mtime_ns, path.stat().st_ino
+    made.save()
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
+    cache.data = b"ours, more"
+    made.save()
+    assert path.read_bytes() == b"ours, more"
+
+
+def test_a_file_of_another_machine_is_made_anew(rtx, cache, tmp_path):
+    path = tmp_path / "kernels.cache"
+    path.write_bytes(b"theirs")
+    with pytest.warns(UserWarning, match=r"kernels\.cache' is of another TensorRT, GPU or driver"):
+        made = attach(cache, path, rtx)
+    made.save()
+    assert path.read_bytes() == b"ours, new"
+
+
+def test_what_cannot_be(rtx, cache, tmp_path):
+    with pytest.raises(EngineError, match="refuses the runtime cache"):
+        attach(cache, tmp_path / "x", rtx, accepted=False)
+    with pytest.raises(OutputError):
+        attach(cache, tmp_path / "missing" / "x", rtx)
+
+
+def test_only_tensorrt_for_rtx_has_it(cache, tmp_path):
+    class Other(Flavor):
+        module = SimpleNamespace()
+
+    with pytest.raises(UnsupportedError, match=r"TensorRT 10\.1 has no runtime cache, since it compiles"):
+        attach(cache, tmp_path / "x", Other("tensorrt", "10.1"))

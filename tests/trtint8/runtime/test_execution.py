@@ -1,13 +1,16 @@
 """An execution context on a GPU that is host memory, with an engine that doubles its input."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError, EngineError
 from calibrators.tensorrt.messages import shared_logger
-from tests.host_device import read
+from tests.host_device import HostDevice, read
 from tests.trtint8.runtime.doubling import PROFILES, OnGpu, Trt, batch
-from trtint8.runtime.device_array import DeviceArray
+from trtint8.runtime.arrays import DeviceArray
+from trtint8.runtime.execution import InferenceFuture
 
 OTHER, THIRD = 0x7F00, 0x7F01  # streams of other libraries
 
@@ -323,3 +326,63 @@ def test_feeds_that_do_not_fit_and_a_closed_context(make):
     context.close()
     with pytest.raises(EngineError, match="the execution context is closed; make a new one"):
         context.infer({"x": batch(2)})
+
+
+@pytest.fixture
+def device():
+    return HostDevice()
+
+
+@pytest.fixture
+def queued(device):
+    """An event behind work that is not done yet."""
+    with device.active():
+        stream, event = device.new_stream(), device.new_event()
+        done = []
+        stream.queue.append(lambda: done.append("work"))
+        event.record(stream)
+    return event, done
+
+
+def test_outputs_are_collected_once_the_event_is_reached(device, queued):
+    event, done = queued
+    collected = []
+
+    def collect():
+        assert done == ["work"]
+        collected.append(1)
+        return {"y": len(collected)}
+
+    future = InferenceFuture(device, event, collect)
+    assert not future.done() and not collected
+    assert future.result() == future.result() == {"y": 1}
+    assert future.done()
+
+
+def test_a_failure_is_raised_by_every_result(device, queued):
+    def collect():
+        raise EngineError("the GPU failed")
+
+    future = InferenceFuture(device, queued[0], collect)
+    future.finish()
+    assert future.done()
+    for _ in range(2):
+        with pytest.raises(EngineError, match="the GPU failed"):
+            future.result()
+
+
+def test_several_threads_may_ask(device, queued):
+    future = InferenceFuture(device, queued[0], lambda: {"y": object()})
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(future.result()["y"])) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(found) == 4 and len(set(map(id, found))) == 1
+
+
+def test_what_collects_is_let_go(device, queued):
+    future = InferenceFuture(device, queued[0], dict)
+    future.finish()
+    assert future._collect is None

@@ -14,9 +14,9 @@ from trtint8.cli.main import main
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import load_model
 from trtint8.models.session import open_graph_model
-from trtint8.runtime import benchmark
-from trtint8.runtime.loading import LoadingOptions
-from trtint8.validation import opening, workers
+from trtint8.runtime import bench
+from trtint8.runtime.bindings import LoadingOptions
+from trtint8.validation import opening, validate
 from trtint8.validation.output_shapes import DeclaredOutputs
 
 #: What a caller may allow, and what ``Engine.load`` is to be asked for then.
@@ -74,7 +74,7 @@ def test_validate(model, asked):
 def test_the_workers_of_validate(allowed, libraries, model, asked):
     loaded = load_model(model)
     declared = DeclaredOutputs.of(loaded.graph_model)
-    work = workers._ValidationWork(
+    work = validate._ValidationWork(
         {"INT8": model.with_name("x.engine")},
         model,
         loaded.inputs,
@@ -126,8 +126,8 @@ def test_bench(monkeypatch):
         asked.append((allow_host_code, list(plugins)))
         raise trtint8.EngineError("enough")
 
-    monkeypatch.setattr(benchmark, "require_gpu", lambda _what: None)
-    monkeypatch.setattr(benchmark.Engine, "load", load)
+    monkeypatch.setattr(bench, "require_gpu", lambda _what: None)
+    monkeypatch.setattr(bench.Engine, "load", load)
     for allowed, _ in ALLOWED:
         with pytest.raises(trtint8.EngineError, match="enough"):
             trtint8.bench(["x.engine"], **allowed)

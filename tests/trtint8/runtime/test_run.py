@@ -6,8 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from calibrators.data.opening import open_batches
-from trtint8.engine.file import TensorSpec
-from trtint8.engine.inputs import input_specs
+from trtint8.engine.file import TensorSpec, input_specs
 from trtint8.runtime.run import archive, run_on_data
 
 

@@ -9,9 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrators.errors import CalibrationDataError
-from trtint8.sensitivity.effects import EffectMeter, output_scales
-from trtint8.sensitivity.noise_sums import half_widths
-from trtint8.validation.significance import Share
+from trtint8.sensitivity.effects import (
+    COLUMN,
+    COLUMNS,
+    DECIBELS,
+    Draw,
+    EffectMeter,
+    draw,
+    half_widths,
+    limited,
+    output_scales,
+    share_to_draw,
+)
+from trtint8.validation.significance import Share, t95
 
 WANTED = {"y": np.array([[3.0, 1.0], [0.0, 4.0], [2.0, 5.0]], np.float32)}
 GOT = {"y": np.array([[3.0, 2.0], [5.0, 4.0], [2.0, 5.0]], np.float32)}
@@ -224,3 +234,154 @@ def test_a_first_output_whose_rows_are_no_samples_has_no_classes():
     got = {"y": np.full((3, 2), 2, np.float32), "z": np.ones((5, 4), np.float32)}
     effect = meter_of(got, wanted, labels=None, scales={"y": 1.0, "z": 1.0}).effect(("all", ""))
     assert effect.sqnr_db == pytest.approx(10 * math.log10(26 / 6)) and effect.agreement is None
+
+
+LAYER = ("only", "a")
+
+
+def _sums(**known):
+    sums = np.zeros((1, COLUMNS))
+    for name, value in known.items():
+        sums[0, COLUMN[name]] = value
+    return sums
+
+
+def test_a_width_by_hand():
+    """Noise powers 1 and 3 under signals of 4: of the logarithm of their mean the variance is 1/4."""
+    sums = _sums(samples=2, shown=2, signal=8, signal2=32, noise=4, noise2=10, both=16)
+    assert half_widths(sums)[0] == pytest.approx(t95(1) * DECIBELS * 0.5)
+
+
+def test_a_width_of_drawn_samples_by_hand():
+    """Powers 1 and 2 were drawn of four samples, each with a chance of a half: they count 2 and 4."""
+    noise = np.array([[1.0, 2.0]])
+    meter = EffectMeter([LAYER], {"y": 1.0}, classes=False, labelled=False)
+    outputs = {"y": np.full((4, 1), 2.0)}
+    meter.add_noise([LAYER], noise, outputs, Draw(np.array([1, 3]), np.array([0.5, 0.5])))
+    known = dict(zip(COLUMN, meter.sums[0].tolist(), strict=True))
+    assert known == {
+        **dict.fromkeys(COLUMN, 0.0),
+        **{"samples": 4, "shown": 2, "signal": 16, "signal2": 64, "noise": 6, "noise2": 10, "both": 24},
+        **{"product": 16, "got2": 22, "missed": 1, "missed_noise": 3, "missed_noise2": 10},
+    }
+    # All four: (10/4 - 1.5^2) / 1.5^2 / 3; drawing: (10 - 2 * 3 * 3 + 9) * 2 / 6^2.
+    variance = (2.5 / 2.25 - 1) / 3 + 2 / 36
+    assert half_widths(meter.sums)[0] == pytest.approx(t95(1) * DECIBELS * math.sqrt(variance))
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+def test_the_interval_of_drawn_samples_holds_the_truth_as_often_as_it_says(share):
+    """Of a layer whose noise is about proportional to the whole network's."""
+    random = np.random.default_rng(0)
+    held, wide = 0, []
+    for _ in range(300):
+        whole = random.lognormal(0.0, 0.7, 256)
+        layer = 0.01 * whole * random.lognormal(0.0, 0.7, 256)
+        drawn = draw(whole, np.zeros(256, bool), share, random)
+        meter = EffectMeter([LAYER], {"y": 1.0}, classes=False, labelled=False)
+        meter.add_noise([LAYER], layer[None, drawn.rows], {"y": np.ones((256, 1))}, drawn)
+        effect = meter.effect(LAYER)
+        low, high = effect.interval_db
+        held += low <= -10 * math.log10(0.01 * math.exp(0.49)) <= high
+        wide.append(high - low)
+    assert 0.91 < held / 300 < 0.99
+    assert np.mean(wide) < 2 * 2.5
+
+
+def test_without_noise_or_signal_there_is_no_width():
+    assert half_widths(_sums(samples=2, signal=1)).tolist() == [0.0]
+    assert half_widths(_sums(samples=2, noise=1)).tolist() == [0.0]
+    assert half_widths(np.zeros((1, COLUMNS))).tolist() == [0.0]
+
+
+def test_a_limit_beyond_all_numbers_limits_nothing():
+    """As of the sums of a checkpoint that says so."""
+    sums = np.zeros((1, COLUMNS))
+    sums[0, COLUMN["signal"]], sums[0, COLUMN["noise"]] = 1e308, 3.0
+    assert limited(sums, np.array([True]))[0, COLUMN["noise"]] == 3.0
+
+
+@pytest.mark.parametrize(
+    ("samples", "share"),
+    [(None, 1.0), (1, 1.0), (112, 1.0), (128, 0.875), (256, 0.4375), (500, 0.27), (10_000, 0.27)],
+)
+def test_about_a_quarter_of_the_samples_and_not_too_few(samples, share):
+    assert share_to_draw(samples, 3 << 20) == share
+
+
+@pytest.mark.parametrize(("samples", "share"), [(256, 1.0), (512, 0.5), (10_000, 0.27)])
+def test_more_of_the_samples_where_they_are_small(samples, share):
+    assert share_to_draw(samples, 1 << 20) == share
+
+
+def test_chances_by_hand():
+    """One sample has most of the noise, so its chance would be more than 1: it is drawn for certain."""
+    noise, nobody = np.array([30.0, 1.0, 1.0, 1.0]), np.zeros(4, bool)
+    seen = [draw(noise, nobody, 0.5, np.random.default_rng(seed)) for seed in range(20)]
+    assert all(one.rows[0] == 0 and len(one.rows) == 2 for one in seen)
+    # The others share the place that is left.
+    np.testing.assert_allclose([one.chances for one in seen], [[1.0, 1 / 3]] * 20)
+    assert {int(one.rows[1]) for one in seen} == {1, 2, 3}
+    # Three tenths of each chance are even: 0.3 + 0.7 * 3 / 2 of four, times the two places.
+    chances = {
+        int(row): float(chance)
+        for seed in range(20)
+        for row, chance in zip(
+            *vars(draw(np.array([3.0, 1.0, 2.0, 2.0]), nobody, 0.5, np.random.default_rng(seed))).values(),
+            strict=True,
+        )
+    }
+    assert chances == pytest.approx({0: 0.675, 1: 0.325, 2: 0.5, 3: 0.5})
+
+
+noises = st.lists(st.floats(0, 1e6), min_size=1, max_size=70)
+
+
+@given(noises, st.floats(0.01, 1.0), st.integers(1, 9), st.integers(0, 99))
+def test_what_is_drawn(noise, share, every, seed):
+    certain = np.arange(len(noise)) % every == 0
+    drawn = draw(np.array(noise), certain, share, np.random.default_rng(seed))
+    assert (np.diff(drawn.rows) > 0).all() and drawn.rows[0] >= 0 and drawn.rows[-1] < len(noise)
+    assert ((drawn.chances > 0) & (drawn.chances <= 1)).all()
+    assert set(np.flatnonzero(certain)) <= set(drawn.rows.tolist())
+    assert (drawn.chances[certain[drawn.rows]] == 1).all()
+    others = len(noise) - int(certain.sum())
+    wanted = max(round(share * len(noise)), int(certain.sum()) + min(others, 1))
+    assert len(drawn.rows) == wanted
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 1000))
+def test_sums_over_the_drawn_samples_are_right_on_average(seed):
+    random = np.random.default_rng(seed)
+    noise = random.lognormal(0.0, 1.0, 24)
+    values = noise * random.lognormal(0.0, 0.5, 24)
+    certain = np.arange(24) % 8 == 0
+
+    def estimated(one: Draw) -> float:
+        return float((values[one.rows] / one.chances).sum())
+
+    found = [estimated(draw(noise, certain, 0.5, np.random.default_rng((seed, n)))) for n in range(400)]
+    error = np.std(found) / math.sqrt(len(found))
+    assert abs(np.mean(found) - values.sum()) < 5 * error
+
+
+def test_a_noise_that_is_alike_in_all_layers_needs_fewer_samples():
+    """Beside samples that are drawn with the same chance."""
+    noise = np.random.default_rng(0).lognormal(0.0, 1.0, 64)
+    spread = []
+    for known in (noise, np.ones(64)):
+        draws = [draw(known, np.zeros(64, bool), 0.25, np.random.default_rng(n)) for n in range(300)]
+        spread.append(np.std([(noise[one.rows] / one.chances).sum() for one in draws]))
+    assert spread[0] < 0.6 * spread[1]
+
+
+@pytest.mark.parametrize("noise", [np.zeros(8), np.array([1.0, np.inf, *[1.0] * 6]), np.full(8, np.nan)])
+def test_where_the_noise_says_nothing_all_chances_are_the_same(noise):
+    drawn = draw(noise, np.zeros(8, bool), 0.5, np.random.default_rng(0))
+    assert drawn.chances.tolist() == [0.5] * 4
+
+
+def test_all_are_drawn_where_as_many_are_wanted():
+    drawn = draw(np.ones(5), np.array([True, False, False, False, False]), 1.0, np.random.default_rng(0))
+    assert drawn.rows.tolist() == [0, 1, 2, 3, 4] and drawn.chances.tolist() == [1.0] * 5

@@ -1,19 +1,38 @@
 """A measurement from end to end: its figures, when it stops, and how it goes on after an interruption."""
 
 import dataclasses
+import re
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import trtint8
+from calibrators.data.inputs import InputSpec
 from calibrators.errors import CalibrationDataError, TableError
 from calibrators.tables.table import CalibrationTable, Provenance
-from tests.trtint8.detectors import PICKED_FROM, images, suppressing_detector, unordered_detector
+from tests.trtint8.detectors import (
+    BOXES,
+    PICKED_FROM,
+    SCORES,
+    detector,
+    images,
+    suppressing_detector,
+    unordered_detector,
+)
 from tests.trtint8.onnx_models import Graph, Shaped
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.data import DEMO_MODEL
-from trtint8.models.model import load_model
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.placement import place
+from trtint8.sensitivity.effects import ALL, COLUMN, ONLY, WITHOUT, EffectMeter, variants_of
+from trtint8.sensitivity.gradients.rule import NoGradientError
+from trtint8.sensitivity.measure import Measurement, Probe
+from trtint8.sensitivity.quick_probe import QuickNetwork
+from trtint8.simulation.layers import Form, Quantizer, find_layers
+from trtint8.simulation.segments import cut, propagate
 
 
 @pytest.mark.slow
@@ -35,7 +54,7 @@ def test_the_whole_network_costs_what_validation_says(table):
 
 @pytest.mark.parametrize(("tolerance", "shown"), [(0.01, 136), (0.0, 512)])
 def test_how_many_samples_show_single_layers(table, monkeypatch, tolerance, shown):
-    monkeypatch.setattr("trtint8.sensitivity.drawing._LEAST", 0)
+    monkeypatch.setattr("trtint8.sensitivity.effects._LEAST", 0)
     found = measured(table, limit=512, batch_size=64, tolerance_db=tolerance)
     assert (found.samples, found.shown) == (512, shown)
 
@@ -199,3 +218,356 @@ def test_samples_that_are_not_finite_are_named_by_their_file(tmp_path, batch_siz
         CalibrationDataError, match=r"4 values that are NaN .* the first in '.*2\.npy'; remove"
     ):
         trtint8.measure_sensitivity(model, table, tmp_path, batch_size=batch_size, progress=False)
+
+
+INPUTS = (InputSpec("x", np.dtype(np.float32), ("N", 4)),)
+X = np.random.default_rng(2).standard_normal((96, 4)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def opened():
+    """A prepared model of two products, its network and its table."""
+    g = Shaped(quantized=False)
+    first, second = (g.constant(g.random.standard_normal((4, 4)).astype(np.float32)) for _ in range(2))
+    output = g.op("MatMul", [g.op("MatMul", ["x", first], "first"), second], "second")
+    prepared = prepare(load_model(g.model({"x": ["N", 4]}, output)))
+    placement = place(prepared.graph_model)
+    table = CalibrationTable(dict.fromkeys(placement.tensors, 4.0))
+    quantizer = Quantizer.of(placement, table.amax)
+    layers = find_layers(prepared.graph_model.graph, placement)
+    return SimpleNamespace(prepared=prepared, quantizer=quantizer, layers=layers, table=table)
+
+
+def results(opened, read):
+    """What batches of 16 samples show; counts the samples that were read."""
+    probe = Probe(opened.prepared.graph_model, opened.quantizer, INPUTS, 0, None)
+    probe.begin({"x": X[:16]}, 0, labelled=False)
+    for start in range(0, len(X), 16):
+        read.append(16)
+        yield probe.run({"x": X[start : start + 16]}, None, start)
+
+
+@pytest.mark.parametrize("tolerance", ["a", None, True, -1.0, float("nan")])
+def test_tolerances_that_make_no_sense(opened, tolerance):
+    with pytest.raises(
+        CalibrationDataError, match=f"tolerance_db is {tolerance!r}; give a number of decibels"
+    ):
+        Measurement(opened.prepared, opened.layers, tolerance, None)
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "samples", "converged"), [(100.0, 64, True), (0.001, 96, False), (0.0, 96, True)]
+)
+def test_it_stops_when_certain_and_not_before_there_are_enough_samples(opened, tolerance, samples, converged):
+    measurement, read = Measurement(opened.prepared, opened.layers, tolerance, None), []
+    measurement.run(results(opened, read))
+    found = measurement.result(opened.table)
+    assert sum(read) == found.samples == samples
+    assert (found.converged, found.tolerance_db) == (converged, tolerance)
+    assert [layer.node for layer in found.layers] == ["first", "second"]
+    first, second = found.layers
+    assert first.noise_share + second.noise_share == pytest.approx(1.0)
+    ratio = 10 ** ((second.only.sqnr_db - first.only.sqnr_db) / 10)
+    assert first.noise_share / second.noise_share == pytest.approx(ratio)
+    assert found.table_fingerprint == opened.table.fingerprint
+    assert found.model_fingerprint == opened.prepared.fingerprint
+
+
+def test_no_samples(opened):
+    with pytest.raises(CalibrationDataError, match="the data holds no samples"):
+        Measurement(opened.prepared, opened.layers, 1.0, None).run(iter(()))
+
+
+PROBE_X = np.random.default_rng(1).standard_normal((5, 4)).astype(np.float32)
+
+
+NAMES = ("first", "second")
+
+
+@pytest.fixture(scope="module")
+def probe_opened():
+    """A prepared model of two products, its quantizer, and the model cut at its layers."""
+    g = Shaped(quantized=False)
+    first = g.op("MatMul", ["x", g.constant(g.random.standard_normal((4, 4)).astype(np.float32))], "first")
+    weights = g.constant(g.random.standard_normal((4, 3)).astype(np.float32))
+    prepared = prepare(
+        load_model(g.model({"x": ["N", 4]}, g.op("MatMul", [first, weights], "second")))
+    ).graph_model
+    placement = place(prepared)
+    quantizer = Quantizer.of(placement, dict.fromkeys(placement.tensors, 4.0))
+    return SimpleNamespace(model=prepared, quantizer=quantizer, network=cut(prepared, quantizer))
+
+
+@pytest.fixture
+def probe(probe_opened):
+    made = Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 0, None)
+    assert made.begin({"x": PROBE_X}, 0, labelled=True) > 0
+    assert made.effects.predicted
+    assert tuple(layer.name for layer in made.layers) == NAMES
+    return made
+
+
+@pytest.fixture
+def exact(probe_opened, probe):
+    """The same, with every layer run by itself."""
+    variants = [ALL, *((word, name) for word in (ONLY, WITHOUT) for name in NAMES)]
+    meter = EffectMeter(variants, probe.effects.scales, classes=True, labelled=True)
+    return Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 0, meter)
+
+
+def outputs(network, forms):
+    tensors = {"x": PROBE_X}
+    for segment, form in zip(network.segments, forms, strict=True):
+        tensors |= segment.run(form, tensors)
+    return tensors["second_out"]
+
+
+def test_every_variant_is_measured(probe_opened, exact):
+    network = probe_opened.network
+    found = exact.run({"x": PROBE_X}, np.zeros(9, np.int64), 0)
+    assert found.samples == 5
+    exact = outputs(network, (Form.FLOAT, Form.FLOAT))
+    variants = {
+        ALL: (Form.INT8, Form.INT8),
+        (ONLY, "first"): (Form.INT8, Form.FLOAT),
+        (WITHOUT, "first"): (Form.FLOAT, Form.INT8),
+        (ONLY, "second"): (Form.FLOAT, Form.INT8),
+        (WITHOUT, "second"): (Form.INT8, Form.FLOAT),
+    }
+    for variant, forms in variants.items():
+        wanted = 10 * np.log10(np.square(exact).sum() / np.square(exact - outputs(network, forms)).sum())
+        assert found.effects.effect(variant).sqnr_db == pytest.approx(wanted, abs=1e-3)
+    assert found.effects.reference_top1().total == 5
+    assert found.local.levels("first")[0] > 20
+
+
+def test_gradients_predict_what_a_run_of_every_layer_shows(probe, exact):
+    """With samples enough to be certain, one of eight for its class and the others for the noise."""
+    rows = np.random.default_rng(7).standard_normal((2000, 4)).astype(np.float32) / 4
+    predicted, wanted = (one.run({"x": rows}, np.zeros(2000, np.int64), 0).effects for one in (probe, exact))
+    assert predicted.effect(ALL) == wanted.effect(ALL)
+    for name, remaining in zip(NAMES, predicted.remaining_effects(NAMES), strict=True):
+        alone, real = predicted.effect((ONLY, name)), wanted.effect((ONLY, name))
+        assert alone.sqnr_db == pytest.approx(real.sqnr_db, abs=0.5)
+        assert alone.interval_db[0] < real.sqnr_db < alone.interval_db[1]
+        assert alone.cosine == pytest.approx(real.cosine, abs=2e-3)
+        assert alone.agreement.total == alone.top1.total < real.agreement.total == 2000
+        assert alone.agreement.value == pytest.approx(real.agreement.value, abs=0.02)
+        real = wanted.effect((WITHOUT, name))
+        assert remaining.interval_db[0] < real.sqnr_db < remaining.interval_db[1]
+        assert remaining.sqnr_db == pytest.approx(real.sqnr_db, abs=1.0)
+        assert remaining.cosine == pytest.approx(real.cosine, abs=2e-3)
+
+
+def test_a_network_whose_gradients_are_unknown_is_run_layer_by_layer(caplog):
+    g = Shaped(quantized=False)
+    first = g.op("MatMul", ["x", g.constant(g.random.standard_normal((4, 4)).astype(np.float32))], "first")
+    model = prepare(load_model(g.model({"x": ["N", 4]}, g.op("Softsign", [first], "sign")))).graph_model
+    placement = place(model)
+    caplog.set_level("INFO", logger="trtint8.sensitivity.measure")
+    probe = Probe(model, Quantizer.of(placement, {"x": 4.0}), INPUTS, 0, None)
+    assert "Softsign 'sign': the gradient of this operator is not known" in caplog.text
+    assert probe.begin({"x": PROBE_X}, 0, labelled=False) > 0
+    found = probe.run({"x": PROBE_X}, None, 0).effects
+    assert not found.predicted
+    assert found.effect((WITHOUT, "first")).sqnr_db == np.inf
+    assert found.effect((ONLY, "first")) == found.effect(ALL)
+
+
+def test_gradients_that_predict_far_more_noise_than_there_is_are_not_used(caplog):
+    """As of a logarithm of values that are nearly zero: any error is large beside them."""
+    g = Shaped(quantized=False)
+    first = g.op("MatMul", ["x", g.constant(np.array([[1], [-0.5], [0], [0]], np.float32))], "first")
+    power = g.op("Add", [g.op("Mul", [first, first], "square"), g.constant(np.float32(1e-11))], "power")
+    model = prepare(load_model(g.model({"x": ["N", 4]}, g.op("Log", [power], "level")))).graph_model
+    x = PROBE_X.copy()
+    x[:, 0] = x[:, 1] / 2 + np.float32(3e-6)
+    caplog.set_level("INFO", logger="trtint8.sensitivity.measure")
+    probe = Probe(model, Quantizer.of(place(model), {"x": 4.0}), INPUTS, 0, None)
+    probe.begin({"x": x}, 0, labelled=False)
+    assert not probe.effects.predicted
+    assert re.search(r"by their gradients, layers have \d\d dB more noise than the quantized", caplog.text)
+    assert probe.run({"x": x}, None, 0).effects.effect((ONLY, "first")).sqnr_db > -10
+
+
+def finished(shape, end):
+    """A product of a product, what is computed from it at the end, and its probe."""
+    g = Shaped(quantized=False)
+    weights = g.constant(g.random.standard_normal((4, 4)).astype(np.float32))
+    product = g.op("MatMul", [g.op("MatMul", ["x", weights], "first"), weights], "second")
+    prepared = prepare(load_model(g.model({"x": shape}, end(g, product)))).graph_model
+    placement = place(prepared)
+    quantizer = Quantizer.of(placement, dict.fromkeys(placement.tensors, 8.0))
+    return Probe(prepared, quantizer, (InputSpec("x", PROBE_X.dtype, tuple(shape)),), 0, None)
+
+
+def turned(g, product):
+    """What has the samples along its last axis."""
+    return g.op("Transpose", [product], "turned", perm=[1, 0])
+
+
+def in_rows(g, product):
+    """What has the steps of all samples along its first axis."""
+    return g.op("Reshape", [product, g.constant(np.array([-1, 2], np.int64))], "rows")
+
+
+def compared_with_each_other(g, product):
+    """The product of every sample with every other."""
+    return g.op("MatMul", [turned(g, product), product], "compared")
+
+
+@pytest.mark.parametrize(
+    ("shape", "end"), [([5, 4], lambda _g, product: product), (["N", 4], compared_with_each_other)]
+)
+def test_where_samples_of_a_batch_cannot_be_told_apart_every_layer_is_run_by_itself(shape, end, caplog):
+    """Gradients would show one random product for the whole batch."""
+    caplog.set_level("INFO", logger="trtint8.sensitivity.measure")
+    probe = finished(shape, end)
+    probe.begin({"x": PROBE_X}, 0, labelled=False)
+    assert "the samples of a batch cannot be told apart in the network's outputs" in caplog.text
+    assert not probe.effects.predicted
+
+
+@pytest.mark.parametrize("end", [turned, in_rows])
+def test_samples_that_lie_elsewhere_in_outputs_are_run_one_by_one(end):
+    """As of readers of text lines, whose outputs join the steps of all lines."""
+    probe = finished(["N", 4], end)
+    probe.begin({"x": PROBE_X}, 0, labelled=False)
+    assert probe.effects.predicted
+    found = probe.run({"x": PROBE_X}, None, 0)
+    alone = finished(["N", 4], end)
+    alone.begin({"x": PROBE_X[:1]}, 0, labelled=False)
+    assert probe.effects.scales == alone.effects.scales
+    results = [alone.run({"x": PROBE_X[row : row + 1]}, None, row) for row in range(5)]
+    np.testing.assert_array_equal(found.effects.sums, sum(result.effects.sums for result in results))
+    row = found.effects.variants.index((ONLY, "first"))
+    assert found.effects.sums[row, COLUMN["shown"]] == 5
+    assert found.local.samples == 2
+
+
+def test_outputs_that_are_no_row_of_classes_per_sample_show_no_classes():
+    probe = finished(["N", 4], in_rows)
+    probe.begin({"x": PROBE_X}, 0, labelled=True)
+    effect = probe.run({"x": PROBE_X}, np.zeros(5, np.int64), 0).effects.effect(ALL)
+    assert (effect.agreement, effect.top1) == (None, None)
+
+
+def test_batches_of_one_sample_need_not_be_told_apart():
+    probe = finished(["N", 4], compared_with_each_other)
+    probe.begin({"x": PROBE_X[:1]}, 0, labelled=False)
+    assert probe.effects.predicted
+
+
+def ratio(divisors):
+    """A product over what is given for each sample, and its probe."""
+    g = Shaped(quantized=False)
+    first = g.op("MatMul", ["x", g.constant(np.eye(4, dtype=np.float32))], "first")
+    zero = g.op("Equal", ["z", g.constant(np.float32(0))], "zero")
+    quotient = g.op("Div", [first, "z"], "quotient")
+    model = g.model({"x": ["N", 4], "z": ["N", 4]}, g.op("Where", [zero, first, quotient], "chosen"))
+    prepared = prepare(load_model(model)).graph_model
+    inputs = (*INPUTS, InputSpec("z", np.dtype(np.float32), ("N", 4)))
+    feed = {"x": PROBE_X, "z": divisors}
+    probe = Probe(prepared, Quantizer.of(place(prepared), {"x": 4.0}), inputs, 0, None)
+    probe.begin(feed, 0, labelled=False)
+    return probe, feed
+
+
+def test_gradients_that_are_not_finite_are_not_used(caplog):
+    """As of a division by zero whose result the network does not take."""
+    caplog.set_level("INFO", logger="trtint8.sensitivity.measure")
+    probe, feed = ratio(np.zeros_like(PROBE_X))
+    assert not probe.effects.predicted
+    assert "by their gradients, layers have noise that is not finite" in caplog.text
+    found = probe.run(feed, None, 0).effects
+    assert found.effect((ONLY, "first")) == found.effect(ALL)
+
+
+def test_gradients_that_are_not_finite_for_later_samples_are_refused():
+    probe, feed = ratio(np.ones_like(PROBE_X))
+    assert probe.effects.predicted
+    with pytest.raises(CalibrationDataError, match="cannot be predicted for the batch from sample 64 on"):
+        probe.run({**feed, "z": np.zeros_like(PROBE_X)}, None, 64)
+
+
+def test_classes_that_are_the_first_output_are_no_scores():
+    """As of networks that give the likeliest class of every position before its scores."""
+    g = Shaped(quantized=False)
+    scores = g.op("MatMul", ["x", g.constant(g.random.standard_normal((4, 3)).astype(np.float32))], "scores")
+    best = g.op("ArgMax", [g.op("Softsign", [scores], "bent")], "best", axis=2, keepdims=0)
+    graph = g.model({"x": ["N", 2, 4]}, scores)
+    graph.graph.output.insert(0, helper.make_tensor_value_info(best, TensorProto.INT64, ["N", 2]))
+    model = prepare(load_model(graph)).graph_model
+    inputs = (InputSpec("x", np.dtype(np.float32), ("N", 2, 4)),)
+    probe = Probe(model, Quantizer.of(place(model), {"x": 4.0}), inputs, 0, None)
+    feed = {"x": PROBE_X[:4, None] + np.zeros((1, 2, 1), np.float32)}
+    probe.begin(feed, 0, labelled=False)
+    found = probe.run(feed, None, 0).effects
+    assert not found.classes
+    assert found.effect(ALL).sqnr_db > 30
+    assert found.effect(ALL).agreement is None
+
+
+def test_a_batch_of_other_shapes_whose_gradients_are_unknown_is_refused(probe_opened, probe, monkeypatch):
+    def unknown(*_):
+        raise NoGradientError("Concat 'join': sizes differ")
+
+    monkeypatch.setattr(QuickNetwork, "measure", unknown)
+    with pytest.raises(CalibrationDataError, match=r"'x' 5x4, cannot be measured like it \(Concat 'join'"):
+        probe.run({"x": PROBE_X}, np.zeros(5, np.int64), 0)
+
+
+def test_samples_that_were_measured_before_are_only_looked_at(probe_opened, probe):
+    skipping = Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 5, probe.effects)
+    found = skipping.run({"x": PROBE_X}, None, 0)
+    assert (found.samples, found.effects, found.local) == (5, None, None)
+    assert (
+        found.fingerprint.hexdigest()
+        == probe.run({"x": PROBE_X}, np.zeros(5, np.int64), 0).fingerprint.hexdigest()
+    )
+
+
+def test_batches_that_do_not_fit(probe):
+    with pytest.raises(CalibrationDataError, match="x"):
+        probe.run({"x": PROBE_X[:, :3]}, None, 0)
+    with pytest.raises(CalibrationDataError, match="labels"):
+        probe.run({"x": PROBE_X}, np.zeros(3, np.int64), 0)
+
+
+def test_an_input_that_is_an_output_too():
+    graph = Shaped(False)
+    scores = graph.op("Gemm", [graph.op("Flatten", ["x"], "flat"), graph.weights(48, 5)], "gemm")
+    model = graph.model({"x": ["N", 3, 4, 4]}, scores)
+    model.graph.output.append(model.graph.input[0])
+    data = np.random.default_rng(0).random((16, 3, 4, 4), np.float32)
+    table = trtint8.calibrate(model, data, method="minmax", progress=False)
+    result = trtint8.measure_sensitivity(model, table, data, progress=False)
+    assert result.quantized.agreement.total == 16
+
+
+def test_a_meter_of_other_outputs(probe_opened):
+    variants = [ALL, *((ONLY, name) for name in NAMES)]
+    meter = EffectMeter(variants, {"whole": 1.0}, classes=False, labelled=False, predicted=True)
+    with pytest.raises(TableError, match="the checkpoint is of the outputs whole, which are not those"):
+        Probe(probe_opened.model, probe_opened.quantizer, INPUTS, 0, meter)
+
+
+@pytest.mark.parametrize("predicted", [True, False])
+def test_boxes_do_not_hide_the_scores_of_a_detector(predicted):
+    model = prepare(load_model(detector())).graph_model
+    placement = place(model)
+    quantizer = Quantizer.of(placement, dict.fromkeys(placement.tensors, 4.0))
+    inputs = (InputSpec("images", np.dtype(np.float32), ("N", 3, 8, 8)),)
+    layers, scales = ("one_stem", "one_boxes", "one_classes"), {BOXES: 200.0, SCORES: 0.5}
+    variants = variants_of(layers, predicted=predicted)
+    meter = EffectMeter(variants, scales, classes=False, labelled=False, predicted=predicted)
+    feed = {"images": images(256)}
+    effects = Probe(model, quantizer, inputs, 0, meter).run(feed, None, 0).effects
+    found = propagate(cut(model, quantizer), feed, lambda *_: None)
+    for layer in layers:
+        error = (found.only[layer]["joined_out"] - found.reference["joined_out"]).astype(np.float64)
+        noise = np.square(error[:, :4] / 200).sum() + np.square(error[:, 4:] / 0.5).sum()
+        assert effects.noise((ONLY, layer)) == pytest.approx(noise, rel=0.25 if predicted else 1e-4)
+    first = Probe(model, quantizer, inputs, 0, None)
+    first.begin(feed, 0, labelled=False)
+    assert list(first.effects.scales) == [BOXES, SCORES]

@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 
 import trtint8
-from calibrators.errors import OutputError, TableError
+from calibrators.errors import CalibrationDataError, OutputError, TableError
+from calibrators.host.checkpoint import Checkpoint
 from calibrators.tables.table import CalibrationTable
+from tests.calibrators.host.checkpoint_files import document_of, sealed
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.report.samples import SENSITIVITY
-from tests.trtint8.sensitivity.measuring import measured
-from trtint8.sensitivity.results import Sensitivity
+from tests.trtint8.sensitivity.measuring import SPLIT, measured
+from trtint8.sensitivity.effects import EffectMeter
+from trtint8.sensitivity.local import LocalMeter
+from trtint8.sensitivity.results import SENSITIVITY as CHECKPOINT_SENSITIVITY
+from trtint8.sensitivity.results import Measured, Sensitivity
 
 
 @pytest.fixture
@@ -130,3 +135,250 @@ def test_a_file_of_another_kind_is_not_replaced(tmp_path):
     with pytest.raises(OutputError, match=r"data\.npz' does not end in \.json, as that of a JSON file does;"):
         SENSITIVITY.save(data)
     assert data.read_bytes() == b"kept"
+
+
+IDENTITY = {"model": "abc", "table": "def", "keep_float": [], "batch_size": None}
+
+#: Samples, sums of squares and of products, samples whose class is known and stays, samples that show the
+#: noise and what drawing them adds, and how many samples had which class.
+SUMS = [16.0, 1.5, 2.0, 0.25, 0.5, 0.5, -0.75, 1.5, 16.0, 12.0, 8.0, 4.0, 0.1, 0.2, 0.0, 0.0, 0.0, 0.0]
+
+DOCUMENT = {
+    "format": "trtint8-checkpoint",
+    "version": 1,
+    "kind": "sensitivity",
+    "identity": IDENTITY,
+    "progress": {
+        "samples": 16,
+        "data": "fingerprint",
+        "meter": {
+            "variants": [["all", ""]],
+            "scales": {"y": 0.5},
+            "classes": True,
+            "labelled": False,
+            "predicted": False,
+            "sums": [SUMS],
+        },
+        "local": {"samples": 16, "sums": {"conv": [1.0] * 5}, "channels": {"conv": [0.1]}, "forms": {}},
+        "labels": "another fingerprint",
+    },
+}
+
+LABELS = SPLIT.heldout_labels[:48]
+#: The same labels, of which the first two, which differ, belong to each other's samples.
+SWAPPED = LABELS[[1, 0, *range(2, 48)]]
+
+
+def _checkpoint(path, **identity):
+    return Checkpoint(path, {**IDENTITY, **identity}, CHECKPOINT_SENSITIVITY, resume=True)
+
+
+def test_a_file_is_read_and_written_back_the_same(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_bytes(sealed(DOCUMENT))
+    measured = _checkpoint(path).load()
+    assert (measured.samples, measured.data, measured.labels) == (16, "fingerprint", "another fingerprint")
+    np.testing.assert_array_equal(measured.effects.sums, [SUMS])
+    _checkpoint(path).save(measured)
+    assert document_of(path) == DOCUMENT
+
+
+def test_another_measurement_is_refused(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_bytes(sealed(DOCUMENT))
+    with pytest.raises(TableError, match=r"made with another batch size \(None then, 8 now\)"):
+        _checkpoint(path, batch_size=8).load()
+
+
+def _sums(column, value):
+    return {"sums": [[value if i == column else number for i, number in enumerate(SUMS)]]}
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "problem"),
+    [
+        ("meter", _sums(0, -16.0), "a number of samples in it is none"),
+        ("meter", _sums(9, 12.5), "a number of samples in it is none"),
+        ("meter", _sums(10, 8.5), "a number of samples in it is none"),
+        ("meter", _sums(17, "nan"), "a number of samples in it is none"),
+        ("meter", _sums(3, -0.25), "a sum of squares in it is negative"),
+        ("meter", _sums(0, 1e300), "a number of samples in it is none"),
+        ("meter", _sums(0, "inf"), "a number of samples in it is none"),
+        ("meter", _sums(1, "nan"), "a sum of squares in it is negative, or not finite"),
+        ("meter", _sums(3, "inf"), "a sum of squares in it is negative, or not finite"),
+        ("meter", _sums(6, "nan"), "a sum of squares in it is negative, or not finite"),
+        ("meter", _sums(6, 1.6), "a product of outputs in it is larger than both"),
+        ("meter", _sums(8, 11.0), "more samples in it have a class than were judged"),
+        ("meter", {**_sums(14, 17.0), "labelled": True}, "more samples in it have a class than were"),
+        ("meter", {"labelled": True}, "samples in it were judged, and none has a class"),
+        ("meter", _sums(10, 17.0), "more samples in it show the noise than there are"),
+        ("meter", {"labelled": True, "classes": False}, "it has labels without classes"),
+        (
+            "meter",
+            {"variants": [["all", ""]] * 2, "sums": [SUMS] * 2},
+            r"its sums have the shape|stands twice",
+        ),
+        ("meter", {"variants": [["only", "conv"]]}, "that of all layers is missing"),
+        ("meter", {"variants": []}, "its sums have the shape"),
+        ("meter", {"scales": {"y": 0.0}}, r"Expected `float` > 0.0"),
+        ("meter", {"scales": {"y": "nan"}}, r"Expected `float` > 0.0"),
+        ("local", {"sums": {"conv": [1.0, -1.0, 1.0, 1.0, 1.0]}}, "a sum of squares, or a magnitude"),
+        ("local", {"channels": {"conv": [0.5, -0.5]}}, "a sum of squares, or a magnitude"),
+        ("local", {"channels": {"other": [0.5]}}, "channels or forms of a layer without sums"),
+        ("local", {"forms": {"other": [True, True]}}, "channels or forms of a layer without sums"),
+        ("meter", {"sums": [[1.0]]}, r"its sums have the shape \(1, 1\) instead of \(1, 18\)"),
+        ("meter", {"sums": [SUMS, SUMS]}, r"its sums have the shape \(2, 18\) instead of \(1, 18\)"),
+        ("meter", {"scales": {"y": -1.0}}, r"Expected `float` > 0.0 - at `\$.meter.scales\[...\]`"),
+        ("meter", {"scales": {}}, r"Expected `object` of length >= 1 - at `\$.meter.scales`"),
+        ("local", {"samples": 1.5}, r"Expected `int`, got `float` - at `\$.local.samples`"),
+        ("local", {"sums": {"conv": [1.0]}}, r"Expected `array` of length 5, got 1"),
+    ],
+)
+def test_numbers_that_no_measurement_makes_are_refused(part, change, problem, tmp_path):
+    progress = {**DOCUMENT["progress"], part: {**DOCUMENT["progress"][part], **change}}
+    path = tmp_path / "c.json"
+    path.write_bytes(sealed({**DOCUMENT, "progress": progress}))
+    with pytest.raises(TableError, match=f"cannot read the checkpoint .*{problem}"):
+        _checkpoint(path).load()
+
+
+@pytest.mark.parametrize("samples", [-16, 16.5, "x", None])
+def test_a_number_of_samples_that_is_none_is_refused(samples, tmp_path):
+    path = tmp_path / "c.json"
+    path.write_bytes(sealed({**DOCUMENT, "progress": {**DOCUMENT["progress"], "samples": samples}}))
+    with pytest.raises(
+        TableError, match=r"cannot read the checkpoint .*Expected `int`.*remove it to begin anew"
+    ):
+        _checkpoint(path).load()
+
+
+def test_other_layers_are_refused(tmp_path):
+    path = tmp_path / "c.json"
+    path.write_bytes(sealed(DOCUMENT))
+    measured = _checkpoint(path).load()
+    measured.check_layers(["conv"], [("all", "")])
+    for names, variants in ((["other"], [("all", "")]), (["conv"], [("all", ""), ("only", "conv")])):
+        with pytest.raises(TableError, match="the checkpoint is of other layers than those of the model"):
+            measured.check_layers(names, variants)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", sealed([]), sealed({}), sealed({"identity": {}})])
+def test_another_file_is_refused(content, tmp_path):
+    path = tmp_path / "c.json"
+    path.write_bytes(content)
+    with pytest.raises(TableError, match="cannot read the checkpoint"):
+        _checkpoint(path).load()
+
+
+def test_without_a_file_nothing_is_continued(tmp_path):
+    checkpoint = _checkpoint(tmp_path / "c.json")
+    assert checkpoint.load() is None
+    meter = EffectMeter([("all", "")], {"y": 0.5}, classes=False, labelled=False)
+    checkpoint.save(Measured(0, "", "", meter, LocalMeter(())))
+    assert checkpoint.load().samples == 0
+    checkpoint.remove()
+    assert checkpoint.load() is None
+
+
+@pytest.mark.slow
+def test_an_interrupted_measurement_goes_on_with_the_same_result(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("trtint8.sensitivity.results._SECONDS", 0.0)
+    whole = measured(table, limit=96, tolerance_db=0.0, batch_size=16)
+    checkpoint = tmp_path / "c.json"
+
+    def cut_off(count):
+        for index in range(6):
+            if index == count:
+                raise KeyboardInterrupt
+            yield {"images": SPLIT.heldout_images[16 * index : 16 * index + 16]}
+
+    labels = SPLIT.heldout_labels[:96]
+    options = {"labels": labels, "tolerance_db": 0.0, "checkpoint": str(checkpoint)}
+    for count in (2, 4):
+        with pytest.raises(KeyboardInterrupt):
+            measured(table, cut_off(count), **options)
+        document = json.loads(checkpoint.read_bytes().rpartition(b"\nsha256:")[0])
+        assert document["progress"]["samples"] == 16 * count
+    assert measured(table, cut_off(None), **options) == whole
+    assert not checkpoint.exists()
+
+
+@pytest.mark.slow
+def test_a_checkpoint_of_something_else_is_refused(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("trtint8.sensitivity.results._SECONDS", 0.0)
+    checkpoint = tmp_path / "c.json"
+
+    def interrupted():
+        yield {"images": SPLIT.heldout_images[:16]}
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(table, interrupted(), labels=None, checkpoint=checkpoint)
+    kept = checkpoint.read_bytes()
+    with pytest.raises(TableError, match=r"made with another table .* remove the checkpoint to begin anew"):
+        measured(table.override({"images": 0.5}), interrupted(), labels=None, checkpoint=checkpoint)
+    others = iter([{"images": SPLIT.heldout_images[1:17]}])
+    with pytest.raises(CalibrationDataError, match="made with other samples, or in another order"):
+        measured(table, others, labels=None, checkpoint=checkpoint)
+    assert checkpoint.read_bytes() == kept
+    checkpoint.write_text("no json")
+    with pytest.raises(TableError, match=r"cannot read the checkpoint .*; remove it to begin anew"):
+        measured(table, labels=None, checkpoint=checkpoint)
+
+
+def _batches(labels, *, cut_off=False):
+    """Three batches of 16 samples; where they are cut off, the third one does not come."""
+    for start in (0, 16, 32):
+        if cut_off and start == 32:
+            raise KeyboardInterrupt
+        part = slice(start, start + 16)
+        yield {"images": SPLIT.heldout_images[part]} | ({} if labels is None else {"labels": labels[part]})
+
+
+def _interrupted(table, labels, checkpoint, monkeypatch):
+    monkeypatch.setattr("trtint8.sensitivity.results._SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        measured(table, _batches(labels, cut_off=True), labels=None, tolerance_db=0.0, checkpoint=checkpoint)
+    return checkpoint.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        ((LABELS + 1) % 10, LABELS),
+        (SWAPPED, LABELS),
+        (None, LABELS),
+        (LABELS, None),
+        (LABELS, LABELS.astype(np.float32)),  # which are no class indices, and are not used
+    ],
+    ids=["others", "swapped", "none before", "none now", "of another kind"],
+)
+def test_a_checkpoint_of_other_labels_is_refused(then, now, table, tmp_path, monkeypatch):
+    """The result would be of both: shares of right classes that neither of the labels give."""
+    assert SWAPPED[0] != LABELS[0]
+    checkpoint = tmp_path / "c.json"
+    kept = _interrupted(table, then, checkpoint, monkeypatch)
+    with pytest.raises(CalibrationDataError) as caught:
+        measured(table, _batches(now), labels=None, tolerance_db=0.0, checkpoint=checkpoint)
+    assert str(caught.value) == (
+        "the checkpoint was made with other labels, or without any; give the same, or remove the checkpoint "
+        "to begin anew"
+    )
+    assert checkpoint.read_bytes() == kept
+
+
+@pytest.mark.parametrize(
+    ("then", "now"),
+    [
+        (LABELS, LABELS.astype(np.uint8)),
+        (None, LABELS / 2),  # what is no class index is not used
+        (LABELS / 2, LABELS.reshape(-1, 1)),
+    ],
+    ids=["of another integer type", "no class indices", "no class indices twice"],
+)
+def test_the_same_labels_continue_a_checkpoint(then, now, table, tmp_path, monkeypatch):
+    checkpoint = tmp_path / "c.json"
+    _interrupted(table, then, checkpoint, monkeypatch)
+    found = measured(table, _batches(now), labels=None, tolerance_db=0.0, checkpoint=checkpoint)
+    assert found == measured(table, _batches(then), labels=None, tolerance_db=0.0)
+    assert found.samples == 48 and not checkpoint.exists()

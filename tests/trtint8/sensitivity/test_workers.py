@@ -120,7 +120,7 @@ def test_a_worker_that_is_killed_leaves_no_trace(cluster, table, expected, tmp_p
         shards = open_data(data, inputs, options)
         return around(shards, Dying, tmp_path, 2)
 
-    monkeypatch.setattr("trtint8.api.sensitivity.open_data", open_dying)
+    monkeypatch.setattr("trtint8.api.accuracy.open_data", open_dying)
     (tmp_path / "one").touch()
     how = RayExecutor(workers=2, shard_batches=4)
     assert _measured(table, tolerance_db=2.2, executor=how) == expected
@@ -149,7 +149,7 @@ def test_the_plan_is_told_before_the_work(workers_here, table):
 
 @pytest.mark.parametrize(("first", "then"), [("ray", "ray"), ("ray", "local"), ("local", "ray")])
 def test_an_interrupted_measurement_goes_on(first, then, workers_here, table, tmp_path, monkeypatch):
-    monkeypatch.setattr("trtint8.sensitivity.checkpoint._SECONDS", 0.0)
+    monkeypatch.setattr("trtint8.sensitivity.results._SECONDS", 0.0)
     checkpoint = tmp_path / "c.json"
     options = {"tolerance_db": 0.0, "limit": 100}
     whole = _measured(table, **options)
@@ -169,7 +169,7 @@ def test_an_interrupted_measurement_goes_on(first, then, workers_here, table, tm
 
 
 def test_a_checkpoint_of_other_samples_or_labels_is_refused(workers_here, table, tmp_path, monkeypatch):
-    monkeypatch.setattr("trtint8.sensitivity.checkpoint._SECONDS", 0.0)
+    monkeypatch.setattr("trtint8.sensitivity.results._SECONDS", 0.0)
     checkpoint = tmp_path / "c.json"
     bad = IMAGES.copy()
     bad[40] = np.nan

@@ -5,11 +5,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from tests.trtint8.onnx_models import Shaped, tied
 from tests.trtint8.simulation.two_products import X, opened_products
 from tests.trtint8.tuning.networks import normal, prepared
-from trtint8.models.fingerprint import fingerprint
+from trtint8.models.serialization import fingerprint
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import place
 from trtint8.simulation.layers import Form, Quantizer

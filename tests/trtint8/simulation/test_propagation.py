@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 
 from calibrators.data.batches import Batches
 from calibrators.host.observer import Observer
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, tied
 from trtint8 import quantize

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto

@@ -2,10 +2,9 @@
 
 import pytest
 
-from trtint8.tuning.display import plot_trials, trials_frame, trials_html
-from trtint8.tuning.trial import Trial
-from trtint8.validation.budget import Goal
-from trtint8.validation.scores import Score
+from trtint8.tuning.candidates import Trial
+from trtint8.tuning.tune import plot_trials, trials_frame, trials_html
+from trtint8.validation.budget import Goal, Score
 
 GOAL = Goal("top1", "top1", "%", 0.5, None)
 TRIALS = (

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from calibrators.errors import TableError
+from calibrators.errors import CalibrationDataError, TableError
 from tests.calibrators.host.checkpoint_files import change, sealed
-from trtint8.tuning.journal import Journal, JournalFile
-from trtint8.tuning.trial import Trial
-from trtint8.validation.scores import Score
+from trtint8.tuning.candidates import Trial
+from trtint8.tuning.journal import Journal, JournalFile, OutOfTimeError, TimeLimit
+from trtint8.validation.budget import Score
 
 FIRST = Trial("as calibrated", Score(None, math.inf, math.inf), True, 0, 0.0, 0.5, 3.0)
 SECOND = Trial("bias correction", Score(0.25, 20.0, 79.75), False, 0, 0.0, 0.5)
@@ -134,3 +134,27 @@ def test_scores_that_were_not_measured_come_back(tmp_path):
     file = JournalFile(tmp_path / "c", resume=True)
     file.open({}).add(Trial("as calibrated", Score(math.nan, math.nan, math.inf), True, 0, 1.0000000002, 0.5))
     assert math.isnan(file.open({}).next.score.sqnr_db)
+
+
+def test_after_the_limit_nothing_more_is_given(monkeypatch):
+    now = iter([1.0, 59.0, 61.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(now))
+    watched = TimeLimit(1.0, 0.0).watched("abc")
+    assert (next(watched), next(watched)) == ("a", "b")
+    with pytest.raises(OutOfTimeError):
+        next(watched)
+
+
+def test_without_a_limit_all_is_given():
+    assert list(TimeLimit().watched("abc")) == ["a", "b", "c"]
+
+
+def test_half_the_time():
+    assert TimeLimit(3.0).half().minutes == 1.5
+    assert TimeLimit().half().minutes is None
+
+
+@pytest.mark.parametrize("minutes", [0, -1.0, math.nan, math.inf, "1"])
+def test_minutes_that_make_no_sense(minutes):
+    with pytest.raises(CalibrationDataError, match=f"minutes is {minutes!r}; give a positive number"):
+        TimeLimit(minutes)

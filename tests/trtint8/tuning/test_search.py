@@ -2,19 +2,25 @@
 
 import dataclasses
 import itertools
+import math
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import trtint8
 from calibrators.data.batches import Batches
 from calibrators.errors import TableError
 from tests.calibrators.host.checkpoint_files import change, document_of
+from tests.trtint8.tuning.networks import normal, uneven
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
+from trtint8.models.serialization import to_proto
 from trtint8.tuning.candidates import Candidate
-from trtint8.tuning.journal import Journal, JournalFile
-from trtint8.tuning.search import Search
-from trtint8.tuning.time_limit import OutOfTimeError, TimeLimit
-from trtint8.validation.scores import Score
+from trtint8.tuning.journal import Journal, JournalFile, OutOfTimeError, TimeLimit
+from trtint8.tuning.search import Search, expected_score, fewest, first_guess, gain_on_others
+from trtint8.validation.budget import Score
 
 
 class NoSamples:
@@ -238,3 +244,77 @@ def test_what_stays_in_int8_beside_layers_in_float_is_corrected_anew(remedied):
         ("round", False),
         ("bias", True),
     ]
+
+
+@given(st.integers(1, 200), st.data())
+def test_the_least_number_that_fits_is_found(most, data):
+    least, guess = data.draw(st.integers(1, most + 1)), data.draw(st.integers(1, most))
+    tried = []
+
+    def fits(count):
+        tried.append(count)
+        return count >= least
+
+    assert fewest(most, fits, guess) == min(least, most)
+    assert len(tried) == len(set(tried))
+    assert all(1 <= count <= most for count in tried)
+    # Steps that double, and halving: both grow with the logarithm of how wrong the guess was.
+    assert len(tried) <= 3 + 2 * math.log2(1 + abs(guess - min(least, most)))
+
+
+def test_a_right_guess_takes_two_trials():
+    tried = []
+    assert fewest(50, lambda count: tried.append(count) or count >= 7, 7) == 7
+    assert tried == [7, 6]
+
+
+def test_noise_powers_add_and_losses_grow_with_the_amplitude():
+    assert expected_score(Score(None, 20.0, 20.0), 0.9) == Score(None, pytest.approx(30), pytest.approx(30))
+    assert expected_score(Score(2.0, 20.0, 78.0), 0.75) == Score(1.0, pytest.approx(20 + 6.0206), 79.0)
+    infinite = Score(math.inf, 20.0, 30.0)  # FP32 has the labels themselves
+    assert expected_score(infinite, 0.9) == Score(math.inf, pytest.approx(30), pytest.approx(40))
+    # What all shares together leave out.
+    assert expected_score(Score(None, 20.0, None), 1.2) == Score(None, 40.0, None)
+
+
+@pytest.mark.parametrize(("least", "count"), [(20.1, 1), (23.0, 1), (23.1, 2), (26.1, 3), (60.0, 4)])
+def test_the_guess_follows_the_shares(least, count):
+    shares = (0.5, 0.25, 0.125, 0.125)
+    assert first_guess(Score(None, 20.0, 20.0), shares, lambda score: score.sqnr_db >= least) == count
+
+
+@pytest.fixture(scope="module")
+def other_samples_start():
+    model = uneven()
+    table = trtint8.calibrate(model, normal(32, 3, 6, 6), method="minmax", tensors="placed", progress=False)
+    return Candidate(prepare(load_model(model)), table)
+
+
+def calibrated(model, samples):
+    data = {"x": np.concatenate([feed["x"] for feed in samples])}
+    proto = to_proto(model.graph_model)
+    return trtint8.calibrate(proto, data, method="minmax", tensors="placed", progress=False)
+
+
+def test_channels_that_differ_a_thousandfold(other_samples_start):
+    samples = [{"x": image[None]} for image in normal(13, 3, 6, 6, seed=5)]
+    seen = []
+
+    def calibrate(model, some):
+        seen.append([float(feed["x"].sum()) for feed in some])
+        return calibrated(model, some)
+
+    assert gain_on_others(other_samples_start, samples, calibrate) > 10
+    assert seen == [[float(feed["x"].sum()) for feed in samples[::2]]] * 2
+
+
+def test_ranges_that_others_exceed_show_as_a_loss(other_samples_start):
+    samples = [{"x": image[None]} for image in normal(12, 3, 6, 6, seed=5)]
+
+    def calibrate(model, some):
+        table = calibrated(model, some)
+        if model.fingerprint == other_samples_start.model.fingerprint:
+            return table
+        return table.override({name: value / 100 for name, value in table.amax.items()})
+
+    assert gain_on_others(other_samples_start, samples, calibrate) < 0

@@ -5,7 +5,19 @@ import pytest
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
-from trtint8.validation.class_scores import agreement, check_class_folders, top_k, within
+from trtint8.validation.class_scores import (
+    agreement,
+    check_class_folders,
+    class_axis,
+    class_map,
+    mean_iou,
+    mean_overlap,
+    overlap_sums,
+    pixels,
+    share,
+    top_k,
+    within,
+)
 
 
 def test_of_equal_scores_the_lower_index_ranks_first():
@@ -61,3 +73,185 @@ def test_labels_are_checked_without_outputs():
         with pytest.raises(CalibrationDataError, match=words):
             check(Batch({}, {}, {}, labels, 2), form)
     top_k("top1", "mask", 1).check_labels(Batch({}, {}, {}, np.array([9]), 1), form)
+
+
+#: Classes of two images of 2 x 2 positions.
+WANTED = np.array([[[0, 0], [1, 1]], [[2, 2], [2, 2]]])
+FOUND = np.array([[[0, 1], [1, 1]], [[2, 2], [2, 0]]])
+
+
+def scores(classes, count=3):
+    """Class scores (N, classes, H, W) with the given classes."""
+    return np.moveaxis(np.eye(count, dtype=np.float32)[classes], -1, 1)
+
+
+def value(metric, found, wanted=None, labels=None, rows=2, name="m"):
+    batch = Batch({}, {"y": found}, {"y": found if wanted is None else wanted}, labels, rows)
+    measurand = metric(name, "y", BatchForm.of(batch.reference, labels, rows))
+    meter = measurand.start()
+    meter.merge(measurand.measure(batch))
+    return meter.value(), measurand
+
+
+def test_the_axis_of_classes():
+    shapes = {
+        (1, 20, 256, 512): 1,
+        (1, 150, 32, 64): 1,
+        (1, 80, 22, 22): 1,
+        (1, 256, 512, 20): 3,
+        (1, 22, 22, 80): 3,
+        (2, 3, 3): 1,
+        (1, 128, 9): 2,
+        (1, 3, 8, 8, 2): 1,
+    }
+    assert {shape: class_axis(shape) for shape in shapes} == shapes
+
+
+@pytest.mark.parametrize(
+    ("shape", "declared", "axis"),
+    [
+        ((2, 5, 9), (None, None, 9), 2),  # a language model
+        ((2, 1, 9), (None, None, 9), 2),
+        ((2, 9, 5), (None, 9, None), 1),
+        ((2, 3, 8, 9), (None, 3, None, None), 1),
+        ((2, 8, 9, 12), (2, None, None, 12), 3),
+        ((2, 8, 8, 3), (None, None, None, 3), 3),
+        ((2, 5, 9), (None, 5, 9), 1),  # as without a declared shape, from here on
+        ((2, 3, 8, 9), (None, None, 8, 9), 1),
+        ((2, 5, 9), (None, None, None), 1),
+        ((2, 5, 9), (None, None), 1),
+    ],
+)
+def test_the_axis_of_classes_is_the_one_that_the_model_fixes(shape, declared, axis):
+    assert class_axis(shape, declared) == axis
+    scores = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    assert np.array_equal(class_map(scores, declared), scores.argmax(axis=axis))
+
+
+def test_positions_of_a_sequence():
+    found, wanted = (np.random.default_rng(seed).normal(size=(2, 5, 9)) for seed in (0, 1))
+    found[:, :3] = wanted[:, :3]
+    batch = Batch({}, {"y": found}, {"y": wanted}, None, 2)
+    form = BatchForm.of(batch.reference, None, 2, declared={"y": (None, None, 9)})
+    same = np.mean(found.argmax(axis=2) == wanted.argmax(axis=2))
+    assert pixels("m", "y", form).measure(batch).value() == pytest.approx(same)
+    assert 0.6 <= same < 1
+
+
+def test_class_maps():
+    assert np.array_equal(class_map(scores(WANTED)), WANTED)
+    wide = np.tile(WANTED, (1, 2, 2))
+    assert np.array_equal(class_map(np.moveaxis(scores(wide), 1, -1)), wide)
+    assert np.array_equal(class_map(WANTED[:, None].astype(np.uint8)), WANTED)
+    broken = scores(WANTED)
+    broken[0, 1, 0, 0] = np.nan
+    assert class_map(broken)[0].tolist() == [[-1, 0], [1, 1]]
+
+
+def test_share_and_mean_overlap():
+    assert share(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist() == [0.75, 1.0]
+    assert mean_overlap(np.array([1.0, 2.0, 3.0, 4.0, 0.0, 0.0])) == pytest.approx((1 / 2 + 3 / 4) / 2)
+    assert mean_overlap(np.zeros(4)) == 1.0
+
+
+def test_overlap_sums():
+    sums = overlap_sums(np.array([0, 0, 1, 1]), np.array([0, 1, 1, -1]), 3)
+    assert sums.tolist() == [1, 2, 1, 3, 0, 0]
+
+
+def test_against_the_reference():
+    share_of, measurand = value(pixels, scores(FOUND), scores(WANTED))
+    assert share_of == 6 / 8
+    assert (measurand.relative, measurand.perfect, measurand.unit) == (True, 1.0, "%")
+    assert measurand.title == "positions of 'y' with FP32's class"
+    # Class 0: 1 of 3, class 1: 2 of 3, class 2: 3 of 4.
+    assert value(mean_iou, scores(FOUND), scores(WANTED))[0] == pytest.approx((1 / 3 + 2 / 3 + 3 / 4) / 3)
+
+
+@pytest.mark.parametrize("labels", [WANTED, WANTED[:, None].astype(np.uint8)])
+def test_against_labels(labels):
+    share_of, measurand = value(pixels, scores(FOUND), labels=labels)
+    assert share_of == 6 / 8 and not measurand.relative
+    assert measurand.title == "positions of 'y' with the label's class"
+    found, measurand = value(mean_iou, scores(FOUND), labels=labels)
+    assert found == pytest.approx((1 / 3 + 2 / 3 + 3 / 4) / 3)
+    assert measurand.title == "mean IoU of 'y' with the labels"
+
+
+@pytest.mark.parametrize("found", [scores(FOUND), FOUND])
+def test_positions_without_a_class_do_not_count(found):
+    labels = WANTED.copy()
+    labels[0, 0, 1] = 255  # of the two wrong ones
+    assert value(pixels, found, labels=labels)[0] == 6 / 7
+    assert value(mean_iou, found, labels=labels)[0] == pytest.approx((1 / 2 + 1 + 3 / 4) / 3)
+
+
+@pytest.mark.parametrize("metric", [pixels, mean_iou])
+@pytest.mark.parametrize(
+    ("found", "classes"),
+    [
+        (scores(FOUND), r"one of the output's classes \(0 to 2\)"),
+        (FOUND, "a class from 0 on, other than 255"),
+    ],
+)
+def test_labels_of_which_no_position_counts(metric, found, classes):
+    message = f"metric 'm' has nothing to judge by, as the labels give no position {classes}; check"
+    with pytest.raises(CalibrationDataError, match=message):
+        value(metric, found, labels=np.full_like(WANTED, 255))
+
+
+@pytest.mark.parametrize("metric", [pixels, mean_iou])
+def test_a_batch_of_which_no_position_counts_adds_nothing(metric):
+    measurand = metric("m", "y", BatchForm.of({"y": scores(FOUND)}, WANTED, 2))
+    meter, other = measurand.start(), measurand.start()
+    for labels in (np.full_like(WANTED, 255), WANTED):
+        meter.merge(measurand.measure(Batch({}, {"y": scores(FOUND)}, {}, labels, 2)))
+    other.merge(measurand.measure(Batch({}, {"y": scores(FOUND)}, {}, WANTED, 2)))
+    assert meter.value() == other.value() < 1
+
+
+def test_what_labels_mark_as_unknown_is_a_class_of_a_network():
+    maps = np.where(WANTED == 1, 255, WANTED)
+    found = np.where(FOUND == 1, 255, FOUND)
+    measurand = pixels("m", "y", BatchForm.of({"y": maps}, None, 2))
+    assert measurand.measure(Batch({}, {"y": found}, {"y": maps}, None, 2)).value() == 6 / 8
+    measurand = mean_iou("m", "y", BatchForm.of({"y": maps}, None, 2))
+    overlap = measurand.measure(Batch({}, {"y": found}, {"y": maps}, None, 2)).value()
+    assert overlap == pytest.approx((1 / 3 + 2 / 3 + 3 / 4) / 3)
+
+
+def test_class_indices_as_outputs_and_batches_of_different_classes():
+    measurand = mean_iou("m", "y", BatchForm.of({"y": WANTED}, None, 2))
+    meter, half = measurand.start(), slice(0, 1)
+    meter.merge(measurand.measure(Batch({}, {"y": FOUND[half]}, {"y": WANTED[half]}, None, 1)))
+    meter.merge(measurand.measure(Batch({}, {"y": FOUND[1:]}, {"y": WANTED[1:]}, None, 1)))
+    assert meter.value() == pytest.approx((1 / 3 + 2 / 3 + 3 / 4) / 3)
+    other = measurand.start()
+    other.merge(measurand.measure(Batch({}, {"y": WANTED}, {"y": WANTED}, None, 2)))
+    assert other.against(meter, "B").difference == pytest.approx(1 - (1 / 3 + 2 / 3 + 3 / 4) / 3)
+
+
+@pytest.mark.parametrize(
+    ("output", "labels", "message"),
+    [
+        (
+            np.zeros((2, 3)),
+            None,
+            "metric 'm' needs class scores of each position, .* 'y' is float64, 2x3; leave",
+        ),
+        (np.zeros((2, 1, 4, 4)), None, "needs class scores of each position"),
+        (
+            scores(WANTED),
+            np.zeros((2, 5, 5), int),
+            "labels of shape 2x5x5 with the classes .* of shape 2x2x2",
+        ),
+        (
+            scores(WANTED),
+            WANTED[:, None].astype(np.float32),
+            "maps of classes, which are integers, and .* the shape of such maps but are float32; give",
+        ),
+    ],
+)
+def test_what_has_no_classes_of_positions(output, labels, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        value(pixels, output, labels=labels)

@@ -1,13 +1,28 @@
+"""The reference runs on the first batches before they are asked for."""
+
 import math
+import threading
+import warnings
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto
 
-from calibrators.data.inputs import InputSpec
+import trtint8
+from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError, ModelError
+from tests.trtint8.detectors import PICKED_FROM, images, plugin_detector, unordered_detector
+from tests.trtint8.tuning.networks import uneven
+from tests.trtint8.validation.small_models import scaled
+from trtint8.cli.main import main
+from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_model
+from trtint8.models.session import ModelSession, StoppableRuns, open_model
+from trtint8.validation import comparison, opening
 from trtint8.validation.accuracy import ValidatedModel
-from trtint8.validation.comparison import compare
+from trtint8.validation.comparison import Reference, RunningReference, compare
 from trtint8.validation.significance import Share
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 6)),)
@@ -388,3 +403,259 @@ def test_labels_are_checked():
 def test_outputs_of_another_shape():
     with pytest.raises(ModelError, match=r"output 'y' has shape \(2, 5\), the reference's \(2, 6\)"):
         _compare(lambda x: x[:, :5])
+
+
+FEEDS = [{"x": np.full((2, 4), value, np.float32)} for value in (1, 2, 3)]
+
+
+class Recorded:
+    """A session that records what it is fed, by the value of the feed, and in which thread."""
+
+    def __init__(self):
+        self.opened = open_model(load_model(scaled(2.0)))
+        self.runs = []
+
+    def run(self, names, feed, options=None):
+        self.runs.append((float(feed["x"].flat[0]), threading.current_thread() is threading.main_thread()))
+        return self.opened.session.run(names, feed, options)
+
+
+def wait_for(running):
+    running._ahead.result(60)
+
+
+@pytest.fixture
+def session():
+    return Recorded()
+
+
+@pytest.fixture
+def running(session):
+    with RunningReference(lambda: ModelSession(session)) as running:
+        yield running
+
+
+def test_batches_run_once_whether_ahead_or_not(session, running):
+    running.run_ahead(FEEDS[:2])
+    wait_for(running)
+    assert session.runs == [(1.0, False), (2.0, False)]
+    for feed in FEEDS:
+        np.testing.assert_array_equal(running.run(feed)[0], 2 * feed["x"])
+    assert session.runs == [(1.0, False), (2.0, False), (3.0, True)]
+
+
+def test_nothing_runs_ahead_once_a_batch_was_asked_for(session, running, monkeypatch):
+    gate, run = threading.Event(), session.run
+
+    def slow(*args):
+        gate.wait(60)
+        return run(*args)
+
+    monkeypatch.setattr(session, "run", slow)
+    running.run_ahead(FEEDS)
+    asked = threading.Thread(target=running.run, args=(FEEDS[0],))
+    asked.start()
+    while not running._is_asked:
+        pass
+    gate.set()
+    asked.join(60)
+    assert session.runs == [(1.0, False)]
+
+
+def test_few_bytes_of_outputs_are_made_ahead(session, running, monkeypatch):
+    monkeypatch.setattr(comparison, "_KEPT", 0)
+    running.run_ahead(FEEDS)
+    wait_for(running)
+    assert session.runs == [(1.0, False)]
+
+
+def test_a_batch_that_does_not_fit_is_refused_when_it_is_asked_for(session, running):
+    bad = {"x": np.zeros((1, 5), np.float32)}
+    running.run_ahead([bad, FEEDS[0]])
+    wait_for(running)
+    with pytest.raises(CalibrationDataError, match="the model fails on a batch"):
+        running.run(bad)
+    np.testing.assert_array_equal(running.run(FEEDS[0])[0], 2 * FEEDS[0]["x"])
+    assert len(session.runs) == 3
+
+
+def test_the_run_under_way_is_stopped_where_the_comparison_fails(session):
+    """It may take long, and the process does not end before it."""
+    gate, ends = threading.Event(), []
+
+    def run(_names, _feed, options):
+        gate.wait(60)
+        ends.append(options.terminate)
+        raise RuntimeError("terminated")
+
+    session.run = run
+    with pytest.raises(ModelError), RunningReference(lambda: ModelSession(session)) as running:
+        running.run_ahead(FEEDS)
+        while running._runs is None:
+            pass
+        raise ModelError("the other model is invalid")
+    gate.set()
+    wait_for(running)
+    assert ends == [True]
+
+
+def test_a_run_that_is_stopped_fails():
+    runs = StoppableRuns()
+    opened = open_model(load_model(scaled(2.0)))
+    np.testing.assert_array_equal(opened.run(FEEDS[0], stoppable=runs)[0], 2 * FEEDS[0]["x"])
+    runs.stop()
+    with pytest.raises(CalibrationDataError, match="terminate"):
+        opened.run(FEEDS[0], stoppable=runs)
+
+
+def test_a_model_that_cannot_be_opened_is_refused():
+    def refuse():
+        raise ModelError("no kernel")
+
+    with RunningReference(refuse) as running:
+        running.run_ahead(FEEDS)
+        with pytest.raises(ModelError, match="no kernel"):
+            running.session()
+
+
+def test_plugins_are_left_out_and_named():
+    whole = load_model(plugin_detector())
+    reference = Reference.of(whole)
+    assert tuple(reference.declared.shapes) == PICKED_FROM == reference.declared.left_out.sources
+    assert "num" in reference.declared.left_out.outputs
+    assert reference.model.fingerprint == whole.fingerprint
+
+
+def test_a_model_without_plugins_stays_as_it_is():
+    model = load_model(unordered_detector())
+    reference = Reference.of(model)
+    assert reference.model is model and not reference.declared.left_out.outputs
+
+
+def test_data_is_that_of_the_models_inputs():
+    reference = Reference.of(load_model(plugin_detector()))
+    batches = reference.open_data(images(4), DataOptions(limit=2))
+    assert [list(feed) for feed in batches] == [[spec.name for spec in reference.model.inputs]]
+    assert sum(len(array) for feed in batches for array in feed.values()) == 2
+
+
+DATA = np.eye(4, dtype=np.float32)
+
+CALIBRATED = "was calibrated with the samples that it is judged by"
+
+
+def said(model, data, reference, **options):
+    """What a comparison warns of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trtint8.validate(model, data, reference=reference, progress=False, **options)
+    own = [warning for warning in caught if warning.category is UserWarning]
+    assert {warning.filename for warning in own} <= {__file__}
+    return [str(warning.message) for warning in own]
+
+
+@pytest.fixture(scope="module")
+def mistaken_comparisons_images(split):
+    return split.calibration_images[:40]
+
+
+@pytest.fixture(scope="module")
+def table(mistaken_comparisons_images):
+    return trtint8.calibrate(DEMO_MODEL, mistaken_comparisons_images, progress=False)
+
+
+@pytest.fixture(scope="module")
+def quantized(table):
+    return trtint8.quantize(DEMO_MODEL, table)
+
+
+def test_a_float_model_in_place_of_a_quantized_one(tmp_path, quantized, mistaken_comparisons_images):
+    onnx.save(scaled(0.5), tmp_path / "half.onnx")
+    assert said(tmp_path / "half.onnx", DATA, scaled(1.0)) == [
+        "'half.onnx', INT8 in the results, holds neither Q/DQ pairs nor integer operators: what is compared "
+        "is a float model; give the quantized one"
+    ]
+    assert said(scaled(1.0, TensorProto.FLOAT16), DATA, scaled(1.0)) == []
+    # Only the model that is called INT8 has to be in INT8.
+    assert said(quantized, mistaken_comparisons_images[1:], DEMO_MODEL, also={"float": DEMO_MODEL}) == []
+
+
+def test_a_quantized_model_in_place_of_the_reference(tmp_path, quantized, mistaken_comparisons_images):
+    onnx.save(quantized, tmp_path / "q.onnx")
+    first, second = said(tmp_path / "q.onnx", mistaken_comparisons_images[1:], tmp_path / "q.onnx")
+    assert first == (
+        "the reference 'q.onnx' holds Q/DQ pairs, so that what the results call FP32 is quantized; give the "
+        "float model"
+    )
+    # The float model that it says it was made from is not itself.
+    assert second.startswith("the model 'q.onnx' was not made from the reference 'q.onnx'")
+
+
+def test_a_reference_that_the_model_was_not_made_from(tmp_path, quantized, mistaken_comparisons_images):
+    other = onnx.load(DEMO_MODEL)
+    other.graph.node[0].name = "renamed"
+    tensor = other.graph.initializer[0]
+    values = onnx.numpy_helper.to_array(tensor) * np.float32(1.001)
+    tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
+    onnx.save(other, tmp_path / "other.onnx")
+    onnx.save(quantized, tmp_path / "q.onnx")
+    (sentence,) = said(tmp_path / "q.onnx", mistaken_comparisons_images[1:], tmp_path / "other.onnx")
+    assert sentence.startswith(
+        "the model 'q.onnx' was not made from the reference 'other.onnx', but from a float model with the "
+    )
+    assert sentence.endswith("give the model that it was made from")
+    # It is not known where models come from that other tools made.
+    foreign = onnx.load(tmp_path / "q.onnx")
+    del foreign.metadata_props[:]
+    assert said(foreign, mistaken_comparisons_images[1:], tmp_path / "other.onnx") == []
+
+
+def test_what_was_equalized_may_be_compared_with_either_float_model(tmp_path):
+    data = np.random.default_rng(1).standard_normal((64, 3, 6, 6)).astype(np.float32)
+    onnx.save(uneven(), tmp_path / "m.onnx")
+    trtint8.calibrate(tmp_path / "m.onnx", data, method="mse", progress=False).save(tmp_path / "t.json")
+    arguments = [
+        "quantize",
+        str(tmp_path / "m.onnx"),
+        str(tmp_path / "t.json"),
+        "-o",
+        str(tmp_path / "q.onnx"),
+    ]
+    np.savez(tmp_path / "d.npz", x=data)
+    assert main([*arguments, "--equalize", str(tmp_path / "d.npz")]) == 0
+    for reference in ("m.onnx", "q.float.onnx"):
+        assert said(tmp_path / "q.onnx", data[1:], tmp_path / reference) == []
+        (sentence,) = said(tmp_path / "q.onnx", data, tmp_path / reference)
+        assert CALIBRATED in sentence
+
+
+def test_samples_that_the_ranges_were_found_on(tmp_path, quantized, mistaken_comparisons_images, table):
+    (sentence,) = said(quantized, mistaken_comparisons_images, DEMO_MODEL)
+    assert CALIBRATED in sentence and sentence.startswith("the model 'model' ")
+    # In another order, too, but not as many others.
+    assert CALIBRATED in said(quantized, mistaken_comparisons_images[::-1], DEMO_MODEL, batch_size=7)[0]
+    assert said(quantized, mistaken_comparisons_images + np.float32(0.01), DEMO_MODEL) == []
+    assert said(quantized, mistaken_comparisons_images[:39], DEMO_MODEL) == []
+
+
+def test_samples_are_read_once(quantized, mistaken_comparisons_images):
+    passes = []
+
+    def feeds():
+        passes.append(None)
+        yield from ({"images": mistaken_comparisons_images[start : start + 8]} for start in range(0, 40, 8))
+
+    # How many samples there are shows only at the end.
+    (sentence,) = said(quantized, feeds, DEMO_MODEL)
+    assert CALIBRATED in sentence and len(passes) == 1
+
+
+def test_an_engine_and_the_samples_of_its_table(tmp_path, monkeypatch, rtx, mistaken_comparisons_images):
+    monkeypatch.setattr(opening, "gpu_problem", lambda: "there is none")
+    engine = tmp_path / "e.engine"
+    trtint8.build_int8_engine(DEMO_MODEL, mistaken_comparisons_images, engine, target="rtx", progress=False)
+    (sentence,) = said(engine, mistaken_comparisons_images, DEMO_MODEL)
+    assert sentence.startswith(f"the engine '{engine}' {CALIBRATED}")
+    assert said(engine, mistaken_comparisons_images[:39], DEMO_MODEL) == []
+    (tmp_path / "e.table.json").unlink()
+    assert said(engine, mistaken_comparisons_images, DEMO_MODEL) == []

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trtint8.validation.batch import Batch
+from trtint8.validation.batch import Batch, BatchForm
+from trtint8.validation.class_scores import mean_overlap, share
 from trtint8.validation.fidelity import FidelityMeter
-from trtint8.validation.meters import HitMeter, SumsMeter, ValueMeter
+from trtint8.validation.meters import HitMeter, Measurand, SumsMeter, ValueMeter
 from trtint8.validation.metrics import MeanAveragePrecision
-from trtint8.validation.segmentation import mean_overlap, share
 from trtint8.validation.user_metrics import check_mergeable, user_measurand
 
 BATCHES = 7
@@ -132,3 +132,13 @@ def test_sums_of_more_classes_in_later_batches():
     meter = SumsMeter(mean_overlap, [np.array([[1.0, 2.0]])], 1)
     meter.merge(SumsMeter(mean_overlap, [np.array([[1.0, 1.0, 3.0, 4.0]])], 1))
     assert meter.value() == pytest.approx((2 / 3 + 3 / 4) / 2)
+
+
+def test_what_is_known_of_the_reference_is_not_measured():
+    assert not Measurand("agreement", True, HitMeter, len, perfect=1.0).on_reference
+    assert Measurand("of a user", True, HitMeter, len).on_reference
+
+
+def test_labels_are_taken_as_they_are_where_a_metric_does_not_say_otherwise():
+    batch = Batch({}, {}, {}, np.array([-1]), 1)
+    Measurand("of a user", True, HitMeter, len).check_labels(batch, BatchForm({}, None, 1))

@@ -1,6 +1,9 @@
+"""Samples in the types that a model takes."""
+
 import contextlib
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -9,9 +12,14 @@ import trtint8
 from calibrators.errors import CalibrationDataError, ModelError
 from tests.trtint8.integer_models import MICROSOFT, ZERO, Integers
 from tests.trtint8.interop.dynamic_models import Dynamic
+from tests.trtint8.report.samples import ACCURACY
 from tests.trtint8.validation.small_models import scaled
 from trtint8.engine.file import EngineInfo, TensorSpec
+from trtint8.models.model import load_model, record_float_model
+from trtint8.runtime.arrays import as_input
 from trtint8.validation import opening
+from trtint8.validation.comparison import Origin
+from trtint8.validation.opening import as_fed, as_floats, identified
 from trtint8.validation.output_shapes import DeclaredOutputs
 
 
@@ -191,3 +199,77 @@ def test_integer_operators_are_judged_by_exact_sums(model, step, description):
     # With sums in int16 it would be 8 / 2 * 32767, half of that.
     np.testing.assert_array_equal(result, np.round(exact / step) * step)
     assert judged.description == description
+
+
+def fed(array, dtype, scale=None):
+    scales = {} if scale is None else {"x": np.float32(scale)}
+    return as_fed({"x": array}, {"x": np.dtype(dtype)}, scales)["x"]
+
+
+def test_integers_keep_their_values():
+    ids = np.array([[101, -102]], np.int64)
+    found = fed(ids, np.int32)
+    assert found.dtype == np.int32 and found.tolist() == ids.tolist()
+    assert as_input(found, TensorSpec("x", "int32", (None, 2)), 1) is found
+    assert fed(ids, np.int64) is ids
+    with pytest.raises(
+        CalibrationDataError,
+        match=r"^input 'x' is int32 in the model, and its int64 values, from 5 to 1099511627776, do not fit; "
+        "give values that int32 holds$",
+    ):
+        fed(np.array([5, 1 << 40]), np.int32)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, ml_dtypes.bfloat16])
+def test_floating_point_values_are_rounded(dtype):
+    array = np.array([1 / 3, 1e6], np.float32)
+    with np.errstate(over="ignore"):
+        found = fed(array, dtype)
+        assert found.dtype == dtype and found.tobytes() == array.astype(dtype).tobytes()
+
+
+def test_an_int8_input_takes_what_the_scale_makes_of_the_values():
+    array = np.array([0.25, 0.26, -0.75, 100, -100], np.float32)
+    found = fed(array, np.int8, 0.5)
+    # Halves go to the even neighbour, and what is out of range to its ends.
+    assert found.dtype == np.int8 and found.tolist() == [0, 1, -2, 127, -128]
+    with pytest.raises(
+        CalibrationDataError,
+        match=r"^input 'x' is int8 in the engine, and the scale that makes int8 of float32 values is not "
+        r"known; put the calibration table .* beside the engine, or build without io_types for it$",
+    ):
+        fed(array, np.int8)
+
+
+def test_other_kinds_are_left_for_the_model_to_refuse():
+    array = np.zeros(3, np.float32)
+    assert fed(array, np.int32) is array
+    assert fed(array, np.bool_) is array
+
+
+def test_an_int8_output_stands_for_values():
+    output = np.array([-128, 3], np.int8)
+    assert as_floats("y", output, {"y": np.float32(0.5)}).tolist() == [-64.0, 1.5]
+    assert as_floats("y", output, {"x": np.float32(0.5)}) is output
+
+
+MODEL, ENGINE = Origin("m", "it"), Origin("e", "it", "float", engine="qdq")
+
+
+def fingerprints(origins, reference):
+    found = identified(ACCURACY, origins, reference)
+    return found.judged_fingerprint, found.reference_fingerprint
+
+
+def test_what_is_known_at_no_cost():
+    reference = load_model(scaled(1.0))
+    assert fingerprints([MODEL], reference) == (None, None)
+    assert "fingerprint" not in vars(reference)  # it was not computed for this alone
+    assert fingerprints([ENGINE, MODEL], reference) == ("qdq", reference.fingerprint)
+    assert fingerprints([MODEL, ENGINE], reference) == (None, reference.fingerprint)
+
+
+def test_a_reference_with_changed_weights_is_of_the_model_that_it_was_made_from():
+    reference = load_model(scaled(1.0))
+    record_float_model(reference.graph_model, "original")
+    assert fingerprints([ENGINE], reference) == ("qdq", "original")

@@ -13,8 +13,8 @@ from calibrators.errors import CalibrationDataError, ModelError
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.validation.small_models import scaled
 from trtint8.models.model import load_model
+from trtint8.validation.accuracy import accuracy_rows
 from trtint8.validation.output_shapes import declared_shapes, differing_outputs, outputs_without_samples
-from trtint8.validation.wording import accuracy_rows
 
 
 def boxes_above(limit):

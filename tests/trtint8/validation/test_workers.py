@@ -38,7 +38,7 @@ from trtint8.data import DEMO_MODEL, PIXEL_MEAN, PIXEL_STD, load_digits_split
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.models.session import open_model
 from trtint8.validation import opening
-from trtint8.validation import workers as validation_workers
+from trtint8.validation import validate as validation_workers
 from trtint8.validation.metrics import MeanAveragePrecision
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (pip install 'trtint8[demo]')")
@@ -96,7 +96,7 @@ def test_workers_of_several_threads_divide_batches_as_one_process_does(workers_h
 
     monkeypatch.setattr("trtint8.validation.validate.open_model", open_and_tell)
     monkeypatch.setattr("trtint8.validation.opening.open_model", open_and_tell)
-    monkeypatch.setattr("trtint8.validation.workers.open_model", open_and_tell)
+    monkeypatch.setattr("trtint8.validation.validate.open_model", open_and_tell)
     options = {"threads": 2, "metrics": EVERYTHING}
     expected = _validated(quantized, **options)
     assert opened == [2, 2]

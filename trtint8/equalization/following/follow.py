@@ -4,34 +4,424 @@ Every producer's output channels get numbers. A label array says for each elemen
 it belongs to. Operators that move elements are executed on the labels; the other operators pass labels on,
 tie the factors of channels, or fix them at 1. So only factors remain that leave the network's function as it
 is.
+
+How operators treat factors of channels.
+
+An operator f is homogeneous where f(s x) = s f(x) for every factor s > 0.
+
+How sums, products and quotients of single elements treat the channels that they read.
+
+How operators that move, pool, reduce or pass elements on treat the channels that they read.
+
+Normalizations, which end with a factor and an offset per channel: they produce channels.
+
+How products with weights, and products of two activations, treat the channels that they read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from calibrators.operators import operator_of
-from trtint8.equalization.following.arithmetic_rules import add, divide, multiply
-from trtint8.equalization.following.channels import NetworkChannels
-from trtint8.equalization.following.labelling import Labelling
-from trtint8.equalization.following.moving_rules import move, pass_on, reduce_axes
-from trtint8.equalization.following.normalization_rules import normalize, separate_readers
-from trtint8.equalization.following.operators import is_elementwise, is_moving, is_reducing, is_spatial
-from trtint8.equalization.following.shapes import Shapes
-from trtint8.equalization.following.weighted_rules import multiply_by_weights, multiply_matrices
-from trtint8.equalization.following.weights import is_linear
+from calibrators.operators import Axes, Values, operator_of
+from trtint8.equalization.following.constants import (
+    Shapes,
+    channel_numbers,
+    has_constant_bias,
+    is_convolution,
+    is_linear,
+    read_axis,
+)
+from trtint8.equalization.following.labelling import (
+    FIXED,
+    Affine,
+    Change,
+    Channels,
+    Copy,
+    Labelling,
+    NetworkChannels,
+    Producer,
+    Product,
+    Reading,
+    along,
+    compact,
+    moved,
+    placed,
+    with_rank,
+)
+from trtint8.models.graph import constant_input, read_constant, take_name
+from trtint8.quantization.operators import commutes_with_quantization
+
+
+def _is_moving(node: ir.Node) -> bool:
+    """True if a node moves elements of its first input, or of all, and computes nothing."""
+    operator = operator_of(node)
+    moves = operator.moves and operator.values is not Values.SAME
+    return moves and operator.data in ((0,), None)
+
+
+def _is_elementwise(node: ir.Node) -> bool:
+    """True if an operator is homogeneous for each element; the output has the shape of the first input."""
+    operator = operator_of(node)
+    return operator.homogeneous and operator.axes is Axes.ELEMENTWISE
+
+
+def _is_reducing(node: ir.Node) -> bool:
+    """True if an operator is homogeneous along the axes that it reduces."""
+    operator = operator_of(node)
+    return operator.homogeneous and operator.axes is Axes.SEVERAL
+
+
+def is_spatial(node: ir.Node) -> bool:
+    """Whether an operator is homogeneous for each channel of (N, C, spatial...) and mixes no channels."""
+    if node.op_type == "Resize":
+        transformation = node.attributes.get_string("coordinate_transformation_mode", "half_pixel")
+        return transformation != "tf_crop_and_resize"
+    if node.op_type == "Pad":
+        return _pads_spatially(node)
+    operator = operator_of(node)
+    return operator.homogeneous and operator.axes is Axes.IMAGES
+
+
+def _pads_spatially(node: ir.Node) -> bool:
+    pads = constant_input(node, 1)
+    if pads is None or len(node.inputs) > 3 or not commutes_with_quantization(node):
+        return False
+    begins, ends = pads.reshape(2, -1)
+    return not begins[:2].any() and not ends[:2].any()
+
+
+def reduced_axes(node: ir.Node, rank: int) -> tuple[int, ...] | None:
+    """The axes that a reducing operator reduces, from 0 on; None where they are computed."""
+    axes: Any = node.attributes.get_ints("axes", ())
+    if not axes and len(node.inputs) > 1 and node.inputs[1] is not None:
+        constant: NDArray[Any] | None = constant_input(node, 1)
+        if constant is None:
+            return None
+        axes = constant.tolist()
+    if not axes:
+        return () if node.attributes.get_int("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted(int(axis) % rank for axis in axes))
+
+
+def _add(labelling: Labelling, node: ir.Node) -> None:
+    """Divides a constant that is added to channels; ties channels of one producer that are added."""
+    first, second = labelling.read(node, 0), labelling.read(node, 1)
+    rank = labelling.rank(node.outputs[0])
+    if first is not None and second is not None:
+        first, second = with_rank(first, rank), with_rank(second, rank)
+        reason = f"'{node.name}' adds channels of different factors"
+        if labelling.owners_of(first) == labelling.owners_of(second):
+            labelling.classes.tie(first, second, 1, reason)
+            labelling.write(node.outputs[0], compact(np.broadcast_arrays(first, second)[0]))
+        else:
+            labelling.classes.fix(first, reason)
+            labelling.classes.fix(second, reason)
+        return
+    index = 0 if first is not None else 1
+    labels = first if first is not None else second
+    if labels is None:
+        return
+    if not _divides_constant(labelling, node, 1 - index, index, labels):
+        labelling.classes.fix(labels, f"'{node.name}' adds values to them that keep theirs")
+        return
+    source, output = node.inputs[index], node.outputs[0]
+    assert source is not None
+    labels = with_rank(labels, rank)
+    producer = labelling.producers.get(source)
+    if producer is not None and producer.tensor == source.name and len(source.uses()) == 1:
+        # The channels are what they are with the bias.
+        labelling.producers[source] = Producer(producer.node, output.name or "", labels)
+    labelling.write(output, labels)
+
+
+def _divides_constant(labelling: Labelling, node: ir.Node, index: int, other: int, labels: Channels) -> bool:
+    """Whether a constant that is added to channels can be divided with them; if so, notes the change."""
+    constant, value = constant_input(node, index), node.inputs[other]
+    if constant is None or value is None or constant.dtype != np.float32:
+        return False
+    rank = max(constant.ndim, labels.ndim)
+    sizes = (1,) * (rank - constant.ndim) + constant.shape
+    static = value.shape
+    for axis in range(-labels.ndim, 0):
+        if labels.shape[axis] == 1 or sizes[axis] == labels.shape[axis]:
+            continue
+        # The constant becomes larger, which is right only where the channels' axis has one size.
+        if static is None or not isinstance(static[axis], int):
+            return False
+    while labels.ndim > constant.ndim and labels.shape[0] == 1:
+        labels = labels[0]
+    labelling.changes.append(Change(node.name or "", index, labels, -1))
+    return True
+
+
+def _multiply(labelling: Labelling, node: ir.Node) -> None:
+    """Passes channels on that are multiplied by values without factors, such as a gate."""
+    if labelling.read(node, 0) is not None and labelling.read(node, 1) is not None:
+        labelling.fix(node, 1, f"'{node.name}' multiplies channels by them that have factors of their own")
+    first, second = labelling.read(node, 0), labelling.read(node, 1)
+    labels = first if first is not None else second
+    if labels is not None:
+        labelling.write(node.outputs[0], with_rank(labels, labelling.rank(node.outputs[0])))
+        return
+    for index in (0, 1):
+        constant = constant_input(node, index)
+        if constant is not None and constant.size > 1 and constant.dtype == np.float32:
+            _scale_by_constant(labelling, node, index, constant.shape)
+            return
+
+
+def _divide(labelling: Labelling, node: ir.Node) -> None:
+    """Passes on the channels of the dividend."""
+    labelling.fix(node, 1, f"'{node.name}' divides by them")
+    labels = labelling.read(node, 0)
+    if labels is not None:
+        labelling.write(node.outputs[0], with_rank(labels, labelling.rank(node.outputs[0])))
+
+
+_logger = logging.getLogger(__name__)
+
+
+def _pass_on(labelling: Labelling, node: ir.Node) -> None:
+    """Passes channels on through a homogeneous operator that mixes none of them."""
+    labels = labelling.read(node, 0)
+    for index in range(1, len(node.inputs)):
+        labelling.fix(node, index, f"'{node.name}' multiplies other values by them")
+    if labels is None:
+        return
+    if not _is_elementwise(node):
+        in_shape, out_shape = labelling.shape(node.inputs[0]), labelling.shape(node.outputs[0])
+        assert in_shape is not None and out_shape is not None
+        is_read = any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
+        if any(size != 1 for size in labels.shape[2:]) or in_shape[:2] != out_shape[:2] or is_read:
+            labelling.classes.fix(labels, f"'{node.name}' ({node.op_type}) mixes their channels")
+            return
+    labelling.write(node.outputs[0], labels)
+
+
+def _reduce_axes(labelling: Labelling, node: ir.Node) -> None:
+    """Passes channels on where the reduced axes hold elements of the same channel."""
+    labels = labelling.read(node, 0)
+    if labels is None:
+        return
+    axes = reduced_axes(node, labels.ndim)
+    if axes is None or any(labels.shape[axis] != 1 for axis in axes):
+        labelling.classes.fix(labels, f"'{node.name}' ({node.op_type}) mixes their channels")
+        return
+    keeps = bool(node.attributes.get_int("keepdims", 1))
+    labelling.write(node.outputs[0], labels if keeps else np.squeeze(labels, axes))
+
+
+def _move(labelling: Labelling, node: ir.Node) -> None:
+    """Moves labels as the operator moves values."""
+    count = len(operator_of(node).data_among(len(node.inputs)))
+    read = {index: labelling.read(node, index) for index in range(count)}
+    if all(labels is None for labels in read.values()):
+        return
+    spread = _axes_to_spread(node, [labels for labels in read.values() if labels is not None])
+    full: dict[int, Channels] = {}
+    others: dict[int, NDArray[Any]] = {}
+    for index, value in enumerate(node.inputs):
+        if value is None:
+            continue
+        if index < count:
+            labels = read[index]
+            shape = labelling.shape(value) or ()
+            sizes = [size if axis in spread else 1 for axis, size in enumerate(shape)]
+            full[index] = np.broadcast_to(np.int64(FIXED) if labels is None else labels, sizes)
+        else:
+            constant = read_constant(value)
+            known = labelling.integers.get(value.name or "") if constant is None else constant
+            others |= {} if known is None else {index: known}
+    try:
+        if len(full) + len(others) < sum(value is not None for value in node.inputs):
+            raise ValueError("an index or a shape depends on the values of the feed")
+        outputs = moved(node, labelling.opset, full, others)
+    except Exception:
+        _logger.debug("cannot follow channels through '%s'", node.name, exc_info=True)
+        for index in range(count):
+            labelling.fix(node, index, f"where '{node.name}' ({node.op_type}) moves them is not constant")
+        return
+    for value, labels in zip(node.outputs, outputs, strict=True):
+        labelling.write(value, labels)
+
+
+def _axes_to_spread(node: ir.Node, read: Sequence[Channels]) -> set[int]:
+    """The axes of a tensor's full size; labels may stay compact along the others, which saves much memory.
+
+    Args:
+        node: The node.
+        read: The labels of its inputs, of one rank.
+    """
+    rank = read[0].ndim
+    if operator_of(node).axes is not Axes.ONE:  # which takes elements along it, whatever is on the others
+        return set(range(rank))
+    touched = node.attributes.get_int("axis", 0) % rank
+    return {touched, *(axis for axis in range(rank) if any(labels.shape[axis] != 1 for labels in read))}
+
+
+def _normalize(labelling: Labelling, node: ir.Node) -> None:
+    """Gives the output of an operator that ends with factors new channels, where these are constant."""
+    labelling.stop(node)
+    indices = [index for index in operator_of(node).affine if index < len(node.inputs)]
+    constants = [constant_input(node, index) for index in indices]
+    is_read = any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
+    trains = bool(node.attributes.get_int("training_mode", 0))
+    parameters = [one for one in constants if one is not None and one.dtype == np.float32]
+    on_axis_1 = operator_of(node).axes is Axes.IMAGES  # else the channels are on the last axes
+    if len(parameters) < len(indices) or trains or (is_read and on_axis_1):
+        return
+    rank, shape = labelling.rank(node.outputs[0]), parameters[0].shape
+    numbers = np.arange(parameters[0].size).reshape(shape)
+    labels = placed(numbers, rank, 1) if on_axis_1 else with_rank(numbers, rank)
+    labelling.add_affine(Affine((node,), tuple((node, index) for index in indices), shape, labels))
+
+
+def _scale_by_constant(labelling: Labelling, node: ir.Node, index: int, shape: tuple[int, ...]) -> None:
+    """Gives new channels to a product with constants, or to the sum with a constant offset after it.
+
+    Args:
+        labelling: The labels so far.
+        node: The product.
+        index: Index of the constant among the node's inputs.
+        shape: The constant's shape.
+    """
+    nodes, constants = [node], [(node, index)]
+    uses = tuple(node.outputs[0].uses())
+    if len(uses) == 1 and not node.outputs[0].is_graph_output():
+        reader, other = uses[0]
+        offset = constant_input(reader, 1 - other) if len(reader.inputs) == 2 else None
+        is_sum = reader.op_type == "Add" and reader.domain == "" and reader.graph is labelling.graph
+        # An offset with more elements than factors would need a channel for each of its elements.
+        if is_sum and offset is not None and offset.dtype == np.float32 and offset.ndim <= len(shape):
+            nodes.append(reader)
+            constants.append((reader, 1 - other))
+            labelling.absorbed.add(reader)
+    numbers = np.arange(int(np.prod(shape))).reshape(shape)
+    labels = with_rank(numbers, max(len(shape), labelling.rank(nodes[-1].outputs[0])))
+    labelling.add_affine(Affine(tuple(nodes), tuple(constants), shape, labels))
+
+
+def _separate_readers(
+    labelling: Labelling, affine: Affine, read: NDArray[np.bool_], taken: set[str]
+) -> list[Copy]:
+    """Ties the channels of all readers that factors can be applied to, once all nodes were followed.
+
+    Args:
+        labelling: The labels of the whole network.
+        affine: The last nodes of a normalization.
+        read: For every channel, whether weights or products read it.
+        taken: The names of all nodes, to which those of copies are added.
+
+    Returns:
+        A copy of these nodes, where other readers need the output unchanged; else nothing.
+    """
+    output = affine.output
+    readers = list(dict.fromkeys(user for user, _ in output.uses() if not operator_of(user).reads_shape))
+    uses = {reader: labelling.affine_uses.get((output, reader)) for reader in readers}
+    good = {
+        reader: labels
+        for reader, labels in uses.items()
+        if labels is not None and not labelling.classes.are_fixed(labels).any() and read[labels].all()
+    }
+    # Nothing divides the channels of the other readers, so nothing may multiply them either.
+    name = affine.nodes[-1].name or ""
+    for reader, labels in uses.items():
+        if labels is not None and reader not in good:
+            reason = f"'{reader.name}' passes only a part of '{output.name}' on to weights"
+            labelling.classes.fix(labels, reason)
+    if not good:
+        for labels in uses.values():
+            if labels is not None:
+                labelling.note_skipped(name, labels)
+        return []
+    first, *others = good.values()
+    for labels in others:
+        labelling.classes.tie(first, labels, 1, f"readers of '{output.name}' need different factors")
+    labelling.producers[output] = Producer(name, output.name or "", first)
+    shared = len(good) < len(readers) or output.is_graph_output()
+    names = [node.name or "" for node in affine.nodes]
+    copies = [take_name(f"{one}_equalized", taken) if shared else one for one in names]
+    renamed = dict(zip(names, copies, strict=True))
+    channels = first.reshape(affine.shape)
+    for node, index in affine.constants:
+        labelling.changes.append(Change(renamed[node.name or ""], index, channels, -1))
+    if not shared:
+        return []
+    return [Copy(tuple(names), tuple(copies), tuple(one.name or "" for one in good), np.unique(first))]
+
+
+def _multiply_by_weights(labelling: Labelling, node: ir.Node) -> None:
+    """Notes that weights read the channels of a linear node's input, and gives its output new channels."""
+    weights = labelling.shape(node.inputs[1])
+    assert weights is not None
+    outputs, inputs = channel_numbers(node, weights)
+    labels = labelling.read(node, 0)
+    if labels is not None:
+        axis = read_axis(node)
+        channels = along(labels, axis, int(inputs.max()) + 1)
+        if channels is None:
+            labelling.classes.fix(labels, f"'{node.name}' sums over another axis than that of the channels")
+        else:
+            value = node.inputs[0]
+            assert value is not None
+            read = placed(channels, labels.ndim, axis)
+            labelling.readings.append(Reading(node.name or "", value.name or "", read))
+            labelling.changes.append(Change(node.name or "", 1, channels[inputs], 1))
+    if not has_constant_bias(node):
+        labelling.fix(node, 2, f"it is the bias of '{node.name}'")
+        return
+    output = node.outputs[0]
+    channels = labelling.new_channels(node, int(outputs.max()) + 1)
+    labelling.changes.append(Change(node.name or "", 1, channels[outputs], -1))
+    if len(node.inputs) > 2 and node.inputs[2] is not None:
+        labelling.changes.append(Change(node.name or "", 2, channels, -1))
+    labels = placed(channels, labelling.rank(output), 1 if is_convolution(node) else -1)
+    labelling.producers[output] = Producer(node.name or "", output.name or "", labels)
+    labelling.write(output, labels)
+
+
+def _multiply_matrices(labelling: Labelling, node: ir.Node) -> None:
+    """Passes on channels that the product does not sum over; pairs channels of both operands."""
+    first, second = labelling.read(node, 0), labelling.read(node, 1)
+    output, rank = node.outputs[0], labelling.rank(node.outputs[0])
+    if any(labelling.rank(value) < 2 for value in node.inputs if value is not None):
+        labelling.stop(node)
+    elif first is not None and second is not None:
+        _pair(labelling, node, first, second)
+    elif first is not None or second is not None:
+        labels, contracted = (first, -1) if first is not None else (second, -2)
+        assert labels is not None
+        if labels.shape[contracted] != 1:
+            labelling.classes.fix(labels, f"'{node.name}' sums over them without weights")
+        else:
+            labelling.write(output, with_rank(labels, rank))
+
+
+def _pair(labelling: Labelling, node: ir.Node, first: Channels, second: Channels) -> None:
+    """Ties the channels of both sides, whose factors cancel in the product."""
+    reason = f"factors do not cancel in '{node.name}'"
+    if first.shape[-2] != 1 or second.shape[-1] != 1:
+        labelling.classes.fix(first, reason)
+        labelling.classes.fix(second, reason)
+        return
+    labelling.classes.tie(first.swapaxes(-1, -2), second, -1, reason)
+    labelling.products.append(Product(node.name or "", np.unique(first), np.unique(second)))
+
 
 _Rule: TypeAlias = Callable[[Labelling, ir.Node], None]
 
 _ARITHMETIC: Mapping[str, _Rule] = {
-    "Add": add,
-    "Div": divide,
-    "MatMul": multiply_matrices,
-    "Mul": multiply,
-    "Sub": add,
+    "Add": _add,
+    "Div": _divide,
+    "MatMul": _multiply_matrices,
+    "Mul": _multiply,
+    "Sub": _add,
 }
 
 
@@ -51,7 +441,7 @@ def follow_channels(model: ir.Model, shapes: Shapes) -> NetworkChannels:
     read = labelling.read_channels()
     affines = labelling.affines.values()
     taken = {node.name or "" for node in model.graph}
-    copies = [copy for affine in affines for copy in separate_readers(labelling, affine, read, taken)]
+    copies = [copy for affine in affines for copy in _separate_readers(labelling, affine, read, taken)]
     for producer in labelling.producers.values():
         labelling.note_skipped(producer.node, producer.labels)
     representatives, powers = labelling.classes.representatives()
@@ -71,15 +461,15 @@ def follow_channels(model: ir.Model, shapes: Shapes) -> NetworkChannels:
 def _rule(node: ir.Node) -> _Rule:
     """What happens to the channels that a node reads."""
     if operator_of(node).affine:
-        return normalize
+        return _normalize
     if node.domain != "":
         return Labelling.stop
     if is_linear(node):
-        return multiply_by_weights
-    if is_moving(node):
-        return move
-    if is_elementwise(node) or is_spatial(node):
-        return pass_on
-    if is_reducing(node):
-        return reduce_axes
+        return _multiply_by_weights
+    if _is_moving(node):
+        return _move
+    if _is_elementwise(node) or is_spatial(node):
+        return _pass_on
+    if _is_reducing(node):
+        return _reduce_axes
     return _ARITHMETIC.get(node.op_type, Labelling.stop)

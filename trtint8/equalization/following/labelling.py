@@ -1,17 +1,28 @@
-"""The labels of a network's tensors while its channels are followed."""
+"""The labels of a network's tensors while its channels are followed.
+
+Arrays that say which channel each element of a tensor belongs to.
+
+A label array is compact: along an axis on which all labels are equal it has size 1, so that it broadcasts
+with the tensor.
+
+What is known of a network's channels: which constants produce them, and which nodes read them.
+
+Classes of channels that must share one factor: a union-find structure.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx.reference import ReferenceEvaluator
 
-from trtint8.equalization.following.channel_classes import ChannelClasses, Channels
-from trtint8.equalization.following.channels import Change, Producer, Product, Reading
-from trtint8.equalization.following.shapes import Shapes
-from trtint8.models.graph_constants import is_constant
+from trtint8.equalization.following.constants import Shapes
+from trtint8.models.graph import is_constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,3 +165,287 @@ class Labelling:
         if self.classes.are_fixed(labels).all():
             reason = self.classes.reason(int(labels.flat[0]))
             self.skipped.setdefault(node, reason)
+
+
+def compact(labels: Channels) -> Channels:
+    """Reduces axes along which all labels are equal to size 1."""
+    for axis in range(labels.ndim):
+        first = labels.take([0], axis) if labels.shape[axis] else labels
+        if labels.shape[axis] > 1 and bool((labels == first).all()):
+            labels = first
+    return labels
+
+
+def along(labels: Channels, axis: int, size: int) -> Channels | None:
+    """The labels along one axis, where they are equal along all others.
+
+    Args:
+        labels: A compact label array.
+        axis: The axis; negative counts from the end.
+        size: The tensor's size along this axis.
+
+    Returns:
+        Labels of shape (size,); None where labels differ along another axis.
+    """
+    axis %= labels.ndim
+    if any(length != 1 for other, length in enumerate(labels.shape) if other != axis):
+        return None
+    return np.broadcast_to(labels.reshape(-1), (size,))
+
+
+def placed(labels: Channels, rank: int, axis: int) -> Channels:
+    """Spreads a vector of labels out along one axis of a tensor.
+
+    Args:
+        labels: Labels of shape (channels,).
+        rank: The tensor's rank.
+        axis: The axis of the channels; negative counts from the end.
+
+    Returns:
+        A compact label array of the given rank.
+    """
+    shape = [1] * rank
+    shape[axis] = -1
+    return labels.reshape(shape)
+
+
+def with_rank(labels: Channels, rank: int) -> Channels:
+    """Adds axes of size 1 in front, as broadcasting does."""
+    return labels.reshape((1,) * (rank - labels.ndim) + labels.shape)
+
+
+def moved(
+    node: ir.Node, opset: int, labels: Mapping[int, Channels], others: Mapping[int, NDArray[Any]]
+) -> list[Channels]:
+    """Executes an operator that only moves elements on labels in place of values.
+
+    Args:
+        node: The node, such as a Reshape.
+        opset: The opset of the model.
+        labels: Index of input to its labels, of the tensor's full shape, or of size 1 along axes that the
+            operator does not touch.
+        others: Index of input to its value, for shapes, indices and the like.
+
+    Returns:
+        One compact label array per output of the node.
+    """
+    arrays = {**others, **labels}
+    values = {index: value for index, value in enumerate(node.inputs) if value is not None}
+    inputs = {values[index].name or "": array for index, array in arrays.items()}
+    evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": opset})
+    return [compact(np.asarray(output, np.int64)) for output in evaluator.run(None, inputs)]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A constant whose elements are multiplied by powers of the channels' factors.
+
+    Attributes:
+        node: Name of the node that reads the constant; the node may be a copy that is yet to be made.
+        index: Index of the node's input.
+        channels: The channel of each element; broadcasts with the constant.
+        power: 1 where the constant is multiplied by the factors, -1 where it is divided by them.
+    """
+
+    node: str
+    index: int
+    channels: Channels
+    power: int
+
+
+@dataclass(frozen=True)
+class Producer:
+    """A node whose constants can divide its output channels.
+
+    Attributes:
+        node: Name of the node.
+        tensor: Name of the tensor that holds the channels, bias included.
+        labels: The channel of each element of the tensor, as a compact label array.
+    """
+
+    node: str
+    tensor: str
+    labels: Channels
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A node whose weights can be multiplied for each input channel.
+
+    Attributes:
+        node: Name of the node.
+        tensor: Name of the tensor that it reads.
+        labels: The channel of each element of the tensor, which changes only along the axis that the weights
+            are multiplied along; of the tensor's size along this axis, and of size 1 along the others.
+    """
+
+    node: str
+    tensor: str
+    labels: Channels
+
+    @property
+    def channels(self) -> Channels:
+        """The channel of each index along the axis that the weights are multiplied along."""
+        return self.labels.reshape(-1)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of two activations in which factors of one side cancel those of the other.
+
+    Attributes:
+        node: Name of the node.
+        first: The channels of its first input.
+        second: The channels of its second input.
+    """
+
+    node: str
+    first: Channels
+    second: Channels
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Nodes that must be copied, because some of their readers need their output unchanged.
+
+    Attributes:
+        nodes: Names of the nodes, each of which reads the output of the one before.
+        copies: Names of the copies, one per node.
+        readers: Names of the nodes that read the output of the last copy instead.
+        channels: The channels of the copy's output.
+    """
+
+    nodes: tuple[str, ...]
+    copies: tuple[str, ...]
+    readers: tuple[str, ...]
+    channels: Channels
+
+
+@dataclass(frozen=True)
+class NetworkChannels:
+    """All channels of a network that factors can be applied to.
+
+    Attributes:
+        representatives: Channel number to the representative of its class; the factor of class 0 is 1.
+        powers: Channel number to 1 or -1, the power of the representative's factor in the channel's.
+        producers: The producers, in graph order.
+        readings: The readers, in graph order.
+        products: The products, in graph order.
+        changes: The constants to change.
+        copies: The nodes to copy, where the factors of their channels differ from 1.
+        tensors: Tensor name to the channels of its elements, as a compact label array.
+        skipped: Name of each node whose output channels keep their values, to the reason in words.
+    """
+
+    representatives: Channels
+    powers: NDArray[np.int64]
+    producers: tuple[Producer, ...]
+    readings: tuple[Reading, ...]
+    products: tuple[Product, ...]
+    changes: tuple[Change, ...]
+    copies: tuple[Copy, ...]
+    tensors: Mapping[str, Channels]
+    skipped: Mapping[str, str]
+
+
+#: Numbers of channels, of any shape.
+Channels = NDArray[np.int64]
+
+#: The number of everything that keeps its values: its factor is always 1.
+FIXED = 0
+
+
+class ChannelClasses:
+    """Channels by number, in classes that share one factor or its reciprocal.
+
+    Each class has one representative. A channel's factor is that of its representative to the power of 1 or
+    -1. The class of :data:`FIXED` has the factor 1.
+    """
+
+    def __init__(self) -> None:
+        self._parents = [FIXED]
+        self._powers = [1]
+        self._reasons = [""]
+
+    def __len__(self) -> int:
+        """Number of channels, :data:`FIXED` included."""
+        return len(self._parents)
+
+    def add(self, count: int) -> Channels:
+        """Adds channels, each in a class of its own.
+
+        Args:
+            count: How many channels.
+
+        Returns:
+            Their numbers, of shape (count,).
+        """
+        first = len(self)
+        self._parents += range(first, first + count)
+        self._powers += [1] * count
+        self._reasons += [""] * count
+        return np.arange(first, first + count, dtype=np.int64)
+
+    def find(self, channel: int) -> tuple[int, int]:
+        """The representative of a channel's class, and the power of its factor in the channel's factor."""
+        passed: list[int] = []
+        while (parent := self._parents[channel]) != channel:
+            passed.append(channel)
+            channel = parent
+        # Whoever was passed on the way finds the representative, and the reason, at once from now on.
+        power, reason = 1, self._reasons[passed[-1]] if passed else ""
+        for one in reversed(passed):
+            power *= self._powers[one]
+            self._parents[one], self._powers[one], self._reasons[one] = channel, power, reason
+        return channel, power
+
+    def fix(self, channels: Channels, reason: str) -> None:
+        """Gives channels, and all others of their classes, the factor 1.
+
+        Args:
+            channels: Numbers of channels, of any shape.
+            reason: Why these channels keep their values, in words for the user.
+        """
+        for channel in np.unique(channels).tolist():
+            representative, _ = self.find(channel)
+            if representative != FIXED:
+                self._parents[representative], self._reasons[representative] = FIXED, reason
+
+    def tie(self, first: Channels, second: Channels, power: int, reason: str) -> None:
+        """Ties the factors of channels: each of the first is one of the second to a power.
+
+        Args:
+            first: Numbers of channels.
+            second: Numbers of channels, of a shape that broadcasts with that of ``first``.
+            power: 1 for equal factors, -1 for reciprocal ones.
+            reason: Why channels that cannot be tied keep their values, in words for the user.
+        """
+        pairs = np.stack([array.ravel() for array in np.broadcast_arrays(first, second)])
+        for one, other in np.unique(pairs, axis=1).T.tolist():
+            self._tie(one, other, power, reason)
+
+    def _tie(self, first: int, second: int, power: int, reason: str) -> None:
+        (root, root_power), (other, other_power) = self.find(first), self.find(second)
+        between = root_power * other_power * power
+        if FIXED in (root, other) or (root == other and between < 0):
+            self.fix(np.array([first, second], np.int64), reason)
+        elif root != other:
+            self._parents[root], self._powers[root] = other, between
+
+    def are_fixed(self, channels: Channels) -> NDArray[np.bool_]:
+        """Which channels have the factor 1, of the shape of ``channels``."""
+        numbers, inverse = np.unique(channels, return_inverse=True)
+        fixed = np.array([self.find(number)[0] == FIXED for number in numbers.tolist()], bool)
+        return fixed[inverse].reshape(channels.shape)
+
+    def reason(self, channel: int) -> str:
+        """Why a channel has the factor 1; empty where it does not."""
+        while (parent := self._parents[channel]) not in (channel, FIXED):
+            channel = parent
+        return self._reasons[channel] if parent == FIXED else ""
+
+    def representatives(self) -> tuple[Channels, NDArray[np.int64]]:
+        """The representatives and the powers of all channels, each of shape (number of channels,)."""
+        found = [self.find(channel) for channel in range(len(self))]
+        numbers = np.array(found, np.int64)
+        return numbers[:, 0], numbers[:, 1]

@@ -9,10 +9,9 @@ import onnx_ir as ir
 
 from calibrators.checks import several
 from calibrators.errors import ModelError
-from trtint8.models.fingerprint import fingerprint
-from trtint8.models.graph_constants import is_constant
-from trtint8.models.inner_graphs import values_behind, values_read
+from trtint8.models.graph import is_constant, values_behind, values_read
 from trtint8.models.model import Model
+from trtint8.models.serialization import fingerprint
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Turns a model that computes in FP16 or BF16 into one that computes in FP32."""
+"""Turns a model that computes in FP16 or BF16 into one that computes in FP32.
+
+Lets QuantizeLinear compute in FP32 what it is given in FP16.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.errors import ModelError
-from trtint8.models.graph_constants import set_element_type, unused_name, value_names
-from trtint8.models.inner_graphs import inner_graphs
+from trtint8.models.graph import inner_graphs, set_element_type, take_name, unused_name, value_names
 
 _HALF, _BRAIN, _FLOAT = ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT
 _NARROW = (_HALF, _BRAIN)
@@ -27,7 +29,7 @@ def computes_in(model: ir.Model, dtype: ir.DataType) -> bool:
     )
 
 
-def cast_node(value: ir.Value, dtype: ir.DataType, output: ir.Value) -> ir.Node:
+def _cast_node(value: ir.Value, dtype: ir.DataType, output: ir.Value) -> ir.Node:
     """A node, of no graph yet, that converts a value to a type, and gives it out as another value."""
     return ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[output])
 
@@ -114,7 +116,7 @@ def _convert_input(graph: ir.Graph, value: ir.Value, name: str) -> None:
     readers = [(node, index) for node, index in value.uses() if not _casts_to_float(node)]
     if value.uses() and not readers:
         return
-    cast = cast_node(value, _FLOAT, ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT)))
+    cast = _cast_node(value, _FLOAT, ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT)))
     for node, index in readers:
         node.replace_input_with(index, cast.outputs[0])
     first = next(iter(graph), None)
@@ -130,7 +132,7 @@ def _convert_output(graph: ir.Graph, index: int, name: str) -> None:
     value = graph.outputs[index]
     own, value.name = value.name, name
     output = ir.Value(name=own, shape=value.shape, type=ir.TensorType(_HALF))
-    graph.append(cast_node(value, _HALF, output))
+    graph.append(_cast_node(value, _HALF, output))
     graph.outputs[index] = output
 
 
@@ -158,3 +160,46 @@ def _names_type(node: ir.Node, dtype: ir.DataType) -> bool:
         one is not None and one.type == ir.AttributeType.INT and not one.is_ref() and one.as_int() == dtype
         for one in attributes
     )
+
+
+def quantizes_half(model: ir.Model) -> bool:
+    """Whether a QuantizeLinear of a model has a scale in FP16, and so an input in FP16."""
+    return any(_has_half_scale(node) for graph in model.graphs() for node in graph)
+
+
+class QuantizeInFloat32Pass(ir.passes.InPlacePass):
+    """Puts a Cast to FP32 before the input and the scale of every QuantizeLinear in FP16.
+
+    The result is the same, as every FP16 number is an FP32 number. ONNX Runtime before 1.30 rounds FP16
+    towards zero there, and FP32 to the nearest, as the operator's definition has it.
+    """
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Changes nothing in a model without such a node."""
+        found = [node for graph in model.graphs() for node in graph if _has_half_scale(node)]
+        taken: set[str] = set()
+        for graph in model.graphs() if found else ():
+            taken |= value_names(graph)
+        for node in found:
+            for index in (0, 1):
+                _convert_quantized_input(node, index, taken)
+            node.attributes.pop("precision", None)  # would have it divide in FP16 all the same
+        return ir.passes.PassResult(model, bool(found))
+
+
+def _has_half_scale(node: ir.Node) -> bool:
+    if node.op_type != "QuantizeLinear":
+        return False
+    scale = node.inputs[1]
+    assert scale is not None
+    constant = ir.convenience.get_const_tensor(scale)
+    return (scale.dtype if constant is None else constant.dtype) == _HALF
+
+
+def _convert_quantized_input(node: ir.Node, index: int, taken: set[str]) -> None:
+    value = node.inputs[index]
+    assert value is not None and node.graph is not None
+    name = take_name(f"{value.name}_float32", taken)
+    cast = _cast_node(value, _FLOAT, ir.Value(name=name, shape=value.shape, type=ir.TensorType(_FLOAT)))
+    node.graph.insert_before(node, cast)
+    node.replace_input_with(index, cast.outputs[0])

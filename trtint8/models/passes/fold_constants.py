@@ -1,12 +1,21 @@
-"""Computes nodes whose inputs are all constant."""
+"""Computes nodes whose inputs are all constant.
+
+What a node computes of constants.
+
+What the operators compute with which exporters write paddings and shapes, of constant integers.
+
+PyTorch writes a padding as a chain of these. onnx's reference evaluator knows all operators, but takes a
+twentieth of a second to load, so it is left to the others.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -14,10 +23,9 @@ from onnx import defs, helper, numpy_helper, shape_inference
 
 from calibrators.errors import ModelError
 from calibrators.operators import operator_of
-from trtint8.models.inner_graphs import holds_graphs
-from trtint8.models.passes.constant_nodes import compute_node
+from trtint8.models.graph import holds_graphs
 
-logger = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 #: How many bytes a constant may be larger than the inputs of its node: a Tile or ConstantOfShape of a scalar
 #: can be gigabytes.
@@ -51,7 +59,7 @@ class FoldConstantsPass(ir.passes.InPlacePass):
             if not (operator.half_of_pair and has_pairs) and not operator.random:
                 folded += _fold(model, node)
         if folded:
-            logger.debug("folded %d constant nodes", folded)
+            _logger.debug("folded %d constant nodes", folded)
         return ir.passes.PassResult(model, modified=bool(folded))
 
 
@@ -89,7 +97,7 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
         result = compute_node(node, arrays, model.opset_imports[""])
         tensor = ir.tensor(result, name=node.outputs[0].name)
     except Exception:
-        logger.debug("could not fold %s '%s'", node.op_type, node.name, exc_info=True)
+        _logger.debug("could not fold %s '%s'", node.op_type, node.name, exc_info=True)
         return False
     if tensor.nbytes > most:
         return False
@@ -123,7 +131,7 @@ def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArra
             opset_imports=[helper.make_opsetid("", model.opset_imports[""])],
         )[node.outputs[0].name or ""]
     except Exception:
-        logger.debug("no shape of %s '%s' is known", node.op_type, node.name, exc_info=True)
+        _logger.debug("no shape of %s '%s' is known", node.op_type, node.name, exc_info=True)
         return None
     tensor = inferred.tensor_type
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
@@ -134,3 +142,170 @@ def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArra
 
 def _type(array: NDArray[Any]) -> onnx.TypeProto:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+
+
+def compute_node(node: ir.Node, arrays: Mapping[str, NDArray[Any]], opset: int) -> NDArray[Any]:
+    """Computes the first output of a node of the standard domain.
+
+    Args:
+        node: The node.
+        arrays: The values of all its inputs, by their names.
+        opset: The version of the operators, 13 or later.
+
+    Raises:
+        Exception: Of any kind, where the inputs do not fit the operator or nobody can compute it.
+    """
+    if node.op_type == "Identity":
+        return next(iter(arrays.values()))
+    inputs = [None if value is None else arrays[value.name or ""] for value in node.inputs]
+    if _is_computed_otherwise(node, inputs):
+        raise NotImplementedError(f"ONNX's reference computes {node.op_type} '{node.name}' otherwise")
+    computed = compute_integers(node, inputs)
+    if computed is not None:
+        return computed
+    # Imported late: few models have anything else to compute, and the import takes a twentieth of a second.
+    from onnx.reference import ReferenceEvaluator
+
+    evaluator = ReferenceEvaluator(ir.to_proto(node), opsets={"": opset})
+    # Exporters write such things as the logarithm of zero, whose result a Where leaves out.
+    with np.errstate(all="ignore"):
+        return np.asarray(next(iter(evaluator.run(None, dict(arrays)))))
+
+
+def _is_computed_otherwise(node: ir.Node, inputs: Sequence[NDArray[Any] | None]) -> bool:
+    """Whether ONNX's reference computes other numbers than ONNX Runtime and TensorRT."""
+    if node.op_type == "Slice":
+        return _begins_or_ends_outside(*inputs)
+    if operator_of(node).pools:  # it takes paddings, dilations and rounded sizes otherwise
+        return True
+    if node.op_type == "MaxUnpool":  # takes places in the larger output for those in the smaller one
+        return len(inputs) > 2 and inputs[2] is not None
+    if node.op_type == "LpNormalization":
+        return node.attributes.get_int("p", 2) == 1  # by sums of the values, not of their magnitudes
+    if node.op_type != "Resize":
+        return False
+    # Given scales, it aligns corners by the scaled size before that is rounded to a whole number.
+    by_scales = len(node.inputs) > 2 and node.inputs[2] is not None
+    aligned = node.attributes.get_string("coordinate_transformation_mode", "half_pixel") == "align_corners"
+    return aligned and (by_scales or bool(node.attributes.get_int("antialias", 0)))
+
+
+def _begins_or_ends_outside(
+    data: NDArray[Any] | None,
+    starts: NDArray[Any] | None,
+    ends: NDArray[Any] | None,
+    axes: NDArray[Any] | None = None,
+    steps: NDArray[Any] | None = None,
+) -> bool:
+    """Whether a Slice goes backwards from before the first element, or to behind the last one.
+
+    ONNX Runtime begins at the first element then, and takes the largest integer for an open end; Python's
+    slices, and with them ONNX's reference, give nothing.
+    """
+    if data is None or starts is None or ends is None or steps is None:
+        return False
+    sizes = data.shape if axes is None else [data.shape[axis] for axis in axes.tolist()]
+    bounds = zip(sizes, starts.tolist(), ends.tolist(), steps.tolist(), strict=False)
+    return any(step < 0 and (start < -size or end >= size) for size, start, end, step in bounds)
+
+
+#: Arrays in the order of a node's inputs; None for one that is left out.
+_Inputs = Sequence[NDArray[Any] | None]
+
+
+def compute_integers(node: ir.Node, inputs: _Inputs) -> NDArray[Any] | None:
+    """Computes a node of the standard domain.
+
+    Args:
+        node: The node, of an operator set of 13 or later.
+        inputs: Its inputs.
+
+    Returns:
+        Its output; None where it is another operator, or an input does not hold integers.
+    """
+    compute = _OPERATORS.get(node.op_type)
+    given = [array for array in inputs if array is not None]
+    if compute is None or any(not np.issubdtype(array.dtype, np.integer) for array in given):
+        return None
+    return compute(node, inputs)
+
+
+def _cast(node: ir.Node, inputs: _Inputs) -> NDArray[Any] | None:
+    kind = node.attributes["to"].as_int()
+    if kind not in (ir.DataType.INT32, ir.DataType.INT64):
+        return None
+    return _given(inputs[0]).astype(np.int32 if kind == ir.DataType.INT32 else np.int64)
+
+
+def _concat(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+    return np.concatenate([_given(array) for array in inputs], node.attributes["axis"].as_int())
+
+
+def _constant_of_shape(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+    value = node.attributes.get("value")
+    filling = value.as_tensor().numpy() if value else np.zeros(1, np.float32)
+    return np.full(_given(inputs[0]), filling.reshape(()), filling.dtype)
+
+
+def _reshape(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+    data, shape = _given(inputs[0]), _given(inputs[1]).tolist()
+    allow_zero = node.attributes.get("allowzero")
+    if not (allow_zero and allow_zero.as_int()):
+        shape = [size or data.shape[index] for index, size in enumerate(shape)]
+    reshaped: NDArray[Any] = data.reshape(shape)
+    return reshaped
+
+
+def _slice(_node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+    data, starts, ends, axes, steps = (*inputs, None, None)[:5]
+    data, starts, ends = _given(data), _given(starts), _given(ends)
+    axes = np.arange(len(starts)) if axes is None else axes
+    steps = np.ones(len(starts), np.int64) if steps is None else steps
+    places = [slice(None)] * data.ndim
+    for axis, *bounds in zip(*(array.tolist() for array in (axes, starts, ends, steps)), strict=True):
+        places[axis] = slice(*bounds)
+    part: NDArray[Any] = data[tuple(places)]
+    return part
+
+
+def _transpose(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+    permutation = node.attributes.get("perm")
+    return np.transpose(_given(inputs[0]), permutation.as_ints() if permutation else None)
+
+
+def _gather(node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+    axis = node.attributes.get("axis")
+    return np.take(_given(inputs[0]), _given(inputs[1]), axis.as_int() if axis else 0)
+
+
+def _unsqueeze(_node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+    return np.expand_dims(_given(inputs[0]), tuple(_given(inputs[1]).tolist()))
+
+
+def _elementwise(compute: np.ufunc) -> Callable[[ir.Node, _Inputs], NDArray[Any]]:
+    def computed(_node: ir.Node, inputs: _Inputs) -> NDArray[Any]:
+        first, second = map(_given, inputs)
+        return np.asarray(compute(first, second))
+
+    return computed
+
+
+def _given(array: NDArray[Any] | None) -> NDArray[Any]:
+    if array is None:
+        raise ValueError("an input that must be there is left out")
+    return array
+
+
+_OPERATORS: Mapping[str, Callable[[ir.Node, _Inputs], NDArray[Any] | None]] = {
+    "Add": _elementwise(np.add),
+    "Cast": _cast,
+    "Concat": _concat,
+    "ConstantOfShape": _constant_of_shape,
+    "Gather": _gather,
+    "Mul": _elementwise(np.multiply),
+    "Reshape": _reshape,
+    "Slice": _slice,
+    "Sub": _elementwise(np.subtract),
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+}

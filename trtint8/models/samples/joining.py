@@ -18,7 +18,7 @@ from calibrators.data.feeds import FeedDict, batch_rows, is_float, joined
 from calibrators.data.inputs import InputSpec
 from calibrators.data.sources.random_samples import drawn
 from calibrators.errors import ModelError
-from calibrators.host.onnx_session import run_silently
+from calibrators.host.session import run_silently
 from trtint8.models.model import Model
 from trtint8.models.samples.separate import Joined, Joining, joined_by_graph
 from trtint8.models.session import open_graph_model

@@ -1,16 +1,24 @@
-"""Whether a network computes every sample by itself, so that a batch may be run in pieces."""
+"""Whether a network computes every sample by itself, so that a batch may be run in pieces.
+
+Which operators compute each sample, along axis 0, from the same sample of what they read.
+
+Vectors of sizes that a graph computes from the shapes of its tensors, such as the target of a Reshape.
+"""
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 import onnx_ir as ir
 
-from trtint8.models.inner_graphs import holds_graphs
-from trtint8.models.samples.batch_sizes import BatchSizes
-from trtint8.models.samples.rules import SHAPING, Found, keeps_samples_apart
-from trtint8.models.static_shapes import StaticShapes, declared_sizes, open_inputs
+from calibrators.operators import Axes, Values, operator_of
+from trtint8.models.graph import constant_input, constant_integers, holds_graphs
+from trtint8.models.shapes import StaticShapes, declared_sizes, open_inputs
 
 
 class Joining(Enum):
@@ -90,13 +98,13 @@ def _keeps_samples(node: ir.Node, found: Found) -> bool:
     reads_sizes = any(value in found.sizes for value in node.inputs)
     if not reads_samples and not reads_sizes:
         return True
-    shapes = node.op_type in SHAPING and node.domain == ""
+    shapes = node.op_type in _SHAPING and node.domain == ""
     makes_samples = shapes and node.inputs[0] not in found.sizes
     if not (makes_samples or reads_samples) or (node.op_type == "Shape" and node.domain == ""):
         found.sizes.follow(node)
         return True
     changes = any(found.sizes.depends_on_samples(value) for value in node.inputs)
-    if (changes and not shapes) or not keeps_samples_apart(node, found):
+    if (changes and not shapes) or not _keeps_samples_apart(node, found):
         return False
     found.samples.update(node.outputs)
     return True
@@ -112,3 +120,445 @@ def _has_the_batch_twice(graph: ir.Graph) -> bool:
 def _is_open(value: ir.Value) -> bool:
     """Whether a tensor may have any size along axis 0."""
     return value.shape is not None and len(value.shape) > 0 and not isinstance(value.shape[0], int)
+
+
+#: Operators that take the shape of what they compute as an input.
+_SHAPING = ("Expand", "Reshape")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the nodes so far have computed.
+
+    Attributes:
+        samples: Values that have samples along axis 0.
+        sizes: Values that were computed from shapes. All others are constants.
+        shape_of: Gives the sizes of a tensor, None in place of one that is open; None where not even the rank
+            is known.
+    """
+
+    samples: set[ir.Value | None]
+    sizes: BatchSizes
+    shape_of: Callable[[ir.Value | None], tuple[int | None, ...] | None]
+
+
+#: Whether a node keeps samples apart, given what the nodes before it have computed.
+Rule: TypeAlias = Callable[[ir.Node, Found], bool]
+
+
+def _elementwise(node: ir.Node, found: Found) -> bool:
+    ranks = [_rank(value) for value in node.inputs if value is not None]
+    if None in ranks:
+        return False
+    most = max(rank for rank in ranks if rank is not None)
+    return all(
+        _rank(value) == most if value in found.samples else _broadcasts(value, most)
+        for value in node.inputs
+        if value is not None
+    )
+
+
+def _batched(node: ir.Node, found: Found) -> bool:
+    # The second output of MaxPool counts places from the first sample of the batch on.
+    return _reads_only_first(node, found) and len(node.outputs) == 1
+
+
+def _normalizes_batch(node: ir.Node, found: Found) -> bool:
+    return _reads_only_first(node, found) and not node.attributes.get_int("training_mode", 0)
+
+
+def _along_axis(node: ir.Node, found: Found) -> bool:
+    axis = node.attributes.get_int("axis", operator_of(node).axis)
+    return _reads_only_first(node, found) and _is_other(axis, _rank(node.inputs[0]))
+
+
+def _along_axes(node: ir.Node, found: Found) -> bool:
+    axes = _axes(node, operator_of(node).axes_input)
+    # New axes are counted among those of the output.
+    rank = _rank(node.outputs[0] if node.op_type == "Unsqueeze" else node.inputs[0])
+    return _reads_only_first(node, found) and bool(axes) and all(_is_other(axis, rank) for axis in axes)
+
+
+def _concatenates(node: ir.Node, found: Found) -> bool:
+    axis = node.attributes.get_int("axis", 0)
+    return all(value in found.samples for value in node.inputs) and _is_other(axis, _rank(node.inputs[0]))
+
+
+def _flattens(node: ir.Node, found: Found) -> bool:
+    return _reads_only_first(node, found) and node.attributes.get_int("axis", 1) == 1
+
+
+def _gathers(node: ir.Node, found: Found) -> bool:
+    axis, (data, indices) = node.attributes.get_int("axis", 0), node.inputs
+    if data in found.samples:
+        return indices not in found.samples and _is_other(axis, _rank(data))
+    return axis == 0  # rows of a table
+
+
+def _looks_up(node: ir.Node, found: Found) -> bool:
+    """Whether each sample is looked up at places of its own."""
+    return all(value in found.samples for value in node.inputs)
+
+
+def _multiplies(node: ir.Node, found: Found) -> bool:
+    first, second = (_rank(value) or 0 for value in node.inputs)
+    if node.inputs[0] not in found.samples:
+        return first == 2 and second > 2
+    return first == second > 2 if node.inputs[1] in found.samples else first >= second == 2
+
+
+def _multiplies_matrices(node: ir.Node, found: Found) -> bool:
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    return (
+        _reads_only_first(node, found)
+        and not node.attributes.get_int("transA", 0)
+        and (bias is None or _broadcasts(bias, 2))
+    )
+
+
+def _pads(node: ir.Node, found: Found) -> bool:
+    pads = constant_integers(node.inputs[1]) if len(node.inputs) > 1 else None
+    if not pads or any(value is not None for value in node.inputs[3:]):
+        return False
+    return _reads_only_first(node, found) and pads[0] == pads[len(pads) // 2] == 0
+
+
+def _expands(node: ir.Node, found: Found) -> bool:
+    data, wanted = node.inputs[0], found.sizes.of(node.inputs[1])
+    if not wanted or wanted[0] is not None or any(map(_depends_on_batch, wanted[1:])):
+        return False
+    return _rank(data) == len(wanted) if data in found.samples else _broadcasts(data, len(wanted))
+
+
+def _reshapes(node: ir.Node, found: Found) -> bool:
+    wanted = found.sizes.of(node.inputs[1])
+    if node.inputs[0] not in found.samples or not wanted:
+        return False
+    if 0 in wanted and node.attributes.get_int("allowzero", False):  # else it changes nothing
+        return False
+    if any(map(_depends_on_batch, wanted[1:])):
+        return False
+    # Elements keep their order, so samples stay where their number stays.
+    if wanted[0] in (None, 0):
+        return True
+    elements = _elements(wanted[1:])
+    return wanted[0] == -1 and elements is not None and elements == _sample_elements(node, found)
+
+
+def _resizes(node: ir.Node, found: Found) -> bool:
+    scales = constant_input(node, 2)
+    if node.attributes.get_ints("axes", ()) or any(value is not None for value in node.inputs[3:]):
+        return False
+    return _reads_only_first(node, found) and scales is not None and scales.size > 0 and scales[0] == 1
+
+
+def _transposes(node: ir.Node, found: Found) -> bool:
+    return _reads_only_first(node, found) and list(node.attributes.get_ints("perm", ()))[:1] == [0]
+
+
+def _quantizes(node: ir.Node, found: Found) -> bool:
+    # One scale for all, or one for each place along an axis.
+    scales, axis = _rank(node.inputs[1]), node.attributes.get_int("axis", 1)
+    return _reads_only_first(node, found) and (
+        scales == 0 or (scales == 1 and _is_other(axis, _rank(node.inputs[0])))
+    )
+
+
+def _reads_only_first(node: ir.Node, found: Found) -> bool:
+    """Whether samples are in the first input only."""
+    return node.inputs[0] in found.samples and not any(value in found.samples for value in node.inputs[1:])
+
+
+def _rank(value: ir.Value | None) -> int | None:
+    return None if value is None or value.shape is None else len(value.shape)
+
+
+def _sample_elements(node: ir.Node, found: Found) -> int | None:
+    """How many elements a sample of the first input has, where that is known."""
+    shape = found.shape_of(node.inputs[0])
+    return None if shape is None else _elements(shape[1:])
+
+
+def _elements(sizes: Sequence[object]) -> int | None:
+    known = [size for size in sizes if isinstance(size, int) and size > 0]
+    return math.prod(known) if len(known) == len(sizes) else None
+
+
+def _broadcasts(value: ir.Value | None, rank: int) -> bool:
+    """Whether a constant has no axis along the samples of a tensor of some rank, or one of size 1."""
+    own = _rank(value)
+    if own is None or value is None or value.shape is None:
+        return False
+    return own < rank or (own == rank and value.shape[0] == 1)
+
+
+def _axes(node: ir.Node, index: int) -> list[int]:
+    """The axes of an attribute, or of a constant input; none where they are left out or not constant."""
+    if "axes" in node.attributes:
+        return list(node.attributes.get_ints("axes", ()))
+    return list(constant_integers(node.inputs[index]) or ()) if len(node.inputs) > index else []
+
+
+def _is_other(axis: int, rank: int | None) -> bool:
+    """Whether an axis is not the first one."""
+    return axis > 0 or (rank is not None and -rank < axis < 0)
+
+
+#: Operators whose nodes keep samples apart under conditions of their own, and these.
+_RULES: Mapping[str, Rule] = {
+    "BatchNormalization": _normalizes_batch,
+    "Concat": _concatenates,
+    "DequantizeLinear": _quantizes,
+    "Expand": _expands,
+    "Flatten": _flattens,
+    "Gather": _gathers,
+    "Gemm": _multiplies_matrices,
+    "GridSample": _looks_up,
+    "MatMul": _multiplies,
+    "Pad": _pads,
+    "QuantizeLinear": _quantizes,
+    "Reshape": _reshapes,
+    "Resize": _resizes,
+    "Transpose": _transposes,
+}
+
+#: The same for all other operators, by what axes mean to them.
+_RULES_OF_AXES: Mapping[Axes, Rule] = {
+    Axes.ELEMENTWISE: _elementwise,
+    Axes.IMAGES: _batched,
+    Axes.ONE: _along_axis,
+    Axes.SEVERAL: _along_axes,
+}
+
+
+def _keeps_samples_apart(node: ir.Node, found: Found) -> bool:
+    """True if a node computes each sample from the same sample of what it reads, as far as that is known.
+
+    Args:
+        node: The node. At least one of its inputs has samples, or its target shape was computed from shapes.
+        found: What the nodes before it have computed.
+    """
+    if node.domain != "":
+        return False
+    rule, axes = _RULES.get(node.op_type), operator_of(node).axes
+    if rule is None and axes is not None:
+        rule = _RULES_OF_AXES[axes]
+    return rule is not None and rule(node, found)
+
+
+class Unknown(Enum):
+    """Stands for a size that is not known.
+
+    Attributes:
+        SIZE: It is the same for any number of samples.
+        OF_BATCH: It may depend on the number of samples.
+    """
+
+    SIZE = "size"
+    OF_BATCH = "size of the batch"
+
+
+#: A size; None in place of the number of samples.
+Size = int | Unknown | None
+
+#: Sizes along the axes of a tensor. Truth values are 0 and 1.
+Sizes = tuple[Size, ...]
+
+#: Types that hold every size as it is. A cast to truth values or to small integers changes sizes.
+_EXACT = (ir.DataType.INT64, ir.DataType.INT32, ir.DataType.FLOAT, ir.DataType.DOUBLE)
+
+#: The most elements of a vector of one value. No tensor has so many axes.
+_MOST_AXES = 64
+
+
+class BatchSizes:
+    """What is known of values that are computed from shapes, and from nothing else of a batch.
+
+    Args:
+        shape_of: Gives the sizes of a tensor, None in place of one that is open; None where not even the rank
+            is known.
+    """
+
+    def __init__(self, shape_of: Callable[[ir.Value | None], tuple[int | None, ...] | None]) -> None:
+        self._shape_of = shape_of
+        self._known: dict[ir.Value, Sizes | None] = {}
+        self._fixed: set[ir.Value] = set()
+
+    def __contains__(self, value: ir.Value | None) -> bool:
+        """Whether a value was computed from shapes, by nodes that were followed."""
+        return value in self._known
+
+    def depends_on_samples(self, value: ir.Value | None) -> bool:
+        """Whether a value was computed from shapes and may depend on the number of samples."""
+        return value in self._known and value not in self._fixed
+
+    def follow(self, node: ir.Node) -> None:
+        """Follows a node that reads a shape, or reads constants and values that were followed.
+
+        Args:
+            node: The node, in the order in which the graph runs.
+        """
+        if node.op_type == "Shape" and node.domain == "" and node.inputs[0] not in self._known:
+            found, fixed = self._shape(node, has_samples=True), False
+        else:
+            found = self._computed(node) if _is_vector(node.outputs[0]) else None
+            fixed = not any(self.depends_on_samples(value) for value in node.inputs)
+        fixed = fixed or (found is not None and not any(map(_depends_on_batch, found)))
+        self._known.update((output, found) for output in node.outputs)
+        if fixed:
+            self._fixed.update(node.outputs)
+
+    def of(self, value: ir.Value | None) -> Sizes | None:
+        """The elements of a vector or a single number, or None where they are not known.
+
+        Args:
+            value: A constant, or a value that was followed.
+        """
+        if value in self._known:
+            return self._known[value]
+        return constant_integers(value) if _is_vector(value) else None
+
+    def _computed(self, node: ir.Node) -> Sizes | None:
+        if node.domain != "" or not node.inputs:
+            return None
+        if node.op_type == "Shape":
+            return self._shape(node, has_samples=False)
+        inputs = [self.of(value) for value in node.inputs]
+        first = inputs[0]
+        own = operator_of(node)
+        if own.keeps_order:
+            exact = own.values is not Values.CONVERTED or node.outputs[0].dtype in _EXACT
+            return first if exact else None
+        if node.op_type == "Concat":
+            return _joined(inputs)
+        if node.op_type == "ConstantOfShape":
+            return _filled(node, first)
+        if node.op_type == "Gather" and first is not None:
+            return _chosen(first, inputs[1])
+        if node.op_type == "Slice" and first is not None:
+            return self._sliced(node, first)
+        if node.op_type in _KEEPS_BATCH and None not in inputs:
+            if node.op_type == "Div" and node.outputs[0].dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+                return None
+            return _each(_KEEPS_BATCH[node.op_type], [sizes for sizes in inputs if sizes is not None])
+        return None
+
+    def _shape(self, node: ir.Node, *, has_samples: bool) -> Sizes | None:
+        """What a Shape node gives of a tensor, which has the samples along axis 0 or has none."""
+        value = node.inputs[0]
+        # The sizes of what changes with the number of samples may be those for one sample.
+        changes = not has_samples and self.depends_on_samples(value)
+        shape = (declared_sizes if changes else self._shape_of)(value)
+        if shape is None:
+            return None
+        unknown = Unknown.OF_BATCH if changes else Unknown.SIZE
+        sizes: list[Size] = [unknown if size is None else size for size in shape]
+        if has_samples:
+            sizes[:1] = [None]
+        start = node.attributes.get_int("start", 0)
+        return tuple(sizes[start : node.attributes.get_int("end", len(sizes))])
+
+    def _sliced(self, node: ir.Node, first: Sizes) -> Sizes | None:
+        start, end, axes, step = (
+            self.of(node.inputs[i]) if len(node.inputs) > i and node.inputs[i] is not None else default
+            for i, default in ((1, None), (2, None), (3, (0,)), (4, (1,)))
+        )
+        if not start or not end or axes not in ((0,), (-1,)) or step != (1,):
+            return None
+        if not (isinstance(start[0], int) and isinstance(end[0], int)):
+            return None
+        return first[start[0] : end[0]]
+
+
+def _depends_on_batch(size: Size) -> bool:
+    """Whether a size is the number of samples, or may depend on it."""
+    return size is None or size is Unknown.OF_BATCH
+
+
+def _unknown_of(*sizes: Size) -> Unknown:
+    """What is computed from sizes that are not all known."""
+    return Unknown.OF_BATCH if any(map(_depends_on_batch, sizes)) else Unknown.SIZE
+
+
+def _is_vector(value: ir.Value | None) -> bool:
+    """Whether a value has one axis or none. What is computed with rows and columns is not followed."""
+    return value is not None and value.shape is not None and len(value.shape) <= 1
+
+
+def _filled(node: ir.Node, shape: Sizes | None) -> Sizes | None:
+    """A vector of one value."""
+    value = node.attributes.get("value")
+    if shape is None or len(shape) != 1 or not isinstance(shape[0], int) or shape[0] > _MOST_AXES:
+        return None
+    if value is None or not value.as_tensor().dtype.is_integer():
+        return None
+    return (int(value.as_tensor().numpy().item()),) * shape[0]
+
+
+def _chosen(sizes: Sizes, indices: Sizes | None) -> Sizes | None:
+    if indices is None:
+        return None
+    known = [i for i in indices if isinstance(i, int) and -len(sizes) <= i < len(sizes)]
+    return tuple(sizes[i] for i in known) if len(known) == len(indices) else None
+
+
+def _joined(parts: Iterable[Sizes | None]) -> Sizes | None:
+    joined: list[Size] = []
+    for part in parts:
+        if part is None:
+            return None
+        joined += part
+    return tuple(joined)
+
+
+def _each(function: Callable[..., Size], inputs: list[Sizes]) -> Sizes | None:
+    """Computes element by element; a single one goes with all."""
+    length = max(map(len, inputs))
+    if any(len(sizes) not in (1, length) for sizes in inputs):
+        return None
+    return tuple(map(function, *(sizes * length if len(sizes) == 1 else sizes for sizes in inputs)))
+
+
+def _of_integers(function: Callable[[int, int], Size]) -> Callable[[Size, Size], Size]:
+    """A function of known sizes, whose result is unknown for others."""
+
+    def computed(one: Size, other: Size) -> Size:
+        if isinstance(one, int) and isinstance(other, int):
+            return function(one, other)
+        return _unknown_of(one, other)
+
+    return computed
+
+
+def _divided(one: int, other: int) -> Size:
+    """Divides integers. What ONNX makes of negative ones depends on who computes it."""
+    return one // other if one >= 0 and other > 0 else Unknown.SIZE
+
+
+def _equal(one: Size, other: Size) -> Size:
+    if isinstance(one, int) and isinstance(other, int):
+        return int(one == other)
+    # No number of samples is negative.
+    number = one if isinstance(one, int) else other
+    is_samples = None in (one, other)
+    if is_samples and isinstance(number, int) and number < 0:
+        return 0
+    return _unknown_of(one, other)
+
+
+def _where(condition: Size, one: Size, other: Size) -> Size:
+    if isinstance(condition, int):
+        return one if condition else other
+    # Two sizes that are not known need not be the same.
+    alike = one == other and not isinstance(one, Unknown)
+    return one if alike else _unknown_of(condition, one, other)
+
+
+_KEEPS_BATCH: dict[str, Callable[..., Size]] = {
+    "Add": _of_integers(operator.add),
+    "Div": _of_integers(_divided),
+    "Equal": _equal,
+    "Mul": _of_integers(operator.mul),
+    "Sub": _of_integers(operator.sub),
+    "Where": _where,
+}

@@ -6,16 +6,11 @@ from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
+from trtint8.models.graph import values_read
 from trtint8.models.graph_writer import GraphWriter, reached_from
-from trtint8.models.inner_graphs import values_read
-from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
-from trtint8.sensitivity.gradients.movement import MOVEMENT
-from trtint8.sensitivity.gradients.normalizations import NORMALIZATIONS
-from trtint8.sensitivity.gradients.picking import PICKING
-from trtint8.sensitivity.gradients.reductions import REDUCTIONS
-from trtint8.sensitivity.gradients.resizing import RESIZING
+from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE, NORMALIZATIONS, REDUCTIONS
+from trtint8.sensitivity.gradients.movement import MOVEMENT, PICKING, RESIZING, SAMPLING
 from trtint8.sensitivity.gradients.rule import NoGradientError, Step
-from trtint8.sensitivity.gradients.sampling import SAMPLING
 from trtint8.sensitivity.gradients.weighted import WEIGHTED_RULES
 
 _RULES = {

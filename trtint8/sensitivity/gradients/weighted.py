@@ -10,8 +10,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from trtint8.models.graph_constants import read_constant
-from trtint8.models.windows import Window, padding
+from trtint8.models.graph import Window, padding, read_constant
 from trtint8.sensitivity.gradients.rule import Rule, Step
 
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.operators import operator_of
-from trtint8.models.windows import Window, padding
+from trtint8.models.graph import Window, padding
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrators.display.counts import counted
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError
-from trtint8.validation.detection.tables import Decode, found_tables, given_tables
+from calibrators.words import counted
+from trtint8.validation.detection.boxes import Decode, found_tables, given_tables
 
 #: COCO's thresholds, 0.50 to 0.95 in steps of 0.05.
 COCO_IOU = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))

@@ -1,9 +1,21 @@
-"""Boxes: how much two overlap, and non-maximum suppression."""
+"""Boxes: how much two overlap, and non-maximum suppression.
+
+Detections and true boxes as tables, which checks what decoders return and users give.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from calibrators.data.feeds import batch_rows
+from calibrators.data.inputs import shape_text
+from calibrators.errors import Argument, CalibrationDataError
+from calibrators.words import counted
+from trtint8.validation.user_failures import failures_named
 
 #: The most boxes of an image that are kept, those of the highest scores: ultralytics' limit.
 MOST_BOXES = 300
@@ -49,3 +61,160 @@ def suppress(
         (overlaps,) = box_overlaps(boxes[[best]], boxes[waiting])
         waiting = waiting[(overlaps <= iou) | (classes[waiting] != classes[best])]
     return np.array(kept, np.intp)
+
+
+class Detections(NamedTuple):
+    """What a detector found in one image.
+
+    Attributes:
+        boxes: Corners x1, y1, x2, y2 in any unit, shape (n, 4).
+        scores: Confidences, shape (n,).
+        classes: Class indices, shape (n,).
+    """
+
+    boxes: ArrayLike
+    scores: ArrayLike
+    classes: ArrayLike
+
+
+class Truth(NamedTuple):
+    """The objects that are in one image.
+
+    Attributes:
+        boxes: Corners x1, y1, x2, y2 in the same unit as the detections, shape (n, 4).
+        classes: Class indices, shape (n,).
+    """
+
+    boxes: ArrayLike
+    classes: ArrayLike
+
+
+#: Turns a batch's outputs into one entry per image: :class:`Detections`, or a tuple of the same fields.
+Decode = Callable[[Mapping[str, NDArray[Any]]], Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]]]
+
+
+def found_tables(
+    metric: str, decode: Decode, outputs: Mapping[str, NDArray[Any]], feeds: Mapping[str, NDArray[Any]]
+) -> list[NDArray[np.float64]]:
+    """The detections of each image of a batch.
+
+    Args:
+        metric: The name of the metric, for messages.
+        decode: Turns the outputs into detections.
+        outputs: The model's outputs, by name.
+        feeds: The model's inputs, by name, which tell how many images there are.
+
+    Returns:
+        One table per image, float64 of shape (n, 6): x1, y1, x2, y2, class and score.
+
+    Raises:
+        CalibrationDataError: ``decode`` fails or does not return one entry per image, or an entry is not of
+            boxes, scores and classes of equal lengths.
+    """
+    with failures_named(f"metric '{metric}': decode failed on a batch"):
+        entries = _listed(f"metric '{metric}': what decode returns", decode(outputs), Detections._fields)
+    images = batch_rows(feeds)
+    if images is not None and len(entries) != images and not (len(entries) == 1 and _is_one_image(feeds)):
+        found = "1 entry" if len(entries) == 1 else f"{len(entries)} entries"
+        raise CalibrationDataError(
+            f"metric '{metric}': decoding gives {found} for a batch of {counted(images, 'image')}; let "
+            "decode return one entry per image, with empty arrays where there are no detections, or "
+            f"validate with {Argument('batch_size', '1')}"
+        )
+    tables = []
+    for number, entry in enumerate(entries):
+        source = f"metric '{metric}': the detections of image {number} of a batch"
+        boxes, scores, classes = _fields(source, entry, Detections._fields)
+        tables.append(_table(source, boxes, classes, scores))
+    return tables
+
+
+def given_tables(truth: object) -> list[NDArray[np.float64]]:
+    """The true boxes of each image.
+
+    Args:
+        truth: One :class:`Truth`, or a tuple of the same fields, per image.
+
+    Returns:
+        One table per image, float64 of shape (n, 5): x1, y1, x2, y2 and class.
+
+    Raises:
+        CalibrationDataError: An entry is not of boxes and classes of equal lengths.
+    """
+    tables = []
+    for number, entry in enumerate(_listed("the truth", truth, Truth._fields)):
+        source = f"the true boxes of image {number}"
+        boxes, classes = _fields(source, entry, Truth._fields)
+        tables.append(_table(source, boxes, classes))
+    return tables
+
+
+def _is_one_image(feeds: Mapping[str, NDArray[Any]]) -> bool:
+    """Whether a feed is one image, 3 x height x width: torchvision's detectors have no batch axis."""
+    return all(array.ndim == 3 and len(array) == 3 for array in feeds.values())
+
+
+def _listed(source: str, value: object, names: Sequence[str]) -> list[object]:
+    """The entries of all images."""
+    entries = _unpacked(value)
+    if entries is None:
+        raise CalibrationDataError(
+            f"{source} is {_kind(value)}; give a list with one tuple ({', '.join(names)}) per image"
+        )
+    return entries
+
+
+def _fields(source: str, entry: object, names: Sequence[str]) -> list[object]:
+    """The parts of the entry of one image."""
+    fields = _unpacked(entry)
+    if fields is None or len(fields) != len(names):
+        kind = _kind(entry) + ("" if fields is None else f" of length {len(fields)}")
+        raise CalibrationDataError(f"{source} are {kind}; give a tuple ({', '.join(names)})")
+    return fields
+
+
+def _unpacked(value: Any) -> list[object] | None:
+    """What a sequence or an iterator holds; None for what is neither, and for the keys of a dict."""
+    if isinstance(value, (str, bytes, Mapping)):
+        return None
+    try:
+        iterator = iter(value)
+    except TypeError:
+        return None
+    return list(iterator)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
+
+
+def _table(source: str, boxes: object, classes: object, scores: object = None) -> NDArray[np.float64]:
+    """Boxes, classes and, where there are some, scores as the columns of one table."""
+    corners = _numbers(source, "boxes", boxes)
+    if corners.size and corners.shape[-1:] != (4,):
+        raise CalibrationDataError(
+            f"{source} have boxes of shape {shape_text(corners.shape)}; give x1, y1, x2 and y2 of each, of "
+            "shape (n, 4)"
+        )
+    columns = [corners.reshape(-1, 4), _numbers(source, "classes", classes).reshape(-1, 1)]
+    if scores is not None:
+        columns.append(_numbers(source, "scores", scores).reshape(-1, 1))
+    if len({len(column) for column in columns}) != 1:
+        raise CalibrationDataError(
+            f"{source} have {', '.join(str(len(column)) for column in columns)} boxes, "
+            f"classes{' and scores' if scores is not None else ''}; give the same number of each"
+        )
+    if not np.isfinite(columns[1]).all():
+        raise CalibrationDataError(f"{source} have classes that are NaN or infinite; give class indices")
+    if np.isnan(columns[-1]).any():
+        raise CalibrationDataError(f"{source} have scores that are NaN; give numbers")
+    return np.concatenate(columns, axis=1)
+
+
+def _numbers(source: str, what: str, values: Any) -> NDArray[np.float64]:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError, RuntimeError) as error:  # the last is PyTorch's
+        raise CalibrationDataError(
+            f"{source} have {what} that are no array of numbers ({error}); give numbers"
+        ) from error

@@ -2,11 +2,16 @@
 
 Each layout has a name, by which a user says how outputs are to be read. Where none is named, the shapes and
 the values of the float model's outputs suggest one, and the result says which.
+
+How outputs hold detections, by the first samples that show it.
+
+The values of a single image may look like another layout than the one that all images have: the size of one
+large object in its middle is no less than its centre, as is the second corner of a box.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeAlias
@@ -16,17 +21,20 @@ from numpy.typing import NDArray
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
-from trtint8.validation.detection.box_scores import Activation
-from trtint8.validation.detection.grids import Grid, GridRows, corners_of_centres
-from trtint8.validation.detection.rows import (
+from trtint8.validation.detection.boxes import Detections
+from trtint8.validation.detection.decoding import (
     BOX_FIRST,
     CLASS_FIRST,
     IMAGE_BOX_FIRST,
     IMAGE_CLASS_FIRST,
     MOST_LEFT,
+    Activation,
+    Grid,
+    GridRows,
     RowOrder,
+    corners_of_centres,
+    holds_rows,
 )
-from trtint8.validation.detection.tables import Detections
 
 #: Turns a batch's outputs into the detections of each image.
 Reader: TypeAlias = Callable[[Outputs], list[Detections]]
@@ -218,26 +226,26 @@ def suggested_layout(form: BatchForm) -> Layout:
     - boxes (N, n, 4) and scores (N, n, classes): each box has the class of its largest score. Where the
       scores of most boxes add up to 1, the first class is the background, as in SSD: it is left out, and the
       others are numbered from 0. Logits become scores first: see
-      :mod:`trtint8.validation.detection.box_scores`;
+      :mod:`trtint8.validation.detection.decoding`;
     - boxes (N, n, 4) and scores (N, n): all boxes have the class 0;
     - one output (N, n, 6) of x1, y1, x2, y2, score and class, or of class, score, x1, y1, x2, y2; the same
       of all images, (n, 6), with an output (N,) of integers that says how many rows each image has; or rows
-      of seven that begin with the number of the image: see :mod:`trtint8.validation.detection.rows`. Behind
-      a box, its score and its class, coefficients of masks may follow, as many as an output
+      of seven that begin with the number of the image: see :mod:`trtint8.validation.detection.decoding`.
+      Behind a box, its score and its class, coefficients of masks may follow, as many as an output
       (N, masks, height, width) has, or keypoints;
     - one output (N, 4 + classes, n), n being larger: centre x, centre y, width and height of each box, and
       its scores, as YOLO networks of ultralytics give them. Boxes with a score above 0.001 go through
       non-maximum suppression at an intersection over union of 0.7, as in ultralytics' validation;
     - the same as rows, (N, n, 4 + classes); or (N, n, 5 + classes) with the score of there being an object,
       which multiplies those of the classes, as YOLOv5, v6, v7 and YOLOX (decoded) have it: see
-      :mod:`trtint8.validation.detection.grids`. Here, too, masks or keypoints may follow the scores.
+      :mod:`trtint8.validation.detection.decoding`. Here, too, masks or keypoints may follow the scores.
 
     Outputs of four axes or more, such as masks and maps of features, are left aside.
 
     Boxes of the other layouts are corners x1, y1, x2, y2; or centre x, centre y, width and height, where one
     in twenty or more would be no corners.
 
-    What only values show is decided once for the data: see :mod:`trtint8.validation.detection.seen_layouts`.
+    What only values show is decided once for the data: see :mod:`trtint8.validation.detection.layouts`.
 
     Args:
         form: The form of a batch.
@@ -256,7 +264,7 @@ def suggested_layout(form: BatchForm) -> Layout:
     )
 
 
-def layout_of(form: BatchForm, name: str | None) -> Layout:
+def _layout_of(form: BatchForm, name: str | None) -> Layout:
     """The layout that a user has named, else the suggested one.
 
     Args:
@@ -287,7 +295,7 @@ def layout_reader(form: BatchForm, name: str | None = None) -> Reader:
     Raises:
         CalibrationDataError: The outputs do not have the shapes of the layout, or are in none.
     """
-    reader = layout_of(form, name).reader(form)
+    reader = _layout_of(form, name).reader(form)
     assert reader is not None
     return reader
 
@@ -302,7 +310,7 @@ def class_count(form: BatchForm, name: str | None = None) -> int | None:
     Returns:
         Their number, without the background; None where the shapes of the outputs do not tell.
     """
-    return layout_of(form, name).class_count(form)
+    return _layout_of(form, name).class_count(form)
 
 
 def _suggested_grid(forms: Mapping[str, ArrayForm]) -> Layout | None:
@@ -432,3 +440,41 @@ def _read(
 def _images(boxes: NDArray[Any]) -> NDArray[Any]:
     """Boxes with the axis of images."""
     return boxes if boxes.ndim == 3 else boxes[None]
+
+
+#: So many samples are looked at before the first batch is measured.
+LOOKED_AT = 16
+
+
+class SeenLayouts:
+    """The layouts that were seen so far."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, ArrayForm] = {}
+
+    def look(self, batches: Sequence[Outputs]) -> None:
+        """Notes the layouts that several batches show together.
+
+        Args:
+            batches: The reference's outputs for each batch; one or more.
+        """
+        together = {name: _joined([outputs[name] for outputs in batches]) for name in batches[0]}
+        self._note(BatchForm.of(together, None, 0))
+
+    def applied_to(self, form: BatchForm) -> BatchForm:
+        """The form of a batch, with the layouts that others before it have shown; notes what it shows."""
+        self._note(form)
+        return form.with_layouts(self._seen)
+
+    def _note(self, form: BatchForm) -> None:
+        for name, output in form.outputs.items():
+            if output.holds_rows:
+                self._seen.setdefault(name, output)
+
+
+def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """One output for all batches where it has the shape that it has where it holds rows first."""
+    first = next((array for array in arrays if holds_rows(array)), None)
+    if first is None:
+        return arrays[0]
+    return np.concatenate([array for array in arrays if array.shape[1:] == first.shape[1:]])

@@ -1,5 +1,7 @@
 """Ranges as text and as CSV."""
 
+import json
+
 import pytest
 
 from calibrators.errors import TableError
@@ -53,3 +55,18 @@ def test_csv_malformed(text, message):
 def test_csv_that_cannot_be_read(content, words):
     with pytest.raises(TableError, match=words):
         plain.CSV.parse(content.encode(), "t.csv")
+
+
+def test_ppq():
+    assert plain.PPQ.parse(golden("ppq.json"), "golden") == {"images": 2.64, "relu::out": 6.5}
+
+
+@pytest.mark.parametrize("values", [{"a": "wide"}, {"a": None}, [1], None])
+def test_ppq_malformed(values):
+    with pytest.raises(TableError, match="is not a table of PPQ"):
+        plain.PPQ.parse(json.dumps({"act_quant_info": values}).encode(), "it")
+
+
+def test_a_tensor_that_stands_twice():
+    with pytest.raises(TableError, match=r"^'it': 'a' stands twice; remove one of them$"):
+        plain.PPQ.parse(b'{"act_quant_info": {"a": 1.0, "b": 2.0, "a": 3.0}}', "it")

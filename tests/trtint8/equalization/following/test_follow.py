@@ -1,13 +1,16 @@
 """Channels followed through networks: whatever the factors, the function stays."""
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 
 from tests.trtint8.equalization.transformers import (
     NORMS,
     SIZE,
+    TOKENS,
     WIDTH,
     Blocks,
     assert_same,
@@ -16,7 +19,11 @@ from tests.trtint8.equalization.transformers import (
     samples,
     with_random_factors,
 )
+from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.quantization.attention_models import FORMS
+from tests.trtint8.tuning.networks import array, normal, prepared
+from trtint8.equalization.following import follow
+from trtint8.equalization.following.follow import is_spatial, reduced_axes
 from trtint8.equalization.forms import find_forms
 from trtint8.models.model import load_model, prepare
 
@@ -123,3 +130,315 @@ def test_attention_with_a_mask_of_run_time(form):
     within, to = find_forms(followed(model, feed))
     assert within.producers == ("q_linear", "k_linear")
     assert to.producers == ("v_linear",) and [reading.node for reading in to.readings] == ["out_linear"]
+
+
+def node(operator, constants=(), **attributes):
+    g = Shaped(quantized=False)
+    inputs = ["x", *(g.constant(one) if one is not None else "" for one in constants)]
+    g.op(operator, inputs, "node", **attributes)
+    model = g.model({"x": ["N", 2, 4, 4]}, "node_out")
+    return next(one for one in prepared(model).graph if one.name == "node")
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (lambda: node("MaxPool", kernel_shape=[2, 2]), True),
+        (lambda: node("Pad", [np.int64([0, 0, 1, 1, 0, 0, 1, 1])]), True),
+        (lambda: node("Pad", [np.int64([0, 1, 0, 0, 0, 0, 0, 0])]), False),
+        (lambda: node("Pad", [np.int64([0, 0, 1, 1, 0, 0, 1, 1]), np.float32(3)]), False),
+        (lambda: node("Resize", [None, np.float32([1, 1, 2, 2])], mode="linear"), True),
+        (
+            lambda: node(
+                "Resize",
+                [np.float32([0, 0, 0, 0, 1, 1, 1, 1]), np.float32([1, 1, 2, 2])],
+                mode="linear",
+                coordinate_transformation_mode="tf_crop_and_resize",
+            ),
+            False,
+        ),
+        (lambda: node("Softmax"), False),
+    ],
+)
+def test_spatial_operators(made, expected):
+    assert is_spatial(made()) is expected
+
+
+def test_reduced_axes():
+    assert reduced_axes(node("ReduceMean", axes=[-1, 2]), 4) == (2, 3)
+    assert reduced_axes(node("ReduceSum", [np.int64([1])]), 4) == (1,)
+    assert reduced_axes(node("ReduceMax"), 4) == (0, 1, 2, 3)
+    assert reduced_axes(node("ReduceSum", noop_with_empty_axes=1), 4) == ()
+
+
+def test_rotary_positions_tie_the_channels_that_they_mix():
+    g = Blocks()
+    q, k, v = g.separate("x", "a")
+    model = g.finish(
+        g.linear(g.attention(g.rotated(q, "q"), g.rotated(k, "k"), v, "a"), SIZE, SIZE, "projection")
+    )
+    check(model, samples(), SIZE // 2 + SIZE)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_of_a_gated_layer_the_part_that_is_multiplied_is_free(fused):
+    g = Blocks()
+    x = g.gated("x", 12, "mlp", fused)
+    channels = check(g.finish(g.linear(x, 12, SIZE, "down")), samples(), 12)
+    (form,) = find_forms(channels)
+    assert form.producers == (("mlp_both",) if fused else ("mlp_up",))
+
+
+def test_two_factors_of_one_product_do_not_both_change():
+    g = Blocks()
+    up, gate = g.linear("x", SIZE, 12, "up"), g.op("Relu", [g.linear("x", SIZE, 12, "gate")], "relu")
+    model = g.finish(g.linear(g.op("Mul", [up, gate], "gated"), 12, SIZE, "down"))
+    channels = check(model, samples(), 12)
+    assert "gate" in channels.skipped and "up" not in channels.skipped
+
+
+def test_a_square_is_left_alone():
+    g = Blocks()
+    x = g.linear("x", SIZE, 12, "up")
+    check(g.finish(g.linear(g.op("Mul", [x, x], "square"), 12, SIZE, "down")), samples(), 0)
+
+
+def test_a_larger_constant_is_added_to_channels_that_it_fits():
+    """An offset of one element becomes one per channel."""
+    g = Blocks()
+    x = g.op("Add", [g.linear("x", SIZE, 12, "up"), g.constant(np.float32([2]))], "offset")
+    model = g.finish(g.linear(x, 12, SIZE, "down"))
+    check(model, samples(), 12)
+    other, _ = with_random_factors(model, followed(model, samples()), 0)
+    assert array(other, "offset", 1).shape == (12,)
+
+
+@pytest.mark.parametrize("activation", ["Relu", "LeakyRelu", "PRelu", "Identity"])
+def test_a_homogeneous_activation_between_two_layers(activation):
+    g = Blocks()
+    x = g.linear("x", SIZE, 12, "up")
+    x = g.op(activation, [x, g.vector(12)] if activation == "PRelu" else [x], "act")
+    check(g.finish(g.linear(x, 12, SIZE, "down")), samples(), 12)
+
+
+def conv_net(between, channels, size=4):
+    """A convolution, what ``between`` makes of its output of (N, 6, 4, 4), and a layer."""
+    g = Shaped(quantized=False)
+    x = g.op("Conv", ["x", g.weights(6, 3, 3, 3), g.weights(6)], "conv", pads=[1] * 4)
+    x = g.op("MatMul", [between(g, x), g.weights(channels, 5)], "layer")
+    return prepared(g.model({"x": ["N", 3, size, size]}, x))
+
+
+def ints(g, *values):
+    return g.constant(np.array(values, np.int64))
+
+
+def some(g):
+    return g.constant(np.array([True, False, True]))
+
+
+THROUGH = {
+    "tokens": (
+        lambda g, x: g.op(
+            "Transpose", [g.op("Reshape", [x, ints(g, 0, 6, 16)], "reshape")], "turn", perm=[0, 2, 1]
+        ),
+        6,
+    ),
+    "flatten": (lambda g, x: g.op("Flatten", [x], "flatten"), 96),
+    "pooled": (
+        lambda g, x: g.op("Squeeze", [g.op("GlobalAveragePool", [x], "pool"), ints(g, 2, 3)], "squeeze"),
+        6,
+    ),
+    "mean": (lambda g, x: g.op("ReduceMean", [x], "mean", axes=[2, 3], keepdims=0), 6),
+    "padded": (
+        lambda g, x: g.op("Flatten", [g.op("Pad", [x, ints(g, 0, 0, 1, 0, 0, 0, 0, 0)], "pad")], "flatten"),
+        120,
+    ),
+    "turned round": (
+        lambda g, x: g.op(
+            "Flatten",
+            [g.op("ReverseSequence", [x, ints(g, 6, 6)], "turn", batch_axis=0, time_axis=1)],
+            "flatten",
+        ),
+        96,
+    ),
+    "some": (
+        lambda g, x: g.op("Flatten", [g.op("Compress", [x, some(g)], "some", axis=2)], "flatten"),
+        48,
+    ),
+    "looked up": (
+        lambda g, x: g.op(
+            "Flatten",
+            [g.op("GridSample", [x, g.constant(normal(2, 3, 3, 2))], "sample")],
+            "flatten",
+        ),
+        54,
+    ),
+    "to depth": (
+        lambda g, x: g.op("Flatten", [g.op("SpaceToDepth", [x], "depth", blocksize=2)], "flatten"),
+        96,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", THROUGH)
+def test_a_convolution_and_a_layer_behind_moves(way):
+    between, channels = THROUGH[way]
+    check(conv_net(between, channels), {"x": normal(2, 3, 4, 4)}, 6)
+
+
+def test_a_move_that_mixes_channels_leaves_them_alone():
+    between = lambda g, x: g.op("Reshape", [x, ints(g, 0, 16, 6)], "reshape")  # noqa: E731
+    channels = check(conv_net(between, 6), {"x": normal(2, 3, 4, 4)}, 0)
+    assert channels.skipped["conv"] == "'layer' sums over another axis than that of the channels"
+
+
+def test_indices_that_depend_on_the_data_leave_channels_alone():
+    g = Blocks()
+    up = g.linear("x", SIZE, 12, "up")
+    where = g.op("ArgMax", ["x"], "where", axis=2, keepdims=0)
+    where = g.op(
+        "Slice", [g.op("Reshape", [where, g.integers(-1)], "flat"), g.integers(0), g.integers(6)], "six"
+    )
+    x = g.op("Gather", [up, where], "gather", axis=2)
+    channels = check(g.finish(g.linear(x, 6, SIZE, "down")), samples(), 0)
+    assert channels.skipped["up"] == "where 'gather' (Gather) moves them is not constant"
+
+
+ALONG = {
+    "joined": (lambda g, x: g.op("Concat", [x, x], "joined", axis=1), (1, 6, 1, 1), 12),
+    "stacked": (lambda g, x: g.op("Concat", [x, x], "stacked", axis=2), (1, 6, 4, 1), 6),
+    "taken": (lambda g, x: g.op("Gather", [x, ints(g, 5, 0, 2)], "taken", axis=1), (1, 6, 1, 1), 3),
+}
+
+
+@pytest.mark.parametrize("way", ALONG)
+def test_labels_stay_compact_along_axes_that_are_left_alone(way, monkeypatch):
+    between, shape, channels = ALONG[way]
+    seen, moved = [], follow.moved
+
+    def noted(node, opset, labels, others):
+        seen.append({one.shape for one in labels.values()})
+        return moved(node, opset, labels, others)
+
+    def pooled(g, x):
+        return g.op("Flatten", [g.op("GlobalAveragePool", [between(g, x)], "pool")], "flatten")
+
+    monkeypatch.setattr(follow, "moved", noted)
+    check(conv_net(pooled, channels), {"x": normal(2, 3, 4, 4)}, 6)
+    assert seen[0] == {shape}
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_norm_and_all_layers_that_read_it(norm):
+    g = Blocks()
+    x = getattr(g, norm)("x", "norm")
+    x = g.op("Add", [g.linear(x, SIZE, SIZE, "a"), g.linear(x, SIZE, SIZE, "b", bias=False)], "sum")
+    model = g.finish(x)
+    channels = check(model, samples(), SIZE)
+    (form,) = find_forms(channels)
+    assert [reading.node for reading in form.readings] == ["a", "b"]
+    assert channels.copies == ()
+
+
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_residual_after_the_norm_reads_it_unchanged(norm):
+    g = Blocks()
+    x = getattr(g, norm)("x", "norm")
+    model = g.finish(g.op("Add", [x, g.linear(x, SIZE, SIZE, "layer")], "sum"))
+    channels = check(model, samples(), SIZE)
+    (copy,) = channels.copies
+    assert copy.readers == ("layer",)
+    assert [name.removesuffix("_equalized") for name in copy.copies] == list(copy.nodes)
+    assert len(copy.nodes) == (2 if norm == "layer_norm_by_parts" else 1)
+
+
+@pytest.mark.parametrize("parts", ["halves", "slices", "gathers"])
+@pytest.mark.parametrize("norm", [*NORMS, "scaled"])
+def test_a_norm_of_which_weights_read_a_part_keeps_its_values(norm, parts):
+    """Nothing divides the channels, so the weights must not be multiplied."""
+    g = Blocks()
+    x = getattr(g, norm)("x", "norm")
+    read, other = getattr(g, parts)(x, "part")
+    layer = g.linear(read, SIZE // 2, SIZE // 2, "layer")
+    product = g.op("Mul", [layer, g.op("Sigmoid", [other], "gate")], "product")
+    channels = check(g.finish(product), samples(), 0)
+    assert find_forms(channels) == []
+    (reason,) = set(channels.skipped.values()) - {"'product_out' is an output of the model"}
+    assert "gate" in reason or "passes only a part of" in reason
+
+
+def test_a_norm_of_which_weights_read_a_part_is_divided_for_others():
+    g = Blocks()
+    x = g.layer_norm("x", "norm")
+    read, other = g.halves(x, "part")
+    parts = [g.linear(read, SIZE // 2, SIZE, "half"), g.op("Sigmoid", [other], "gate")]
+    x = g.op("Concat", [*parts, g.linear(x, SIZE, SIZE, "whole")], "joined", axis=2)
+    channels = check(g.finish(x), samples(), SIZE)
+    (form,) = find_forms(channels)
+    assert form.producers == ("norm",) and form.readers == ("whole",)
+    assert channels.copies[0].readers == ("whole",)
+
+
+def test_a_norm_that_is_an_output_of_the_model_is_copied():
+    g = Blocks()
+    norm = g.layer_norm("x", "norm")
+    model = g.model({"x": [2, TOKENS, SIZE]}, g.linear(norm, SIZE, SIZE, "layer"))
+    model.graph.output.append(helper.make_tensor_value_info(norm, TensorProto.FLOAT, [2, TOKENS, SIZE]))
+    channels = check(prepared(model), samples(), SIZE)
+    assert channels.copies[0].nodes == ("norm",)
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 23, reason="onnx is older than RMSNormalization")
+@pytest.mark.parametrize("operator", ["RMSNormalization", "LayerNormalization"])
+def test_norms_of_opset_23(operator):
+    g = Blocks()
+    constants = [g.vector(SIZE)] + ([g.vector(SIZE)] if operator == "LayerNormalization" else [])
+    x = g.op(operator, ["x", *constants], "norm")
+    made = g.model({"x": [2, TOKENS, SIZE]}, g.op("Add", [x, g.linear(x, SIZE, SIZE, "layer")], "sum"))
+    made.opset_import[0].version, made.ir_version = 23, 11
+    check(prepared(onnx.shape_inference.infer_shapes(made)), samples(), SIZE)
+
+
+@pytest.mark.parametrize("kind", ["separate", "fused_split", "fused_slices", "fused_gathers"])
+def test_attention(kind):
+    g = Blocks()
+    q, k, v = getattr(g, kind)("x", "a")
+    model = g.finish(g.linear(g.attention(q, k, v, "a"), SIZE, SIZE, "projection"))
+    channels = check(model, samples(), 2 * SIZE)
+    within, to = find_forms(channels)
+    assert [product.node for product in within.products] == ["a_scores"] and not within.readings
+    assert [reading.node for reading in to.readings] == ["projection"]
+    fused = ("a_qkv",)
+    assert within.producers == (("a_q", "a_k") if kind == "separate" else fused)
+    assert to.producers == (("a_v",) if kind == "separate" else fused)
+
+
+def test_a_key_that_serves_several_queries_ties_them():
+    g = Blocks()
+    q, k, v = g.separate("x", "a", kv_heads=1)
+    model = g.finish(g.linear(g.attention(q, k, v, "a", kv_heads=1), SIZE, SIZE, "projection"))
+    check(model, samples(), 2 * WIDTH)
+
+
+def test_heads_that_share_an_axis_with_the_samples():
+    """The attention of older exporters: tokens come first, and samples times heads are one axis."""
+    g = Blocks()
+    x = g.op("Transpose", ["x"], "tokens_first", perm=[1, 0, 2])
+    q, k, v = (
+        g.op(
+            "Transpose",
+            [g.op("Reshape", [part, g.integers(TOKENS, -1, WIDTH)], f"{name}_split")],
+            f"{name}_heads",
+            perm=perm,
+        )
+        for part, name, perm in zip(g.separate(x, "a"), "qkv", ([1, 0, 2], [1, 2, 0], [1, 0, 2]), strict=True)
+    )
+    p = g.op("Softmax", [g.op("MatMul", [q, k], "scores")], "softmax")
+    x = g.op("Transpose", [g.op("MatMul", [p, v], "mixed")], "back", perm=[1, 0, 2])
+    x = g.op("Reshape", [x, g.integers(TOKENS, -1, SIZE)], "joined")
+    model = g.finish(g.linear(x, SIZE, SIZE, "projection"))
+    channels = check(model, samples(), 2 * SIZE)
+    # The same factors serve any number of samples.
+    other, _ = with_random_factors(model, channels, 0)
+    assert_same(model, other, samples(5))

@@ -1,18 +1,26 @@
 """Constants computed once: what changes, what stays."""
 
+import itertools
 import math
+import subprocess
+import sys
 import tracemalloc
+import warnings
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
-from onnx import helper
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from calibrators.errors import ModelError
 from tests.trtint8.models.passes.applying import applied, operators, run
 from tests.trtint8.onnx_models import Graph
 from trtint8.models.model import load_model, prepare
-from trtint8.models.passes.fold_constants import FoldConstantsPass
+from trtint8.models.passes.fold_constants import FoldConstantsPass, compute_integers, compute_node
 
 
 def test_transposed_weights_are_folded():
@@ -151,3 +159,263 @@ def test_weights_stored_as_integers_become_float():
 def test_weights_of_models_with_pairs_stay_integers():
     folded, modified = applied(FoldConstantsPass(), stored_as_integers(quantize_input=True)[0])
     assert not modified and operators(folded).count("DequantizeLinear") == 3
+
+
+INTEGERS, FLOATS = np.arange(6).reshape(2, 3), np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("operator", "array", "wanted"),
+    [
+        ("Identity", FLOATS, FLOATS),
+        ("Transpose", INTEGERS, INTEGERS.T),
+        ("Transpose", FLOATS, FLOATS.T),
+        ("Neg", INTEGERS, -INTEGERS),
+    ],
+)
+def test_the_first_output(operator, array, wanted):
+    node = ir.from_proto(helper.make_node(operator, ["x"], ["y"]))
+    found = compute_node(node, {"x": array}, 17)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_an_input_may_be_left_out():
+    node = ir.from_proto(helper.make_node("Clip", ["x", "", "most"], ["y"]))
+    found = compute_node(node, {"x": FLOATS, "most": np.float32(2)}, 17)
+    np.testing.assert_array_equal(found, np.minimum(FLOATS, 2))
+
+
+def test_values_beyond_the_numbers_give_no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = compute_node(
+            ir.from_proto(helper.make_node("Log", ["x"], ["y"])), {"x": np.float32([0, 1])}, 17
+        )
+    assert found.tolist() == [-np.inf, 0]
+
+
+@pytest.mark.parametrize(
+    ("operator", "others", "attributes", "computed"),
+    [
+        ("Resize", ["", "scales"], {"coordinate_transformation_mode": "align_corners"}, False),
+        ("Resize", ["", "scales"], {"coordinate_transformation_mode": "half_pixel"}, True),
+        ("Resize", ["", "", "sizes"], {"coordinate_transformation_mode": "align_corners"}, True),
+        (
+            "Resize",
+            ["", "", "sizes"],
+            {"coordinate_transformation_mode": "align_corners", "antialias": 1},
+            False,
+        ),
+        ("LpNormalization", [], {"p": 1}, False),
+        ("LpNormalization", [], {"p": 2}, True),
+    ],
+)
+def test_what_the_reference_computes_otherwise_than_onnx_runtime_is_not_computed(
+    operator, others, attributes, computed
+):
+    if operator == "Resize":
+        attributes = {"mode": "linear", **attributes}
+    node = ir.from_proto(helper.make_node(operator, ["x", *others], ["y"], **attributes))
+    arrays = {
+        "x": np.random.default_rng(0).standard_normal((1, 1, 5, 6), np.float32),
+        "scales": np.float32([1, 1, 0.7, 0.7]),
+        "sizes": np.array([1, 1, 3, 4]),
+    }
+    arrays = {name: array for name, array in arrays.items() if name in ("x", *others)}
+    if not computed:
+        with pytest.raises(NotImplementedError, match=f"computes {operator}"):
+            compute_node(node, arrays, 18)
+        return
+    found = compute_node(node, arrays, 18)
+    np.testing.assert_allclose(found, by_onnx_runtime(node, arrays), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
+def test_pooling_is_not_computed(operator):
+    node = ir.from_proto(helper.make_node(operator, ["x"], ["y"], kernel_shape=[2, 2], auto_pad="SAME_LOWER"))
+    with pytest.raises(NotImplementedError, match=f"computes {operator}"):
+        compute_node(node, {"x": np.zeros((1, 1, 5, 6), np.float32)}, 18)
+
+
+LARGEST = (1 << 63) - 1
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+@pytest.mark.parametrize("step", [-2, -1, 1, 2])
+def test_slices_are_those_of_onnx_runtime_or_not_computed(dtype, step):
+    left = []
+    data = np.arange(3).astype(dtype)
+    for start, end in itertools.product((-LARGEST, -4, -3, -1, 0, 2, 3, LARGEST), repeat=2):
+        node = ir.from_proto(helper.make_node("Slice", ["x", "starts", "ends", "axes", "steps"], ["y"]))
+        arrays = {"x": data, "starts": np.array([start]), "ends": np.array([end])}
+        arrays |= {"axes": np.array([-1]), "steps": np.array([step])}
+        try:
+            found = compute_node(node, arrays, 18)
+        except NotImplementedError:
+            left.append((start, end))
+            continue
+        wanted = by_onnx_runtime(node, arrays, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
+        np.testing.assert_array_equal(found, wanted)
+    outside = [(start, end) for start, end in left if start < -3 or end >= 3]
+    assert left == outside and len(left) == (28 if step < 0 else 0)
+
+
+def by_onnx_runtime(node, arrays, dtype=TensorProto.FLOAT):
+    stored = [numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    output = helper.make_tensor_value_info("y", dtype, None)
+    graph = helper.make_graph([ir.to_proto(node)], "g", [], [output], stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return run(model)[0]
+
+
+def test_places_in_another_size_are_not_folded():
+    """ONNX's reference takes the places of a MaxUnpool for those in the size that the node would have."""
+    places = np.array([[[[5, 7], [13, 15]]]])
+    node = ir.from_proto(helper.make_node("MaxUnpool", ["x", "i", "s"], ["y"], kernel_shape=[2, 2]))
+    arrays = {"x": FLOATS[:, :2].reshape(1, 1, 2, 2), "i": places, "s": np.array([1, 1, 5, 5])}
+    with pytest.raises(NotImplementedError):
+        compute_node(node, arrays, 17)
+
+
+OPSET = 17
+
+
+def computed(operator, *arrays, **attributes):
+    """What we compute, and what the reference does; None for an input that is left out."""
+    names = ["" if array is None else f"i{index}" for index, array in enumerate(arrays)]
+    proto = helper.make_node(operator, names, ["y"], **attributes)
+    found = compute_integers(ir.from_proto(proto), arrays)
+    feed = {name: array for name, array in zip(names, arrays, strict=True) if name}
+    (wanted,) = ReferenceEvaluator(proto, opsets={"": OPSET}).run(None, feed)
+    return found, np.asarray(wanted)
+
+
+def check(operator, *arrays, **attributes):
+    """Compares values and types."""
+    found, wanted = computed(operator, *arrays, **attributes)
+    assert found is not None and found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
+
+
+integers = st.integers(-9, 9)
+types = st.sampled_from([np.int32, np.int64, np.uint8, np.int8])
+
+
+@st.composite
+def tensors(draw):
+    shape = draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    return np.arange(np.prod(shape)).astype(draw(types)).reshape(shape)
+
+
+@given(tensors(), st.booleans(), st.data())
+def test_transpose(tensor, plain, data):
+    order = data.draw(st.permutations(range(tensor.ndim)))
+    check("Transpose", tensor, **({} if plain else {"perm": order}))
+
+
+@given(tensors(), st.data())
+def test_slice(tensor, data):
+    axes = data.draw(st.lists(st.integers(0, tensor.ndim - 1), min_size=1, unique=True))
+    bounds = st.lists(
+        integers | st.sampled_from([-(1 << 63) + 1, (1 << 63) - 1]), min_size=len(axes), max_size=len(axes)
+    )
+    starts, ends = data.draw(bounds), data.draw(bounds)
+    steps = data.draw(st.lists(st.sampled_from([-2, -1, 1, 2]), min_size=len(axes), max_size=len(axes)))
+    signed = [axis - tensor.ndim if data.draw(st.booleans()) else axis for axis in axes]
+    check("Slice", tensor, *(np.array(values, np.int64) for values in (starts, ends, signed, steps)))
+
+
+def test_slice_without_axes_and_steps():
+    tensor = np.arange(12, dtype=np.int64).reshape(3, 4)
+    check("Slice", tensor, np.array([1, 1]), np.array([3, 3]))
+    check("Slice", tensor, np.array([0, 3]), np.array([3, 0]), None, np.array([1, -1]))
+
+
+@given(tensors(), st.data())
+def test_concat(tensor, data):
+    axis = data.draw(st.integers(-tensor.ndim, tensor.ndim - 1))
+    check("Concat", tensor, tensor + 1, axis=axis)
+
+
+@given(tensors(), types)
+def test_reshape(tensor, index_type):
+    check("Reshape", tensor, np.array([-1], np.int64))
+    check("Reshape", tensor, np.array([0] * tensor.ndim, np.int64))
+    check("Reshape", tensor, np.array([0, -1], np.int64), allowzero=0)
+    check("Reshape", tensor.astype(index_type), np.array([tensor.size, 1], np.int64))
+
+
+def test_reshape_of_nothing():
+    check("Reshape", np.zeros((0, 3), np.int64), np.array([3, 0]), allowzero=1)
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=3), types)
+def test_constant_of_shape(shape, kind):
+    check("ConstantOfShape", np.array(shape, np.int64))
+    value = numpy_helper.from_array(np.array([3], kind))
+    check("ConstantOfShape", np.array(shape, np.int64), value=value)
+
+
+@given(tensors(), st.sampled_from([ir.DataType.INT32, ir.DataType.INT64]))
+def test_cast(tensor, kind):
+    check("Cast", tensor, to=int(kind))
+    check("Cast", np.array([1 << 40, -1]), to=int(kind))
+
+
+@given(tensors(), st.data())
+def test_gather(tensor, data):
+    axis = data.draw(st.integers(-tensor.ndim, tensor.ndim - 1))
+    size = tensor.shape[axis]
+    index = data.draw(st.integers(-size, size - 1))
+    check("Gather", tensor, np.array(index), axis=axis)
+    check("Gather", tensor, np.array([[index, 0]]), axis=axis)
+    check("Gather", tensor, np.array([0]))
+
+
+@given(tensors(), st.data())
+def test_unsqueeze(tensor, data):
+    axes = data.draw(st.lists(st.integers(0, tensor.ndim), min_size=1, max_size=2, unique=True))
+    check("Unsqueeze", tensor, np.array(axes))
+    check("Unsqueeze", np.array(3), np.array([0]))
+
+
+@given(tensors(), st.sampled_from(["Add", "Sub", "Mul"]))
+def test_arithmetic(tensor, operator):
+    check(operator, tensor, tensor[:1])
+    check(operator, np.array(3), np.array(5))
+
+
+@pytest.mark.parametrize(
+    ("operator", "arrays", "attributes"),
+    [
+        ("Transpose", [np.ones((2, 3), np.float32)], {}),
+        ("Cast", [np.ones(2, np.int64)], {"to": int(ir.DataType.FLOAT16)}),
+        ("Max", [np.ones(2, np.int64), np.ones(2, np.int64)], {}),
+        ("Add", [np.ones(2, np.float32), np.ones(2, np.float32)], {}),
+    ],
+)
+def test_others_are_left_to_the_reference_evaluator(operator, arrays, attributes):
+    assert computed(operator, *arrays, **attributes)[0] is None
+
+
+def test_a_padding_of_pytorch_is_folded_without_the_reference_evaluator(tmp_path):
+    """The chain in which PyTorch's exporter writes F.pad(x, (0, 0, 0, 0, 2, 2))."""
+    g = Graph()
+    given_pads, missing = g.constant(np.array([0, 0, 0, 0, 2, 2])), g.constant(np.array([2]))
+    zeros = g.op("ConstantOfShape", [missing], "zeros", value=numpy_helper.from_array(np.array([0])))
+    pads = g.op("Concat", [given_pads, zeros], "pads", axis=0)
+    pairs = g.op("Reshape", [pads, g.constant(np.array([-1, 2]))], "pairs")
+    bounds = [g.constant(np.array([value])) for value in (-1, -(1 << 63) + 1, 0, -1)]
+    turned = g.op("Transpose", [g.op("Slice", [pairs, *bounds], "turned")], "columns", perm=[1, 0])
+    flat = g.op("Cast", [g.op("Reshape", [turned, g.constant(np.array([-1]))], "flat")], "integers", to=7)
+    model = g.model({"x": ["N", 3, 4, 4]}, g.op("Pad", ["x", flat], "padded"))
+    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
+    script = (
+        "import sys; from trtint8.models.model import load_model, prepare; "
+        f"graph = prepare(load_model({str(tmp_path / 'model.onnx')!r})).graph_model.graph; "
+        "print([n.op_type for n in graph], graph.node(0).inputs[1].const_value.numpy().tolist(), "
+        "'onnx.reference' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert done.stdout.split("\n")[0] == "['Pad'] [0, 2, 0, 0, 0, 2, 0, 0] False"

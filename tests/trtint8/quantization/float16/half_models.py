@@ -10,7 +10,7 @@ from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
-from trtint8.quantization.float16.convert import to_float16
+from trtint8.quantization.float16 import to_float16
 
 HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
 

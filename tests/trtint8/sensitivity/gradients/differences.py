@@ -5,10 +5,10 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
-from calibrators.host.onnx_session import open_session
+from calibrators.host.session import open_session
 from trtint8.models.graph_writer import GraphWriter
 from trtint8.sensitivity.gradients.backward import append_gradients
-from trtint8.sensitivity.gradients.shapes import infer_shapes
+from trtint8.sensitivity.gradients.rule import infer_shapes
 
 OPSET = 17
 

@@ -10,7 +10,7 @@ from tests.trtint8.sensitivity.gradients.differences import (
     run,
     with_gradients,
 )
-from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE
+from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE, NORMALIZATIONS, REDUCTIONS
 from trtint8.sensitivity.gradients.rule import NoGradientError
 
 RANDOM = np.random.default_rng(1)
@@ -131,3 +131,114 @@ def test_where():
 def test_every_rule_is_tested():
     others = {"Sqrt", "Log", "Reciprocal", "Add", "Sub", "Mul", "Div", "Max", "Min", "Where"}
     assert {*CASES, *LATER, *others} == set(ELEMENTWISE)
+
+
+X = {"x": ["N", 4, 6]}
+AXES = {"axes": np.array([2], np.int64)}
+
+REDUCTIONS_CASES = {
+    "ReduceL1": ([("ReduceL1", ["x"], "y", {"axes": [2]})], {}),
+    "ReduceL2": ([("ReduceL2", ["x"], "y", {"axes": [-1], "keepdims": 0})], {}),
+    "ReduceLogSumExp": ([("ReduceLogSumExp", ["x"], "y", {"axes": [1, 2]})], {}),
+    "ReduceMean": ([("ReduceMean", ["x"], "y", {"axes": [1, -1], "keepdims": 0})], {}),
+    "ReduceMax": ([("ReduceMax", ["x"], "y", {"axes": [-1]})], {}),
+    "ReduceMin": ([("ReduceMin", ["x"], "y", {"axes": [1, 2], "keepdims": 0})], {}),
+    "ReduceSum": ([("ReduceSum", ["x", "axes"], "y", {})], AXES),
+    "ReduceSumSquare": ([("ReduceSumSquare", ["x"], "y", {"axes": [1]})], {}),
+}
+
+
+@pytest.mark.parametrize("kind", REDUCTIONS_CASES)
+def test_gradient(kind):
+    nodes, constants = REDUCTIONS_CASES[kind]
+    assert_gradients(nodes, X, constants, step=1e-3)
+
+
+def test_axes_are_an_input_in_later_opsets():
+    assert_gradients([("ReduceL2", ["x", "axes"], "y", {})], X, AXES, opset=18, step=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["ReduceMean", "ReduceL2", "ReduceMax"])
+def test_a_reduction_over_no_axis_is_refused(kind):
+    nodes = [(kind, ["x"], "y", {"noop_with_empty_axes": 1})]
+    with pytest.raises(NoGradientError, match="it reduces no axis"):
+        with_gradients(network(nodes, X, opset=18), ["x"])  # some ONNX Runtimes cannot run it
+    nodes = [(kind, ["x"], "y", {"noop_with_empty_axes": 0})]
+    assert_gradients(nodes, {"x": [2, 4, 6]}, opset=18, step=1e-3)
+
+
+def test_axes_that_are_computed_are_refused():
+    nodes = [("Shape", ["x"], "shape", {"start": 1, "end": 2}), ("Sub", ["shape", "three"], "axes", {})]
+    nodes.append(("ReduceMean", ["x", "axes"], "y", {}))
+    with pytest.raises(NoGradientError, match="its input 1 is computed"):
+        assert_gradients(nodes, X, {"three": np.array([3], np.int64)}, opset=18)
+
+
+def test_a_norm_of_zero_has_the_gradient_zero():
+    model = with_gradients(network([("ReduceL2", ["x"], "y", {"axes": [2]})], X), ["x"])
+    feed = {"x": np.zeros((1, 4, 6), np.float32), "direction": np.ones((1, 4, 1), np.float32)}
+    _, gradient = run(model, feed)
+    assert not gradient.any()
+
+
+def test_reductions_every_rule_is_tested():
+    assert set(REDUCTIONS_CASES) == set(REDUCTIONS)
+
+
+NORMALIZATIONS_X = {"x": ["N", 3, 5]}
+GROUPS = {"x": ["N", 6, 2, 3]}
+
+
+NORMALIZATIONS_CASES = {
+    "Softmax": of_one("Softmax", axis=1),
+    "LayerNormalization": of_one("LayerNormalization", [1, 2, 3, 4, 5], [0, 1, 0, 1, 0], axis=-1),
+    "BatchNormalization": of_one("BatchNormalization", [1, 2, 3], [0, 1, 2], [0.5, 0, 1], [1, 2, 3]),
+    "InstanceNormalization": of_one("InstanceNormalization", [1, 2, 3], [0, 1, 2], epsilon=0.1),
+    "LogSoftmax": of_one("LogSoftmax", axis=1),
+    "LpNormalization": of_one("LpNormalization", axis=1),
+}
+
+#: Of operators that take images alone, or are new in opset 18, 21 or 23.
+OTHERS = [
+    (17, GROUPS, of_one("LRN", size=3, alpha=2.0, beta=0.6, bias=0.7)),
+    (17, GROUPS, of_one("LRN", size=5, alpha=3.0)),
+    (18, GROUPS, of_one("GroupNormalization", [1, 2], [0, 1], num_groups=2)),
+    (21, GROUPS, of_one("GroupNormalization", range(1, 7), range(6), num_groups=3, epsilon=0.1)),
+    (23, NORMALIZATIONS_X, of_one("RMSNormalization", [1, 2, 3, 4, 5], epsilon=0.1)),
+    (23, NORMALIZATIONS_X, of_one("RMSNormalization", np.arange(1, 16).reshape(3, 5), axis=1)),
+]
+
+
+@pytest.mark.parametrize("kind", NORMALIZATIONS_CASES)
+def test_normalizations_of_one_tensor(kind):
+    nodes, constants = NORMALIZATIONS_CASES[kind]
+    assert_gradients(nodes, NORMALIZATIONS_X, constants, step=1e-3)
+
+
+@pytest.mark.parametrize(("opset", "shapes", "case"), OTHERS)
+def test_of_one_tensor_of_other_operators(opset, shapes, case):
+    nodes, constants = case
+    assert_gradients(nodes, shapes, constants, opset=opset, step=1e-3)
+
+
+def test_values_of_length_zero_have_no_infinite_gradient():
+    model = with_gradients(network([("LpNormalization", ["x"], "y", {})], NORMALIZATIONS_X), ["x"])
+    feed = {"x": np.zeros((1, 3, 5), np.float32), "direction": np.ones((1, 3, 5), np.float32)}
+    _, gradient = run(model, feed)
+    assert np.isfinite(gradient).all()
+
+
+def test_a_window_without_a_middle_has_no_gradient():
+    nodes, constants = of_one("LRN", size=2)
+    with pytest.raises(NoGradientError, match="its window has no channel in the middle"):
+        with_gradients(network(nodes, GROUPS, constants), ["x"])
+
+
+def test_another_norm_has_no_gradient():
+    nodes, constants = of_one("LpNormalization", p=1)
+    with pytest.raises(NoGradientError, match="'y': it divides by another norm than the Euclidean one"):
+        assert_gradients(nodes, NORMALIZATIONS_X, constants)
+
+
+def test_normalizations_every_rule_is_tested():
+    assert {*NORMALIZATIONS_CASES, *(nodes[0][0] for _, _, (nodes, _) in OTHERS)} == set(NORMALIZATIONS)

@@ -1,5 +1,7 @@
 """Biases after which quantized layers are right on average."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -9,11 +11,13 @@ from calibrators.host.observer import Observer
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, specs
 from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, prepared
+from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
 from trtint8.simulation.layers import Form, Quantizer
 from trtint8.simulation.segments import cut
-from trtint8.tuning.remedies.bias_correction import correct_biases
+from trtint8.tuning.remedies.bias_correction import choose_ranges_anew, correct_biases
 
 
 def ranges(model, feeds):
@@ -135,3 +139,31 @@ def test_a_shared_bias_becomes_two():
 def test_no_data():
     with pytest.raises(CalibrationDataError, match="no samples"):
         corrected(single("Gemm", [[2.0]], size=["N", 1]), [])
+
+
+@pytest.fixture(scope="module")
+def model():
+    return prepare(load_model(DEMO_MODEL))
+
+
+@pytest.fixture
+def feeds(split):
+    return [{"images": images} for images in np.array_split(split.calibration_images[:40], 3)]
+
+
+def test_a_table_of_another_method_gets_the_ranges_of_auto(model, table, feeds):
+    wild = table.with_method("minmax").override({"images": 3.0})
+    names = place(model.graph_model).tensors
+    chosen = choose_ranges_anew(model, wild, names, feeds)
+    assert (chosen.method, chosen.amax["images"]) == ("auto", 3.0)
+    assert set(chosen.choice.samples.values()) <= set(range(1, 41))
+    assert chosen.histograms == wild.histograms
+    assert any(chosen.amax[name] < wild.amax[name] for name in names)
+    assert chosen.overridden == {"images"}
+
+
+def test_ranges_of_auto_and_imported_ranges_stay(model, table, feeds):
+    names = place(model.graph_model).tensors
+    assert choose_ranges_anew(model, dataclasses.replace(table, method="auto"), names, feeds) is None
+    imported = dataclasses.replace(table, method="minmax", histograms={})
+    assert choose_ranges_anew(model, imported, names, feeds) is None

@@ -1,11 +1,23 @@
 """Detections of two models, matched whatever their order."""
 
+import json
+
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from calibrators.errors import CalibrationDataError
+from trtint8.cli.main import main
 from trtint8.validation.batch import Batch, BatchForm
-from trtint8.validation.detection.agreement import DetectionAgreement, match_detections
+from trtint8.validation.detection.agreement import (
+    DetectionAgreement,
+    box_precision,
+    has_true_boxes,
+    match_detections,
+    truth_tables,
+)
+from trtint8.validation.detection.layouts import class_count
 
 A, B, FAR = [0, 0, 10, 10], [20, 20, 30, 30], [50, 50, 60, 60]
 
@@ -132,3 +144,205 @@ def test_mistakes():
     batch = Batch({}, {"y": np.zeros(1)}, {"y": np.zeros(1)}, None, 1)
     with pytest.raises(CalibrationDataError, match="the detections of image 0 of a batch have 1, 1, 2 boxes"):
         metric.measurand(BatchForm.of(batch.reference, None, 1)).measure(batch)
+
+
+LABELLED_BOXES_A, LABELLED_BOXES_B = [0, 0, 10, 10], [20, 20, 30, 30]
+
+
+def test_labels_that_are_boxes():
+    labels = np.full((2, 2, 5), -1.0, np.float32)
+    labels[0, 1] = [*LABELLED_BOXES_A, 3]
+    assert [table.tolist() for table in truth_tables(Batch({}, {}, {}, labels, 2))] == [
+        [[*LABELLED_BOXES_A, 3]],
+        [],
+    ]
+    outputs = {"y": np.zeros((2, 3, 6), np.float32)}
+    assert has_true_boxes(BatchForm.of(outputs, labels, 2))
+    for other in (None, labels[:, 0], labels[..., :4], labels.astype(bool)):
+        assert not has_true_boxes(BatchForm.of(outputs, other, 2))
+    assert not has_true_boxes(BatchForm.of(outputs, labels, 1))
+
+
+def test_a_class_that_the_network_does_not_know_is_refused():
+    """Boxes of it would count as missed, in silence."""
+    outputs = {"output0": np.zeros((1, 4 + 3, 50), np.float32)}
+    labels = np.array([[[*LABELLED_BOXES_A, 2], [*LABELLED_BOXES_B, 3]]], np.float32)
+    form = BatchForm.of(outputs, labels, 1)
+    for measurand in (DetectionAgreement().measurand(form), box_precision("map50", form)):
+        assert measurand.measure(Batch({}, outputs, outputs, labels[:, :1], 1)).value() == 0
+        with pytest.raises(
+            CalibrationDataError, match=r"class 3, which is not one of the network's 3 classes"
+        ):
+            measurand.measure(Batch({}, outputs, outputs, labels, 1))
+        # Also before anything is run, where labels of another kind are left to what runs.
+        for other in (labels[:, :1], labels[0], None):
+            measurand.check_labels(Batch({}, {}, {}, other, 1), form)
+        with pytest.raises(CalibrationDataError, match="class 3, which is not one of the network's 3 class"):
+            measurand.check_labels(Batch({}, {}, {}, labels, 1), form)
+    DetectionAgreement(len).measurand(form).check_labels(Batch({}, {}, {}, labels, 1), form)  # by own rules
+    assert class_count(BatchForm.of({"y": np.zeros((1, 3, 6), np.float32)}, labels, 1)) is None
+
+
+def test_the_classes_of_a_network_with_a_background_count_from_0():
+    """As those of COCO's files do, by which an SSD is judged."""
+    pytest.importorskip("faster_coco_eval")
+    shares = np.array([[[0.1, 0.9, 0.0], [0.5, 0.1, 0.4]]], np.float32)
+    outputs = {"boxes": np.array([[LABELLED_BOXES_A, LABELLED_BOXES_B]], np.float32), "scores": shares}
+    labels = np.array([[[*LABELLED_BOXES_A, 0], [*LABELLED_BOXES_B, 1]]], np.float32)
+    form = BatchForm.of(outputs, labels, 1)
+    for measurand in (DetectionAgreement().measurand(form), box_precision("map50", form)):
+        assert measurand.measure(Batch({}, outputs, outputs, labels, 1)).value() == pytest.approx(1)
+        with pytest.raises(CalibrationDataError, match=r"class 2, .* network's 2 classes \(0 to 1, a backgr"):
+            measurand.measure(Batch({}, outputs, outputs, labels + np.eye(5)[4], 1))
+
+
+@pytest.mark.parametrize(
+    ("box", "message"),
+    [
+        ([0, 0, np.nan, 10, 0], "holds values that are NaN or infinite; give finite values"),
+        ([0, 0, 10, 10, np.inf], "holds values that are NaN or infinite; give finite values"),
+        (
+            [10, 20, 5, 30, 0],
+            "is 10, 20, 5, 30, whose second corner lies before the first; give x1, y1, x2 and",
+        ),
+        (
+            [10, 20, 15, 10, 0],
+            "is 10, 20, 15, 10, whose second corner lies before the first; give x1, y1, x2",
+        ),
+        ([0, 0, 10, 10, -2], "has the class -2; give class indices from 0 on, or -1 where"),
+        ([0, 0, 10, 10, 0.5], r"has the class 0\.5; give class indices from 0 on, or -1 where"),
+    ],
+)
+def test_true_boxes_that_are_none(box, message):
+    labels = np.full((2, 2, 5), -1.0)
+    labels[0, 0, :4], labels[0, 1, :4] = [9, 9, 1, 1], np.nan  # no boxes, whatever they hold
+    labels[1, 0] = box
+    with pytest.raises(CalibrationDataError, match=f"^a true box of sample 33 {message}"):
+        truth_tables(Batch({}, {}, {}, labels, 2, 32))
+
+
+def test_precision_over_batches():
+    pytest.importorskip("faster_coco_eval")
+    found = np.array(
+        [
+            [[*LABELLED_BOXES_A, 0.9, 0], [*LABELLED_BOXES_B, 0.8, 0]],
+            [[*LABELLED_BOXES_B, 0.7, 0], [*LABELLED_BOXES_A, 0.0, 0]],
+        ],
+        np.float32,
+    )
+    labels = np.full((2, 1, 5), -1.0, np.float32)
+    labels[0, 0], labels[1, 0] = [*LABELLED_BOXES_A, 0], [*LABELLED_BOXES_B, 0]
+    form = BatchForm.of({"y": found[:1]}, labels[:1], 1)
+    measurand = box_precision("map50", form)
+    assert (measurand.title, measurand.relative) == ("mAP@0.50 by the labels", False)
+    assert box_precision("map", form).title == "mAP@0.50:0.95 by the labels"
+    meter = measurand.start()
+    for row in range(2):
+        outputs = {"y": found[row : row + 1]}
+        meter.merge(measurand.measure(Batch({}, outputs, outputs, labels[row : row + 1], 1)))
+    # Precisions 1, 1/2, 2/3 at recalls 1/2, 1/2, 1.
+    assert meter.value() == pytest.approx((51 + 50 * 2 / 3) / 101)
+    assert meter.against(meter, "FP32") is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "found"), [(None, "there are none"), (np.zeros(2, np.int64), "they are int64, 2")]
+)
+def test_without_true_boxes_there_is_no_precision(labels, found):
+    form = BatchForm.of({"y": np.zeros((2, 3, 6), np.float32)}, labels, 2)
+    with pytest.raises(CalibrationDataError, match=f"'map' compares with true boxes as labels, and {found}"):
+        box_precision("map", form)
+
+
+def detector():
+    """Finds bright squares of 3 x 3 pixels in images of 8 x 8, as a YOLO network gives them: (n, 5, 64)."""
+    rows, columns = np.divmod(np.arange(64), 8)
+    grid = np.stack([columns + 0.5, rows + 0.5, np.full(64, 3), np.full(64, 3)]).astype(np.float32)
+    node, make = helper.make_node, helper.make_tensor_value_info
+    nodes = [
+        node("Conv", ["images", "kernel"], ["mean"], pads=[1, 1, 1, 1]),
+        node("Sub", ["mean", "bound"], ["above"]),
+        node("Mul", ["above", "steepness"], ["steep"]),
+        node("Sigmoid", ["steep"], ["score"]),
+        node("Reshape", ["score", "shape"], ["scores"]),
+        node("Mul", ["scores", "nothing"], ["zeros"]),
+        node("Add", ["zeros", "grid"], ["boxes"]),
+        node("Concat", ["boxes", "scores"], ["output0"], axis=1),
+    ]
+    constants = {
+        "kernel": np.full((1, 3, 3, 3), 1 / 27, np.float32),
+        "bound": np.float32(0.9),
+        "steepness": np.float32(40),
+        "nothing": np.float32(0),
+        "shape": np.array([-1, 1, 64]),
+        "grid": grid[None],
+    }
+    graph = helper.make_graph(
+        nodes,
+        "detector",
+        [make("images", onnx.TensorProto.FLOAT, ["n", 3, 8, 8])],
+        [make("output0", onnx.TensorProto.FLOAT, ["n", 5, 64])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Four images of 4 x 8 pixels, each with a white square; the truth of the last has it elsewhere."""
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    for name in ("images", "labels"):
+        (tmp_path / "set" / name).mkdir(parents=True)
+    for index in range(4):
+        pixels = np.zeros((4, 8, 3), np.uint8)
+        pixels[:3, index : index + 3] = 255
+        image.fromarray(pixels).save(f"set/images/{index}.png")
+        centre = (index + 1.5) / 8 if index < 3 else 0.25
+        (tmp_path / "set" / "labels" / f"{index}.txt").write_text(f"0 {centre} 0.375 0.375 0.75\n")
+    onnx.save(detector(), "detector.onnx")
+    return tmp_path
+
+
+def test_a_detector_on_the_command_line(folder, capsys):
+    pytest.importorskip("faster_coco_eval")
+    letterbox = ["--letterbox", "8"]
+    assert main(["calibrate", "detector.onnx", "set/images", "-o", "table.json", *letterbox]) == 0
+    assert main(["quantize", "detector.onnx", "table.json", "-o", "int8.onnx"]) == 0
+    capsys.readouterr()
+    metrics = ["--metric", "detections", "--metric", "map50", "--metric", "map"]
+    validate = ["validate", "int8.onnx", "set", "--reference", "detector.onnx", *letterbox]
+    assert main([*validate, *metrics, "--json"]) == 0
+    found = {one["name"]: one for one in json.loads(capsys.readouterr().out)["measures"]}
+    # Three of four squares are where the truth has them. All have the same score, the first wrong one last.
+    assert found["detections"]["reference"] == pytest.approx(2 * 3 / (4 + 4))
+    assert found["map50"]["reference"] == pytest.approx(76 / 101)
+    assert found["map"]["reference"] == pytest.approx(76 / 101)
+    assert found["detections"]["value"] == pytest.approx(2 * 3 / (4 + 4))
+    assert main([*validate, "--json"]) == 0
+    usual = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in usual["measures"]] == ["map", "map50"]
+    assert usual["measures"][1] == found["map50"]
+    assert "chose map, map50, SQNR, cosine" in usual["chosen"] and "'map:grid'" in usual["chosen"]
+    # A layout that is named is not mentioned, and gives the same figures.
+    assert main([*validate, "--metric", "map50:grid", "--metric", "detections:grid", "--json"]) == 0
+    named = json.loads(capsys.readouterr().out)
+    assert named["chosen"] is None
+    assert {one["name"]: one for one in named["measures"]} == {
+        name: found[name] for name in ("map50", "detections")
+    }
+    assert main([*validate, "--metric", "detections"]) == 0
+    assert "'detections:grid'" in capsys.readouterr().out.replace("\n", " ")
+    for name in ("boxes", "gird"):
+        assert main([*validate, "--metric", f"detections:{name}"]) == 2
+        assert f"'{name}'" in capsys.readouterr().err
+
+
+def test_a_metric_that_needs_true_boxes_says_so(folder, capsys):
+    np.savez("held.npz", images=np.zeros((2, 3, 8, 8), np.float32))
+    command = ["validate", "detector.onnx", "held.npz", "--reference", "detector.onnx", "--metric", "map50"]
+    assert main(command) == 2
+    assert (
+        "metric 'map50' compares with true boxes as labels, and there are none; give"
+        in capsys.readouterr().err
+    )

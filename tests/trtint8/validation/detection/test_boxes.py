@@ -3,7 +3,19 @@
 import numpy as np
 import pytest
 
-from trtint8.validation.detection.boxes import MOST_BOXES, box_overlaps, suppress
+import trtint8
+from calibrators.errors import CalibrationDataError
+from tests.trtint8.validation.small_models import FAR, OTHER, SQUARE, boxes_times
+from trtint8.validation.detection.boxes import (
+    MOST_BOXES,
+    Detections,
+    Truth,
+    box_overlaps,
+    found_tables,
+    given_tables,
+    suppress,
+)
+from trtint8.validation.metrics import DetectionAgreement, MeanAveragePrecision
 
 A, B = [0, 0, 10, 10], [20, 20, 30, 30]
 
@@ -36,3 +48,120 @@ def test_how_many_boxes_stay():
         range(399, 399 - MOST_BOXES, -1)
     )
     assert kept(np.empty((0, 4)), [], [], 0.5) == []
+
+
+ONE = ([SQUARE], [0.9], [1])
+TWO_IMAGES = {"x": np.zeros((2, 3, 8, 8))}
+
+
+def tables(decoded, feeds=TWO_IMAGES):
+    return found_tables("detections", lambda outputs: decoded, {}, feeds)
+
+
+def test_a_table_has_boxes_classes_and_scores():
+    first, second = tables([Detections([SQUARE, OTHER], [0.9, 0.8], [1, 2]), ([], [], [])])
+    assert first.tolist() == [[0, 0, 10, 10, 1, 0.9], [20, 20, 30, 30, 2, 0.8]]
+    assert (second.shape, second.dtype) == ((0, 6), np.float64)
+    assert [table.tolist() for table in given_tables([Truth([FAR], [7])])] == [[[50, 50, 60, 60, 7]]]
+
+
+def test_entries_in_other_forms():
+    arrays = tuple(np.array(part, np.float32) for part in ONE)
+    expected = [[0, 0, 10, 10, 1, np.float64(np.float32(0.9))]] * 2
+    for decoded in (iter([arrays, arrays]), (list(arrays), arrays), [(np.array(SQUARE), *arrays[1:])] * 2):
+        assert [table[0].tolist() for table in tables(decoded)] == expected
+    empty = [(np.zeros((0, 6)), np.zeros(0), np.zeros((0, 1)))] * 2
+    assert [table.shape for table in tables(empty)] == [(0, 6)] * 2
+
+
+@pytest.mark.parametrize(
+    ("decoded", "message"),
+    [
+        (
+            None,
+            r"what decode returns is None; give a list with one tuple \(boxes, scores, classes\) per image",
+        ),
+        (3, "what decode returns is of type int; give"),
+        ({"boxes": [], "scores": [], "classes": []}, "what decode returns is of type dict; give"),
+        ([ONE, None], r"of image 1 of a batch are None; give a tuple \(boxes, scores, classes\)"),
+        ([ONE[:2], ONE], "of image 0 of a batch are of type tuple of length 2; give"),
+        ([ONE, dict(zip(Detections._fields, ONE, strict=True))], "image 1 of a batch are of type dict; give"),
+        ([ONE, ([0] * 79, [0.9], [1])], r"image 1 .* have boxes of shape 79; give .* of shape \(n, 4\)"),
+        ([ONE, ([[0, 0, 1]] * 4, [0.9] * 3, [1] * 3)], "image 1 .* have boxes of shape 4x3; give"),
+        (
+            [ONE, ([SQUARE], [0.9, 0.8], [1])],
+            "image 1 of a batch have 1, 1, 2 boxes, classes and scores; give",
+        ),
+        ([ONE, ([SQUARE], [0.9], ["cat"])], "image 1 .* have classes that are no array of numbers .*'cat'"),
+        ([ONE, ([SQUARE], [np.nan], [1])], "image 1 of a batch have scores that are NaN; give numbers"),
+        (
+            [ONE, ([SQUARE], [0.9], [np.inf])],
+            "image 1 of a batch have classes that are NaN or infinite; give",
+        ),
+    ],
+)
+def test_what_decode_may_not_return(decoded, message):
+    with pytest.raises(CalibrationDataError, match=f"^metric 'detections': .*{message}"):
+        tables(decoded)
+
+
+@pytest.mark.parametrize(
+    ("truth", "message"),
+    [
+        (None, r"^the truth is None; give a list with one tuple \(boxes, classes\) per image"),
+        (
+            [([SQUARE], [0]), ONE],
+            r"^the true boxes of image 1 are of type tuple of length 3; give a tuple \(bo",
+        ),
+        ([([SQUARE], [0, 1])], "^the true boxes of image 0 have 1, 2 boxes, classes; give the same number"),
+    ],
+)
+def test_what_is_no_truth(truth, message):
+    with pytest.raises(CalibrationDataError, match=message):
+        given_tables(truth)
+
+
+def test_a_decoder_that_fails_is_named():
+    def decode(outputs):
+        return [(outputs["box"], [], [])]
+
+    with pytest.raises(
+        CalibrationDataError, match=r"^metric 'detections': decode failed on a batch: .*'box'; correct it$"
+    ):
+        found_tables("detections", decode, {}, TWO_IMAGES)
+
+
+def test_every_image_has_an_entry():
+    message = (
+        "metric 'detections': decoding gives 1 entry for a batch of 2 images; let decode return one entry"
+    )
+    with pytest.raises(CalibrationDataError, match=message):
+        tables([ONE])
+    with pytest.raises(CalibrationDataError, match="gives 2 entries for a batch of 3 images"):
+        tables([ONE, ONE], {"image": np.zeros((3, 8, 8))})
+    # An image without a batch axis, and inputs that share none.
+    assert len(tables([ONE], {"image": np.zeros((3, 8, 8))})) == 1
+    assert len(tables([ONE], {"images": np.zeros((2, 3, 8, 8)), "size": np.zeros(3)})) == 1
+
+
+@pytest.mark.parametrize("labels", [None, np.array([[[*SQUARE, 0]], [[*OTHER, 0]], [[*FAR, 0]]])])
+@pytest.mark.parametrize("metric", [DetectionAgreement, MeanAveragePrecision])
+def test_a_decoder_that_leaves_out_images_without_detections_is_refused(metric, labels):
+    boxes = np.array([SQUARE, OTHER, FAR], np.float32)
+    arguments = []
+    if metric is MeanAveragePrecision:
+        pytest.importorskip("faster_coco_eval", reason="faster-coco-eval is not installed")
+        arguments = [[([box], [0]) for box in boxes]]
+
+    def decode(outputs):
+        return [(box[None], [1.0], [0]) for box in outputs["boxes"] if box[0] > 0]
+
+    with pytest.raises(CalibrationDataError, match="decoding gives 2 entries for a batch of 3 images"):
+        trtint8.validate(
+            boxes_times(1.0),
+            boxes,
+            reference=boxes_times(1.0),
+            labels=labels,
+            metrics=[metric(decode, *arguments)],
+            progress=False,
+        )

@@ -1,0 +1,102 @@
+"""Loads modules when they are first used, that others import and that neither verbs nor workers need.
+
+Imports the user's own modules from a folder that stands on no search path.
+
+A folder of data may be a stranger's, and hold a ``rich.py`` or a ``numpy.py``. Such a file is never imported
+in place of what trtint8 and its dependencies import, nor where they try a module that is not installed. So
+the folder is not put onto ``sys.path``. It is searched after all that is installed: for modules that the
+user names, and for what these import themselves.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import FrameType
+
+#: onnx-ir computes symbolic shapes by SymPy, which takes 0.3 to 0.5 s to load; nothing here
+#: has them computed.
+_LAZY = ("sympy", "onnx_ir._symbolic_shapes")
+
+
+class _LazyFinder(MetaPathFinder):
+    """Finds the first import of a module as usual, and has it loaded when an attribute of it is read."""
+
+    def __init__(self) -> None:
+        self._found: set[str] = set()
+
+    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
+        """The specification of the module with a loader that waits; None for all other modules."""
+        if fullname not in _LAZY or fullname in self._found:
+            return None
+        self._found.add(fullname)
+        spec = importlib.util.find_spec(fullname)  # which asks this finder again
+        if spec is not None and spec.loader is not None:
+            spec.loader = importlib.util.LazyLoader(spec.loader)
+        return spec
+
+
+def import_lazily() -> None:
+    """Lets the first imports of these modules cost nothing until an attribute is read."""
+    if not any(isinstance(finder, _LazyFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _LazyFinder())
+
+
+class _OwnModules(MetaPathFinder):
+    """Finds the user's own modules in one folder.
+
+    Args:
+        folder: The folder.
+
+    Attributes:
+        names: Names of the top-level modules that are the user's own. What these import from the folder comes
+            to them.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.names: set[str] = set()
+
+    def find_spec(self, fullname: str, path: object = None, *_: object) -> ModuleSpec | None:
+        """The specification of a module of the user's own; None for all others, and for parts of packages."""
+        if path is not None or not (fullname in self.names or _importer(sys._getframe(1)) in self.names):
+            return None
+        spec = PathFinder.find_spec(fullname, [self.folder])
+        if spec is not None:
+            self.names.add(fullname)
+        return spec
+
+
+def _importer(frame: FrameType | None) -> str:
+    """The top-level module whose code imports something, which stands behind frames of the import system."""
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if name not in ("importlib", "_frozen_importlib", "_frozen_importlib_external"):
+            return name
+        frame = frame.f_back
+    return ""
+
+
+def find_own_module(name: str, folder: str) -> None:
+    """Lets a module be imported from a folder, where nothing of that name is installed.
+
+    Args:
+        name: Its name. Of a module in a package, the package counts.
+        folder: The folder.
+    """
+    finder = next((finder for finder in _finders() if finder.folder == folder), None)
+    if finder is None:
+        finder = _OwnModules(folder)
+        sys.meta_path.append(finder)
+    finder.names.add(name.partition(".")[0])
+
+
+def own_modules() -> list[tuple[str, str]]:
+    """The user's own modules, each by its name and its folder."""
+    return [(name, finder.folder) for finder in _finders() for name in sorted(finder.names)]
+
+
+def _finders() -> list[_OwnModules]:
+    return [finder for finder in sys.meta_path if isinstance(finder, _OwnModules)]

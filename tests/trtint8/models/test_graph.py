@@ -1,0 +1,186 @@
+"""Constants of a graph: read, added, and given new values."""
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import helper
+
+from calibrators.host.session import open_session
+from tests.trtint8.onnx_models import Graph, Shaped
+from trtint8.models.graph import (
+    Window,
+    add_initializer,
+    constant_input,
+    holds_graphs,
+    inner_graphs,
+    is_along_last_axis,
+    may_be_float,
+    message_graphs,
+    padding,
+    read_constant,
+    set_constant_input,
+    set_element_type,
+    unused_name,
+    value_names,
+)
+from trtint8.models.model import load_model
+
+ONES, TWOS = np.ones((1, 1), np.float32), np.full((1, 1), 2, np.float32)
+
+
+@pytest.fixture
+def nodes():
+    """Two Gemm nodes that share weights; the first has a bias of its own, the second has none."""
+    g = Shaped(quantized=False)
+    weights = g.constant(ONES)
+    first = g.op("Gemm", ["x", weights, g.constant(np.zeros(1, np.float32))], "first")
+    graph_model = load_model(g.model({"x": ["N", 1]}, g.op("Gemm", [first, weights], "second"))).graph_model
+    return {node.name: node for node in graph_model.graph}
+
+
+def test_inputs_that_are_no_constants_have_no_value(nodes):
+    assert constant_input(nodes["first"], 0) is None
+    assert constant_input(nodes["second"], 0) is None
+    assert constant_input(nodes["second"], 2) is None
+    np.testing.assert_array_equal(constant_input(nodes["second"], 1), ONES)
+
+
+def test_a_constant_with_one_reader_keeps_its_name(nodes):
+    name = nodes["first"].inputs[2].name
+    set_constant_input(nodes["first"], 2, np.full(1, 3, np.float32))
+    assert nodes["first"].inputs[2].name == name
+    np.testing.assert_array_equal(constant_input(nodes["first"], 2), [3])
+
+
+def test_a_shared_constant_stays_as_it_is_for_other_nodes(nodes):
+    set_constant_input(nodes["first"], 1, TWOS)
+    np.testing.assert_array_equal(constant_input(nodes["first"], 1), TWOS)
+    np.testing.assert_array_equal(constant_input(nodes["second"], 1), ONES)
+    assert nodes["first"].inputs[1].name == "first_input_1"
+
+
+def test_an_input_is_added_under_a_name_that_is_free(nodes):
+    nodes["second"].graph.inputs[0].name = "second_input_2"
+    set_constant_input(nodes["second"], 2, np.full(1, 3, np.float32))
+    assert nodes["second"].inputs[2].name == "second_input_2_1"
+    np.testing.assert_array_equal(constant_input(nodes["second"], 2), [3])
+
+
+def test_constants_are_read_and_other_values_are_none():
+    g = Graph()
+    model = ir.from_proto(g.model({"x": [2]}, g.op("Add", ["x", g.constant(np.float32([1, 2]))], "add")))
+    (add,) = model.graph
+    assert read_constant(add.inputs[0]) is None
+    assert read_constant(add.inputs[1]).tolist() == [1.0, 2.0]
+    assert read_constant(None) is None
+
+
+def test_an_added_constant_stands_in_the_graph():
+    g = Graph()
+    model = ir.from_proto(g.model({"x": [2]}, g.op("Relu", ["x"], "relu")))
+    array = np.arange(6, dtype=np.int8).reshape(2, 3)
+    value = add_initializer(model.graph, "new", array)
+    assert (value.name, value.dtype, tuple(value.shape.numpy())) == ("new", ir.DataType.INT8, (2, 3))
+    assert model.graph.initializers["new"] is value
+    np.testing.assert_array_equal(read_constant(value), array)
+
+
+def test_an_unused_name_is_the_stem_or_the_stem_with_the_first_free_number():
+    assert unused_name("w", set()) == "w"
+    assert unused_name("w", {"w"}) == "w_1"
+    assert unused_name("w", {"w", "w_1", "w_3"}) == "w_2"
+    assert unused_name("w", {"v", "w_1"}) == "w"
+
+
+def test_the_names_of_a_graph_are_those_of_its_inputs_initializers_and_computed_values():
+    g = Graph()
+    constant = g.constant(np.float32([1, 2]))
+    first = g.op("Add", ["x", constant], "first")
+    model = ir.from_proto(g.model({"x": [2], "unread": [2]}, g.op("Clip", [first, "", constant], "second")))
+    outputs = {node.outputs[0].name for node in model.graph}
+    assert len(outputs) == 2
+    assert value_names(model.graph) == {"x", "unread", constant} | outputs
+
+
+def test_copies_of_a_model_keep_their_element_types():
+    value = ir.Value(name="x", type=ir.TensorType(ir.DataType.FLOAT))
+    shared = ir.Value(name="x", type=value.type)
+    set_element_type(value, ir.DataType.FLOAT16)
+    assert (value.dtype, shared.dtype) == (ir.DataType.FLOAT16, ir.DataType.FLOAT)
+
+
+def test_graphs_and_lists_of_graphs():
+    one, two, three = (ir.Graph([], [], nodes=[], name=name) for name in ("one", "two", "three"))
+    attributes = [ir.AttrGraph("body", one), ir.AttrInt64("axis", 1), ir.AttrGraphs("branches", [two, three])]
+    node = ir.Node("", "Loop", [], attributes)
+    assert [graph.name for graph in inner_graphs(node)] == ["one", "two", "three"]
+    assert holds_graphs(node)
+    relu = ir.Node("", "Relu", [])
+    assert not list(inner_graphs(relu)) and not holds_graphs(relu)
+    assert holds_graphs(ir.Node("own", "Switch", [], [ir.AttrGraphs("branches", [one])]))
+
+
+def test_a_message_with_a_graph_and_a_list_of_graphs_in_one_attribute():
+    inner = [helper.make_graph([], name, [], []) for name in ("one", "two")]
+    node = helper.make_node("Loop", [], [], body=inner[0])
+    node.attribute[0].graphs.append(inner[1])
+    outer = helper.make_graph([node], "outer", [], [])
+    assert sorted(graph.name for graph in message_graphs(outer)) == ["one", "outer", "two"]
+
+
+RNG = np.random.default_rng(0)
+
+
+def whole(*shape):
+    return RNG.integers(-128, 128, shape).astype(np.float32)
+
+
+def convolve(values, weights, **attributes):
+    node = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info(n, 1, a.shape) for n, a in (("x", values), ("w", weights))],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    session = open_session(model.SerializeToString(), optimize=False)
+    return session.run(None, {"x": values, "w": weights})[0]
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+def test_automatic_pads(auto_pad):
+    values, weights, strides = whole(1, 2, 7, 8), whole(3, 2, 4, 3), (2, 3)
+    window = padding(auto_pad, (), values.shape[2:], weights.shape[2:], Window(strides, (1, 1), ()))
+    got = convolve(values, weights, pads=window.pads, strides=strides)
+    assert np.array_equal(got, convolve(values, weights, auto_pad=auto_pad, strides=strides))
+
+
+def test_dilated_kernels_reach_further():
+    window = padding("SAME_UPPER", (), [7], [4], Window((1,), (2,), ()))
+    assert window == Window((1,), (2,), (3, 3))
+
+
+def test_explicit_pads():
+    window = Window((1,), (1,), ())
+    assert padding("NOTSET", [1, 2], [8], [3], window).pads == (1, 2)
+    assert padding("NOTSET", [], [8], [3], window).pads == (0, 0)
+    assert padding("VALID", [1, 2], [8], [3], window).pads == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [(None, True), (ir.DataType.BFLOAT16, True), (ir.DataType.INT64, False)]
+)
+def test_values_that_may_be_floats(dtype, expected):
+    value = ir.Value(name="x", type=None if dtype is None else ir.TensorType(dtype))
+    assert may_be_float(value) is expected
+
+
+@pytest.mark.parametrize(
+    ("axis", "shape", "expected"),
+    [(-1, None, True), (2, [1, 2, 3], True), (1, [1, 2, 3], False), (2, None, False), (None, None, True)],
+)
+def test_a_node_along_the_last_axis(axis, shape, expected):
+    node = ir.node("Softmax", [ir.Value(name="x")], {} if axis is None else {"axis": axis})
+    node.outputs[0].shape = None if shape is None else ir.Shape(shape)
+    assert is_along_last_axis(node) is expected

@@ -1,0 +1,295 @@
+"""Which layers would be slower in INT8; that compiled engines agree is shown with TensorRT for RTX."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import trtint8
+from tests.trtint8.onnx_models import Shaped
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.placement import place
+from trtint8.quantization.slower import BinaryChoice, KernelGraph
+from trtint8.quantization.targets import TARGETS, KernelCosts
+
+
+def conv(g, source, name, inputs, outputs, size=3, **attributes):
+    weights = g.weights(outputs, inputs // attributes.get("group", 1), size, size)
+    made = g.op("Conv", [source, weights], name, pads=[size // 2] * 4, **attributes)
+    return g.op("Relu", [made], f"{name}_relu")
+
+
+def thin():
+    """Convolutions of few channels, of which memory is the limit."""
+    g = Shaped()
+    y = conv(g, conv(g, conv(g, "x", "a", 16, 16), "b", 16, 16), "c", 16, 16)
+    return g.model({"x": ["N", 16, 32, 32]}, y)
+
+
+def wide():
+    """Convolutions of many channels, of which arithmetic is the limit."""
+    g = Shaped()
+    y = conv(g, conv(g, "x", "a", 256, 256), "b", 256, 256)
+    return g.model({"x": ["N", 256, 16, 16]}, y)
+
+
+def separable():
+    """A depthwise convolution between two that mix channels."""
+    g = Shaped()
+    y = conv(g, conv(g, "x", "a", 16, 96, 1), "deep", 96, 96, group=96)
+    return g.model({"x": ["N", 16, 32, 32]}, conv(g, y, "b", 96, 16, 1))
+
+
+def squeezed():
+    """A convolution whose input is much larger than its output, between generated kernels."""
+    g = Shaped()
+    y = conv(g, g.op("Erf", ["x"], "before"), "a", 256, 16, 1)
+    return g.model({"x": ["N", 256, 16, 16]}, g.op("Softmax", [y], "after"))
+
+
+def linear():
+    """Layers of four dimensions between generated kernels, which take rounding and scaling in."""
+    g = Shaped()
+    y = g.op("Erf", [g.op("MatMul", [g.op("Erf", ["x"], "e"), g.weights(64, 256)], "a")], "f")
+    y = g.op("Erf", [g.op("MatMul", [y, g.weights(256, 64)], "b")], "g")
+    return g.model({"x": ["N", 8, 16, 64]}, y)
+
+
+CASES = {
+    thin: {"a", "b", "c"},
+    wide: set(),
+    separable: {"a", "deep", "b"},
+    squeezed: set(),
+    linear: set(),
+}
+
+
+def placed(form, **options):
+    model = prepare(load_model(form().SerializeToString())).graph_model
+    return place(model, target=TARGETS["rtx"], **{"float16": True} | options)
+
+
+@pytest.mark.parametrize("form", CASES)
+def test_what_stays_in_fp16(form):
+    found = placed(form)
+    assert set(found.slower) == CASES[form]
+    assert not set(found.slower) & set(found.quantized_nodes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", CASES)
+def test_compiled_engines_agree(rtx, form):
+    """The choice takes no longer than FP16, and no longer than all layers in INT8."""
+    model = form()
+    sizes = [size.dim_value or 8 for size in model.graph.input[0].type.tensor_type.shape.dim]
+    samples = np.random.default_rng(0).standard_normal(sizes).astype(np.float32)
+    table = trtint8.calibrate(model, samples, progress=False)
+    options = {"target": "rtx", "progress": False}
+    chosen = trtint8.audit(model, table, "A10", **options)
+    everywhere = trtint8.audit(model, table, "A10", keep_int8=["*"], **options).engine("INT8+FP16").seconds
+    half, mixed = (chosen.engine(name).seconds for name in ("FP16", "INT8+FP16"))
+    assert mixed <= 1.0001 * half
+    assert mixed <= 1.0001 * everywhere
+    assert (mixed < 0.9 * half) == (not CASES[form])
+
+
+def test_reasons():
+    reasons = {found.node: found.reason for found in placed(separable).decisions}
+    assert reasons["deep"] == "INT8 would be slower: groups of 1 input channel are padded to 4"
+    assert reasons["a"] == (
+        "INT8 would be slower: to requantize its output takes longer than its products save"
+    )
+
+
+def test_without_fp16_and_for_other_targets_nothing_is_left():
+    model = prepare(load_model(thin().SerializeToString())).graph_model
+    assert placed(thin, float16=False).slower == ()
+    for name in TARGETS.keys() - {"rtx"}:
+        assert place(model, target=TARGETS[name], float16=True).slower == ()
+
+
+def test_layers_can_be_kept_in_int8():
+    assert placed(thin, keep_int8=["*"]).quantized_nodes == ("a", "b", "c")
+    assert "a" in placed(thin, keep_int8=["a"]).quantized_nodes
+    with pytest.raises(trtint8.ModelError, match="keep_int8: 'z' matches no node"):
+        placed(thin, keep_int8=["z"])
+
+
+def test_keep_float_comes_first():
+    found = placed(wide, keep_float=["a"], keep_int8=["*"])
+    assert found.quantized_nodes == ("b",)
+    assert found.slower == ()
+
+
+def test_what_has_no_known_size_is_in_int8():
+    g = Shaped()
+    y = conv(g, g.op("Reshape", ["x", "sizes"], "reshape"), "a", 16, 16)
+    model = g.model({"x": ["N", 16, 32, 32]}, y)
+    model.graph.input.append(helper.make_tensor_value_info("sizes", TensorProto.INT64, [4]))
+    graph = prepare(load_model(model.SerializeToString())).graph_model
+    assert place(graph, target=TARGETS["rtx"], float16=True).quantized_nodes == ("a",)
+
+
+def test_one_variable_takes_the_cheaper_value():
+    choice = BinaryChoice()
+    choice.add_cost("a", true=3, false=5)
+    choice.add_cost("b", true=5, false=3)
+    assert choice.solve() == {"a"}
+
+
+def test_equally_cheap_variables_are_false():
+    choice = BinaryChoice()
+    choice.add_cost("a", true=4, false=4)
+    assert choice.solve() == frozenset()
+
+
+def test_neighbours_gain_only_together():
+    choice = BinaryChoice()
+    for name in "abc":
+        choice.add_cost(name, true=1, false=2)
+    for pair in itertools.permutations("abc", 2):
+        choice.add_pair(*pair, 10)
+    choice.add_cost("c", true=4)
+    assert choice.solve() == frozenset()
+    choice = BinaryChoice()
+    for name in "abc":
+        choice.add_cost(name, true=1, false=3)
+    for pair in itertools.permutations("abc", 2):
+        choice.add_pair(*pair, 10)
+    choice.add_cost("c", true=4)
+    assert choice.solve() == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_costs(seed):
+    chance = random.Random(seed)
+    names = "abcdefg"
+    costs = {name: (chance.randrange(20), chance.randrange(20)) for name in names}
+    pairs = {pair: chance.randrange(12) for pair in itertools.permutations(names, 2) if chance.random() < 0.4}
+    choice = BinaryChoice()
+    for name, (true, false) in costs.items():
+        choice.add_cost(name, true=true, false=false)
+    for pair, cost in pairs.items():
+        choice.add_pair(*pair, cost)
+
+    def total(chosen):
+        alone = sum(true if name in chosen else false for name, (true, false) in costs.items())
+        return alone + sum(cost for (a, b), cost in pairs.items() if a in chosen and b not in chosen)
+
+    subsets = [
+        set(subset) for size in range(len(names) + 1) for subset in itertools.combinations(names, size)
+    ]
+    least = min(map(total, subsets))
+    solved = choice.solve()
+    assert total(solved) == least
+    assert len(solved) == min(len(subset) for subset in subsets if total(subset) == least)
+
+
+def test_the_edges_of_a_vertex_are_listed_once_for_all_paths():
+    class Counted(dict):
+        lists = 0
+
+        def __iter__(self):
+            Counted.lists += 1
+            return super().__iter__()
+
+    choice = BinaryChoice()
+    for number in range(500):
+        choice.add_cost(number, true=2, false=number % 3 + 1)
+    choice._capacities = [Counted(edges) for edges in choice._capacities]
+    assert choice.solve() == {number for number in range(500) if number % 3 == 2}
+    assert Counted.lists == 502  # the variables, the source and the sink
+
+
+IMAGES = {"x": ["N", 8, 8, 8]}
+
+
+def graph_of(g, inputs, output):
+    model = load_model(g.model(inputs, output).SerializeToString())
+    return KernelGraph(prepare(model).graph_model, KernelCosts())
+
+
+def kernels_conv(g, source, name):
+    return g.op("Conv", [source, g.weights(8, 8, 3, 3)], name, pads=[1] * 4)
+
+
+def products(graph):
+    return {node.name: product for node, product in graph.products.items()}
+
+
+def readers(graph):
+    return {value.name: (product and product.node.name, found) for value, product, found in graph.stored()}
+
+
+def test_a_convolution_takes_in_what_follows():
+    g = Shaped()
+    y = kernels_conv(g, "x", "first")
+    y = g.op("Mul", [g.op("Sigmoid", [y], "sigmoid"), y], "silu")
+    y = g.op("Add", [y, "x"], "residual")
+    y = g.op("Abs", [g.op("Relu", [y], "relu")], "abs")
+    found = products(graph_of(g, IMAGES, y))["first"]
+    assert [node.name for node in found.inside] == ["sigmoid", "silu", "residual", "relu"]
+    assert (found.output.name, found.residual.name) == ("relu_out", "x")
+
+
+def test_of_two_convolutions_the_later_one_adds():
+    g = Shaped()
+    y = g.op("Add", [kernels_conv(g, "x", "first"), kernels_conv(g, "x", "second")], "add")
+    found = products(graph_of(g, IMAGES, y))
+    assert [node.name for node in found["second"].inside] == ["add"]
+    assert not found["first"].inside
+
+
+def test_a_matrix_product_of_four_dimensions_takes_nothing_in():
+    for inputs, inside in (({"x": ["N", 4, 8]}, ["relu"]), ({"x": ["N", 4, 4, 8]}, [])):
+        g = Shaped()
+        y = g.op("Relu", [g.op("MatMul", ["x", g.weights(8, 8)], "product")], "relu")
+        found = products(graph_of(g, inputs, y))["product"]
+        assert [node.name for node in found.inside] == inside
+
+
+def test_readers():
+    g = Shaped()
+    y = kernels_conv(g, "x", "first")
+    second = kernels_conv(g, g.op("MaxPool", [y], "pool", kernel_shape=[1, 1]), "second")
+    y = g.op("Add", [second, g.op("Tanh", [g.op("Abs", [y], "abs")], "tanh")], "add")
+    made = readers(graph_of(g, IMAGES, y))
+    writer, found = made["first_out"]
+    assert writer == "first"
+    assert [product.node.name for product in found.products] == ["second"]
+    assert (found.kernels, found.adding, found.transposed) == (1, [], False)
+    assert [value.name for value in found.pooled] == ["first_out", "pool_out"]
+    writer, found = made["tanh_out"]
+    assert writer is None and [product.node.name for product in found.adding] == ["second"]
+    assert [product.node.name for product in made["x"][1].products] == ["first"]
+    # The output of the model is read as well.
+    assert made["add_out"][1].kernels == 1
+
+
+def test_neighbouring_generated_nodes_are_one_kernel():
+    g = Shaped()
+    y = kernels_conv(g, "x", "first")
+    y = g.op("Sub", [g.op("Neg", [y], "neg"), g.op("Abs", [y], "abs")], "sub")
+    assert readers(graph_of(g, IMAGES, y))["first_out"][1].kernels == 1
+
+
+def test_a_transpose_between():
+    g = Shaped()
+    y = g.op("MatMul", ["x", g.weights(8, 8)], "first")
+    y = g.op("MatMul", [g.op("Transpose", [y], "turn", perm=[0, 2, 1]), g.weights(4, 4)], "second")
+    writer, found = readers(graph_of(g, {"x": ["N", 4, 8]}, y))["first_out"]
+    assert writer == "first" and found.transposed
+
+
+def test_copies_that_meet_again_are_followed_once():
+    """Each of 200 steps joins a tensor with itself and takes a half of that: 2 to the 200 ways."""
+    g = Shaped()
+    y = kernels_conv(g, "x", "first")
+    for step in range(200):
+        joined = g.op("Concat", [y, y], f"join{step}", axis=1)
+        bounds = (g.constant(np.array([value])) for value in (0, 8, 1))
+        y = g.op("Slice", [joined, *bounds], f"half{step}")
+    writer, found = readers(graph_of(g, IMAGES, kernels_conv(g, y, "last")))["first_out"]
+    assert writer == "first" and [product.node.name for product in found.products] == ["last"]

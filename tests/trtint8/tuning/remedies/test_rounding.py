@@ -1,0 +1,311 @@
+"""Weights rounded so that outputs change least."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from onnx import helper
+
+from calibrators.errors import CalibrationDataError
+from calibrators.host.session import open_session
+from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, prepared
+from trtint8.models.serialization import to_proto
+from trtint8.quantization.config import TensorQuantConfig, quantize
+from trtint8.quantization.placement import place
+from trtint8.quantization.qdq import insert_qdq, weight_scale
+from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.segments import cut
+from trtint8.tuning.remedies import rounding
+from trtint8.tuning.remedies.rounding import RoundingGrid, adapt_rounding, descend
+
+
+def column(*weights):
+    """A MatMul with one output."""
+    g = Shaped(quantized=False)
+    constant = g.constant(np.float32(weights).reshape(-1, 1))
+    return prepared(g.model({"x": ["N", len(weights)]}, g.op("MatMul", ["x", constant], "layer")))
+
+
+def adapted(model, feeds, **options):
+    return adapt_rounding(model, place(model), feeds, **options)
+
+
+def test_by_hand():
+    """Steps of one. To nearest, the two small weights lose 0.8 where all inputs are 1; with one up, 0.2."""
+    model = column(127, 0.4, 0.4)
+    found = adapted(model, [{"x": np.ones((2, 3), np.float32)}])
+    np.testing.assert_array_equal(array(found.model, "layer", 1), [[127], [1], [0]])
+    np.testing.assert_array_equal(array(model, "layer", 1), np.float32([[127], [0.4], [0.4]]))
+    (layer,) = found.layers.values()
+    assert layer.before == pytest.approx(0.64)
+    assert layer.after == pytest.approx(0.04)
+    assert (layer.flipped, layer.weights) == (1, 3)
+
+
+def test_inputs_that_differ_in_sign_need_no_flip():
+    model = column(127, 0.4, 0.4)
+    found = adapted(model, [{"x": np.float32([[1, 1, -1]])}])
+    np.testing.assert_array_equal(array(found.model, "layer", 1), [[127], [0], [0]])
+    assert found.layers["layer"].flipped == 0
+
+
+def objective(errors, hessian):
+    return np.einsum("goi,gij,goj->go", errors, hessian, errors)
+
+
+@st.composite
+def problems(draw):
+    groups, outputs, inputs = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(st.integers(1, 150))
+    random = np.random.default_rng(draw(st.integers(0, 10**6)))
+    rows = random.standard_normal((groups, draw(st.integers(1, 200)), inputs)) + 0.5
+    errors = random.uniform(-0.5, 0.5, (groups, outputs, inputs))
+    steps = np.where(random.random(errors.shape) < 0.9, -np.sign(errors), 0)
+    return errors, steps, rows.swapaxes(1, 2) @ rows / rows.shape[1]
+
+
+@settings(max_examples=60)
+@given(problems(), st.integers(1, 4))
+def test_the_objective_never_grows(problem, passes):
+    errors, steps, hessian = problem
+    given = errors.copy()
+    found, flipped = descend(errors, steps, hessian, passes)
+    np.testing.assert_array_equal(errors, given)
+    np.testing.assert_allclose(found, errors + np.where(flipped, steps, 0), atol=1e-12)
+    assert not flipped[steps == 0].any()
+    assert (objective(found, hessian) <= objective(errors, hessian) * (1 + 1e-9)).all()
+
+
+@settings(max_examples=30)
+@given(problems())
+def test_in_the_end_no_flip_lowers_the_objective(problem):
+    errors, steps, hessian = problem
+    found, flipped = descend(errors, steps, hessian, 1000)
+    least = objective(found, hessian)
+    for column in range(errors.shape[2]):
+        other = found.copy()
+        other[:, :, column] += np.where(flipped, -steps, steps)[:, :, column]
+        assert (objective(other, hessian) >= least * (1 - 1e-6) - 1e-9).all()
+
+
+def slow_descent(errors, steps, hessian):
+    """One pass over one output, flip by flip."""
+    errors = errors.copy()
+    for column, step in enumerate(steps):
+        other = errors.copy()
+        other[column] += step
+        if step and other @ hessian @ other < errors @ hessian @ errors - 1e-9:
+            errors = other
+    return errors
+
+
+def test_updating_many_gradients_together_gives_the_same_flips():
+    random = np.random.default_rng(4)
+    rows = random.standard_normal((300, 200)) + 0.5
+    errors = random.uniform(-0.5, 0.5, (1, 3, 200))
+    hessian = rows.T @ rows / 300
+    found, _ = descend(errors, -np.sign(errors), hessian[None], 1)
+    for output in range(3):
+        slow = slow_descent(errors[0, output], -np.sign(errors[0, output]), hessian)
+        np.testing.assert_allclose(found[0, output], slow, atol=1e-9)
+
+
+def test_few_samples_do_not_mislead(monkeypatch):
+    """With more inputs than samples, some errors that other data shows do not count in H alone."""
+    random = np.random.default_rng(0)
+    mixed = random.standard_normal((20, 200)) / 4
+
+    def samples(count):
+        noise = 0.5 * random.standard_normal((count, 200))
+        return np.maximum(random.standard_normal((count, 20)) @ mixed + noise, 0).astype(np.float32)
+
+    g = Shaped(quantized=False)
+    model = prepared(g.model({"x": ["N", 200]}, g.op("MatMul", ["x", g.weights(200, 64)], "layer")))
+    few, others = samples(40), samples(5000)
+    weights = array(model, "layer", 1)
+
+    def error(changed):
+        return float(((others @ (changed - weights)) ** 2).sum(axis=1).mean())
+
+    scale = weight_scale(weights, 1)
+    nearest = np.rint(weights / scale) * scale
+    with_it = array(adapted(model, [{"x": few}]).model, "layer", 1)
+    monkeypatch.setattr(rounding, "_SHRINKAGE", 0.0)
+    without = array(adapted(model, [{"x": few}]).model, "layer", 1)
+    assert error(with_it) < 0.9 * error(without)
+    assert error(with_it) < 0.7 * error(nearest)
+
+
+FEEDS = [{"x": normal(rows, 4, 9, 8, seed=rows)} for rows in (3, 2, 6)]
+
+
+@pytest.fixture(scope="module")
+def network():
+    model = prepared(every_operator())
+    return model, adapted(model, FEEDS)
+
+
+def errors_of_layers(model, other, form):
+    """The mean squared error of each layer, at a place, with float inputs."""
+    placement = place(model)
+    network, changed = (cut(one, Quantizer(placement, {})) for one in (model, other))
+    segments = {segment.layer.name: segment for segment in changed.segments if segment.layer}
+    sums, places = dict.fromkeys(OPERATORS, 0.0), dict.fromkeys(OPERATORS, 0)
+    for feed in FEEDS:
+        for segment, layer, tensors in network.float_layers(feed):
+            exact = segment.run_layer(Form.FLOAT, tensors).astype(np.float64)
+            sums[layer.name] += ((segments[layer.name].run_layer(form, tensors) - exact) ** 2).sum()
+            places[layer.name] += exact.size // exact.shape[1]
+    return {name: sums[name] / places[name] for name in OPERATORS}
+
+
+def test_the_objective_is_the_error_of_the_output(monkeypatch):
+    monkeypatch.setattr(rounding, "_PLACES", 10**6)
+    model = prepared(every_operator())
+    found = adapted(model, FEEDS)
+    assert tuple(found.layers) == OPERATORS
+    before = errors_of_layers(model, model, Form.WEIGHTS)
+    after = errors_of_layers(model, found.model, Form.FLOAT)
+    again = errors_of_layers(model, found.model, Form.WEIGHTS)
+    for name, layer in found.layers.items():
+        assert layer.before == pytest.approx(before[name], rel=1e-2)
+        assert layer.after == pytest.approx(after[name], rel=1e-2)
+        assert after[name] == pytest.approx(again[name], rel=1e-2)
+        assert layer.after < layer.before, name
+
+
+def test_quantizing_gives_the_chosen_whole_numbers(network):
+    model, found = network
+    placement = place(model)
+    assert place(found.model) == placement
+    for edge in placement.weights:
+        old, new = (array(one, edge.node, edge.index) for one in (model, found.model))
+        scale = weight_scale(old, edge.axis)
+        np.testing.assert_array_equal(weight_scale(new, edge.axis), scale)
+        config = placement.configs[edge.tensor].with_scale(scale)
+        moved = np.abs(quantize(new, config) - quantize(old, config))
+        assert moved.max() <= 1
+        assert (moved > 0).sum() == found.layers[edge.node].flipped
+        assert np.abs(old - new).max() < scale.max() * 1.001
+    assert sum(layer.flipped for layer in found.layers.values()) > 50
+
+
+def test_the_qdq_model_computes_with_these_weights(network):
+    """Dequantized, the weights of the Q/DQ model are those of the adapted one."""
+    model, found = network
+    placement = place(model)
+    qdq = found.model.clone()
+    insert_qdq(qdq, placement, dict.fromkeys(placement.tensors, 1.0))
+    proto = to_proto(qdq)
+    weights = {f"{e.tensor}_dequantized": array(found.model, e.node, e.index) for e in placement.weights}
+    proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in weights)
+    session = open_session(proto.SerializeToString(), optimize=False)
+    for value, expected in zip(session.run(list(weights), FEEDS[0]), weights.values(), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=3e-7)
+
+
+def test_adapting_twice_changes_nothing(network):
+    _, found = network
+    again = adapted(found.model, FEEDS)
+    for name in OPERATORS:
+        np.testing.assert_array_equal(array(again.model, name, 1), array(found.model, name, 1))
+
+
+def test_deterministic_and_independent_of_batches(network):
+    model, found = network
+    values = np.concatenate([feed["x"] for feed in FEEDS])
+    for feeds in (FEEDS, [{"x": values}], [{"x": row[None]} for row in values]):
+        again = adapted(model, feeds)
+        for name in OPERATORS:
+            np.testing.assert_array_equal(array(again.model, name, 1), array(found.model, name, 1))
+        assert again.layers["plain"].after == pytest.approx(found.layers["plain"].after, rel=1e-5)
+
+
+def test_the_seed_chooses_places(monkeypatch, network):
+    model, _ = network
+    monkeypatch.setattr(rounding, "_PLACES", 3)
+    first, same, other = (adapted(model, FEEDS, seed=seed) for seed in (0, 0, 1))
+    assert first.layers == same.layers
+    assert first.layers["plain"] != other.layers["plain"]
+
+
+def test_wide_layers_are_cut_into_blocks(monkeypatch):
+    """Inputs of different blocks are taken as independent: 0.4 of each cannot make up for each other."""
+    monkeypatch.setattr(rounding, "_LARGEST_BLOCK", 2)
+    model = column(127, 0.4, 0.4, 0.4, 0.4)
+    (layer,) = adapted(model, [{"x": np.ones((2, 5), np.float32)}]).layers.values()
+    # Blocks of 1, 2 and 2 inputs.
+    assert layer.before == pytest.approx(2 * 0.64)
+    assert layer.after == pytest.approx(2 * 0.04)
+    assert layer.flipped == 2
+
+
+def test_what_is_left_alone():
+    """Weights that two nodes share, a product of activations, and layers that stay in float."""
+    g = Shaped(quantized=False)
+    shared = g.weights(4, 4)
+    left, right = (g.op("MatMul", ["x", shared], name) for name in ("left", "right"))
+    scores = g.op("MatMul", [left, right], "scores")
+    last = g.op("MatMul", [g.op("MatMul", [scores, g.weights(4, 4)], "kept"), g.weights(4, 4)], "last")
+    model = prepared(g.model({"x": ["N", 4, 4]}, last))
+    found = adapt_rounding(model, place(model, ["kept"]), [{"x": normal(6, 4, 4)}])
+    assert set(found.layers) == {"last"}
+    for name in ("left", "kept"):
+        np.testing.assert_array_equal(array(found.model, name, 1), array(model, name, 1))
+
+
+def test_no_data():
+    model = prepared(every_operator())
+    with pytest.raises(CalibrationDataError, match="no samples"):
+        adapted(model, [])
+
+
+def config(axis):
+    return TensorQuantConfig(axis)
+
+
+def test_neighbours():
+    weights = np.array([[127.0, 0.4, -0.4, 1.6, 3.0, 126.8, -126.8]], np.float32)
+    grid = RoundingGrid.of(weights, 0, config(0))
+    np.testing.assert_array_equal(grid.nearest, [[127, 0, 0, 2, 3, 127, -127]])
+    # The largest stays; 3 is on the grid; what is near the largest may not get larger than it.
+    np.testing.assert_array_equal(grid.other, [[0, 1, -1, -1, 0, -1, 1]])
+    np.testing.assert_allclose(grid.errors, [[0, -0.4, 0.4, 0.4, 0, 0.2, -0.2]], atol=1e-5)
+    np.testing.assert_array_equal(grid.steps, grid.other)
+    flipped = np.array([[False, True, False, True, False, False, True]])
+    np.testing.assert_array_equal(grid.rounded(flipped), [[127, 1, 0, 1, 3, 127, -126]])
+
+
+def test_one_scale_for_all():
+    weights = np.array([[254.0, 1.2], [0.0, 3.4]], np.float32)
+    grid = RoundingGrid.of(weights, None, config(None))
+    np.testing.assert_array_equal(grid.scale, np.full((2, 2), 2.0))
+    np.testing.assert_array_equal(grid.nearest, [[127, 1], [0, 2]])
+    np.testing.assert_array_equal(grid.other, [[0, -1], [0, -1]])
+
+
+def test_weights_on_the_grid_are_not_rounded_again():
+    weights = np.random.default_rng(0).standard_normal((4, 50)).astype(np.float32)
+    rounded = RoundingGrid.of(weights, 0, config(0)).rounded(np.zeros((4, 50), bool))
+    again = RoundingGrid.of(rounded, 0, config(0))
+    assert not again.other.any()
+    np.testing.assert_array_equal(again.rounded(np.ones((4, 50), bool)), rounded)
+
+
+#: Large ones, ordinary ones, and such as have hardly a scale that is a normal float32.
+finite = st.floats(-(2.0**100), 2.0**100, width=32) | st.floats(-1, 1, width=32)
+finite |= st.floats(-(2.0**-118), 2.0**-118, width=32)
+
+
+@settings(max_examples=60)
+@given(arrays(np.float32, (3, 6), elements=finite), st.sampled_from([None, 0, 1]), arrays(bool, (3, 6)))
+def test_quantization_gives_back_the_chosen_numbers_and_the_scale(weights, axis, flipped):
+    grid = RoundingGrid.of(weights, axis, config(axis))
+    rounded = grid.rounded(flipped)
+    scale = weight_scale(rounded, axis)
+    normal = weight_scale(weights, axis) > np.finfo(np.float32).tiny
+    # Below that, weights may all become zeros, whose scale may be any.
+    np.testing.assert_array_equal(scale[normal], weight_scale(weights, axis)[normal])
+    whole = quantize(rounded, config(axis).with_scale(scale))
+    np.testing.assert_array_equal(whole, grid.nearest + np.where(flipped, grid.other, 0))

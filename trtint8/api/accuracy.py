@@ -1,0 +1,383 @@
+"""The public call that compares INT8 with FP32.
+
+The public call that says what each layer costs.
+
+The public call that searches for the cheapest remedies.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import get_args
+
+from calibrators.checks import check_choice, check_mapping
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.inputs import DataOptions, LabelSource
+from calibrators.data.opening import DataSource, open_data
+from calibrators.errors import Argument, BuildError, CalibrationDataError, ModelError, TableError
+from calibrators.histograms.thresholds import Method
+from calibrators.host.checkpoint import check_resume
+from calibrators.run import Executor, RunOptions
+from calibrators.tables.ranges import TableSource, as_table
+from calibrators.tables.table import CalibrationTable
+from calibrators.tensorrt.flavor import Target
+from trtint8.arithmetic.simulation import Integers
+from trtint8.auditing.estimator import EstimatorOptions
+from trtint8.auditing.gpus import Gpu, find_gpu
+from trtint8.calibration import CalibrationOptions, tensors_needed
+from trtint8.engine.profiles import Profile
+from trtint8.models.model import load_float_model, prepare
+from trtint8.models.states import with_recorded_states
+from trtint8.models.torch_export import AnyModel, open_module, open_modules
+from trtint8.quantization.config import ArithmeticName, arithmetic_named
+from trtint8.quantization.targets import target_named
+from trtint8.runtime.bindings import LoadingOptions
+from trtint8.sensitivity.measure import Plan, measure
+from trtint8.sensitivity.results import Sensitivity
+from trtint8.tuning.candidates import Trial
+from trtint8.tuning.journal import JournalFile, TimeLimit
+from trtint8.tuning.speed import SpeedGoal, SpeedTrial
+from trtint8.tuning.tune import Tuned, tune_from_sources
+from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.budget import Budget, Goal
+from trtint8.validation.metrics import Metric
+from trtint8.validation.validate import validate_models
+
+
+def validate(
+    model: AnyModel,
+    data: DataSource,
+    *,
+    reference: AnyModel | None = None,
+    table: TableSource | None = None,
+    arithmetic: ArithmeticName | None = None,
+    also: Mapping[str, AnyModel] | None = None,
+    labels: LabelSource | None = None,
+    metrics: Metric | Sequence[Metric] | None = None,
+    max_drop: float | None = None,
+    minimum: float | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    executor: Executor = "local",
+    threads: int | None = None,
+    allow_host_code: bool = False,
+    plugins: Sequence[str | os.PathLike[str]] = (),
+    progress: bool = True,
+    example_inputs: object = None,
+) -> Accuracy:
+    """Compares an INT8 model or engine with the FP32 model on data that it was not calibrated on.
+
+    With ``table`` and ``arithmetic``, the INT8 model is a float model as a backend computes it in integers;
+    the page "What each backend computes" says what that is.
+
+    An engine runs on the GPU where there is one. Elsewhere it is judged through the Q/DQ model that it was
+    built from, which is kept beside it, and which runs in ONNX Runtime as true fake quantization.
+
+    The result is the same, bit for bit, for any number of workers; the number of threads, and the batch size,
+    may change the last bits of what ONNX Runtime computes.
+
+    Memory grows with the data by one byte per sample, metric and model (16 bytes where the metric is a
+    function), and by what a metric over the data set keeps itself.
+
+    Args:
+        model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
+        data: What :func:`calibrate` takes. Its labels, where it has some, are class indices, or arrays that
+            an output is compared with, such as images or maps of classes.
+        reference: The FP32 model, which may be a ``torch.nn.Module``. With ``arithmetic`` it is ``model``
+            itself where None; without, it has to be given.
+        table: The calibration table of ``model``, or its path, with ``arithmetic``.
+        arithmetic: Runs ``model``, a float model, in the integers of a backend: ``explicit`` and
+            ``implicit`` are TensorRT's, ``dla``, ``ncnn`` and ``qnnpack`` others.
+            ``in_integers`` of the result has the largest sum of every layer. None runs ``model`` as it is.
+        also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
+        labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
+        metrics: What to measure, one metric or several. Names: for class scores ``top1``, ``top5`` or any
+            ``topK``, and ``agreement``; for images ``psnr``; for classes of positions ``pixels`` and
+            ``miou``; for detectors ``detections``, or :class:`DetectionAgreement` with a decoder, and by true
+            boxes ``map`` and ``map50``, behind which the layout of the outputs may be named, as in
+            ``map:grid``; of every output
+            ``sqnr``, ``cosine``, ``max_error``, which come together, and ``token_cosine``. The first output
+            that is not cached is measured, or the one whose name follows a colon, as in ``psnr:hr``.
+            ``psnr``, ``pixels`` and ``miou`` compare with labels that have the output's shape where there are
+            some, else with FP32.
+            Functions of ``(feeds, outputs)`` or ``(feeds, outputs, reference_outputs)`` of a batch, which
+            return a number or one per sample. Metrics over the data set such as
+            :class:`MeanAveragePrecision`. Functions, metrics over the data set and decoders get copies of all
+            arrays. Where None, the outputs decide: for one row of class scores per sample ``top1`` and
+            ``top5`` where there are labels, and ``agreement``; for detections, where the labels are true
+            boxes, ``map`` and ``map50``; for every network, and alone for embeddings (rows of length 1),
+            ``sqnr``, ``cosine`` and ``max_error``. ``chosen`` of the result says so.
+        max_drop: How much the first of ``metrics`` may lose, as :func:`tune` takes it; where ``metrics`` is
+            None, the metric that :func:`tune` takes then. ``judgement`` of the result says what was found.
+        minimum: The least value of that metric, as :func:`tune` takes it. Without both there is no limit.
+        batch_size: Samples per batch.
+        limit: Use only this many samples.
+        preprocessing: How raw images become what the model is fed.
+        executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
+            a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
+        threads: Threads for each model in ONNX Runtime; its own choice where None. Where a model computes
+            every sample by itself, they run parts of a batch. Over Ray, the number per worker; 1 where None.
+        allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
+        plugins: Paths of shared libraries with the plugins that engines use.
+        progress: Show a progress bar on a terminal.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
+
+    Returns:
+        The comparison, with a test of each difference that says whether it is more than chance.
+
+    Raises:
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+    """
+    also = {} if also is None else also
+    check_mapping("also", also, "from the name of a model to the model")
+    asked = None if metrics is None else _listed(metrics)
+    budget = None
+    if max_drop is not None or minimum is not None:
+        if asked is not None and not asked:
+            raise CalibrationDataError(
+                f"{Argument('metrics')} names none, and {Argument('max_drop')} and {Argument('minimum')} are "
+                "limits of the first; name one"
+            )
+        budget = Budget(max_drop, asked[0] if asked else None, minimum)
+    integers = _integers(table, arithmetic)
+    if reference is None and integers is None:
+        raise ModelError(
+            f"there is no float model to compare with; add {Argument('reference')}, or "
+            f"{Argument('table')} and {Argument('arithmetic')}"
+        )
+    given = model if reference is None else reference
+    judged, float_model, *others = open_modules((model, given, *also.values()), example_inputs)
+    return validate_models(
+        judged,
+        data,
+        reference=float_model,
+        also=dict(zip(also, others, strict=True)),
+        metrics=asked,
+        data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
+        run=RunOptions(threads, executor, progress=progress),
+        budget=budget,
+        loading=LoadingOptions(allow_host_code, plugins),
+        integers=integers,
+    )
+
+
+def _integers(table: TableSource | None, arithmetic: str | None) -> Integers | None:
+    """How a float model is computed in integers."""
+    if arithmetic is None:
+        if table is not None:
+            raise TableError(
+                f"{Argument('table')} is read with an arithmetic alone; add {Argument('arithmetic')}, or "
+                f"leave {Argument('table')} out"
+            )
+        return None
+    found = arithmetic_named(arithmetic)
+    if table is None:
+        raise TableError(
+            f"the arithmetic '{arithmetic}' takes its ranges from a calibration table; "
+            f"add {Argument('table')}"
+        )
+    return Integers(as_table(table), found)
+
+
+def _listed(metrics: Metric | Sequence[Metric]) -> list[Metric]:
+    """Metrics where several may be given: a name, a function or an object by itself is one."""
+    if isinstance(metrics, str) or not isinstance(metrics, Iterable):
+        return [metrics]
+    return list(metrics)
+
+
+#: How many samples are enough to rank layers; more of them only make the intervals narrower.
+SENSITIVITY_SAMPLES = 256
+
+
+def measure_sensitivity(
+    model: AnyModel,
+    table: TableSource,
+    data: DataSource,
+    *,
+    labels: LabelSource | None = None,
+    keep_float: Sequence[str] = (),
+    tolerance_db: float = 1.0,
+    batch_size: int | None = None,
+    limit: int | None = SENSITIVITY_SAMPLES,
+    preprocessing: Preprocessing | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    executor: Executor = "local",
+    on_plan: Callable[[Plan], None] | None = None,
+    progress: bool = True,
+    example_inputs: object = None,
+) -> Sensitivity:
+    """Finds which layers cost accuracy, and why, on the CPU.
+
+    Args:
+        model: A float model: a path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
+        table: The ranges, or the file that holds them.
+        data: What :func:`calibrate` takes; its labels, where it has some, are class indices.
+        labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
+        keep_float: Names of nodes, or patterns, that stay in float throughout.
+        tolerance_db: Stop once the SQNR of every layer that matters is known to within so many decibels; 0
+            takes all samples, each of which then shows what the layers cost.
+        batch_size: Samples per batch.
+        limit: Use only this many samples; all where None.
+        preprocessing: How raw images become what the model is fed.
+        checkpoint: A file that keeps what was measured so far; one that exists is continued.
+        threads: Threads per operator; ONNX Runtime's choice where None. Over Ray, the number per worker; 1
+            where None.
+        executor: Where the network runs: see :func:`calibrate`. The result is the same, bit for bit, for any
+            number of workers.
+        on_plan: Called with the expected cost before the measurement starts; over Ray, the time is that of
+            one worker.
+        progress: Show a progress bar on a terminal.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
+
+    Returns:
+        What each layer costs (see :func:`trtint8.sensitivity.measure.measure`).
+
+    Raises:
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+    """
+    loaded = load_float_model(open_module(model, example_inputs))
+    prepared = prepare(loaded)
+    ranges = as_table(table)
+    run = RunOptions(threads, executor, progress=progress)
+    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels)
+    data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
+    return measure(
+        prepared,
+        ranges,
+        open_data(with_recorded_states(data, loaded, threads), prepared.inputs, data_options),
+        keep_float=keep_float,
+        tolerance_db=tolerance_db,
+        checkpoint=checkpoint,
+        threads=run.threads,
+        executor=run.executor,
+        on_plan=on_plan or (lambda _plan: None),
+        progress=run.progress,
+    )
+
+
+def tune(
+    model: AnyModel,
+    calibration: DataSource | CalibrationTable,
+    data: DataSource,
+    *,
+    max_drop: float | None = None,
+    minimum: float | None = None,
+    metric: Metric | None = None,
+    labels: LabelSource | None = None,
+    judge: DataSource | None = None,
+    method: Method = "auto",
+    round_weights: bool = True,
+    float16: bool = False,
+    seed: int = 0,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+    minutes: float | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    on_goal: Callable[[Goal], None] | None = None,
+    on_trial: Callable[[Trial], None] | None = None,
+    progress: bool = True,
+    speed: str | Gpu | None = None,
+    profile: Profile | None = None,
+    target: Target = "auto",
+    on_speed_trial: Callable[[SpeedTrial], None] | None = None,
+    example_inputs: object = None,
+) -> Tuned:
+    """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
+
+    Remedies that make the engine no slower are tried always: ranges chosen by what they cost the network's
+    outputs, then equalized weights, adaptive rounding and corrected biases. Each is taken where it leaves
+    less noise. Only where that is not enough do layers stay in float. The result is judged on samples that
+    the search did not use.
+
+    Args:
+        model: A float model: a path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
+        calibration: Calibration samples, or a table, or the file that holds one. Ranges are only chosen with
+            histograms, and weights are only equalized with samples.
+        data: Samples to tune on, as :func:`calibrate` takes them; they are read several times.
+        max_drop: How much the metric may lose, in its own unit: points for a share, decibels for ``psnr``
+            against labels. For ``max_error``, the largest error.
+        minimum: The least value of the metric, in its own unit: per cent for a share, decibels for ``sqnr``
+            and ``psnr``. Where neither limit is given, a share may lose one point, and ``psnr`` against
+            labels half a decibel; ``sqnr``, and ``psnr`` against FP32, have to be 20 dB.
+        metric: What :func:`validate` takes as one of its metrics; of a function larger values are better.
+            Where None, the outputs decide: for one row of class scores per sample top-1 where there are class
+            indices as labels, else agreement; for detections with true boxes as labels ``map``; for every
+            other network, and for embeddings, ``sqnr``. Of ``sqnr``, ``cosine``, ``max_error`` and
+            ``token_cosine`` the output, or the quantity in one, counts where it is worst.
+        labels: Labels that do not come with the data.
+        judge: Other samples to judge the result by, with labels of their own; every other batch of the
+            shuffled ``data`` where None.
+        method: How ranges are chosen at first, where ``calibration`` is samples.
+        round_weights: Whether adaptive rounding is tried, which takes more time than the other remedies for
+            weights.
+        float16: Whether what stays in float becomes FP16.
+        seed: Seed of everything that is random.
+        batch_size: Samples per batch.
+        limit: Use only this many samples of ``data``, and as many of ``judge``.
+        preprocessing: How raw images become what the model is fed.
+        minutes: How long the search may take. Then it ends with the best so far, which is judged as usual.
+        checkpoint: A file that keeps what was tried, so that an interrupted search can be continued. It stays
+            after the end, so that nothing is lost before the result is written.
+        resume: Continue from the checkpoint where there is one, with the same arguments and samples; else it
+            is overwritten.
+        on_goal: Called with what the result has to keep, before the calibration.
+        on_trial: Called with everything that the search tries, also with what an interrupted search that is
+            continued has tried.
+        progress: Show a progress bar on a terminal while calibrating.
+        speed: Name of a GPU, or its figures, as :func:`audit` takes them. Layers that are not estimated to be
+            faster in INT8 there stay in FP16 from the start, whatever they cost in accuracy; implies
+            ``float16``. At most half of ``minutes`` is spent on it. Without it, speed is left out.
+        profile: With ``speed``, the shapes of dynamic inputs, of which the optimal ones are taken.
+        target: With ``speed``, which TensorRT builds the engines that are estimated. For that TensorRT the
+            model is quantized; without ``speed`` for TensorRT for RTX where this is ``rtx``, and else as
+            :func:`trtint8.quantize` does without a target.
+        on_speed_trial: Called with everything that the search for speed tries.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
+
+    Returns:
+        What was found; :func:`trtint8.tuning.tune.save_tuned` writes it.
+
+    Raises:
+        TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
+    """
+    check_choice("target", target, get_args(Target))
+    if profile and speed is None:
+        raise BuildError(
+            f"{Argument('profile', '...')} gives the shapes that {Argument('speed', '...')} estimates times "
+            f"for; add {Argument('speed', 'GPU')}"
+        )
+    check_resume(resume, checkpoint)
+    goal = None
+    if speed is not None:
+        estimates = EstimatorOptions(target, profile, progress=False)
+        goal = SpeedGoal(find_gpu(speed), estimates, on_speed_trial or _ignore)
+    half = float16 or goal is not None
+    loaded = load_float_model(open_module(model, example_inputs))
+    return tune_from_sources(
+        prepare(loaded),
+        with_recorded_states(calibration, loaded),
+        with_recorded_states(data, loaded),
+        with_recorded_states(judge, loaded),
+        Budget(max_drop, metric, minimum),
+        options=CalibrationOptions(method, tensors_needed(half)),
+        data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
+        round_weights=round_weights,
+        float16=half,
+        limit=TimeLimit(minutes),
+        journal=JournalFile(checkpoint, resume) if checkpoint is not None else None,
+        on_goal=on_goal or _ignore,
+        on_trial=on_trial or _ignore,
+        progress=progress,
+        speed=goal,
+        target=target_named("rtx" if target == "rtx" else "tensorrt"),
+    )
+
+
+def _ignore(_told: object) -> None:
+    """What is called where nobody wants to know."""

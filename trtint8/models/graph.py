@@ -1,0 +1,283 @@
+"""Constants of a graph: read, replaced, named and added.
+
+The graphs inside nodes, which are branches and loop bodies, and what stands in them.
+
+How the kernels of convolutions and pooling move, and the pads that ONNX's ``auto_pad`` means.
+
+Kinds of nodes and of values, by which a graph is followed.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+
+
+def is_constant(value: ir.Value | None) -> bool:
+    """Whether a value is an initializer or the output of a Constant node; its contents are not read."""
+    return value is not None and ir.convenience.get_const_tensor(value) is not None
+
+
+def read_constant(value: ir.Value | None) -> NDArray[Any] | None:
+    """The contents of a constant.
+
+    Args:
+        value: A value of a graph, or None where a node leaves out an optional input.
+
+    Returns:
+        The array, of the constant's shape and dtype; None where the value is not constant.
+    """
+    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    return None if tensor is None else tensor.numpy()
+
+
+def constant_integers(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The elements of a constant of integers, such as axes; None of anything else."""
+    if value is None or value.dtype not in (ir.DataType.INT64, ir.DataType.INT32):
+        return None
+    found = read_constant(value)
+    return None if found is None else tuple(map(int, found.ravel()))
+
+
+def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
+    """Adds a constant to a graph.
+
+    Args:
+        graph: The graph, which is changed in place.
+        name: A name that no other value in the graph has.
+        array: The contents, of any shape and of a dtype that ONNX has.
+
+    Returns:
+        The constant as a value.
+    """
+    tensor = ir.Tensor(array, name=name)  # ir.tensor takes longer to find out that this is an array
+    value = ir.Value(
+        name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
+    )
+    graph.register_initializer(value)
+    return value
+
+
+def value_names(graph: ir.Graph) -> set[str]:
+    """The names of all inputs, initializers and values of a graph and of the graphs inside its nodes.
+
+    A graph inside a node sees the values around it, so no name there may be given again outside.
+    """
+    names: set[str] = set()
+    for each in (graph, *graph.subgraphs()):
+        values = (value for node in each for value in (*node.inputs, *node.outputs) if value is not None)
+        names |= {value.name for value in (*each.inputs, *values) if value.name is not None}
+        names |= set(each.initializers)
+    return names
+
+
+def unused_name(stem: str, taken: Container[str]) -> str:
+    """Chooses a name that is not taken yet.
+
+    Args:
+        stem: The name where it is free; else ``_1``, ``_2`` and so on are appended.
+        taken: The names in use, such as :func:`value_names`.
+
+    Returns:
+        The first free name.
+    """
+    names = itertools.chain([stem], (f"{stem}_{number}" for number in itertools.count(1)))
+    return next(name for name in names if name not in taken)
+
+
+def take_name(stem: str, taken: set[str]) -> str:
+    """Chooses a name as :func:`unused_name` does, and adds it to those in use."""
+    name = unused_name(stem, taken)
+    taken.add(name)
+    return name
+
+
+def set_element_type(value: ir.Value, element_type: ir.DataType) -> None:
+    """Changes the element type of a value, but not that of the same value in copies of the model.
+
+    Args:
+        value: A value of a known type, which copies made by ``clone`` share.
+        element_type: The new element type.
+    """
+    value.type = copy.deepcopy(value.type)
+    value.dtype = element_type
+
+
+def constant_input(node: ir.Node, index: int) -> NDArray[Any] | None:
+    """The value of a node's input.
+
+    Args:
+        node: The node.
+        index: Index of the input.
+
+    Returns:
+        The value; None where there is no such input, or where it is computed.
+    """
+    return read_constant(node.inputs[index]) if index < len(node.inputs) else None
+
+
+def set_constant_input(node: ir.Node, index: int, array: NDArray[Any], taken: set[str] | None = None) -> None:
+    """Gives one input of one node a new constant value.
+
+    An initializer that nothing else reads keeps its name. One that others read as well is not changed, and
+    the node gets an initializer of its own.
+
+    Args:
+        node: A node of the model's main graph; changed in place.
+        index: Index of the input; the number of the node's inputs adds one.
+        array: The new value.
+        taken: The names in use, to which a new one is added; None where they are to be looked for, which
+            takes time in proportion to the graph.
+    """
+    value = node.inputs[index] if index < len(node.inputs) else None
+    if value is not None and _is_read_by_one_node(value):
+        tensor = ir.Tensor(array, name=value.name)
+        value.const_value, value.shape = tensor, ir.Shape(array.shape)
+        value.type = ir.TensorType(tensor.dtype)
+        return
+    if index >= len(node.inputs):
+        node.resize_inputs(index + 1)
+    graph = node.graph
+    assert isinstance(graph, ir.Graph)
+    name = take_name(f"{node.name}_input_{index}", value_names(graph) if taken is None else taken)
+    node.replace_input_with(index, add_initializer(graph, name, np.ascontiguousarray(array)))
+
+
+def _is_read_by_one_node(value: ir.Value) -> bool:
+    return value.is_initializer() and len(value.uses()) == 1 and not value.is_graph_output()
+
+
+def inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """The graphs that a node holds as attributes, not those inside them."""
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def holds_graphs(node: ir.Node) -> bool:
+    """Whether there are graphs inside a node, which may read any value of the graph around it."""
+    return any(True for _ in inner_graphs(node))
+
+
+def nodes_inside(node: ir.Node) -> Iterator[ir.Node]:
+    """The nodes of the graphs inside a node, however deep."""
+    for graph in inner_graphs(node):
+        yield from ir.traversal.RecursiveGraphIterator(graph)
+
+
+def graph_values(graph: ir.Graph) -> list[ir.Value]:
+    """The inputs of a graph and what its nodes compute, those of graphs inside nodes left out."""
+    return [*graph.inputs, *(output for node in graph for output in node.outputs)]
+
+
+def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
+    """The nodes of a model, those of graphs inside nodes and of its functions included."""
+    in_functions = (function.all_nodes() for function in model.functions.values())
+    return itertools.chain(model.graph.all_nodes(), *in_functions)
+
+
+_Container = TypeVar("_Container", onnx.GraphProto, onnx.GraphProto | onnx.FunctionProto)
+
+
+def message_graphs(graph: _Container) -> Iterator[_Container]:
+    """A graph, or a function, and the graphs inside its nodes, however deep, as messages."""
+    waiting: list[_Container] = [graph]
+    while waiting:
+        current = waiting.pop()
+        yield current
+        for node in current.node:
+            attribute: onnx.AttributeProto  # which mypy does not find out of a container of either kind
+            for attribute in node.attribute:
+                waiting.extend([*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])])
+
+
+def message_containers(message: onnx.ModelProto) -> Iterator[onnx.GraphProto | onnx.FunctionProto]:
+    """The main graph of a model, its functions, and the graphs inside the nodes of both."""
+    containers: tuple[onnx.GraphProto | onnx.FunctionProto, ...] = (message.graph, *message.functions)
+    for container in containers:
+        yield from message_graphs(container)
+
+
+def values_read(node: ir.Node) -> Iterator[ir.Value]:
+    """The values that a node reads, also those that only graphs inside it read."""
+    yield from (value for value in node.inputs if value is not None)
+    for inner in nodes_inside(node):
+        yield from (value for value in inner.inputs if value is not None)
+
+
+def values_behind(nodes: Iterable[ir.Node], starts: Callable[[ir.Node], bool]) -> set[ir.Value]:
+    """What some nodes compute, and all that is computed from it.
+
+    Args:
+        nodes: Nodes in the order in which they run.
+        starts: Says of a node whether it is one of them.
+    """
+    reached: set[ir.Value] = set()
+    for node in nodes:
+        if starts(node) or any(value in reached for value in values_read(node)):
+            reached.update(node.outputs)
+    return reached
+
+
+@dataclass(frozen=True)
+class Window:
+    """The geometry of a convolution over its spatial axes.
+
+    Attributes:
+        strides: One stride per spatial axis.
+        dilations: One dilation per spatial axis.
+        pads: Numbers of zeros before every spatial axis, then after every spatial axis, as in ONNX.
+    """
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    pads: tuple[int, ...]
+
+
+def padding(
+    auto_pad: str, pads: Sequence[int], spatial: Sequence[int], kernel: Sequence[int], window: Window
+) -> Window:
+    """Computes the pads that ONNX's ``auto_pad`` means.
+
+    Args:
+        auto_pad: "NOTSET", "VALID", "SAME_UPPER" or "SAME_LOWER".
+        pads: Explicit pads, used with "NOTSET"; empty for none.
+        spatial: Sizes of the input along its spatial axes.
+        kernel: Sizes of the kernel along the same axes.
+        window: Strides and dilations.
+
+    Returns:
+        A window with the strides, the dilations and the pads.
+    """
+    if not auto_pad.startswith("SAME"):
+        explicit = tuple(pads) if auto_pad == "NOTSET" and pads else (0,) * (2 * len(kernel))
+        return Window(window.strides, window.dilations, explicit)
+    totals = [
+        max(0, (math.ceil(n / s) - 1) * s + (k - 1) * d + 1 - n)
+        for n, s, k, d in zip(spatial, window.strides, kernel, window.dilations, strict=True)
+    ]
+    small, large = [total // 2 for total in totals], [total - total // 2 for total in totals]
+    ordered = (*small, *large) if auto_pad == "SAME_UPPER" else (*large, *small)
+    return Window(window.strides, window.dilations, ordered)
+
+
+def may_be_float(value: ir.Value) -> bool:
+    """Whether a tensor has floating-point values, no classes or sizes; true where the type is unknown."""
+    return value.dtype is None or value.dtype.is_floating_point()
+
+
+def is_along_last_axis(node: ir.Node) -> bool:
+    """Whether a node that takes an axis, such as a Softmax, takes the last; false where that is not known."""
+    axis, shape = node.attributes.get_int("axis", -1), node.outputs[0].shape
+    return axis == -1 or (shape is not None and axis == len(shape) - 1)

@@ -1,1 +1,0 @@
-"""What is checked, mended and declared in a model before anything else reads it."""

@@ -1,0 +1,340 @@
+"""Nodes that TensorRT computes by plugins, and ONNX Runtime does not know, such as EfficientNMS_TRT.
+
+Operators that ONNX does not have in a model's opset, and that ONNX Runtime and TensorRT take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+from onnx import helper
+
+from calibrators.errors import ModelError
+from trtint8.models.graph import message_containers, message_graphs, nodes_inside, take_name
+
+#: The domain that ONNX Runtime's own provider for TensorRT gives plugins. TensorRT's parser finds a plugin by
+#: the node's operator and does not look at the domain.
+DOMAIN = "trt.plugins"
+
+#: The domain of nodes without a domain whose operators nobody knows: of the implementations that TensorRT has
+#: of such operators, all are called ``..._TRT`` or ``...Plugin...``, except a few.
+_UNKNOWN = "trt.unknown"
+_PLUGIN_NAMES = ("_TRT", "Plugin", "PLUGIN")
+_PLUGINS = frozenset(
+    {
+        "CoordConvAC",
+        "CropAndResize",
+        "CropAndResizeDynamic",
+        "ModulatedDeformConv2d",
+        "Proposal",
+        "ProposalDynamic",
+    }
+)
+
+#: Domains whose operators ONNX Runtime computes.
+_KNOWN = frozenset(
+    (
+        "",
+        "ai.onnx",
+        "ai.onnx.ml",
+        "ai.onnx.training",
+        "ai.onnx.preview.training",
+        "com.microsoft",
+        "com.microsoft.nchwc",
+        "com.ms.internal.nhwc",
+    )
+)
+
+
+#: Operators that quantize and that only the tool knows which wrote them, by domain and operator, to the tool
+#: and how it writes ONNX's operators instead.
+_QUANTIZERS = {
+    **dict.fromkeys(
+        (("org.openvinotoolkit", "FakeQuantize"), ("org.openvinotoolkit", "FakeConvert")),
+        (
+            "NNCF",
+            "quantize the ONNX model with nncf.quantize, which writes QuantizeLinear and DequantizeLinear",
+        ),
+    ),
+    **dict.fromkeys(
+        (
+            (domain, operator)
+            for domain in ("qonnx.custom_op.general", "finn.custom_op.general", "onnx.brevitas")
+            for operator in ("BipolarQuant", "FloatQuant", "IntQuant", "Quant", "Trunc")
+        ),
+        ("Brevitas or QONNX", "export it with brevitas.export.export_onnx_qcdq"),
+    ),
+    **dict.fromkeys(
+        (
+            (f"aimet.customop.{device}", operator)
+            for device in ("cpu", "cuda")
+            for operator in ("GroupedBlockQuantizeDequantize", "QcQuantizeOp")
+        ),
+        ("AIMET", "export it with to_onnx_qdq()"),
+    ),
+    **dict.fromkeys(
+        (("trt", "TRT_INT8QuantizeLinear"), ("trt", "TRT_INT8DequantizeLinear")),
+        (
+            "an older Model Optimizer",
+            "export it with a newer version, which writes QuantizeLinear and DequantizeLinear",
+        ),
+    ),
+}
+
+
+def refuse_tool_quantizers(message: onnx.ModelProto, name: str) -> None:
+    """Refuses quantizers of other tools: without them a quantized model would be taken for a float one.
+
+    Args:
+        message: The model.
+        name: Its name in messages.
+
+    Raises:
+        ModelError: A node is such a quantizer.
+    """
+    functions = {(function.domain, function.name) for function in message.functions}
+    for nodes in (one.node for one in (*message_graphs(message.graph), *message.functions)):
+        for node in nodes:
+            kind = node.domain, node.op_type
+            if kind in _QUANTIZERS and kind not in functions:
+                tool, advice = _QUANTIZERS[kind]
+                raise ModelError(
+                    f"'{name}' is quantized by {tool}: node '{node.name or node.output[0]}' is {kind[1]} of "
+                    f"the domain '{kind[0]}', which neither ONNX Runtime nor TensorRT has; {advice}"
+                )
+
+
+def declare_plugins(message: onnx.ModelProto) -> None:
+    """Puts nodes of ONNX's own domain whose operator ONNX does not have into domains of their own.
+
+    NVIDIA's graphsurgeon writes plugins without a domain, which ONNX's checker refuses. A node whose operator
+    has no name of a plugin may be one as well, or a mistake of an exporter; see :func:`unknown_nodes`.
+
+    Args:
+        message: The model; changed.
+    """
+    functions = {function.name for function in message.functions if not function.domain}
+    _declare_in(message.graph, message, functions)
+    for function in message.functions:
+        found = _declare_in(function, function, functions)
+        _import(found, message)
+
+
+def _declare_in(
+    container: onnx.GraphProto | onnx.FunctionProto,
+    importing: onnx.ModelProto | onnx.FunctionProto,
+    functions: set[str],
+) -> set[str]:
+    """Does that in one graph or function, and returns the domains of what was found."""
+    found: set[str] = set()
+    for graph in message_graphs(container):
+        for node in graph.node:
+            known = onnx.defs.has(node.op_type) or node.op_type in _OF_RUNTIMES or node.op_type in functions
+            if not node.domain and not known:
+                usual = node.op_type in _PLUGINS or any(part in node.op_type for part in _PLUGIN_NAMES)
+                node.domain = DOMAIN if usual else _UNKNOWN
+                found.add(node.domain)
+    _import(found, importing)
+    return found
+
+
+def _import(domains: set[str], importing: onnx.ModelProto | onnx.FunctionProto) -> None:
+    for domain in sorted(domains - {opset.domain for opset in importing.opset_import}):
+        importing.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+
+
+def is_unknown(node: ir.Node) -> bool:
+    """True of a node of a checked model whose operator is neither ONNX's nor known to be a plugin."""
+    return node.domain == _UNKNOWN
+
+
+def unknown_nodes(graph_model: ir.Model) -> list[ir.Node]:
+    """The nodes of a model's main graph whose operators are neither ONNX's nor known to be plugins.
+
+    Args:
+        graph_model: A checked model.
+    """
+    return list(filter(is_unknown, graph_model.graph))
+
+
+def plugin_nodes(graph_model: ir.Model) -> list[ir.Node]:
+    """The nodes of a model's main graph that are plugins, or have one inside.
+
+    Args:
+        graph_model: The model.
+    """
+    functions = {(domain, name) for domain, name, _ in graph_model.functions}
+
+    def is_plugin(node: ir.Node) -> bool:
+        return node.domain not in _KNOWN and (node.domain, node.op_type) not in functions
+
+    return [node for node in graph_model.graph if any(map(is_plugin, (node, *nodes_inside(node))))]
+
+
+#: The domain of such operators while onnx looks at a model, which would refuse them.
+HIDDEN = "trtint8.hidden"
+
+#: Operators that only ONNX Runtime and TensorRT have in ONNX's domain.
+_OF_RUNTIMES = frozenset({"SimplifiedLayerNormalization"})
+
+#: Operators that ONNX has withdrawn from some opsets because a later one changed them.
+_WITHDRAWN = frozenset({"GroupNormalization"})
+
+#: The opset from which on ONNX Runtime has no experimental operators, and the oldest one whose arithmetic
+#: broadcasts as today's.
+_WITHOUT_EXPERIMENTS, _BROADCASTS = 10, 7
+
+
+def hide(message: onnx.ModelProto) -> onnx.ModelProto:
+    """Puts the operators that onnx would refuse into a domain of which it does not know anything.
+
+    Args:
+        message: The model; changed.
+
+    Returns:
+        The same message.
+    """
+    hidden = False
+    for container in message_containers(message):
+        for node in container.node:
+            if not node.domain and _is_unregistered(node.op_type, _opset(message)):
+                node.domain, hidden = HIDDEN, True
+    if hidden:
+        message.opset_import.append(helper.make_opsetid(HIDDEN, 1))
+    return message
+
+
+def show(graph_model: ir.Model) -> None:
+    """Puts the operators back that :func:`hide` has hidden.
+
+    Args:
+        graph_model: The model; changed.
+    """
+    for node in graph_model.graph.all_nodes():
+        if node.domain == HIDDEN:
+            node.domain = ""
+    graph_model.opset_imports.pop(HIDDEN, None)
+
+
+def needed_opset(message: onnx.ModelProto) -> int:
+    """The oldest opset that has all operators of ONNX in a model, where its own has not; else its own.
+
+    ONNX Runtime's optimizer for transformers writes LayerNormalization into models of any opset.
+
+    Args:
+        message: The model.
+    """
+    operators = {
+        node.op_type
+        for container in message_containers(message)
+        for node in container.node
+        if not node.domain and onnx.defs.has(node.op_type)
+    }
+    return max([_opset(message), *(_first_version(operator) for operator in operators)])
+
+
+def _opset(message: onnx.ModelProto) -> int:
+    return next((opset.version for opset in message.opset_import if not opset.domain), 0)
+
+
+def _is_unregistered(operator: str, opset: int) -> bool:
+    if operator in _OF_RUNTIMES:
+        return True
+    if not onnx.defs.has(operator):
+        return False
+    try:
+        return bool(onnx.defs.get_schema(operator, opset, "").deprecated) and operator in _WITHDRAWN
+    except onnx.defs.SchemaError:
+        return True
+
+
+def _first_version(operator: str) -> int:
+    version = int(onnx.defs.get_schema(operator).since_version)
+    while version > 1:
+        try:
+            version = int(onnx.defs.get_schema(operator, version - 1, "").since_version)
+        except onnx.defs.SchemaError:
+            break
+    return version
+
+
+def write_experimental_operators(message: onnx.ModelProto) -> None:
+    """Writes operators that ONNX once tried as the arithmetic that they stand for.
+
+    Converters of Core ML wrote them into models before opset 10. Those of half precision stay as they are,
+    unless the model declares the type of what they read.
+
+    Args:
+        message: The model; changed.
+    """
+    if not _BROADCASTS <= _opset(message) < _WITHOUT_EXPERIMENTS:
+        return
+    graph = message.graph
+    if not any(node.op_type in _EXPERIMENTAL and not node.domain for node in graph.node):
+        return
+    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
+    taken = {name for node in graph.node for name in (*node.input, *node.output)} | types.keys()
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        write = None if node.domain else _EXPERIMENTAL.get(node.op_type)
+        if write is None:
+            nodes.append(node)
+        else:
+            element = types.get(node.input[0], onnx.TensorProto.FLOAT) or onnx.TensorProto.FLOAT
+            nodes += write(node, _Constants(node, element, taken))
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+class _Constants:
+    """Makes the constants and the names of what takes an operator's place."""
+
+    def __init__(self, node: onnx.NodeProto, element: int, taken: set[str]) -> None:
+        self._node, self._element, self._taken = node, element, taken
+        self._attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        self.nodes: list[onnx.NodeProto] = []
+
+    def attribute(self, name: str, default: float | Sequence[float]) -> Sequence[float]:
+        found = self._attributes.get(name, default)
+        return found if isinstance(found, Sequence) else (found,)
+
+    def constant(self, values: Sequence[float], shape: Sequence[int] = ()) -> str:
+        tensor = helper.make_tensor("value", self._element, shape, values)
+        return self.op("Constant", [], value=tensor)
+
+    def op(self, operator: str, inputs: Sequence[str], last: bool = False, **attributes: Any) -> str:
+        output = self._node.output[0]
+        name = output if last else take_name(f"{output}_{operator}", self._taken)
+        self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
+        return name
+
+
+def _image_scaler(node: onnx.NodeProto, made: _Constants) -> list[onnx.NodeProto]:
+    """``x * scale + bias``, with one bias per channel."""
+    bias = made.attribute("bias", ())
+    scaled = made.op("Mul", [node.input[0], made.constant(made.attribute("scale", 1.0))], last=not bias)
+    if bias:
+        made.op("Add", [scaled, made.constant(bias, (len(bias), 1, 1))], last=True)
+    return made.nodes
+
+
+def _scaled(activation: str) -> Callable[[onnx.NodeProto, _Constants], list[onnx.NodeProto]]:
+    """``alpha * activation(beta * x)``."""
+
+    def write(node: onnx.NodeProto, made: _Constants) -> list[onnx.NodeProto]:
+        inner = made.op("Mul", [node.input[0], made.constant(made.attribute("beta", 1.0))])
+        outer = made.op(activation, [inner])
+        made.op("Mul", [outer, made.constant(made.attribute("alpha", 1.0))], last=True)
+        return made.nodes
+
+    return write
+
+
+_EXPERIMENTAL: Mapping[str, Callable[[onnx.NodeProto, _Constants], list[onnx.NodeProto]]] = {
+    "ImageScaler": _image_scaler,
+    "ParametricSoftplus": _scaled("Softplus"),
+    "ScaledTanh": _scaled("Tanh"),
+}

@@ -1,0 +1,269 @@
+"""Shapes of a model for one shape of its inputs, where exporters compute them at run time.
+
+How many multiply-adds a node computes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from numpy.typing import NDArray
+from onnx import defs, helper, numpy_helper, shape_inference
+
+from calibrators.data.inputs import OpenShape
+from calibrators.operators import Product, operator_of
+from trtint8.models.graph import holds_graphs, is_constant, read_constant
+from trtint8.models.passes.fold_constants import compute_node
+
+_logger = logging.getLogger(__name__)
+
+_Sizes = tuple[int | None, ...]
+
+#: Under which name a model keeps its shapes, so that they are computed once.
+_KEPT = "trtint8.static_shapes"
+
+#: The most elements of a tensor that is computed because others' shapes may depend on it.
+_FEW = 64
+
+
+def open_inputs(graph_model: ir.Model) -> tuple[str, ...]:
+    """Names of the inputs that leave a size open beside that of their first axis."""
+    graph = graph_model.graph
+    shapes = {
+        value.name or "": declared_sizes(value)
+        for value in graph.inputs
+        if value.name not in graph.initializers
+    }
+    return tuple(name for name, sizes in shapes.items() if sizes is None or None in sizes[1:])
+
+
+class StaticShapes:
+    """The shapes of a model's tensors.
+
+    PyTorch writes the sizes of a Reshape as computations on the sizes of its input, and ONNX's shape
+    inference does not follow all of them. With fixed inputs they are constant, and then they are computed.
+
+    Args:
+        model: A prepared model. Its shapes must not change afterwards.
+        inputs: Input name to shape, None for a size that is open. Other inputs have one sample per batch, and
+            open sizes stay open.
+    """
+
+    def __init__(self, model: ir.Model, inputs: Mapping[str, Sequence[int | None]] | None = None) -> None:
+        self._model = model
+        self._inputs = {name: tuple(shape) for name, shape in (inputs or {}).items()}
+        sizes = [self._inputs.get(value.name or "", declared_sizes(value)) for value in model.graph.inputs]
+        #: Axes that may stay open without anything being computed: the samples'.
+        self._open_axes = 1 if any(shape and shape[0] is None for shape in sizes) else 0
+
+    def of(self, value: ir.Value | None) -> _Sizes | None:
+        """The shape of a tensor.
+
+        Args:
+            value: A value of the model. Where all its dimensions are known, or all but the first where the
+                inputs leave the number of samples open, nothing is computed.
+
+        Returns:
+            The sizes; None in place of one that is not fixed. None where not even the rank is known.
+        """
+        if value is None:
+            return None
+        known = declared_sizes(value)
+        if known is not None and None not in known[self._open_axes :]:
+            return known
+        return self._computed.get(value.name or "", known)
+
+    @cached_property
+    def _computed(self) -> dict[str, _Sizes]:
+        kept: dict[Any, dict[str, _Sizes]] = self._model.meta.setdefault(_KEPT, {})
+        key = tuple(sorted(self._inputs.items()))
+        if key not in kept:
+            kept[key] = _Computation(self._model, self._inputs).run()
+        return kept[key]
+
+
+class _Computation:
+    """Follows the shapes of a graph, and the values of few elements that shapes may depend on."""
+
+    def __init__(self, model: ir.Model, inputs: Mapping[str, _Sizes]) -> None:
+        self._graph, self._opset, self._inputs = model.graph, model.opset_imports.get("", 1), inputs
+        self._shapes: dict[str, _Sizes] = {}
+        self._values: dict[str, NDArray[Any]] = {}
+
+    def run(self) -> dict[str, _Sizes]:
+        """The sizes of all tensors of known rank, by name."""
+        for value in self._graph.inputs:
+            sizes = self._inputs.get(value.name or "", declared_sizes(value))
+            if sizes is not None:
+                batched = len(sizes) > 1 and sizes[0] is None
+                self._shapes[value.name or ""] = (1, *sizes[1:]) if batched else sizes
+        for node in self._graph:
+            self._follow(node)
+        return self._shapes
+
+    def _follow(self, node: ir.Node) -> None:
+        found = self._evaluate(node)
+        if found is not None:
+            name = node.outputs[0].name or ""
+            self._values[name], self._shapes[name] = found, found.shape
+            return
+        inferred = self._infer(node)
+        for value in node.outputs:
+            sizes = inferred.get(value.name or "", declared_sizes(value))
+            if value.name and sizes is not None:
+                self._shapes[value.name] = sizes
+
+    def _evaluate(self, node: ir.Node) -> NDArray[Any] | None:
+        """The values of a node's output, where they are few and follow from known ones."""
+        if node.domain != "" or len(node.outputs) != 1 or holds_graphs(node):
+            return None
+        if node.op_type == "Shape":
+            sizes = self._shape(node.inputs[0])
+            if sizes is None or None in sizes:
+                return None
+            start = node.attributes.get_int("start", 0)
+            return np.asarray(sizes[start : node.attributes.get_int("end", len(sizes))], np.int64)
+        values = {value.name or "": self._value(value) for value in node.inputs if value is not None}
+        arrays = {name: array for name, array in values.items() if array is not None}
+        if not arrays or len(arrays) < len(values):
+            return None
+        predicted = self._infer(node).get(node.outputs[0].name or "")
+        if predicted is None or None in predicted or np.prod([size or 0 for size in predicted]) > _FEW:
+            return None
+        try:
+            return compute_node(node, arrays, self._opset)
+        except Exception:
+            _logger.debug("could not compute %s '%s'", node.op_type, node.name, exc_info=True)
+            return None
+
+    def _infer(self, node: ir.Node) -> dict[str, _Sizes]:
+        """What ONNX infers of a node's outputs from its inputs alone."""
+        inputs = [value for value in node.inputs if value is not None and value.name]
+        types = {value.name or "": self._type(value) for value in inputs}
+        values = {value.name or "": self._value(value) for value in inputs}
+        try:
+            inferred = shape_inference.infer_node_outputs(
+                defs.get_schema(node.op_type, self._opset, node.domain),
+                ir.serde.serialize_node(node),
+                types,
+                {name: numpy_helper.from_array(array) for name, array in values.items() if array is not None},
+                opset_imports=[helper.make_opsetid("", self._opset)],
+            )
+        except Exception:
+            _logger.debug("no shape of %s '%s' is known", node.op_type, node.name, exc_info=True)
+            return {}
+        return {
+            name: _sizes_of(kind) for name, kind in inferred.items() if kind.tensor_type.HasField("shape")
+        }
+
+    def _type(self, value: ir.Value) -> onnx.TypeProto:
+        element = int(value.dtype or ir.DataType.FLOAT)
+        return helper.make_tensor_type_proto(element, self._shape(value))
+
+    def _shape(self, value: ir.Value | None) -> _Sizes | None:
+        return self._shapes.get(value.name or "", declared_sizes(value)) if value is not None else None
+
+    def _value(self, value: ir.Value) -> NDArray[Any] | None:
+        tensor = ir.convenience.get_const_tensor(value) if is_constant(value) else None
+        if tensor is not None:
+            return read_constant(value) if tensor.size <= _FEW else None
+        return self._values.get(value.name or "")
+
+
+def declared_sizes(value: ir.Value | None) -> _Sizes | None:
+    """The sizes that a model says a tensor has.
+
+    Args:
+        value: A value of the model.
+
+    Returns:
+        The sizes, None in place of one that is not fixed; None where not even the rank is known.
+    """
+    if value is None or value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else None for dim in value.shape)
+
+
+def open_shape(value: ir.Value | None) -> OpenShape:
+    """The shape that a model says a tensor has, with the names of sizes that are not fixed.
+
+    Args:
+        value: A value of the model.
+    """
+    if value is None or value.shape is None:
+        return None
+    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
+
+
+def _sizes_of(kind: onnx.TypeProto) -> _Sizes:
+    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in kind.tensor_type.shape.dim)
+
+
+#: Gives the dimensions of a tensor; None where they are not known.
+Sizes: TypeAlias = Callable[[ir.Value | None], tuple[int, ...] | None]
+
+_EINSUM_OPERANDS = 2
+
+#: Operator to the fewest dimensions that its first operand has.
+_SMALLEST_RANK = {"Gemm": 2, "MatMul": 1}
+
+
+def multiply_adds(node: ir.Node, sizes: Sizes) -> int | None:
+    """How many multiply-adds a node computes.
+
+    Args:
+        node: The node.
+        sizes: Gives the dimensions of a tensor; None where they are not known.
+
+    Returns:
+        The number; None for a node that computes no products, whose dimensions are not known, or that has
+        graphs of its own.
+    """
+    if operator_of(node).product is Product.RECURRENT:
+        return _recurrent(node, sizes)
+    operands = [sizes(value) for value in node.inputs[:2]]
+    output = sizes(node.outputs[0]) if node.outputs else None
+    if len(operands) != 2 or operands[0] is None or operands[1] is None or output is None:
+        return None
+    first, second = operands[0], operands[1]
+    if len(first) < _SMALLEST_RANK.get(node.op_type, 0):
+        return None  # such a node is invalid, and TensorRT refuses it
+    if node.op_type in ("Conv", "DeformConv"):
+        return math.prod(output) * math.prod(second[1:])
+    if node.op_type == "ConvTranspose":
+        return math.prod(first) * math.prod(second[1:])
+    if node.op_type == "Gemm":
+        return math.prod(output) * first[0 if node.attributes.get_int("transA", 0) else 1]
+    if node.op_type == "MatMul":
+        return math.prod(output) * first[-1]
+    if node.op_type == "Einsum" and len(node.inputs) == _EINSUM_OPERANDS:
+        return _einsum(node.attributes.get_string("equation", ""), first, second)
+    return None
+
+
+def _recurrent(node: ir.Node, sizes: Sizes) -> int | None:
+    """The products of all steps of a sequence with the weights of the input and of the hidden state."""
+    sequence, weights, recurrence = map(sizes, node.inputs[:3])
+    if sequence is None or weights is None or recurrence is None:
+        return None
+    return math.prod(sequence[:2]) * (math.prod(weights) + math.prod(recurrence))
+
+
+def _einsum(equation: str, first: Sequence[int], second: Sequence[int]) -> int | None:
+    """The product of the sizes of all letters; None for an equation with an ellipsis."""
+    terms = equation.replace(" ", "").partition("->")[0].split(",")
+    if len(terms) != _EINSUM_OPERANDS or "." in equation:
+        return None
+    sizes: Counter[str] = Counter()
+    for term, shape in zip(terms, (first, second), strict=True):
+        for letter, size in zip(term, shape, strict=False):
+            sizes[letter] = max(sizes[letter], size)
+    return math.prod(sizes.values())

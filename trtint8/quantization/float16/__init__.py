@@ -1,1 +1,0 @@
-"""FP16 for the layers that do not run in INT8."""

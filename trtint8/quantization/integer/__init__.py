@@ -1,1 +1,0 @@
-"""A reference for the integer arithmetic of quantized networks."""

@@ -1,0 +1,520 @@
+"""Chooses the products that are faster in INT8 than in FP16, by the bytes and multiply-adds of all kernels.
+
+A product in INT8 writes its sums as FP16, and a second kernel reads them, adds the bias and rounds to INT8;
+in FP16 one kernel does all of that. So INT8 gains where operands are large beside the output, where there are
+many products per byte, or where generated kernels stand before and behind, which take rounding and scaling
+in. A border between the two types costs a kernel more. The choice is the cheapest of all, with every border
+counted.
+
+The cheapest values of variables that are true or false, where pairs of different values cost more.
+
+Which kernels TensorRT for RTX makes of a graph, as far as it matters to the bytes that INT8 moves.
+
+What is said here was read from its layer dumps (docs/audit.md). In FP16 a convolution or matrix product takes
+in its bias, the activation function behind it and the addition of a residual. Operators that copy values move
+INT8 as well as FP16. Everything else is generated kernels, in which neighbours are fused with one another.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from calibrators.operators import Product, operator_of
+from trtint8.models.graph import is_constant
+from trtint8.models.shapes import StaticShapes, multiply_adds
+from trtint8.quantization.operators import commutes_with_quantization
+from trtint8.quantization.targets import KernelCosts
+
+#: How the reason begins why a product is in FP16 that could be in INT8.
+SLOWER_IN_INT8 = "INT8 would be slower"
+
+#: What an open dimension counts as: samples per batch, and pixels or tokens along one axis.
+_SAMPLES, _SIZE = 8, 256
+
+#: Bytes per element.
+_INT8, _FP16 = 1, 2
+
+
+@dataclass(frozen=True)
+class Products:
+    """The products of a model.
+
+    Attributes:
+        possible: Those that can be in INT8.
+        required: Those of ``possible`` that are in INT8 whatever that costs.
+        attention: Those of attentions that are one INT8 kernel.
+    """
+
+    possible: Collection[ir.Node]
+    required: Collection[ir.Node] = ()
+    attention: Collection[ir.Node] = ()
+
+
+def slower_in_int8(
+    model: ir.Model,
+    products: Products,
+    costs: KernelCosts,
+    largest: Mapping[str, Sequence[int]] | None = None,
+) -> dict[ir.Node, str]:
+    """Finds the products that are estimated to be slower in INT8.
+
+    Args:
+        model: A prepared model.
+        products: What can be in INT8; all other products are in FP16.
+        costs: What the target's kernels cost.
+        largest: Input name to its largest shape, where that is known. Elsewhere an open first dimension
+            counts as 8, and any other one as 256.
+
+    Returns:
+        The products that are to stay in FP16, each with the reason in words for the user.
+    """
+    return _Chooser(model, products, costs, largest or {}).choose()
+
+
+class _Chooser:
+    def __init__(
+        self,
+        model: ir.Model,
+        products: Products,
+        costs: KernelCosts,
+        largest: Mapping[str, Sequence[int]],
+    ) -> None:
+        self._possible, self._required = frozenset(products.possible), products.required
+        self._certain, self._costs = frozenset(products.attention), costs
+        shapes = {
+            value.name or "": tuple(largest.get(value.name or "") or _closed(value))
+            for value in model.graph.inputs
+            if value.shape is not None
+        }
+        self._shapes = StaticShapes(model, shapes)
+        self._graph = KernelGraph(model, costs)
+        self._choice = BinaryChoice()
+        #: Products to the elements that another product in the same kernel has read.
+        self._read_before: dict[ir.Node, int] = {}
+
+    def choose(self) -> dict[ir.Node, str]:
+        stored = list(self._graph.stored())
+        for value, _, readers in stored:
+            self._add_siblings(value, readers)
+        for product in self._graph.products.values():
+            if product.node in self._possible:
+                self._add_product(product)
+        for value, writer, readers in stored:
+            self._add_stored(value, writer, readers)
+        for node in self._required:
+            self._require_int8(node)
+        in_int8 = self._choice.solve()
+        return {
+            node: self._reason(self._graph.products[node])
+            for node in self._graph.products
+            if node in self._possible and node not in in_int8
+        }
+
+    def _add_siblings(self, value: ir.Value, readers: Readers) -> None:
+        """Matrix products of one tensor with weights, as those of queries, keys and values, are one kernel.
+
+        It reads the tensor once, where all of them have one type.
+        """
+        siblings = [
+            product.node
+            for product in readers.products
+            if operator_of(product.node).product is Product.MATRICES
+            and is_constant(product.node.inputs[1])
+            and product.node in self._possible
+        ]
+        for first, second in itertools.pairwise(siblings):
+            self._choice.add_pair(first, second, _NEVER * self._elements(value))
+            self._choice.add_pair(second, first, _NEVER * self._elements(value))
+            self._read_before[second] = self._elements(value)
+
+    def _add_product(self, product: FusedProduct) -> None:
+        """The kernel of the product itself, which writes FP16 in either case."""
+        node = product.node
+        if not all(self._elements(value) for value in (*node.inputs[:2], node.outputs[0])):
+            self._require_int8(node)  # nothing is known of what it costs
+            return
+        operands = sum(self._elements(value) for value in node.inputs[:2]) - self._read_before.get(node, 0)
+        output = _FP16 * self._elements(node.outputs[0])
+        computing = 2 * (multiply_adds(node, self._dimensions) or 0) / self._costs.operations_per_byte
+        fp16 = max(_FP16 * operands + output, computing)
+        int8 = max(_INT8 * operands + output, computing / 2) + self._padding(node)
+        self._choice.add_cost(node, true=round(int8), false=round(fp16))
+
+    def _padding(self, node: ir.Node) -> int:
+        """Bytes that the padding of channels adds: zeros are read, values and zeros are written and read."""
+        if node.op_type != "Conv" or node.attributes.get_int("group", 1) == 1:
+            return 0
+        channels = self._dimensions(node.inputs[1])[1:2]
+        elements = self._elements(node.inputs[0])
+        padded = math.ceil(channels[0] / self._costs.channels) * self._costs.channels if channels else 0
+        added = elements * padded // channels[0] - elements if channels else 0
+        return 3 * added * _INT8
+
+    def _add_stored(self, value: ir.Value, product: FusedProduct | None, readers: Readers) -> None:
+        """The kernels that write a tensor in the types in which it is read."""
+        elements = self._elements(value)
+        if not elements or (product is None and not readers.products):
+            return
+        int8_too, int8_only = ("some INT8", value), ("only INT8", value)
+        for reader in readers.products:
+            self._require(reader.node, int8_too, elements)
+            self._require_all(int8_only, reader.node, elements)
+        for reader in readers.adding:
+            self._require_all(int8_only, reader.node, elements)
+        if readers.kernels:
+            self._choice.add_cost(int8_only, true=_NEVER * elements)
+        pooled = sum(map(self._elements, readers.pooled))
+        self._choice.add_cost(int8_too, true=_INT8 * pooled)
+        self._choice.add_cost(int8_only, false=_FP16 * pooled)
+        if product is None or product.node in self._certain or readers.transposed:
+            self._choice.add_cost(int8_too, true=_INT8 * elements)
+            self._choice.add_cost(int8_only, false=_FP16 * elements)
+            producer = value.producer()
+            if readers.kernels and producer is not None and producer.op_type in self._costs.float32:
+                # What other kernels read is FP32 then, which is written and read.
+                self._choice.add_cost(int8_too, true=2 * _FP16 * elements)
+        else:
+            self._add_product_output(value, product, readers, elements)
+        for reader in readers.adding:
+            # The pair of a residual costs nothing where the residual is INT8 already.
+            self._choice.add_cost(reader.node, true=_INT8 * elements, false=_FP16 * elements)
+            if product is not None and product.node in self._possible:
+                self._choice.add_pair(reader.node, product.node, _INT8 * elements)
+
+    def _add_product_output(
+        self, value: ir.Value, product: FusedProduct, readers: Readers, elements: int
+    ) -> None:
+        node, others = product.node, len(readers.products)
+        if node not in self._possible:
+            self._choice.add_cost(("some INT8", value), true=(_FP16 + _INT8) * elements)
+            return
+        if not others and not readers.adding and readers.kernels == 1 and not readers.pooled:
+            return  # the kernel that reads it scales the sums
+        if not others and not readers.kernels and len(readers.adding) == 1:
+            # The second kernel of the product that adds it reads both sums.
+            self._choice.add_pair(node, readers.adding[0].node, 2 * _FP16 * elements)
+            return
+        self._choice.add_cost(node, true=_FP16 * elements)
+        self._choice.add_cost(("some INT8", value), true=_INT8 * elements)
+        self._choice.add_pair(("some INT8", value), node, _FP16 * elements)
+        self._choice.add_pair(node, ("only INT8", value), _FP16 * elements)
+
+    def _require_int8(self, node: ir.Node) -> None:
+        self._choice.add_cost(node, false=_NEVER * _LARGEST)
+
+    def _require(self, node: ir.Node, variable: object, elements: int) -> None:
+        """A product in INT8 reads an INT8 tensor."""
+        if node in self._possible:
+            self._choice.add_pair(node, variable, _NEVER * elements)
+        elif node in self._certain:
+            self._choice.add_cost(variable, false=_NEVER * elements)
+
+    def _require_all(self, variable: object, node: ir.Node, elements: int) -> None:
+        """A product in FP16 reads an FP16 tensor."""
+        if node in self._possible:
+            self._choice.add_pair(variable, node, _NEVER * elements)
+        elif node not in self._certain:
+            self._choice.add_cost(variable, true=_NEVER * elements)
+
+    def _reason(self, product: FusedProduct) -> str:
+        node = product.node
+        if self._padding(node):
+            channels = self._dimensions(node.inputs[1])[1]
+            are = "input channel are" if channels == 1 else "input channels are"
+            return f"{SLOWER_IN_INT8}: groups of {channels} {are} padded to {self._costs.channels}"
+        return f"{SLOWER_IN_INT8}: to requantize its output takes longer than its products save"
+
+    def _elements(self, value: ir.Value | None) -> int:
+        return math.prod(self._dimensions(value))
+
+    def _dimensions(self, value: ir.Value | None) -> tuple[int, ...]:
+        """The sizes of a tensor; (0,) where they are not known."""
+        sizes = self._shapes.of(value)
+        if sizes is None or None in sizes[1:]:
+            return (0,)
+        return tuple(_SAMPLES if size is None else size for size in sizes)
+
+
+#: How many times its elements something impossible costs: more than all kernels that read or write it.
+_NEVER = 1000
+
+#: More elements than a tensor has.
+_LARGEST = 1 << 40
+
+
+def _closed(value: ir.Value) -> tuple[int, ...]:
+    """The shape of an input with numbers in place of open dimensions."""
+    open_sizes = (_SAMPLES if axis == 0 else _SIZE for axis in range(len(value.shape or ())))
+    return tuple(
+        size if isinstance(size, int) else other
+        for size, other in zip(value.shape or (), open_sizes, strict=True)
+    )
+
+
+_SOURCE, _SINK = 0, 1
+
+
+class BinaryChoice:
+    """Variables that are true or false, and the costs of their values, alone and in pairs.
+
+    A minimum cut finds the exact optimum: a variable is true where it is on the source's side of the cut.
+    Costs are integers that are not negative.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        #: For each vertex, its neighbours and the capacities that are left.
+        self._capacities: list[dict[int, int]] = [{}, {}]
+
+    def add_cost(self, variable: Hashable, *, true: int = 0, false: int = 0) -> None:
+        """Adds what a variable costs in each of its states."""
+        number = self._number(variable)
+        self._add(_SOURCE, number, false)
+        self._add(number, _SINK, true)
+
+    def add_pair(self, true: Hashable, false: Hashable, cost: int) -> None:
+        """Adds what it costs that one variable is true and another one false."""
+        self._add(self._number(true), self._number(false), cost)
+
+    def solve(self) -> frozenset[Hashable]:
+        """The variables that are true in the cheapest choice; as few as possible where several are as cheap.
+
+        It can be called once, because it uses the capacities up.
+        """
+        while True:
+            levels = self._levels()
+            if _SINK not in levels:
+                return frozenset(name for name, number in self._numbers.items() if number in levels)
+            self._saturate(levels)
+
+    def _number(self, variable: Hashable) -> int:
+        if variable not in self._numbers:
+            self._numbers[variable] = len(self._capacities)
+            self._capacities.append({})
+        return self._numbers[variable]
+
+    def _add(self, begin: int, end: int, capacity: int) -> None:
+        if capacity:
+            self._capacities[begin][end] = self._capacities[begin].get(end, 0) + capacity
+            self._capacities[end].setdefault(begin, 0)
+
+    def _levels(self) -> dict[int, int]:
+        """The distance from the source of every vertex that can still be reached."""
+        levels, pending = {_SOURCE: 0}, deque([_SOURCE])
+        while pending:
+            vertex = pending.popleft()
+            for other, capacity in self._capacities[vertex].items():
+                if capacity and other not in levels:
+                    levels[other] = levels[vertex] + 1
+                    pending.append(other)
+        return levels
+
+    def _saturate(self, levels: dict[int, int]) -> None:
+        """Pushes flow along shortest paths until none is left (Dinic's algorithm)."""
+        untried = {vertex: iter(list(self._capacities[vertex])) for vertex in levels}
+        # The edge that each vertex tries; one that is full or leads to no sink is never tried again.
+        current = {vertex: next(edges, None) for vertex, edges in untried.items()}
+        path = [_SOURCE]
+        while path:
+            vertex = path[-1]
+            if vertex == _SINK:
+                path = self._push(path)
+                continue
+            other = current[vertex]
+            if other is None:
+                path.pop()
+                if path:
+                    current[path[-1]] = next(untried[path[-1]], None)
+            elif self._capacities[vertex][other] and levels.get(other) == levels[vertex] + 1:
+                path.append(other)
+            else:
+                current[vertex] = next(untried[vertex], None)
+
+    def _push(self, path: list[int]) -> list[int]:
+        """Uses up what a path has left; returns the path as far as its first edge that is full now."""
+        edges = list(itertools.pairwise(path))
+        flow = min(self._capacities[begin][end] for begin, end in edges)
+        for begin, end in edges:
+            self._capacities[begin][end] -= flow
+            self._capacities[end][begin] += flow
+        full = next(index for index, (begin, end) in enumerate(edges) if not self._capacities[begin][end])
+        return path[: full + 1]
+
+
+#: The most dimensions of a matrix product that takes anything in.
+_LARGEST_RANK = 3
+
+
+@dataclass(eq=False)
+class FusedProduct:
+    """A product, with what an FP16 kernel of it takes in.
+
+    Attributes:
+        node: The convolution or matrix product.
+        output: The value behind everything that it takes in.
+        residual: The value that it adds; None where it adds none.
+        inside: The nodes that it takes in.
+    """
+
+    node: ir.Node
+    output: ir.Value
+    residual: ir.Value | None = None
+    inside: list[ir.Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Readers:
+    """What reads a stored tensor, through operators that only copy values.
+
+    Attributes:
+        products: The products that read it as an operand, each with the value that it reads.
+        adding: The products that add it.
+        kernels: The number of generated kernels that read it; an output of the model counts as one.
+        pooled: The values that a MaxPool reads or writes.
+        transposed: Whether a Transpose is between, which is a generated kernel whatever the type is.
+    """
+
+    products: Sequence[FusedProduct]
+    adding: Sequence[FusedProduct]
+    kernels: int
+    pooled: Sequence[ir.Value]
+    transposed: bool
+
+
+class KernelGraph:
+    """The products of a model, and the tensors that are stored between kernels.
+
+    Args:
+        model: A prepared model.
+        costs: What kernels take in.
+    """
+
+    def __init__(self, model: ir.Model, costs: KernelCosts) -> None:
+        self._model, self._costs = model, costs
+        self._order = {node: position for position, node in enumerate(model.graph)}
+        weighted = [node for node in model.graph if operator_of(node).is_weighted]
+        self.products: Mapping[ir.Node, FusedProduct] = {node: self._with_epilogue(node) for node in weighted}
+        self._taken = {node: product for product in self.products.values() for node in product.inside}
+        self._kernels = self._generated()
+
+    def stored(self) -> Iterator[tuple[ir.Value, FusedProduct | None, Readers]]:
+        """Every stored tensor with the product that writes it, if one does, and its readers."""
+        for value in self._model.graph.inputs:
+            yield value, None, self._readers(value)
+        for node in self._model.graph:
+            if node in self.products:
+                product = self.products[node]
+                yield product.output, product, self._readers(product.output)
+            elif node not in self._taken and not _copies(node):
+                for value in node.outputs:
+                    yield value, None, self._readers(value)
+
+    def _with_epilogue(self, node: ir.Node) -> FusedProduct:
+        product = FusedProduct(node, node.outputs[0])
+        shape = product.output.shape
+        if node.op_type == "MatMul" and shape is not None and len(shape) > _LARGEST_RANK:
+            return product
+        while (taken := self._next_inside(product)) is not None:
+            nodes, residual = taken
+            product.inside += nodes
+            product.output = nodes[-1].outputs[0]
+            product.residual = product.residual or residual
+        return product
+
+    def _next_inside(self, product: FusedProduct) -> tuple[list[ir.Node], ir.Value | None] | None:
+        """The nodes behind a product that its kernel takes in next, and the residual that they add."""
+        value = product.output
+        users = list(dict.fromkeys(node for node, _ in value.uses()))
+        if value.is_graph_output() or not users or any(node not in self._order for node in users):
+            return None
+        if len(users) == 2:
+            return self._gate(value, users)
+        node = users[0]
+        if node.domain != "" or len(users) > 1:
+            return None
+        others = [other for other in node.inputs if other is not None and other is not value]
+        if node.op_type in self._costs.fused:
+            return [node], None
+        if node.op_type in self._costs.fused_with_constant and others and all(map(is_constant, others)):
+            return [node], None
+        if node.op_type == "Add" and len(others) == 1 and self._adds(product, others[0]):
+            return [node], others[0]
+        return None
+
+    def _adds(self, product: FusedProduct, other: ir.Value) -> bool:
+        """Whether a convolution takes in the addition of another value."""
+        if not operator_of(product.node).is_convolution or product.residual is not None:
+            return False
+        sizes = (product.output.shape, other.shape)
+        if None not in sizes and len(sizes[0] or ()) != len(sizes[1] or ()):
+            return False
+        producer = other.producer()
+        # Of two convolutions, the later one adds.
+        rival = producer is not None and operator_of(producer).is_convolution and len(other.uses()) == 1
+        return not rival or producer is None or self._order[producer] < self._order[product.node]
+
+    def _gate(self, value: ir.Value, users: Sequence[ir.Node]) -> tuple[list[ir.Node], None] | None:
+        """The nodes of a product of a value and a function of it, such as SiLU."""
+        function, product = users if users[1].op_type == "Mul" else users[::-1]
+        if function.op_type not in self._costs.gates or product.op_type != "Mul":
+            return None
+        inner = function.outputs[0]
+        operands = set(product.inputs)
+        if operands != {value, inner} or len(inner.uses()) != 1 or inner.is_graph_output():
+            return None
+        return [function, product], None
+
+    def _generated(self) -> dict[ir.Node, ir.Node]:
+        """Every node of a generated kernel, to one node that is the same for all nodes of the kernel."""
+        first: dict[ir.Node, ir.Node] = {}
+
+        def find(node: ir.Node) -> ir.Node:
+            while first[node] is not node:
+                node = first[node]
+            return node
+
+        for node in self._model.graph:
+            if node in self.products or node in self._taken:
+                continue
+            first[node] = node
+            for value in node.inputs:
+                before = value.producer() if value is not None else None
+                if before in first:
+                    first[find(node)] = find(before)
+        return {node: find(node) for node in first}
+
+    def _readers(self, value: ir.Value) -> Readers:
+        products: list[FusedProduct] = []
+        adding: list[FusedProduct] = []
+        kernels: set[object] = set()
+        pooled: list[ir.Value] = []
+        transposed, pending, seen = False, [value], {value}
+        while pending:
+            read = pending.pop()
+            if read.is_graph_output():
+                kernels.add(read)
+            for node, index in read.uses():
+                if node in self.products and index < 2:
+                    products.append(self.products[node])
+                elif node in self._taken:
+                    adding.append(self._taken[node])
+                elif _copies(node):
+                    # Copies that meet again, as in a Concat, hold the value once more, and are read once.
+                    if (index == 0 or node.op_type == "Concat") and not seen.issuperset(node.outputs):
+                        pending += node.outputs
+                        seen.update(node.outputs)
+                        transposed = transposed or node.op_type == "Transpose"
+                        pooled += [read, *node.outputs] if node.op_type == "MaxPool" else []
+                elif not operator_of(node).reads_shape:
+                    kernels.add(self._kernels.get(node, node))
+        return Readers(products, adding, len(kernels), pooled, transposed)
+
+
+def _copies(node: ir.Node) -> bool:
+    return node.op_type == "Concat" or commutes_with_quantization(node)

@@ -1,0 +1,221 @@
+"""Splits a data set in two: samples to tune on, and samples to validate the result with.
+
+Whether the samples to judge by can show what the search has to keep, before it begins.
+
+The form of the first batch, which says what a budget means before anything long begins.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from calibrators.data.array_files import first_labels
+from calibrators.data.batches import Batches, labelled_alike
+from calibrators.data.feeds import batch_rows, first_feeds
+from calibrators.data.inputs import DataOptions
+from calibrators.data.preflight import check_feed
+from calibrators.data.samples import numbered
+from calibrators.errors import Argument, CalibrationDataError
+from trtint8.models.model import Model
+from trtint8.models.session import open_graph_model
+from trtint8.validation.batch import Batch, BatchForm, count_rows
+from trtint8.validation.budget import Goal
+from trtint8.validation.class_scores import rank_in
+from trtint8.validation.metrics import measurands, usual_metrics
+from trtint8.validation.output_shapes import DeclaredOutputs, outputs_without_samples
+
+
+def split(batches: Batches) -> tuple[Batches, Batches]:
+    """Splits batches alternately: the first is tuned on, the second is held out, and so on.
+
+    Samples that are sorted in any way, such as by class, should be shuffled before.
+
+    Args:
+        batches: The data, which must be iterable more than once.
+
+    Returns:
+        The batches to tune on, and the held-out batches.
+
+    Raises:
+        CalibrationDataError: There is only one batch, or the data has labels but no batch size to divide
+            them by.
+    """
+    if batches.labels is not None and batches.batch_size is None:
+        raise CalibrationDataError(f"labelled data needs a {Argument('batch_size')} to be split; give one")
+    if batches.num_samples == 1:
+        raise CalibrationDataError(
+            "the data has a single sample, which cannot be both tuned on and judged by; give more samples, "
+            "or other samples to judge by"
+        )
+    if batches.num_samples is not None and batches.num_samples <= (batches.batch_size or 0):
+        raise CalibrationDataError(
+            f"the data's {batches.num_samples} samples are one batch, which cannot be split into samples to "
+            f"tune on and samples to judge by; give more samples, a smaller {Argument('batch_size')}, or "
+            "other samples to judge by"
+        )
+    return _every_other(batches, 0), _every_other(batches, 1)
+
+
+def smaller_batch_size(batches: Batches, options: DataOptions) -> int | None:
+    """The batch size with which data can be split that is one batch by default.
+
+    Args:
+        batches: The data as it was opened.
+        options: The options that it was opened with.
+
+    Returns:
+        The size of two batches that share the samples; None where the data is more than one batch, has a
+        single sample, or has a batch size that was asked for.
+    """
+    samples, size = batches.num_samples, batches.batch_size
+    if options.batch_size is not None or samples is None or size is None or not 1 < samples <= size:
+        return None
+    return -(-samples // 2)
+
+
+def _every_other(batches: Batches, first: int) -> Batches:
+    """Every second batch with its labels, from the batch with index ``first`` on."""
+
+    def start() -> Iterator[Any]:
+        # One half may have all the labels.
+        return itertools.islice(labelled_alike(batches.start(), batches.source), first, None, 2)
+
+    size = batches.batch_size
+    count = len(batches.labels) if batches.labels is not None else batches.num_samples
+    if size is None or count is None:
+        return batches.passing(start, count=None, labels=None, name_of=numbered)
+    chosen = np.arange(count)[np.arange(count) // size % 2 == first]
+    labels = None if batches.labels is None else batches.labels[chosen]
+    return batches.passing(
+        start,
+        count=len(chosen),
+        labels=labels,
+        name_of=lambda sample: batches.name_of(int(chosen[sample])),
+    )
+
+
+def head(batches: Batches, samples: int) -> Batches:
+    """The first batches, until they hold a given number of samples.
+
+    Args:
+        batches: The data.
+        samples: The least number of samples; the last batch is not cut.
+
+    Returns:
+        The first batches, or all where there are fewer samples.
+    """
+    return Batches.of_feeds(
+        partial(first_feeds, batches, samples), labels=batches.labels, class_names=batches.class_names
+    )
+
+
+def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> tuple[BatchForm, Batches]:
+    """Refuses samples to judge by for which the goal means nothing, or not the same as in the search.
+
+    Metrics compare with labels or with FP32, by what the samples have, so samples with labels and others
+    without them would be measured differently. The form of the first batch tells; its values do not matter,
+    because a metric may have none on a part of the samples.
+
+    Args:
+        model: The float model.
+        goal: What the search has to keep.
+        form: The form of a batch of the samples tuned on.
+        judge: The samples to judge by.
+
+    Returns:
+        The form of a batch of them, and the same samples for the one pass that has begun, which is the only
+        one of a generator.
+
+    Raises:
+        CalibrationDataError: There are no samples, the metric does not apply to them, or what it compares
+            with is something else.
+    """
+    first, begun = judge.begun()
+    if first is None:
+        raise CalibrationDataError("there are no samples to judge by; pass at least one")
+    judged = first_form(model, Batches.of_shard(first, judge.source))
+    choice = usual_metrics(judged) if goal.chosen else None
+    try:
+        found = measurands([goal.metric] if choice is None else choice.names, judged)
+    except CalibrationDataError as error:
+        raise CalibrationDataError(
+            f"the samples to judge by cannot show whether the budget ({goal}) is kept: {error.template}"
+        ) from error
+    ranked = isinstance(goal.metric, str) and rank_in(goal.metric.partition(":")[0]) is not None
+    if ranked and not goal.chosen and not judged.has_class_indices:
+        raise CalibrationDataError(
+            f"the samples to judge by cannot show whether the budget ({goal}) is kept: metric "
+            f"'{goal.metric}' needs one class index per sample as label; give labels, or take another metric"
+        )
+    titles = {one.name: one.title for one in found}
+    reason = choice.reason if choice else str(goal)
+    for own in measurands([goal.metric], form):  # none for a metric of single outputs
+        if own.name not in titles:
+            raise CalibrationDataError(
+                f"metric '{own.name}' was chosen for the samples tuned on and does not apply to those to "
+                f"judge by ({reason}); give both labels, or neither, or name a metric that applies to both"
+            )
+        if own.title != titles[own.name]:
+            raise CalibrationDataError(
+                f"metric '{own.name}' means '{own.title}' for the samples tuned on and '{titles[own.name]}' "
+                "for those to judge by; give both labels, or neither"
+            )
+    return judged, begun
+
+
+def check_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> int:
+    """Reads all samples to judge by, and refuses what would end the work only after the search.
+
+    Args:
+        model: The float model.
+        goal: What the search has to keep.
+        form: The form of a batch of the samples to judge by.
+        judge: These samples, which must be iterable more than once.
+
+    Returns:
+        How many batches there are.
+
+    Raises:
+        CalibrationDataError: A sample does not fit the model, or a label is one that the metrics which the
+            result is judged by cannot take, such as a class that the model does not have.
+    """
+    metrics = usual_metrics(form).names if goal.chosen else [goal.metric]
+    found, batches = measurands(metrics, form), 0
+    for batch in judge.labelled():
+        check_feed(batch.feed, model.inputs, batch.first, judge.name_of)
+        rows = batch_rows(batch.feed) or 1
+        labels = first_labels(batch.labels, rows, batch.first)
+        for one in found:
+            one.check_labels(Batch(batch.feed, {}, {}, labels, rows, batch.first, judge.name_of), form)
+        batches += 1
+    return batches
+
+
+def first_form(model: Model, batches: Batches) -> BatchForm:
+    """Runs the float model on the first batch.
+
+    Args:
+        model: The float model.
+        batches: The data, which must be iterable more than once.
+
+    Returns:
+        The form of the batch, with the outputs.
+
+    Raises:
+        CalibrationDataError: There is no batch, or it does not fit the model.
+    """
+    for batch in batches.labelled():
+        check_feed(batch.feed, model.inputs, name_of=batches.name_of)
+        session = open_graph_model(model.graph_model)
+        outputs = dict(zip(session.output_names, session.run(batch.feed), strict=True))
+        rows = count_rows(batch.feed, outputs)
+        labels = first_labels(batch.labels, rows, 0)
+        declared = DeclaredOutputs.of(model.graph_model)
+        without_samples = outputs_without_samples(declared.shapes, model.inputs)
+        return declared.form_of(outputs, labels, rows, without_samples)
+    raise CalibrationDataError("the data has no samples; pass at least one")
