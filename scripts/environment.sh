@@ -10,7 +10,7 @@ environment() {
     [ -x .venv/bin/python ] || "$python" -m venv .venv
     # Only when the extras or what is installed from changed: a second run starts at once.
     local stamp=.venv/.installed wanted
-    wanted="$1 $(cat pyproject.toml setup.py calibrators/histograms/*.c | cksum)"
+    wanted="$1 $(cat pyproject.toml setup.py trtint8/version.py calibrators/histograms/*.c | cksum)"
     if ! grep -qxF "$wanted" "$stamp" 2>/dev/null; then
         echo "Installing trtint8[$1] into .venv ..." >&2
         .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$1]"
