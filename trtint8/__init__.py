@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from trtint8.api.engines import audit as audit
     from trtint8.api.engines import bench as bench
     from trtint8.api.engines import deploy as deploy
-    from trtint8.api.engines import run_engine as run_engine
     from trtint8.api.engines import write_report as write_report
     from trtint8.api.quantization import QuantizedFiles as QuantizedFiles
     from trtint8.api.quantization import quantize as quantize
     from trtint8.api.quantization import write_quantized as write_quantized
+    from trtint8.api.running import run_engine as run_engine
     from trtint8.auditing.gpus import Gpu as Gpu
     from trtint8.auditing.results import Audit as Audit
     from trtint8.auditing.results import AuditedEngine as AuditedEngine
@@ -107,7 +107,8 @@ else:
         "trtint8.api.calibration": ("calibrate", "model_inputs"),
         "trtint8.api.elsewhere": ("cut_model", "lint", "mend", "migrate"),
         "trtint8.api.doctor": ("doctor",),
-        "trtint8.api.engines": ("audit", "bench", "deploy", "run_engine", "write_report"),
+        "trtint8.api.engines": ("audit", "bench", "deploy", "write_report"),
+        "trtint8.api.running": ("run_engine",),
         "trtint8.api.quantization": ("QuantizedFiles", "quantize", "write_quantized"),
         "trtint8.api.accuracy": ("measure_sensitivity", "tune", "validate"),
         "trtint8.auditing.gpus": ("Gpu",),

@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from calibrators.data.inputs import shape_text
-from trtint8.api.engines import run_engine
+from trtint8.api.running import run_engine
 from trtint8.cli.output import print_json, print_table
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 

@@ -29,8 +29,9 @@ from calibrators.errors import Argument, CalibrationDataError, EngineError, Unsu
 from calibrators.files import is_file
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
-from trtint8.engine.file import EngineInfo, TensorSpec, load_engine_qdq, read_engine_info, read_engine_table
+from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, read_engine_table
 from trtint8.engine.profiles import ShapeRange
+from trtint8.engine.qdq import load_engine_qdq
 from trtint8.models.model import Model
 from trtint8.version import __version__
 

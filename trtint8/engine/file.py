@@ -4,8 +4,6 @@ What is known of an engine, as rows of a table for a person.
 
 The calibration table beside an engine.
 
-The Q/DQ model beside an engine.
-
 The inputs of an engine in the form that data sources need.
 """
 
@@ -37,7 +35,6 @@ from calibrators.words import megabytes
 from trtint8.engine.kernels import PartTotal, part_totals, total_traffic
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange, profile_rows
-from trtint8.models.model import Model, load_model
 from trtint8.version import __version__
 
 _FORMAT_VERSION = 1
@@ -488,26 +485,6 @@ def read_engine_table(engine: Path, info: EngineInfo) -> CalibrationTable | None
             "from it"
         )
     return table
-
-
-def load_engine_qdq(path: Path, info: EngineInfo) -> Model:
-    """Loads the Q/DQ model that an engine was built from.
-
-    Args:
-        path: Where it stands beside the engine.
-        info: What the engine's sidecar says.
-
-    Raises:
-        EngineError: The file holds another model.
-        ModelError: The model is unusable.
-    """
-    model = load_model(path)
-    if info.qdq_fingerprint is not None and model.fingerprint != info.qdq_fingerprint:
-        raise EngineError(
-            f"'{path}' is not the Q/DQ model that the engine was built from; put that one there, or build "
-            "the engine again"
-        )
-    return model
 
 
 def input_specs(specs: Iterable[TensorSpec]) -> tuple[InputSpec, ...]:

@@ -29,7 +29,8 @@ from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, parse_audit
-from trtint8.engine.file import EngineInfo, load_engine_qdq, read_engine_info, sidecar_path, table_file_of
+from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path, table_file_of
+from trtint8.engine.qdq import load_engine_qdq
 from trtint8.models.graph import is_constant, read_constant
 from trtint8.models.model import FLOAT_MODEL, Model, calibration_of, load_model
 from trtint8.runtime.bench import Benchmarks

@@ -25,7 +25,8 @@ from calibrators.data.inputs import InputSpec
 from calibrators.errors import Argument, CalibrationDataError, EngineError, GpuUnavailableError, ModelError
 from calibrators.files import is_file
 from trtint8.arithmetic.simulation import IntegerRuns, Integers
-from trtint8.engine.file import load_engine_qdq, read_engine_info, read_engine_table
+from trtint8.engine.file import read_engine_info, read_engine_table
+from trtint8.engine.qdq import load_engine_qdq
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.model import FLOAT_MODEL, Model, ModelSource, load_model, names_model
 from trtint8.models.outputs.picked import computes_all, runnable_part

@@ -20,7 +20,7 @@ from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from tests.trtint8.builder.networks import Noting, NotingConfig, add_residual, implicit_module, new_network
 from trtint8.data import DEMO_MODEL
-from trtint8.engine.file import load_engine_qdq
+from trtint8.engine.qdq import load_engine_qdq
 
 
 def test_keywords_reach_the_build(rtx, table, tmp_path):

@@ -55,7 +55,7 @@ def use(monkeypatch):
     def install(**outputs):
         engine = SumEngine(outputs)
         monkeypatch.setattr(
-            "trtint8.api.engines.Engine.load", lambda _path, device, plugins, allow_host_code: engine
+            "trtint8.api.running.Engine.load", lambda _path, device, plugins, allow_host_code: engine
         )
         return engine
 

@@ -25,7 +25,6 @@ from trtint8.engine.file import (
     TensorSpec,
     engine_rows,
     input_specs,
-    load_engine_qdq,
     read_engine_info,
     read_engine_table,
     read_plan,
@@ -36,6 +35,7 @@ from trtint8.engine.file import (
 from trtint8.engine.kernels import PartTotal, Traffic
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.engine.profiles import ShapeRange
+from trtint8.engine.qdq import load_engine_qdq
 
 PLAN = bytes(range(256)) * 100
 INFO = EngineInfo(

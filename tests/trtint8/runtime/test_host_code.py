@@ -109,7 +109,7 @@ def test_the_worst_samples_of_a_report(model, asked, tmp_path):
 
 def test_the_verbs(model, asked, tmp_path, monkeypatch, capsys):
     np.savez(tmp_path / "d.npz", images=DATA)
-    monkeypatch.setattr("trtint8.api.engines.Engine", opening.Engine)
+    monkeypatch.setattr("trtint8.api.running.Engine", opening.Engine)
     verbs = [
         ["validate", "x.engine", str(tmp_path / "d.npz"), "--reference", str(model)],
         ["run", "x.engine", str(tmp_path / "d.npz"), "-o", str(tmp_path / "o.npz")],
