@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 from trtint8.models.model import Model, load_model, prepare
 from trtint8.models.serialization import runnable
 from trtint8.quantization.float16 import to_float16
@@ -117,14 +117,8 @@ def _fused(graph_model: ir.Model, prepared: Model, capability: str) -> tuple[int
     """The number of fused attentions of an engine, and how many of them read INT8."""
     typed, _ = to_float16(graph_model, float32_io=True, peaks=None, name=prepared.name)
     with runnable(typed) as serialized:
-        built = build_engine(
-            serialized,
-            prepared.inputs,
-            flavor=flavor.load("rtx"),
-            compute_capabilities=[capability],
-            int8=True,
-            progress=False,
-        )
+        build = Build(flavor.load("rtx"), prepared.inputs, compute_capabilities=[capability], progress=False)
+        built = build.run(serialized, int8=True)
     assert built.report is not None, "TensorRT for RTX lists its layers"
     fused = [layer for layer in built.report.layers if "_mha" in layer.name]
     return len(fused), sum("Int8" in layer.inputs for layer in fused)

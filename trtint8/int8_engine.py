@@ -36,9 +36,9 @@ from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import AnyCalibrator, Calibrator, as_any_calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
-from calibrators.tensorrt.flavor import Flavor, Target
+from calibrators.tensorrt.flavor import Target
 from calibrators.words import enumerated
-from trtint8.builder.build import BuiltEngine, build_engine, check_build, with_equal_forms
+from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
 from trtint8.builder.config import BuildOptions
 from trtint8.builder.implicit import ImplicitInt8, check_io_names
 from trtint8.builder.refusals import (
@@ -53,7 +53,7 @@ from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_fi
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors, tensors_needed
 from trtint8.engine.file import sidecar_path, table_file_of
 from trtint8.engine.layers import LayerReport
-from trtint8.engine.profiles import Profile, check_profile, complete_profile, largest_shapes
+from trtint8.engine.profiles import Profile, complete_profile, largest_shapes
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
 from trtint8.models.model import (
     WITHOUT_PAIRS,
@@ -171,13 +171,17 @@ def build_from_sources(
     implicit = chosen == "implicit"
     cached = implicit and not given and sources.calibrator is not None
     check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
-    # Before minutes of calibration.
-    check_build(flavor, _typed_options(flavor, options), wanted.compute_capabilities)
+    # Where TensorRT takes types from the graph, the graph has them already.
+    types_in_graph = flavor.strongly_typed_only and bool(options.fp16)
+    options = replace(options, fp16=None) if flavor.strongly_typed_only else options
+    build = Build(
+        flavor, loaded.inputs, wanted.profiles, wanted.compute_capabilities, options, sources.progress
+    )
     outputs = [value.name or "" for value in loaded.graph_model.graph.outputs]
     check_io_names([*(spec.name for spec in loaded.inputs), *outputs], options)
     calibration = with_recorded_states(sources.calibration, loaded)
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
-    job = _Job(flavor, loaded, sources, output, wanted, options, finished)
+    job = _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished)
     product = job.implicit() if implicit else job.explicit()
     return product.save(output, loaded, model, tail)
 
@@ -259,30 +263,35 @@ def _refuse_without_effect(
             raise CalibrationDataError(f"{place}, so {as_argument(name)} has no effect; {advice}")
 
 
-def _typed_options(flavor: Flavor, options: BuildOptions) -> BuildOptions:
-    """The options of a build whose graph has the types already, where TensorRT takes them from there."""
-    return replace(options, fp16=None) if flavor.strongly_typed_only else options
-
-
 @dataclass(frozen=True)
-class _Job:
-    """What the two routes to an engine need: the ways to ranges, and one call of TensorRT's builder."""
+class _Int8Build:
+    """What the two routes to an engine need besides the build: the ways to ranges.
 
-    flavor: Flavor
+    Attributes:
+        build: How the engine is built.
+        loaded: The model that was given.
+        sources: Where ranges come from.
+        output: The engine file.
+        wanted: What to build.
+        types_in_graph: Whether the graph, and not TensorRT, decides which layers are in FP16.
+        finished: Whether the model is built as it is.
+    """
+
+    build: Build
     loaded: Model
     sources: RangeSources
     output: Path
     wanted: Int8Options
-    options: BuildOptions
+    types_in_graph: bool
     finished: bool
 
     def explicit(self) -> BuiltFiles:
         """Builds from Q/DQ pairs in the graph."""
-        target = quantization_target(self.flavor, self.options)
+        target = quantization_target(self.build.flavor, self.build.options)
         if self.finished:
             refuse_int8_blocks(self.loaded)
             graph_model = self.loaded.graph_model
-            if self._types_in_graph:
+            if self.types_in_graph:
                 graph_model, _ = with_float16(
                     graph_model, target, float32_io=True, peaks={}, name=self.loaded.name
                 )
@@ -291,21 +300,19 @@ class _Job:
                 graph_model,
                 quantized_nodes(graph_model),
                 None,
-                self.options,
+                self.build.options,
                 float_nodes=float_nodes(graph_model),
             )
         prepared = prepare(self.loaded)
-        # A profile or a pattern that does not fit fails here, and not after minutes of calibration.
-        for profile in self.wanted.profiles:
-            check_profile(profile, prepared.inputs)
+        # A pattern that does not fit fails here, and not after minutes of calibration.
         asked = QuantizeOptions(
-            self.wanted.keep_float, self.wanted.keep_int8, target, self._types_in_graph, float32_io=True
+            self.wanted.keep_float, self.wanted.keep_int8, target, self.types_in_graph, float32_io=True
         )
         asked.place(prepared)
         self._check_manual(float_tensors(prepared))
         if self.sources.calibrates:
-            refuse_unsupported(prepared, self.flavor, self.options)
-        table = self.sources.table(prepared, tensors_needed(self._types_in_graph))
+            refuse_unsupported(prepared, self.build)
+        table = self.sources.table(prepared, tensors_needed(self.types_in_graph))
         self._warn_of_noise(table)
         sizes = table.provenance.input_sizes
         largest = largest_shapes(self.wanted.profiles, prepared.inputs, sizes)
@@ -321,7 +328,7 @@ class _Job:
             made.graph_model,
             placement.quantized_nodes,
             table,
-            self.options,
+            self.build.options,
             _scales(placement.shared),
             float_nodes=placement.float_nodes,
         )
@@ -336,7 +343,7 @@ class _Job:
         # A calibrator's build parses the model before it calibrates, and a second builder costs TensorRT
         # seconds: 8.6 loads its kernels for every one.
         if self.sources.calibrates and calibrator is None:
-            refuse_unsupported(prepared, self.flavor, self.options)
+            refuse_unsupported(prepared, self.build)
         sizes: Mapping[str, SampleSizes] = calibrator.input_sizes() if calibrator else {}
         if calibrator is not None and self.sources.manual:
             # TensorRT does not say which of the two wins, so its calibration becomes a table first.
@@ -365,12 +372,9 @@ class _Job:
             table = calibrator.table
         if warning := nothing_in_int8(built.report, placement.quantized_nodes):
             warn_user(warning)
-        return BuiltFiles(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
-
-    @property
-    def _types_in_graph(self) -> bool:
-        """Whether the graph, and not TensorRT, decides which layers are in FP16."""
-        return self.flavor.strongly_typed_only and bool(self.options.fp16)
+        return BuiltFiles(
+            built, graph_model, placement.quantized_nodes, table, self.build.options, implicit=True
+        )
 
     def _warn_of_noise(self, table: CalibrationTable) -> None:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""
@@ -388,18 +392,18 @@ class _Job:
     def _calibrator(self, prepared: Model) -> AnyCalibrator | None:
         """The calibrator that is passed to TensorRT; None where ranges are known or found on the CPU."""
         calibration = self.sources.calibration
-        if is_calibrator(calibration, self.flavor):
+        if is_calibrator(calibration, self.build.flavor):
             return as_any_calibrator(calibration)
         name, data = self.sources.calibrator, self.sources.data
         if name is None:
             return None
         warn_of_random(calibration)
-        return calibrator_class(name, self.flavor)(
+        return calibrator_class(name, self.build.flavor)(
             calibration,
             prepared.inputs,
             cache=cache_file_of(self.output),
             stale="recalibrate",
-            device=self.options.device,
+            device=self.build.options.device,
             progress=self.sources.progress,
             batch_size=data.batch_size,
             limit=data.limit,
@@ -428,24 +432,13 @@ class _Job:
         """
         try:
             with runnable(with_equal_forms(graph_model)) as serialized:
-                return build_engine(
-                    serialized,
-                    self.loaded.inputs,
-                    flavor=self.flavor,
-                    profiles=self.wanted.profiles,
-                    sizes=sizes,
-                    compute_capabilities=self.wanted.compute_capabilities,
-                    options=_typed_options(self.flavor, self.options),
-                    # Without pairs or ranges, as where no layer can be in INT8, TensorRT 8 refuses the flag.
-                    int8=has_pairs(graph_model),
-                    implicit=implicit,
-                    progress=self.sources.progress,
-                )
+                # Without pairs or ranges, as where no layer can be in INT8, TensorRT 8 refuses the flag.
+                return self.build.run(serialized, implicit, int8=has_pairs(graph_model), sizes=sizes)
         except BuildError as error:
             # Its message has one of the refused nodes, and not where the model could be cut.
             if prepared is not None:
-                refuse_unsupported(prepared, self.flavor, self.options)
-                refuse_unimplemented(prepared, self.flavor, str(error))
+                refuse_unsupported(prepared, self.build)
+                refuse_unimplemented(prepared, self.build.flavor, str(error))
             refuse_branches(graph_model, str(error))
             raise
 

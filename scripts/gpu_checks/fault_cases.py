@@ -39,7 +39,7 @@ from gpu_checks.checking import Check, Settings, one_line
 from gpu_checks.records import Finding
 from gpu_checks.subjects import small_options
 from trtint8 import Engine, ShapeRange, build_int8_engine, model_inputs
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import sidecar_path
 
@@ -331,14 +331,8 @@ def _large_engine() -> bytes:
     onnx.checker.check_model(model)
     profile = {"x": ShapeRange((1, *_LARGE), (2, *_LARGE), (64, *_LARGE))}
     serialized = model.SerializeToString()
-    return build_engine(
-        serialized,
-        model_inputs(model),
-        flavor=flavor.load("tensorrt"),
-        profiles=[profile],
-        options=_OPTIONS,
-        progress=False,
-    ).plan
+    build = Build(flavor.load("tensorrt"), model_inputs(model), [profile], options=_OPTIONS, progress=False)
+    return build.run(serialized).plan
 
 
 @contextlib.contextmanager

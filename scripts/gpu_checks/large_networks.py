@@ -20,7 +20,7 @@ from gpu_checks.records import Finding
 from gpu_checks.resnet50 import INPUT, SHAPE, random_images, resnet50
 from gpu_checks.subjects import int8_share, small_options
 from trtint8 import BuildOptions, Engine, ShapeRange, __version__, build_int8_engine, calibrate
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import runnable
@@ -125,14 +125,13 @@ class Timed:
         """FP16, or FP32 (which may use TF32, as TensorRT's default is)."""
         prepared = prepare(load_model(self.model))
         with runnable(prepared.graph_model) as serialized:
-            built = build_engine(
-                serialized,
+            built = Build(
+                flavor.load("tensorrt"),
                 prepared.inputs,
-                flavor=flavor.load("tensorrt"),
-                profiles=self.network.profiles,
+                self.network.profiles,
                 options=self._options(fp16=kind == FP16),
                 progress=False,
-            )
+            ).run(serialized)
         path.write_bytes(built.plan)
         return Finding({"build s": built.seconds, "plan MB": len(built.plan) / 1e6})
 

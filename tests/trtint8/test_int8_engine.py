@@ -10,6 +10,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import (
+    BuildError,
     CalibrationDataError,
     ModelError,
     OutputError,
@@ -25,9 +26,11 @@ from tests.host_device import HostDevice
 from tests.trtint8.onnx_models import Shaped, outlier_stream, tied
 from tests.trtint8.quantization.attention_models import plain
 from trtint8 import int8_engine
+from trtint8.builder import build
 from trtint8.builder.build import BuiltEngine
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.layers import Layer, LayerReport
+from trtint8.engine.profiles import ShapeRange
 from trtint8.int8_engine import nothing_in_int8
 from trtint8.models.model import load_model
 
@@ -59,7 +62,7 @@ def implicit_builds(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorrt", trt)
     given = []
 
-    def build(_model, _inputs, *, implicit, **_options):
+    def run(_build, _model, implicit, **_options):
         given.append(implicit)
         if (calibrator := implicit.calibrator) is not None:
             calibrator.bind(ServedBuild(implicit.model))
@@ -71,9 +74,10 @@ def implicit_builds(monkeypatch):
         return BuiltEngine(b"plan", None, None, ("8.6",), "tensorrt", "8.6.1", (), (), (), {}, 0.5)
 
     monkeypatch.setattr(int8_engine.flavors, "load", lambda _target: TENSORRT_8)
-    monkeypatch.setattr(int8_engine, "check_build", lambda *_: ())
+    monkeypatch.setattr(build, "require_gpu", lambda _what: None)
+    monkeypatch.setattr(build, "check_ordinal", lambda _device: None)
     monkeypatch.setattr(int8_engine, "refuse_unsupported", lambda *_: None)
-    monkeypatch.setattr(int8_engine, "build_engine", build)
+    monkeypatch.setattr(build.Build, "run", run)
     return given
 
 
@@ -117,6 +121,25 @@ def test_a_cache_that_no_build_has_made_is_not_overwritten(implicit_builds, spli
     # For other methods ranges are found on the CPU, and no cache is written.
     trtint8.build_int8_engine(DEMO_MODEL, samples, tmp_path / "d.engine", method="mse", progress=False)
     assert len(implicit_builds) == 1 and cache.read_bytes() == CACHE
+
+
+def test_a_profile_that_does_not_fit_is_refused_before_samples_are_read(implicit_builds, tmp_path):
+    taken = []
+
+    def samples():
+        taken.append(1)
+        yield np.zeros((2, 1, 8, 8), np.float32)
+
+    with pytest.raises(BuildError, match="'nope'"):
+        trtint8.build_int8_engine(
+            DEMO_MODEL,
+            samples,
+            tmp_path / "d.engine",
+            method="mse",  # which is calibrated on the CPU, before TensorRT's builder is there
+            profiles=[{"nope": ShapeRange((1,), (2,), (3,))}],
+            progress=False,
+        )
+    assert not (taken or implicit_builds or list(tmp_path.iterdir()))
 
 
 @pytest.mark.slow
@@ -182,13 +205,13 @@ def test_what_cannot_be_built_is_refused_before_samples_are_read(wanted, words, 
 @pytest.mark.parametrize(("keep_float", "wanted"), [((), True), (("*",), False)])
 def test_int8_is_allowed_where_the_graph_has_pairs(keep_float, wanted, table, tmp_path, monkeypatch):
     """Without pairs, TensorRT 8.6 fails with the flag, for lack of ranges."""
-    allowed, build_engine = [], int8_engine.build_engine
+    allowed, run = [], build.Build.run
 
     def noted(*arguments, int8, **options):
         allowed.append(int8)
-        return build_engine(*arguments, int8=int8, **options)
+        return run(*arguments, int8=int8, **options)
 
-    monkeypatch.setattr(int8_engine, "build_engine", noted)
+    monkeypatch.setattr(build.Build, "run", noted)
     options = {"target": "rtx", "keep_float": keep_float, "progress": False}
     result = trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "d.engine", **options)
     assert allowed == [wanted]

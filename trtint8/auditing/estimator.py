@@ -22,7 +22,7 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor, Target
 from trtint8.auditing.gpus import Gpu
 from trtint8.auditing.results import AuditedEngine, AuditedKernel, AuditedPart, Bound
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 from trtint8.builder.config import BuildOptions, nearest_capability
 from trtint8.builder.routes import quantization_target
 from trtint8.engine.kernels import PARTS, Traffic, activation_sizes, parts_of, total_traffic, traffic_of
@@ -139,15 +139,13 @@ class Estimator:
                 graph_model, self.quantization_target, float32_io=True, peaks=peaks, name=self.model.name
             )
         with runnable(graph_model) as serialized:
-            built = build_engine(
-                serialized,
+            built = Build(
+                self.flavor,
                 self.model.inputs,
-                flavor=self.flavor,
                 compute_capabilities=[self.compute_capability] if self.compute_capability else [],
                 options=dataclasses.replace(self.options.build, fp16=None if typed_by_graph else fp16),
-                int8="INT8" in precision,
                 progress=self.options.progress,
-            )
+            ).run(serialized, int8="INT8" in precision)
         if built.report is None:
             raise UnsupportedError(
                 f"{self.flavor} does not list the layers of its engines, which an audit is made of; take "

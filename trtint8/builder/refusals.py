@@ -14,7 +14,14 @@ from calibrators.errors import Argument, BuildError, ModelError
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
 from calibrators.words import enumerated
-from trtint8.builder.build import deferred_interrupt, network_flags, new_builder, parse_model, reason_of
+from trtint8.builder.build import (
+    Build,
+    deferred_interrupt,
+    network_flags,
+    new_builder,
+    parse_model,
+    reason_of,
+)
 from trtint8.builder.config import BuildOptions, load_plugins
 from trtint8.models.graph import all_nodes, read_constant
 from trtint8.models.model import Model
@@ -37,15 +44,14 @@ class _Refusal:
     reason: str
 
 
-def refuse_unsupported(prepared: Model, flavor: Flavor, options: BuildOptions) -> None:
+def refuse_unsupported(prepared: Model, build: Build) -> None:
     """Fails where TensorRT's parser refuses a node, and says where the model could be cut.
 
     The parser stops at some of the nodes, so what is before them is parsed again until nothing is refused.
 
     Args:
         prepared: From :func:`trtint8.models.model.prepare`; not changed.
-        flavor: The TensorRT that is to build.
-        options: The options of the build, of which the plugins count.
+        build: How it is to be built.
 
     Raises:
         BuildError: A node is refused; names all such nodes, and the tensors before them.
@@ -57,7 +63,9 @@ def refuse_unsupported(prepared: Model, flavor: Flavor, options: BuildOptions) -
     tensors: tuple[str, ...] = ()
     part: ir.Model | None = prepared.graph_model
     while part is not None:
-        found = {by_name[name]: refusal for name, refusal in _refusals(part, flavor, options).items()}
+        found = {
+            by_name[name]: refusal for name, refusal in _refusals(part, build.flavor, build.options).items()
+        }
         if not found:
             break
         if found.keys() <= refusals.keys():  # it needs inputs alone, so that no cut is before it
@@ -67,7 +75,7 @@ def refuse_unsupported(prepared: Model, flavor: Flavor, options: BuildOptions) -
         tensors = tensors_before(graph, refusals.keys())
         part = _head(prepared, tensors)
     if refusals:
-        raise BuildError(_message(prepared, flavor, list(refusals.values()), tensors if part else ()))
+        raise BuildError(_message(prepared, build.flavor, list(refusals.values()), tensors if part else ()))
 
 
 def refuse_renamed_inputs(model: Model) -> None:

@@ -12,7 +12,7 @@ from calibrators.files import check_writable
 from calibrators.tensorrt import flavor
 from trtint8.api import accuracy as validation
 from trtint8.api import building
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 from trtint8.cli.output import print_json, print_table
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.models.model import load_model, prepare
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     result = building.build_int8_engine(DEMO_MODEL, split.calibration_images, output, target="rtx")
     prepared = prepare(load_model(DEMO_MODEL))
     with runnable(prepared.graph_model) as serialized:
-        fp32 = build_engine(serialized, prepared.inputs, flavor=flavor.load("rtx"))
+        fp32 = Build(flavor.load("rtx"), prepared.inputs).run(serialized)
     assert result.qdq_model is not None  # RTX has no other route
     accuracy = validation.validate(
         result.qdq_model, split.heldout_images, reference=DEMO_MODEL, labels=split.heldout_labels

@@ -28,7 +28,7 @@ from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import Argument, CalibrationDataError, EngineError, GpuMemoryError
 from calibrators.records import NonNegative, Positive, PositiveCount
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 from trtint8.builder.config import BuildOptions
 from trtint8.engine.file import TensorSpec, input_specs
 from trtint8.engine.profiles import Profile
@@ -438,13 +438,7 @@ def _engines(
             build_options = replace(build_options, fp16=None)
             graph_model, _ = to_float16(graph_model, float32_io=True, peaks=None, name=prepared.name)
         with runnable(graph_model) as serialized:
-            built = build_engine(
-                serialized,
-                prepared.inputs,
-                flavor=flavor,
-                profiles=profiles,
-                options=build_options,
-            )
+            built = Build(flavor, prepared.inputs, profiles, options=build_options).run(serialized)
         yield name, Engine.load(built.plan, device=options.device, plugins=plugins)
 
 

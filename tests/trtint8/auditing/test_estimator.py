@@ -76,10 +76,8 @@ def test_a_profile_that_does_not_fit(rtx, prepared):
 
 
 def test_layers_that_are_not_listed(rtx, prepared, monkeypatch):
-    original = module.build_engine
-    monkeypatch.setattr(
-        module, "build_engine", lambda *a, **k: dataclasses.replace(original(*a, **k), report=None)
-    )
+    run = module.Build.run
+    monkeypatch.setattr(module.Build, "run", lambda *a, **k: dataclasses.replace(run(*a, **k), report=None))
     estimator = opened(prepared, build=BuildOptions())
     with pytest.raises(UnsupportedError, match="does not list the layers of its engines"):
         estimator.estimate("FP32", estimator.model.graph_model, {}, fp16=False)

@@ -1,11 +1,11 @@
 """Builds of small models."""
 
 from tests.trtint8.onnx_models import specs
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 
 
 def build(model, rtx, **options):
-    return build_engine(model.SerializeToString(), specs(model), flavor=rtx, **options)
+    return Build(rtx, specs(model), **options).run(model.SerializeToString())
 
 
 class Bar:

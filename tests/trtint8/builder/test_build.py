@@ -26,15 +26,13 @@ from calibrators.host.session import open_session
 from calibrators.tensorrt import calibrator as foreign
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import Calibrator
-from calibrators.tensorrt.messages import collected
 from tests.host_device import HostDevice
 from tests.trtint8.builder.building import Bar, build
 from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv, save_external, specs
 from trtint8.builder import build as builder
 from trtint8.builder.build import (
-    _Build,
+    Build,
     _context,
-    build_engine,
     count_int8_layers,
     deferred_interrupt,
     with_equal_forms,
@@ -103,7 +101,7 @@ def test_path_with_external_data(rtx, tmp_path):
     model = conv_relu_conv()
     path = save_external(conv_relu_conv(), tmp_path)
     for form in (path, str(path)):
-        engine = build_engine(form, specs(model), flavor=rtx)
+        engine = Build(rtx, specs(model)).run(form)
         assert engine.report.precision_of("second") == "INT8"
 
 
@@ -111,7 +109,7 @@ def test_missing_model(rtx, tmp_path):
     with pytest.raises(
         ModelError, match=r"^there is no model '.*nope\.onnx'; give the path of an ONNX file$"
     ):
-        build_engine(tmp_path / "nope.onnx", [], flavor=rtx)
+        Build(rtx, []).run(tmp_path / "nope.onnx")
 
 
 def test_failed_build_gives_the_reason(rtx):
@@ -212,15 +210,17 @@ def test_a_kept_error_keeps_no_builder(rtx):
     assert build(conv_relu_conv(), rtx).warnings == ()
 
 
-def test_nor_does_a_kept_failure_of_a_calibrator(rtx):
+def test_nor_does_a_kept_failure_of_a_calibrator(rtx, monkeypatch):
     """Which holds the error of the build that it ended."""
     calibrator = calibrator_on(HostDevice())
-    calibrator.failure = ConnectionError("the disk is gone")
+    monkeypatch.setattr(builder, "check_calibrator", lambda *_: None)
+    monkeypatch.setattr(
+        calibrator, "bind", lambda _build: setattr(calibrator, "failure", ConnectionError("the disk is gone"))
+    )
     g = Graph()
     model = g.model({"x": ["N", 8]}, g.op("Foo", ["x"], "custom")).SerializeToString()
-    implicit = ImplicitInt8(calibrator)
-    with collected(rtx.module) as log, pytest.raises(ConnectionError) as caught:
-        _Build(rtx, log, (), (), BuildOptions(), True, implicit, None, None, {}).run(model)
+    with pytest.raises(ConnectionError) as caught:
+        Build(rtx, [InputSpec("x", np.dtype(np.float32), (1, 8))]).run(model, ImplicitInt8(calibrator))
     assert isinstance(caught.value.__cause__, BuildError)
     assert not BUILDERS & (held_by(caught.value) | held_by(caught.value.__cause__))
 
@@ -255,7 +255,7 @@ def test_external_data_that_is_not_there(rtx, tmp_path, damage):
     weights = tmp_path / "weights.bin"
     weights.unlink() if damage == "missing" else os.truncate(weights, 10)
     with pytest.raises(ModelError) as caught:
-        build_engine(path, specs(conv_relu_conv()), flavor=rtx)
+        Build(rtx, specs(conv_relu_conv())).run(path)
     assert str(caught.value) == (
         f"'{path}' keeps weights in '{weights}', which is missing or too short; put the whole file beside "
         f"the model, and give the model's path"
@@ -269,20 +269,20 @@ def test_external_data_needs_a_path(rtx, tmp_path, monkeypatch):
     with pytest.raises(
         ModelError, match=r"^the model keeps weights in 'weights\.bin', .* give the model's path$"
     ):
-        build_engine(path.read_bytes(), specs(conv_relu_conv()), flavor=rtx)
+        Build(rtx, specs(conv_relu_conv())).run(path.read_bytes())
 
 
 def test_empty_and_garbage_models(rtx, tmp_path):
     with pytest.raises(ModelError, match=r"^the model holds no nodes; give"):
-        build_engine(b"", [], flavor=rtx)
+        Build(rtx, []).run(b"")
     path = tmp_path / "empty.onnx"
     path.touch()
     with pytest.raises(ModelError, match=r"empty\.onnx' holds no nodes; give"):
-        build_engine(path, [], flavor=rtx)
+        Build(rtx, []).run(path)
     with pytest.raises(
         ModelError, match=r"cannot read the model as an ONNX model: Failed to parse the ONNX model$"
     ):
-        build_engine(b"garbage" * 100, [], flavor=rtx)
+        Build(rtx, []).run(b"garbage" * 100)
 
 
 def unsupported(g):
@@ -513,7 +513,7 @@ SIZES = ShapeRange((1, 3, 4, 4), (1, 3, 8, 8), (1, 3, 16, 16))
 
 def build_resized(rtx, values):
     model, options = resized(), BuildOptions(shape_values=values)
-    return build_engine(model.SerializeToString(), specs(model), flavor=rtx, options=options)
+    return Build(rtx, specs(model), options=options).run(model.SerializeToString())
 
 
 def test_values_of_an_input_that_decides_shapes(rtx):

@@ -15,7 +15,7 @@ from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import BuildLog, collected, shared_logger
 from tests.trtint8.builder.building import build as compute_capabilities_build
 from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.builder.build import _check_dla, build_engine
+from trtint8.builder.build import Build, _check_dla
 from trtint8.builder.config import (
     BuildOptions,
     _check_dla_core,
@@ -140,14 +140,8 @@ def test_flags_that_this_tensorrt_lacks(rtx, flag, options):
 def build(rtx, profiles=(), **options):
     model = prepare(load_model(DEMO_MODEL))
     with runnable(model.graph_model) as serialized:
-        return build_engine(
-            serialized,
-            model.inputs,
-            flavor=rtx,
-            profiles=profiles,
-            options=BuildOptions(**options),
-            progress=False,
-        )
+        build = Build(rtx, model.inputs, profiles, options=BuildOptions(**options), progress=False)
+        return build.run(serialized)
 
 
 @pytest.mark.slow
@@ -251,7 +245,7 @@ def test_without_verbosity_there_is_no_report(rtx):
     model = prepare(load_model(DEMO_MODEL))
     with runnable(model.graph_model) as serialized:
         options = BuildOptions(profiling_verbosity="none")
-        built = build_engine(serialized, model.inputs, flavor=rtx, options=options, progress=False)
+        built = Build(rtx, model.inputs, options=options, progress=False).run(serialized)
     assert built.report is None
 
 

@@ -21,7 +21,6 @@ from tests.trtint8.builder.networks import (
     new_network,
 )
 from trtint8.api.calibration import model_inputs
-from trtint8.builder.build import build_engine
 from trtint8.builder.config import BuildOptions
 from trtint8.builder.implicit import (
     ImplicitInt8,
@@ -125,13 +124,6 @@ def test_a_calibrator_that_was_never_asked(calibrator):
     calibrator.table = CalibrationTable({"images": 1.0})  # from its cache
     finish_calibration(calibrator, None)
     finish_calibration(None, None)
-
-
-@pytest.mark.parametrize("name", ["rtx", "tensorrt"])
-def test_tensorrt_without_an_implicit_route(name):
-    model = load_model(DEMO_MODEL)
-    with pytest.raises(UnsupportedError, match="has neither calibrators nor dynamic ranges"):
-        build_engine(b"x", model.inputs, flavor=Flavor(name, "11.4.0"), implicit=ImplicitInt8())
 
 
 def test_options_that_contradict_the_data():

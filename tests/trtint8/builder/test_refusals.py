@@ -15,7 +15,7 @@ from tests.trtint8.detectors import images, suppressing_detector
 from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv
 from tests.trtint8.refused_models import NODES, refused_model
 from trtint8 import int8_engine
-from trtint8.builder.config import BuildOptions
+from trtint8.builder.build import Build
 from trtint8.builder.refusals import refuse_unimplemented, refuse_unsupported
 from trtint8.calibration import float_tensors
 from trtint8.models.model import load_model, prepare
@@ -23,7 +23,7 @@ from trtint8.models.serialization import to_proto
 
 
 def check(model, flavor):
-    refuse_unsupported(prepare(load_model(model)), flavor, BuildOptions())
+    refuse_unsupported(prepare(load_model(model)), Build(flavor, ()))
 
 
 def test_a_model_that_the_parser_takes(rtx):
@@ -127,7 +127,7 @@ def test_a_failure_for_another_reason_keeps_its_message(rtx, tmp_path, early, mo
     def fail(*_, **__):
         raise BuildError("out of memory")
 
-    monkeypatch.setattr(int8_engine, "build_engine", fail)
+    monkeypatch.setattr(Build, "run", fail)
     good = refused_model(NODES[:2] + NODES[4:6] + NODES[8:], ["kept"])
     with pytest.raises(BuildError, match=r"^out of memory$"):
         trtint8.build_int8_engine(
@@ -144,7 +144,7 @@ def test_the_implicit_route(rtx, tmp_path, early, monkeypatch, calibrated):
         raise BuildError("the parser refused a node")
 
     monkeypatch.setattr(int8_engine, "choose_route", lambda *_: "implicit")
-    monkeypatch.setattr(int8_engine, "build_engine", fail)
+    monkeypatch.setattr(Build, "run", fail)
     model, taken = refused_model(), []
 
     def samples():
@@ -220,7 +220,7 @@ def test_a_failure_in_branches(rtx, tmp_path, monkeypatch, model, reason, advice
     def fail(*_, **__):
         raise BuildError(reason)
 
-    monkeypatch.setattr(int8_engine, "build_engine", fail)
+    monkeypatch.setattr(Build, "run", fail)
     made = model()
     with pytest.raises(BuildError) as caught:
         trtint8.build_int8_engine(

@@ -6,7 +6,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from tests.trtint8.onnx_models import Graph, specs
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 
 CHANNELS = 16
 
@@ -46,7 +46,7 @@ class IfGraph(Graph):
         """The report of the layers, for images named "x"."""
         model = self.model({"x": [batch, CHANNELS, 16, 16]}, output)
         serialized = model.SerializeToString()
-        return build_engine(serialized, specs(model), flavor=rtx, compute_capabilities=["8.6"]).report
+        return Build(rtx, specs(model), compute_capabilities=["8.6"]).run(serialized).report
 
 
 def relu(tensor):

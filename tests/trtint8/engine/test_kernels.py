@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from tests.trtint8.onnx_models import Graph, conv_relu_conv, specs
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 from trtint8.engine.kernels import (
     PartTotal,
     Traffic,
@@ -106,7 +106,7 @@ def test_what_only_moves_values():
 
 def test_int8_convolutions_of_a_real_engine(rtx):
     model = conv_relu_conv()
-    engine = build_engine(model.SerializeToString(), specs(model), flavor=rtx, compute_capabilities=["8.6"])
+    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
     assert [part for part in parts_of(engine.report) if part] == [
         "requantization",
         "INT8 compute",
@@ -118,7 +118,7 @@ def test_int8_convolutions_of_a_real_engine(rtx):
 
 def test_float_convolutions_of_a_real_engine(rtx):
     model = conv_relu_conv(quantized=False)
-    engine = build_engine(model.SerializeToString(), specs(model), flavor=rtx, compute_capabilities=["8.6"])
+    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
     assert {part for part in parts_of(engine.report) if part} == {"float compute", "reformat"}
 
 
@@ -126,7 +126,7 @@ def test_a_matrix_product_of_a_real_engine(rtx):
     g = Graph()
     y = g.op("Gemm", [g.qdq("x"), g.qdq(g.weights(64, 32), 1, 32), g.weights(32)], "fc")
     model = g.model({"x": [8, 64]}, y)
-    engine = build_engine(model.SerializeToString(), specs(model), flavor=rtx, compute_capabilities=["8.6"])
+    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
     assert [part for part in parts_of(engine.report) if part] == [
         "requantization",
         "INT8 compute",

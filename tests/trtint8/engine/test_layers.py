@@ -5,7 +5,7 @@ import pytest
 from calibrators.records import RecordError, parse, render, to_record
 from tests.trtint8.engine.ifs import IfGraph, absolute, relu
 from tests.trtint8.onnx_models import Graph, conv_relu_conv, specs
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 from trtint8.engine.layers import Layer, LayerReport, parse_layers, total_weights_memory
 
 
@@ -277,7 +277,7 @@ def attention(g):
 def build(rtx, make, quantized):
     g = Graph(quantized)
     model = g.model(*make(g))
-    engine = build_engine(model.SerializeToString(), specs(model), flavor=rtx, compute_capabilities=["8.6"])
+    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
     return engine.report
 
 
@@ -325,7 +325,7 @@ def test_products_of_constants_that_a_known_shape_expands(rtx):
     projected = g.op("MatMul", [g.qdq(queries), g.qdq(g.weights(64, 64), 1, 64)], "projection")
     keys = g.op("Transpose", ["x"], "keys", perm=[0, 2, 1])
     model = g.model({"x": [2, 32, 64]}, g.op("MatMul", [g.qdq(projected), g.qdq(keys)], "scores"))
-    engine = build_engine(model.SerializeToString(), specs(model), flavor=rtx, compute_capabilities=["8.6"])
+    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
     (projection,) = (layer for layer in engine.report.layers if layer.name.startswith("projection"))
     assert projection.inputs == () and projection.constants[:2] == ("Int8", "Int8")
     assert engine.report.weighted_summary(["projection", "scores"]) == {"INT8": ["projection", "scores"]}
@@ -357,7 +357,7 @@ def test_a_decoder_step_with_a_cache(rtx):
     output = g.op("MatMul", [g.qdq(flat), g.qdq(g.weights(64, 64), 1, 64)], "out")
     inputs = {"x": [2, 1, 64], "past_keys": [2, 4, 20, 16], "past_values": [2, 4, 20, 16]}
     model = g.model(inputs, output)
-    engine = build_engine(model.SerializeToString(), specs(model), flavor=rtx, compute_capabilities=["8.6"])
+    engine = Build(rtx, specs(model), compute_capabilities=["8.6"]).run(model.SerializeToString())
     (fused,) = (layer for layer in engine.report.layers if layer.attention)
     assert fused.name.startswith("_gemv_mha_v1") and "qkv" in fused.onnx_nodes
     assert engine.report.weighted_summary(["qkv", "scores", "context", "out"]) == {
@@ -369,7 +369,7 @@ def test_a_decoder_step_with_a_cache(rtx):
 def test_unpleasant_node_names(rtx):
     names = ("fi]rst, LayerType: conv", "sec][ond: a::b")
     g = conv_relu_conv(names=names)
-    engine = build_engine(g.SerializeToString(), specs(g), flavor=rtx)
+    engine = Build(rtx, specs(g)).run(g.SerializeToString())
     assert engine.report.weighted_summary(names) == {"INT8": list(names)}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from calibrators.errors import EngineError
 from calibrators.tensorrt.flavor import Flavor
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import EngineInfo
 from trtint8.engine.plan import (
@@ -29,7 +29,7 @@ from trtint8.models.serialization import runnable
 def plan(rtx):
     prepared = prepare(load_model(DEMO_MODEL))
     with runnable(prepared.graph_model) as serialized:
-        return build_engine(serialized, prepared.inputs, flavor=rtx, progress=False).plan
+        return Build(rtx, prepared.inputs, progress=False).run(serialized).plan
 
 
 def rtx_plan(size=200):

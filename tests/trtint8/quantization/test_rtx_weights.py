@@ -7,7 +7,7 @@ import pytest
 from calibrators.host.session import open_session
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.float16 import to_float16
@@ -178,14 +178,8 @@ def test_tensorrt_for_rtx_writes_fp16(rtx, form, capability):
     model = g.model({"x": [1, shape[1] * groups, *[8] * (len(shape) - 2)]}, y)
     outputs = {}
     for target in ("tensorrt", "rtx"):
-        built = build_engine(
-            to_proto(quantized(model, target)).SerializeToString(),
-            load_model(model).inputs,
-            flavor=rtx,
-            compute_capabilities=[capability],
-            int8=True,
-            progress=False,
-        )
+        build = Build(rtx, load_model(model).inputs, compute_capabilities=[capability], progress=False)
+        built = build.run(to_proto(quantized(model, target)).SerializeToString(), int8=True)
         (layer,) = (layer for layer in built.report.layers if layer.kind == "correlation")
         assert (layer.inputs, layer.constants[:1]) == (("Int8",), ("Int8",))
         outputs[target] = layer.outputs

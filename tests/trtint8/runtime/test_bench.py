@@ -192,12 +192,15 @@ def test_a_baseline_is_built_and_loaded_with_the_plugins(monkeypatch, strongly_t
         loaded.append((source, device, list(plugins), allow_host_code))
         return SimpleNamespace(profiles=(), flavor=SimpleNamespace(strongly_typed_only=strongly_typed))
 
-    def build_engine(_model, _inputs, *, options, **_more):
-        built.append(options)
-        return SimpleNamespace(plan=b"plan")
+    class Noted:
+        def __init__(self, _flavor, _inputs, _profiles, *, options):
+            built.append(options)
+
+        def run(self, _model):
+            return SimpleNamespace(plan=b"plan")
 
     monkeypatch.setattr(benchmark_bench.Engine, "load", load)
-    monkeypatch.setattr(benchmark_bench, "build_engine", build_engine)
+    monkeypatch.setattr(benchmark_bench, "Build", Noted)
     options = BenchOptions(device=1, loading=LoadingOptions(allow_host_code=True, plugins=["p.so"]))
     engines = benchmark_bench._engines(["x.engine"], conv_relu_conv(False), options)
     assert [name for name, _ in engines] == ["x.engine", "FP32", "FP16"]
