@@ -171,7 +171,7 @@ def test_bench(monkeypatch, capsys):
     report = BenchReport("model.engine", 8, True, False, 1000, 2.0, times)
     measured = Benchmarks("NVIDIA A100", "random", (report,))
     assert parse_benchmark(document(path), str(path)) == measured
-    monkeypatch.setattr("trtint8.api.engines.benchmark", lambda *_, **__: measured)
+    monkeypatch.setattr("trtint8.runtime.bench.benchmark", lambda *_, **__: measured)
     assert main(["bench", "model.engine", "--json"]) == 0
     assert without_newer(json.loads(capsys.readouterr().out)) == document(path)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from calibrators.checks import check_choice, check_mapping
 from calibrators.data.images.preprocessing import Preprocessing
@@ -22,10 +22,6 @@ from calibrators.run import Executor, RunOptions
 from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target
-from trtint8.arithmetic.simulation import Integers
-from trtint8.auditing.estimator import EstimatorOptions
-from trtint8.auditing.gpus import Gpu, find_gpu
-from trtint8.calibration import CalibrationOptions, tensors_needed
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import load_float_model, prepare
 from trtint8.models.states import with_recorded_states
@@ -33,16 +29,19 @@ from trtint8.models.torch_export import AnyModel, open_module, open_modules
 from trtint8.quantization.config import ArithmeticName, arithmetic_named
 from trtint8.quantization.targets import target_named
 from trtint8.runtime.bindings import LoadingOptions
-from trtint8.sensitivity.measure import Plan, measure
-from trtint8.sensitivity.results import Sensitivity
-from trtint8.tuning.candidates import Trial
-from trtint8.tuning.journal import JournalFile, TimeLimit
-from trtint8.tuning.speed import SpeedGoal, SpeedTrial
-from trtint8.tuning.tune import Tuned, tune_from_sources
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.metrics import Metric
-from trtint8.validation.validate import validate_models
+
+# What a call alone needs is imported by it, so that one does not load what the others are made of.
+if TYPE_CHECKING:
+    from trtint8.arithmetic.simulation import Integers
+    from trtint8.auditing.gpus import Gpu
+    from trtint8.sensitivity.measure import Plan
+    from trtint8.sensitivity.results import Sensitivity
+    from trtint8.tuning.candidates import Trial
+    from trtint8.tuning.speed import SpeedTrial
+    from trtint8.tuning.tune import Tuned
 
 
 def validate(
@@ -133,6 +132,8 @@ def validate(
     also = {} if also is None else also
     check_mapping("also", also, "from the name of a model to the model")
     asked = None if metrics is None else _listed(metrics)
+    from trtint8.validation.validate import validate_models
+
     budget = None
     if max_drop is not None or minimum is not None:
         if asked is not None and not asked:
@@ -178,6 +179,8 @@ def _integers(table: TableSource | None, arithmetic: str | None) -> Integers | N
             f"the arithmetic '{arithmetic}' takes its ranges from a calibration table; "
             f"add {Argument('table')}"
         )
+    from trtint8.arithmetic.simulation import Integers
+
     return Integers(as_table(table), found)
 
 
@@ -239,6 +242,8 @@ def measure_sensitivity(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    from trtint8.sensitivity.measure import measure
+
     loaded = load_float_model(open_module(model, example_inputs))
     prepared = prepare(loaded)
     ranges = as_table(table)
@@ -346,6 +351,13 @@ def tune(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    from trtint8.auditing.estimator import EstimatorOptions
+    from trtint8.auditing.gpus import find_gpu
+    from trtint8.calibration import CalibrationOptions, tensors_needed
+    from trtint8.tuning.journal import JournalFile, TimeLimit
+    from trtint8.tuning.speed import SpeedGoal
+    from trtint8.tuning.tune import tune_from_sources
+
     check_choice("target", target, get_args(Target))
     if profile and speed is None:
         raise BuildError(

@@ -5,25 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
 from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tensorrt.flavor import Target
-from trtint8.auditing.audit import audit_model
-from trtint8.auditing.estimator import EstimatorOptions
-from trtint8.auditing.gpus import Gpu, find_gpu
-from trtint8.auditing.results import Audit
 from trtint8.builder.config import BuildOptions, given_options
-from trtint8.deployment import writing as deployment
 from trtint8.deployment.writing import Destination
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import ModelSource, load_float_model
 from trtint8.models.torch_export import AnyModel, open_module
-from trtint8.report import writing
-from trtint8.runtime.bench import Benchmarks, BenchOptions, benchmark
-from trtint8.runtime.bindings import LoadingOptions
+
+# What a call alone needs is imported by it, so that one does not load what the others are made of.
+if TYPE_CHECKING:
+    from trtint8.auditing.gpus import Gpu
+    from trtint8.auditing.results import Audit
+    from trtint8.runtime.bench import Benchmarks
 
 
 def audit(
@@ -67,6 +66,10 @@ def audit(
         UnsupportedError: The GPU is not in the table, or this TensorRT does not list the layers of an engine.
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
+    from trtint8.auditing.audit import audit_model
+    from trtint8.auditing.estimator import EstimatorOptions
+    from trtint8.auditing.gpus import find_gpu
+
     wanted = EstimatorOptions(target, profile, given_options(options), progress)
     figures = find_gpu(gpu)
     return audit_model(load_float_model(model), as_table(table), figures, wanted, keep_float, keep_int8)
@@ -115,6 +118,9 @@ def bench(
         EngineError: An engine file is unusable.
         CalibrationDataError: The data or the options do not fit an engine.
     """
+    from trtint8.runtime.bench import BenchOptions, benchmark
+    from trtint8.runtime.bindings import LoadingOptions
+
     loading = LoadingOptions(allow_host_code, plugins)
     return benchmark(
         engines,
@@ -153,6 +159,8 @@ def deploy(
         TableError: The table beside the engine is unusable.
         OutputError: The folder is not empty, or cannot be written.
     """
+    from trtint8.deployment import writing as deployment
+
     return deployment.deploy(engine, to, output, preprocessing)
 
 
@@ -193,6 +201,9 @@ def write_report(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    from trtint8.report import writing
+    from trtint8.runtime.bindings import LoadingOptions
+
     return writing.write_report(
         sources,
         output,

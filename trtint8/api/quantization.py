@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 
@@ -17,15 +18,16 @@ from calibrators.files import check_writable, refuse_losing, refuse_overwriting,
 from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from trtint8.built_files import files_of_cut, float_file_of
-from trtint8.calibration import tensors_needed
 from trtint8.engine.file import table_file_of
-from trtint8.equalization.equalize import Equalized, EqualizedModel, equalize_and_calibrate
 from trtint8.models.model import Model, check_model_name, load_float_model, prepare
 from trtint8.models.outputs.cutting import cut_model
 from trtint8.models.serialization import save_model, to_proto
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.quantize import Quantized, QuantizeOptions, quantized_model, refuse_without_float16
 from trtint8.quantization.targets import TargetName, target_named
+
+if TYPE_CHECKING:
+    from trtint8.equalization.equalize import Equalized, EqualizedModel
 
 
 @dataclass(frozen=True)
@@ -234,5 +236,9 @@ def _equalized(
     float16: bool,
     progress: bool,
 ) -> EqualizedModel:
+    # It loads what runs models, which most calls do not.
+    from trtint8.calibration import tensors_needed
+    from trtint8.equalization.equalize import equalize_and_calibrate
+
     needed = tensors_needed(float16)
     return equalize_and_calibrate(prepared, table, data, data_options, needed, progress=progress)

@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from filelock import FileLock
-
 from calibrators import records
 from calibrators.checks import as_integer, check_choice, check_mapping, several
 from calibrators.cuda import compute_capability, gpu_problem, require_gpu
@@ -468,6 +466,8 @@ def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def _locked(path: str | os.PathLike[str]) -> Iterator[None]:
+    from filelock import FileLock  # which only a timing cache needs
+
     lock = FileLock(f"{os.fspath(path)}.lock")
     if Path(lock.lock_file).is_symlink():  # to lock it empties the file that it leads to
         raise BuildError(

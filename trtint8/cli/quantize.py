@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trtint8.api.quantization import QuantizedFiles, quantize, write_quantized
 from trtint8.cli.output import named_nodes, print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
-from trtint8.equalization.equalize import Equalized
 from trtint8.quantization.quantize import Quantized
+
+if TYPE_CHECKING:
+    from trtint8.equalization.equalize import Equalized
 
 EXAMPLE = (
     "example:\n  trtint8 quantize resnet50.onnx resnet50.table.json -o resnet50.int8.onnx "

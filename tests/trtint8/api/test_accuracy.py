@@ -7,7 +7,6 @@ import pytest
 import trtint8
 from calibrators.errors import BuildError, CalibrationDataError, ModelError, UnsupportedError
 from tests.trtint8.onnx_models import save_external
-from trtint8.api import accuracy
 from trtint8.api.accuracy import SENSITIVITY_SAMPLES
 from trtint8.data import DEMO_MODEL
 
@@ -168,7 +167,9 @@ def test_nothing_is_resumed_without_a_checkpoint(split, held_out):
 
 def test_nobody_has_to_be_told(split, held_out, monkeypatch):
     calls = []
-    monkeypatch.setattr(accuracy, "tune_from_sources", lambda *_, **keywords: calls.append(keywords))
+    monkeypatch.setattr(
+        "trtint8.tuning.tune.tune_from_sources", lambda *_, **keywords: calls.append(keywords)
+    )
     none = {"on_goal": None, "on_trial": None, "on_speed_trial": None}
     trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, speed="RTX 4090", **none)
     (given,) = calls
