@@ -105,6 +105,24 @@ def reading(what: str, error_type: type[TrtInt8Error], advice: str = "") -> Iter
         raise error_type(f"cannot read {what}: {error}{advice}") from error
 
 
+@contextlib.contextmanager
+def decoding(wrong: str, error_type: type[TrtInt8Error], advice: str) -> Iterator[None]:
+    """Says in one sentence for the user that a file does not hold what it should.
+
+    Args:
+        wrong: What is wrong, with the name of the file, such as "'x.json' is no output of 'trtint8 audit'".
+        error_type: The error that is raised.
+        advice: What to do.
+
+    Raises:
+        TrtInt8Error: A :class:`RecordError` was raised.
+    """
+    try:
+        yield
+    except RecordError as error:
+        raise error_type(f"{wrong} ({error}); {advice}") from error
+
+
 def open_file(
     path: str | os.PathLike[str], most_bytes: int | None = None, *, follow_link: bool = True
 ) -> BinaryIO:

@@ -156,9 +156,5 @@ def parse_audit(document: object, source: str) -> Audit:
     Raises:
         TableError: A field is missing, has the wrong type or exceeds its limits.
     """
-    try:
+    with records.decoding(f"'{source}' is no output of 'trtint8 audit --json'", TableError, "audit again"):
         return records.to_record(document, Audit)
-    except records.RecordError as error:
-        raise TableError(
-            f"'{source}' is no output of 'trtint8 audit --json' ({error}); audit again"
-        ) from error

@@ -296,14 +296,11 @@ def read_sidecar(path: str | os.PathLike[str]) -> EngineInfo:
             f"the sidecar '{sidecar}' has format {version}, and this trtint8 reads up to {_FORMAT_VERSION}; "
             f"upgrade trtint8"
         )
-    try:
+    wrong = f"the sidecar '{sidecar}' is not one that trtint8 wrote"
+    with records.decoding(wrong, EngineError, "build the engine again"):
         info = records.to_record(document, EngineInfo, exact=True)
         _check_profiles(info)
         _check_model_name(info.qdq_model, Path(path))
-    except records.RecordError as error:
-        raise EngineError(
-            f"the sidecar '{sidecar}' is not one that trtint8 wrote ({error}); build the engine again"
-        ) from error
     return info
 
 

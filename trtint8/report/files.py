@@ -346,12 +346,11 @@ def _recognized(path: Path) -> _File | None:
 
 
 def _read(path: Path) -> object:
-    try:
+    with (
+        records.reading(f"'{path}'", TableError),
+        records.decoding(f"'{path}' is not JSON", TableError, "make it again, or leave it out"),
+    ):
         return records.read(path)
-    except OSError as error:
-        raise TableError(f"cannot read '{path}': {error.strerror or error}") from error
-    except records.RecordError as error:
-        raise TableError(f"'{path}' is not JSON ({error}); make it again, or leave it out") from error
 
 
 def parse_accuracy(document: object, source: str) -> Accuracy:
@@ -368,12 +367,9 @@ def parse_accuracy(document: object, source: str) -> Accuracy:
     Raises:
         TableError: A field is missing, has the wrong type or exceeds its limits.
     """
-    try:
+    wrong = f"'{source}' is no output of 'trtint8 validate --json'"
+    with records.decoding(wrong, TableError, "validate again"):
         return _accuracy_in(document)
-    except records.RecordError as error:
-        raise TableError(
-            f"'{source}' is no output of 'trtint8 validate --json' ({error}); validate again"
-        ) from error
 
 
 def parse_benchmark(document: object, source: str) -> Benchmarks:
@@ -386,12 +382,9 @@ def parse_benchmark(document: object, source: str) -> Benchmarks:
     Raises:
         TableError: A field is missing, has the wrong type or exceeds its limits.
     """
-    try:
+    wrong = f"'{source}' is no output of 'trtint8 bench --json'"
+    with records.decoding(wrong, TableError, "measure again"):
         return records.to_record(document, Benchmarks)
-    except records.RecordError as error:
-        raise TableError(
-            f"'{source}' is no output of 'trtint8 bench --json' ({error}); measure again"
-        ) from error
 
 
 def parse_tuning_log(document: object, source: str) -> TuningLog:
@@ -404,10 +397,8 @@ def parse_tuning_log(document: object, source: str) -> TuningLog:
     Raises:
         TableError: A field is missing, has the wrong type or exceeds its limits.
     """
-    try:
+    with records.decoding(f"'{source}' is no log of 'trtint8 tune'", TableError, "tune again"):
         return records.to_record(document, TuningLog, numbers_as_text=True)
-    except records.RecordError as error:
-        raise TableError(f"'{source}' is no log of 'trtint8 tune' ({error}); tune again") from error
 
 
 @dataclass(frozen=True)
@@ -439,13 +430,12 @@ def parse_printed_tuning(document: object, source: str) -> PrintedTuning:
     fields = document if isinstance(document, dict) else {}
     files = fields.get("files")
     log = {**fields, "command": files.get("command") if isinstance(files, dict) else None}
-    try:
+    wrong = f"'{source}' is no output of 'trtint8 tune --json'"
+    with records.decoding(wrong, TableError, "tune again"):
         return PrintedTuning(
             _accuracy_in(fields.get("accuracy")),
             records.to_record(log, TuningLog, numbers_as_text=True, null_as_nan=True),
         )
-    except records.RecordError as error:
-        raise TableError(f"'{source}' is no output of 'trtint8 tune --json' ({error}); tune again") from error
 
 
 def _accuracy_in(document: object) -> Accuracy:

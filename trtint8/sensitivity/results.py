@@ -189,17 +189,15 @@ class Sensitivity:
             TableError: The file is missing, or is something else, or what is given is no path.
         """
         check_path("the sensitivity", path, TableError)
-        try:
+        wrong = f"'{path}' is no result of 'trtint8 sensitivity'"
+        with (
+            records.reading(f"'{path}'", TableError),
+            records.decoding(wrong, TableError, "measure again, or give its output"),
+        ):
             document = records.read(path)
             if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
                 raise records.RecordError(f'it has no "format": "{FORMAT}"')
             return records.to_record(document, cls, exact=True, numbers_as_text=True)
-        except OSError as error:
-            raise TableError(f"cannot read '{path}': {error.strerror or error}") from error
-        except records.RecordError as error:
-            raise TableError(
-                f"'{path}' is no result of 'trtint8 sensitivity' ({error}); measure again, or give its output"
-            ) from error
 
 
 def _row(layer: LayerSensitivity, largest_share: float) -> list[Cell]:

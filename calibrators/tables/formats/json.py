@@ -180,13 +180,10 @@ def parse(data: bytes, source: str) -> TableRecord:
             f"version {_VERSION}; use the trtint8 that wrote it or calibrate again"
         )
     refuse_large_parts(document, source)
-    try:
+    wrong = f"the table '{source}' is damaged"
+    with records.decoding(wrong, TableError, "correct it, or calibrate again"):
         refuse_repeated_names(data, source)
         return records.to_record(document, TableRecord)
-    except records.RecordError as error:
-        raise TableError(
-            f"the table '{source}' is damaged ({error}); correct it, or calibrate again"
-        ) from error
 
 
 def stored_bins(tensors: int) -> int:
