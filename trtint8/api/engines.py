@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
-from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tensorrt.flavor import Target
-from trtint8.builder.config import BuildOptions, given_options
 from trtint8.deployment.writing import Destination
 from trtint8.engine.profiles import Profile
-from trtint8.models.model import ModelSource, load_float_model
-from trtint8.models.torch_export import AnyModel, open_module
 
 # What a call alone needs is imported by it, so that one does not load what the others are made of.
 if TYPE_CHECKING:
+    from calibrators.tables.ranges import TableSource
     from trtint8.auditing.gpus import Gpu
     from trtint8.auditing.results import Audit
+    from trtint8.builder.config import BuildOptions
+    from trtint8.models.model import ModelSource
+    from trtint8.models.torch_export import AnyModel
     from trtint8.runtime.bench import Benchmarks
 
 
@@ -66,9 +66,12 @@ def audit(
         UnsupportedError: The GPU is not in the table, or this TensorRT does not list the layers of an engine.
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
+    from calibrators.tables.ranges import as_table
     from trtint8.auditing.audit import audit_model
     from trtint8.auditing.estimator import EstimatorOptions
     from trtint8.auditing.gpus import find_gpu
+    from trtint8.builder.config import given_options
+    from trtint8.models.model import load_float_model
 
     wanted = EstimatorOptions(target, profile, given_options(options), progress)
     figures = find_gpu(gpu)
@@ -118,6 +121,7 @@ def bench(
         EngineError: An engine file is unusable.
         CalibrationDataError: The data or the options do not fit an engine.
     """
+    from trtint8.models.torch_export import open_module
     from trtint8.runtime.bench import BenchOptions, benchmark
     from trtint8.runtime.bindings import LoadingOptions
 

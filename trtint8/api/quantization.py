@@ -17,7 +17,6 @@ from calibrators.errors import Argument, ModelError
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting, written_together
 from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
-from trtint8.built_files import files_of_cut, float_file_of
 from trtint8.engine.file import table_file_of
 from trtint8.models.model import Model, check_model_name, load_float_model, prepare
 from trtint8.models.outputs.cutting import cut_model
@@ -161,6 +160,8 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
         TrtInt8Error: What :func:`trtint8.quantize` raises; or an ``OutputError``, where a file cannot be
             written or is one that is read.
     """
+    from trtint8.built_files import files_of_cut, float_file_of
+
     asked = _asked(keep_float, keep_int8, target, compute_capability, float16, float32_io)
     data_options = _data_options(equalize, batch_size, limit, preprocessing)
     path = check_writable(check_model_name(output))
