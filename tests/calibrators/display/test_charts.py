@@ -27,7 +27,7 @@ class TestCharts:
         assert sorted(float(x) for x, _ in lines) == pytest.approx(wanted, abs=0.06)
         (used,) = [float(x) for x, style in lines if "var(--accent)" in style]
         assert used == pytest.approx(36 + (340 - 46) * card.used.amax / right, abs=0.06)
-        assert len({style for _, style in lines}) == 4  # told apart by their dashes
+        assert len({style for _, style in lines}) == len(METHODS)  # told apart by their dashes
 
     def test_colours_letters_and_ids_are_the_pages(self):
         svg = level_chart([40.0, 30.0, float("inf"), 20.0], 330)
