@@ -50,12 +50,14 @@ class RangesFormat:
         read: Yields the entries of a file, from the file's content and a name of the file for messages;
             raises TableError where the content is malformed.
         render: Returns the content of a file, from tensor name to amax.
+        recognizes: True for the JSON documents of this format; None where its ending alone tells.
     """
 
     name: str
     suffix: str
     read: Callable[[bytes, str], Iterable[RangeEntry]]
     render: Callable[[Mapping[str, float]], bytes]
+    recognizes: Callable[[Any], bool] | None = None
 
     def parse(self, data: bytes, source: str) -> dict[str, float]:
         """Reads a file of this format.

@@ -106,8 +106,8 @@ CSV = RangesFormat("csv", ".csv", _read_csv, _render_csv)
 _KEY = "act_quant_info"
 
 
-def looks_like_ppq(document: Any) -> bool:
-    """Whether a JSON document is a table of PPQ."""
+def _is_ppq(document: Any) -> bool:
+    """True if a JSON document is a table of PPQ."""
     return isinstance(document, dict) and _KEY in document
 
 
@@ -123,4 +123,4 @@ def _render(ranges: Mapping[str, float]) -> bytes:
     return (json.dumps({_KEY: dict(ranges)}, indent=4, ensure_ascii=False) + "\n").encode()
 
 
-PPQ = RangesFormat("ppq", ".json", _read, _render)
+PPQ = RangesFormat("ppq", ".json", _read, _render, _is_ppq)

@@ -326,15 +326,16 @@ def test_lines_of_more_values_than_any_table_has_are_refused(name, tmp_path, mon
 
 
 def test_endings():
-    assert TABLE_SUFFIXES == (".json", ".cache", ".txt", ".csv", ".flatbuffers")
+    assert {".json", ".cache", ".txt", ".csv", ".flatbuffers"} <= set(TABLE_SUFFIXES)
     assert all(is_table_name(f"folder.npz/t{ending.upper()}") for ending in TABLE_SUFFIXES)
     assert not any(map(is_table_name, ("t.npz", "t", "json", "t.json.gz")))
 
 
 def test_a_name_without_a_format_is_refused_before_any_work():
     assert check_table_name("a/t.cache") == Path("a/t.cache")
-    with pytest.raises(TableError, match=r"format of 't\.xyz': end it in \.json, .* or \.flatbuffers$"):
+    with pytest.raises(TableError) as caught:
         check_table_name("t.xyz")
+    assert all(word in str(caught.value) for word in ("'t.xyz'", *TABLE_SUFFIXES))
     for name in (".cache", "folder/.JSON"):
         with pytest.raises(TableError) as caught:
             check_table_name(name)
