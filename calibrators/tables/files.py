@@ -1,8 +1,7 @@
-"""Files of calibration tables in every format, and what they hold.
+"""Reads and writes the files of calibration tables in every format, and tells formats by ending and content.
 
-The names of files that hold calibration tables: their endings say what format they have.
-
-The formats of other tools that hold nothing but ranges, by name, ending and content.
+A format of another tool that holds nothing but ranges is a
+:class:`~calibrators.tables.formats.common.RangesFormat` in the list here.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""How large the values of float tensors become: as calibration saw them, or as far as a graph bounds them.
+"""How large the values of float tensors become, and what constants and scales lose when rounded to FP16.
 
-A table may lack tensors: one of placed tensors has only those with Q/DQ pairs, and a model that came with its
-pairs has no table at all. What a pair lets through is bounded by its scale, and most operators bound what
-they give out by what they read: a convolution by the sum of its weights' magnitudes, an activation function
-by its input. Bounds are wider than what is seen, so they only decide where nothing was seen.
-
-What constants and scales lose when they are rounded to FP16.
+Magnitudes are as calibration saw them, or as far as a graph bounds them. A table may lack tensors: one of
+placed tensors has only those with Q/DQ pairs, and a model that came with its pairs has no table at all. What
+a pair lets through is bounded by its scale, and most operators bound what they give out by what they read: a
+convolution by the sum of its weights' magnitudes, an activation function by its input. Bounds are wider than
+what is seen, so they only decide where nothing was seen.
 
 Above FP16's smallest normal number a number loses at most a two-thousandth of itself, below more and more.
 What is lost is judged for an array as a whole: weights of trained networks always have single numbers, and

@@ -1,8 +1,7 @@
-"""What the formats that hold nothing but ranges have in common: one range per tensor, each tensor once.
+"""What the readers and writers of other tools' formats share: text, JSON, numbers and ranges, checked.
 
-What the readers of other tools' formats share: text, JSON, numbers and ranges, checked.
-
-What is no table, but is given for one: the engine that stands beside it.
+A format that holds nothing but ranges, one per tensor, is a :class:`RangesFormat`. An engine that is given
+for a table is refused by its first bytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Ranges as plain text (lines ``tensor: amax``) and as CSV (lines ``tensor,amax`` below a header).
+"""Tables of plain ranges: text, CSV, and the JSON that PPQ (OpenPPL) exports for TensorRT.
 
-The JSON that PPQ (OpenPPL) exports for TensorRT: ``{"act_quant_info": {tensor: amax}}``.
-
-PPQ's own script gives the magnitude of every value to TensorRT as a symmetric dynamic range.
+Text has lines ``tensor: amax``. CSV has lines ``tensor,amax`` below a header. PPQ's JSON is
+``{"act_quant_info": {tensor: amax}}``; its own script gives each magnitude to TensorRT as a symmetric range.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether a network computes every sample by itself, so that a batch may be run in pieces.
 
-Which operators compute each sample, along axis 0, from the same sample of what they read.
-
-Vectors of sizes that a graph computes from the shapes of its tensors, such as the target of a Reshape.
+Every operator has a rule that says when it computes each sample, along axis 0, from the same sample of what
+it reads. Sizes that a graph computes from the shapes of its tensors, such as the target of a Reshape, are
+followed as well.
 """
 
 from __future__ import annotations
