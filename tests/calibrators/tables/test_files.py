@@ -20,6 +20,7 @@ from calibrators.tables.files import (
     read_table,
 )
 from calibrators.tables.formats import common
+from calibrators.tables.formats.common import warn_widened
 from calibrators.tables.table import CalibrationTable, Provenance
 from calibrators.tensorrt.calibration_cache import portability
 from tests.calibrators.tables.formats.golden_files import ONE_ENDED
@@ -397,3 +398,11 @@ def test_tables_find_their_format_again(tmp_path, file, format_name):
     table = CalibrationTable({"a": 1.5, "b::c": 0.1})
     path = table.save(tmp_path / file, format_name=format_name)
     assert CalibrationTable.load(path).amax == table.amax
+
+
+def test_ranges_that_are_no_numbers_are_not_said_to_be_wider(recwarn):
+    warn_widened({"a": (float("nan"), float("nan")), "b": (-float("inf"), float("inf")), "c": (-1.0, 1.0)})
+    assert not recwarn.list
+    warn_widened({"a": (float("nan"), 1.0), "b": (-0.5, 1.0)})
+    (found,) = recwarn.list
+    assert "'b'" in str(found.message) and "'a'" not in str(found.message)
