@@ -1,11 +1,11 @@
-"""Loads modules when they are first used, that others import and that neither verbs nor workers need.
+"""Imports that happen late, and imports of the user's own modules.
 
-Imports the user's own modules from a folder that stands on no search path.
+Modules that neither verbs nor workers need are loaded when they are first used.
 
-A folder of data may be a stranger's, and hold a ``rich.py`` or a ``numpy.py``. Such a file is never imported
-in place of what trtint8 and its dependencies import, nor where they try a module that is not installed. So
-the folder is not put onto ``sys.path``. It is searched after all that is installed: for modules that the
-user names, and for what these import themselves.
+A user's modules may stand in a folder that is on no search path. Such a folder may be a stranger's, and hold
+a ``rich.py`` or a ``numpy.py``. So it is not put onto ``sys.path``. It is searched after all that is
+installed, and only for modules that the user names and for what these import themselves. Its files never
+stand in for what trtint8 and its dependencies import, nor for a module that is not installed.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ class Axes(enum.Enum):
 
     Attributes:
         ELEMENTWISE: Nothing: each element is computed from those at the same place, with broadcasting.
-        IMAGES: The first input is (samples, channels, spatial...), and each sample is computed by itself. All
-            else that is read are weights.
+        IMAGES: The first input is (samples, channels, spatial...), and each sample is computed by itself.
+            Coordinates are those of each sample, and all else that is read are weights.
         ONE: It works along the axis of its attribute ``axis``, or along that and all behind it.
         SEVERAL: It works along the axes of its attribute or its input ``axes``.
     """
@@ -366,7 +366,7 @@ _ONNX: Mapping[str, Operator] = {
     "AveragePool": Operator(Values.AVERAGED_WITH_ZEROS, axes=_IMAGES, homogeneous=True, pools=True),
     "CenterCropPad": Operator(Values.AVERAGED_WITH_ZEROS),
     "GlobalAveragePool": Operator(Values.AVERAGED, axes=_IMAGES, homogeneous=True),
-    # Cubic interpolation overshoots. Its second input has the places of each sample.
+    # Cubic interpolation overshoots.
     "GridSample": Operator(Values.AVERAGED_WITH_ZEROS, axes=_IMAGES, homogeneous=True, coordinates=(1,)),
     "MaxRoiPool": Operator(Values.AVERAGED_WITH_ZEROS, coordinates=(1,)),
     "MaxUnpool": Operator(Values.AVERAGED_WITH_ZEROS),

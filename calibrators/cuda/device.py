@@ -1,16 +1,9 @@
-"""What the rest of the project needs of a GPU: the interface that PyCUDA and the driver by itself both fill.
+"""What the rest of the project needs of a GPU: memory, streams, contexts and graphs.
 
-Everything happens on the device's primary context, the one that CUDA's runtime, PyTorch and CuPy use too, so
-pointers pass between them and us.
-
-Makes a context current for the length of a block, at the cost of the two calls that this takes.
-
-CUDA contexts: making a GPU's primary one current, whether it is, and whether an address belongs to it.
-
-CUDA's runtime, and with it TensorRT, PyTorch and CuPy, works in the context that is current in the thread.
-Contexts other than the primary one, like that of ``pycuda.autoinit``, cannot use its memory.
-
-CUDA graphs, through the driver itself: PyCUDA has no calls for them.
+One interface stands over PyCUDA and over the driver by itself. Everything happens in the device's primary
+context. CUDA's runtime, PyTorch and CuPy use the same one, so pointers pass between them and us. Other
+contexts, like that of ``pycuda.autoinit``, cannot use its memory. Graphs are made through the driver, because
+PyCUDA has no calls for them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Whether this machine has a usable NVIDIA GPU, and the few other things that are asked of the driver alone.
+"""The CUDA driver by itself: whether this machine has a usable GPU, and what is queued on streams.
 
 TensorRT's ``Builder`` and ``Runtime`` can crash the whole process where there is no driver, so this is
-asked first. Only ctypes is needed: no CUDA toolkit, no Python CUDA package.
-
-What is queued on streams, through the driver itself.
-
-Streams may be those of other libraries, for which PyCUDA has no objects, and a call costs less than one
-microsecond.
+asked first. Only ctypes is needed: no CUDA toolkit, no Python CUDA package. Streams may be those of other
+libraries, for which PyCUDA has no objects, and a call costs less than one microsecond.
 """
 
 from __future__ import annotations

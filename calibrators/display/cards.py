@@ -1,8 +1,6 @@
-"""Cards of tensors, from which histograms are drawn: the values, and the range that every method gives.
+"""Cards of tensors for notebooks: the values, the range that every method gives, and a small histogram.
 
-A histogram in the height of a line of text.
-
-Small HTML tables for notebooks, which bring no styles of their own.
+They are HTML and bring no styles of their own.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib
@@ -16,18 +15,21 @@ from matplotlib.patches import Ellipse
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from calibrators.display.cards import Card
+from calibrators.histograms.thresholds import METHODS
 
-#: The dashes of each method's line (SVG's stroke-dasharray), which distinguish methods without colour.
-DASHES: Mapping[str, tuple[float, ...]] = MappingProxyType(
-    {
-        "entropy": (),
-        "percentile": (7, 3),
-        "mse": (7, 2, 1.5, 2),
-        "minmax": (1.5, 2.5),
-        "by hand": (3, 3),
-        "as stored": (3, 3),
-    }
+#: The dashes of the methods' lines (SVG's stroke-dasharray), in the order of ``METHODS``. They distinguish
+#: methods without colour; where there are more methods, the first dashes are used again.
+_DASHES: Sequence[tuple[float, ...]] = (
+    (),
+    (7, 3),
+    (7, 2, 1.5, 2),
+    (1.5, 2.5),
+    (12, 3),
+    (12, 2, 1.5, 2, 1.5, 2),
 )
+
+#: The dashes of a range that no method gives.
+_NO_METHOD = (3, 3)
 
 #: Placeholders that Matplotlib draws with; the page's colours replace them in the SVG.
 _COLOURS = {
@@ -62,6 +64,17 @@ _RING = 14.0
 _DECADES = {0: "1", 3: "1 k", 6: "1 M", 9: "1 G", 12: "1 T"}
 
 
+def dashes_of(method: str) -> tuple[float, ...]:
+    """Returns the lengths of the dashes and gaps of a method's line; empty for a solid line.
+
+    Args:
+        method: A key of ``METHODS``, or a name for ranges that no method gives.
+    """
+    if method not in METHODS:
+        return _NO_METHOD
+    return _DASHES[list(METHODS).index(method) % len(_DASHES)]
+
+
 def histogram_chart(card: Card) -> str:
     """A tensor's histogram on a log scale, with the threshold of every method.
 
@@ -85,7 +98,7 @@ def histogram_chart(card: Card) -> str:
         heights = [max(count, _FLOOR) for count in card.bar_counts]
         axes.stairs(heights, edges, fill=True, baseline=_FLOOR, color=_BAR, lw=0, clip_on=False)
         for choice in card.ranges:
-            dashes, width = DASHES[choice.method], 2 if choice.in_use else 1.2
+            dashes, width = dashes_of(choice.method), 2 if choice.in_use else 1.2
             axes.axvline(
                 choice.amax,
                 color=_ACCENT if choice.in_use else _LINE,

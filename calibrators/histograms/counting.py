@@ -1,9 +1,8 @@
-"""Histograms of many tensors, counted by several threads.
+"""Histograms of many tensors, counted by several threads, or on the GPU where activations stay there.
 
-Histograms of activations that stay on a GPU: counted there, and only the counts come back.
-
-Written against what CuPy, PyTorch and NumPy call by the same names, so that one text serves the first two
-and is tested with the last two. The result is bit for bit that of ``Histogram.observe``.
+Of a GPU's tensors only the counts come back. That part uses what CuPy, PyTorch and NumPy call by the same
+names. So one text serves the first two and is tested with the last two. The result is bit for bit that of
+``Histogram.observe``.
 """
 
 from __future__ import annotations

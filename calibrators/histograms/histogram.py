@@ -2,16 +2,13 @@
 
 Every value is counted twice. Bins of equal width divide the range up to the largest magnitude; rules search
 them. Every bin is a power of two wide. When a larger value arrives than the bins reach, the width doubles and
-neighbouring bins add up, which loses nothing: the result is the histogram that would have come from all the
-data at once.
-
-Where one value is a thousand times the others, all others share a bin. So octave bins
+neighbouring bins add up. That loses nothing: the result is the histogram that would have come from all the
+data at once. Where one value is a thousand times the others, all others share a bin. So octave bins
 (:class:`~calibrators.histograms.binning.Octaves`) count the same values: their width grows with the
 magnitude, and they are fixed for good.
 
-So two histograms merge exactly, and neither batch size nor order leaves a trace.
-
-Histograms of a tensor and of what a Relu makes of it, from one look at the tensor.
+So two histograms merge exactly, and neither batch size nor order leaves a trace. A tensor and what a Relu
+makes of it get their histograms from one look at the tensor.
 """
 
 from __future__ import annotations

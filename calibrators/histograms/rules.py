@@ -1,9 +1,8 @@
-"""Ranges of many widths for one tensor, from which a choice is made by what they cost the network.
+"""Ranges of many widths for one tensor, and what a range costs the values of its tensor.
 
-Each rule is a function of the stored histogram alone: the four calibration methods, the widest range whose
-squared error is close to the least, and one that cuts off more than these.
-
-What a range costs the values of its tensor, and whether that is more than it should be.
+The method ``auto`` tries such ranges and takes those that cost the network least. Each rule is a function of
+the stored histogram alone: calibration methods, the widest range whose squared error is close to the least,
+and one that cuts off more than all of these.
 """
 
 from __future__ import annotations
@@ -29,8 +28,15 @@ from calibrators.histograms.thresholds import (
 #: How far the squared error of the wide range may lie above the least, in decibels.
 _NEAR_LEAST_DB = 0.5
 
-#: The rules that are compared at first.
-RULES = (*METHODS, "wide")
+#: The rules that are compared at first, to what each takes as the range, in words; those first that take
+#: little time. A rule that is no method has its range in :func:`range_of`.
+RULES = {
+    "minmax": "largest value",
+    "percentile": "nearly all values",
+    "entropy": "least divergence",
+    "mse": "least squared error",
+    "wide": "widest of about the least squared error",
+}
 
 #: The rule that is compared where ranges narrower than those of least squared error are better.
 TIGHT = "tight"
@@ -39,14 +45,7 @@ TIGHT = "tight"
 _TIGHT_PERCENT = 99.9
 
 #: Rule to what it takes as the range, in words.
-MEANINGS = {
-    "entropy": "least divergence",
-    "percentile": "nearly all values",
-    "mse": "least squared error",
-    "minmax": "largest value",
-    "wide": "widest of about the least squared error",
-    TIGHT: "all but one value in a thousand",
-}
+MEANINGS = {**RULES, TIGHT: "all but one value in a thousand"}
 
 
 def ranges_by_rule(histograms: Mapping[str, Histogram]) -> Iterator[tuple[str, dict[str, float]]]:
@@ -56,11 +55,13 @@ def ranges_by_rule(histograms: Mapping[str, Histogram]) -> Iterator[tuple[str, d
         histograms: Tensor name to the histogram of its magnitudes.
 
     Yields:
-        A rule, and tensor name to amax; all of :data:`RULES`, those first that take little time.
+        A rule, and tensor name to amax; all of :data:`RULES`, ``mse`` and ``wide`` last.
     """
     # Rule by rule: the bounds that a rule looks up for each tensor fill a processor's cache.
-    for rule in ("minmax", "percentile", "entropy"):
-        yield rule, {name: METHODS[rule](histogram) for name, histogram in histograms.items()}
+    for rule in RULES:
+        if rule not in ("mse", "wide"):
+            yield rule, {name: range_of(histogram, rule) for name, histogram in histograms.items()}
+    # One search finds both.
     errors = {name: near_least_error(histogram) for name, histogram in histograms.items()}
     yield "mse", {name: least for name, (least, _) in errors.items()}
     yield "wide", {name: widest for name, (_, widest) in errors.items()}

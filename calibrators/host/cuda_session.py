@@ -1,9 +1,8 @@
 """Running a model on a GPU with ONNX Runtime's CUDA provider, its outputs left there.
 
 This is the edge: what only a machine with a GPU can show. What is done with the outputs is in
-:mod:`calibrators.histograms.counting`, and runs anywhere.
-
-Where a calibration runs the model and counts: the CPU, or a GPU.
+:mod:`calibrators.histograms.counting`, and runs anywhere. A calibration asks here whether it runs and counts
+on the CPU or on a GPU.
 """
 
 from __future__ import annotations

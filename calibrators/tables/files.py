@@ -1,8 +1,7 @@
-"""Files of calibration tables in every format, and what they hold.
+"""Reads and writes the files of calibration tables in every format, and tells formats by ending and content.
 
-The names of files that hold calibration tables: their endings say what format they have.
-
-The formats of other tools that hold nothing but ranges, by name, ending and content.
+A format of another tool that holds nothing but ranges is a
+:class:`~calibrators.tables.formats.common.RangesFormat` in the list here.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from calibrators.tables.cache_origin import CacheOrigin, read_origin, write_with
 from calibrators.tables.choice import QMAX, scale_of
 from calibrators.tables.formats import json as json_format
 from calibrators.tables.formats import onnxruntime, plain, tensorrt_cache
-from calibrators.tables.formats import plain as ppq
 from calibrators.tables.formats.common import RangesFormat, refuse_engine, refuse_too_many
 from calibrators.tables.formats.json import TableRecord
 
@@ -164,7 +162,7 @@ def _method_of(algorithm: str) -> str:
     return _METHOD.get(algorithm, "entropy")
 
 
-_FORMATS = (plain.TEXT, plain.CSV, ppq.PPQ, onnxruntime.JSON, onnxruntime.FLATBUFFERS)
+_FORMATS = (plain.TEXT, plain.CSV, plain.PPQ, onnxruntime.JSON, onnxruntime.FLATBUFFERS)
 
 #: Name on the command line to format.
 FORMATS: Mapping[str, RangesFormat] = {found.name: found for found in _FORMATS}
@@ -174,14 +172,12 @@ SUFFIXES: Mapping[str, RangesFormat] = {found.suffix: found for found in _FORMAT
 
 
 def _recognize_json(data: bytes) -> RangesFormat | None:
-    """Which of the formats a JSON file has; None where it has none of them or is not JSON."""
+    """Returns the format that a JSON file has; None where it has none of these or is not JSON."""
     try:
         document = records.parse(data)
     except records.RecordError:
         return None
-    if ppq.looks_like_ppq(document):
-        return ppq.PPQ
-    return onnxruntime.JSON if onnxruntime.looks_like_tensors_data(document) else None
+    return next((one for one in _FORMATS if one.recognizes and one.recognizes(document)), None)
 
 
 #: Endings of the files that hold tables.

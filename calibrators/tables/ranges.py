@@ -1,9 +1,4 @@
-"""Dynamic ranges as users give them.
-
-Warnings of ranges that lose too much: of their tensors' values, or of the network's outputs.
-
-A calibration table, or the file that holds one.
-"""
+"""Ranges as users give them, by hand, as a table or its file, and warnings of ranges that lose too much."""
 
 from __future__ import annotations
 

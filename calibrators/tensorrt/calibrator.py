@@ -2,9 +2,8 @@
 
 TensorRT's bindings print and discard every exception of a calibrator, take it for the end of the data, and
 write the cache from what came before. So the first failure is kept here, the data ends, the cache is not
-written, and :meth:`Calibrator.raise_failure` raises it after the build.
-
-Calibrators that others wrote, with what a build asks of the calibrators of this package.
+written, and :meth:`Calibrator.raise_failure` raises it after the build. A build
+asks the same of calibrators that others wrote.
 """
 
 from __future__ import annotations

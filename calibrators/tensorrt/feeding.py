@@ -1,10 +1,8 @@
 """Brings batches to the GPU: page-locked staging, two buffers per input, one batch ahead.
 
-While TensorRT works on a batch, a thread reads the next one from its source, stages and uploads it.
-
-One pass over calibration data: each batch is checked before TensorRT gets it, and none is missing.
-
-Batches of one shape, as TensorRT's calibration wants them.
+While TensorRT works on a batch, a thread reads the next one from its source, stages and uploads it. All
+batches have one shape, as TensorRT's calibration wants them. Each is checked before TensorRT gets it, and
+none is missing.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Which TensorRT is installed, and what it can do: the only module that depends on its version.
 
-Everything else takes a :class:`Flavor`, uses its module, and asks it by capability, never by version.
-
-TensorRT's element types and NumPy's.
+Everything else takes a :class:`Flavor`, uses its module, and asks it by capability, never by version. Its
+element types are translated to NumPy's here as well.
 """
 
 from __future__ import annotations

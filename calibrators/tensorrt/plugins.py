@@ -1,10 +1,8 @@
-"""The plugins that come with TensorRT, such as EfficientNMS_TRT.
+"""Plugins: those that come with TensorRT, and those in shared libraries of the user.
 
-Shared libraries with plugins of the user, which TensorRT's parser and engines look for by name.
-
-A library registers its plugins itself where it is loaded (NVIDIA's macro ``REGISTER_TENSORRT_PLUGIN``), once
-for the whole process, or it exports a function that gives their creators, which TensorRT registers for one
-builder or runtime.
+TensorRT's parser and engines look for them by name. A library registers its plugins itself where it is
+loaded (NVIDIA's macro ``REGISTER_TENSORRT_PLUGIN``), once for the whole process. Or it exports a function
+that gives their creators, which TensorRT registers for one builder or runtime.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""The public call that compares INT8 with FP32.
-
-The public call that says what each layer costs.
-
-The public call that searches for the cheapest remedies.
-"""
+"""The public calls about accuracy: comparing INT8 with FP32, what each layer costs, and tuning."""
 
 from __future__ import annotations
 

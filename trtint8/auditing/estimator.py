@@ -1,8 +1,7 @@
 """Builds engines of one model in several forms, and estimates their times on a GPU.
 
-Estimates the time of each kernel: as long as it takes to move its bytes, or to compute its products.
-
-How many multiply-adds a network computes, at given shapes of its inputs.
+A kernel takes as long as it takes to move its bytes, or to compute its products. The network's multiply-adds
+are counted at given shapes of its inputs.
 """
 
 from __future__ import annotations

@@ -1,18 +1,12 @@
 """Builds a serialized engine from an ONNX model and build options.
 
-Reads an ONNX model into a network of TensorRT, and says which nodes it refuses.
+The model is read into a network of TensorRT, and nodes that it refuses are named. Optimization profiles get
+TensorRT's own form. A build reports its progress, and Ctrl-C and SIGTERM cancel it. On a machine without a
+GPU a build also proves that the layers of a Q/DQ model run in INT8.
 
-Reports the progress of a build, and lets Ctrl-C and SIGTERM cancel it.
-
-Proof, by a build on a machine without a GPU, that the layers of a Q/DQ model run in INT8.
-
-Optimization profiles in TensorRT's own form.
-
-Writes what TensorRT refuses in forms that compute the same, and that it takes.
-
-A scale must be positive for TensorRT, and exporters give weights that were pruned to 0 the scale 0. TensorRT
-for RTX 1.7 fails inside ("same_symbolic_shapes") where one number multiplies the output of an INT8
-convolution.
+What TensorRT refuses is written in forms that compute the same. A scale must be positive for TensorRT, and
+exporters give weights that were pruned to 0 the scale 0. TensorRT for RTX 1.7 fails inside
+("same_symbolic_shapes") where one number multiplies the output of an INT8 convolution.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Checks build options, and sets them in TensorRT's builder configuration.
+"""The options of a build: checked, and set in TensorRT's builder configuration.
 
-The options of a build.
-
-Keeps TensorRT's timing cache in a file that several builds may share.
-
-Compute capabilities: the generations of GPU that an engine of TensorRT for RTX is built for.
+Compute capabilities are the generations of GPU that an engine of TensorRT for RTX is built for. TensorRT's
+timing cache is kept in a file that several builds may share.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """The command line: finds the verb, and turns errors of this project into one sentence and exit status 2.
 
-The parser of a verb.
-
-Completion of command lines in a shell, by argcomplete where that is installed.
-
-Values of options that were given with spaces between them, where commas belong.
+Parsers of verbs are made here, values with spaces between them are taken where commas belong, and argcomplete
+completes command lines in a shell where it is installed.
 """
 
 from __future__ import annotations

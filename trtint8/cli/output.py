@@ -1,10 +1,7 @@
 """What the verbs print: tables for people, JSON for programs, messages on standard error.
 
-What Ctrl-C, or wrong data, leaves of a long run.
-
-What a calibration cache does not keep of a table.
-
-Values by name, as an option gives them that may be repeated.
+What several verbs say alike stands here too: what an interrupted run has left, and what a calibration cache
+does not keep of a table.
 """
 
 from __future__ import annotations

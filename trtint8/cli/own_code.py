@@ -1,9 +1,4 @@
-"""Code of the user's that the command line names as MODULE:NAME.
-
-What the command line says of data: the text of DATA, the axes of its batches, and states.
-
-What the command line says of metrics: the name of one, or MODULE:NAME of one of the user's.
-"""
+"""What the command line reads from text: data, metrics, and code of the user's named as MODULE:NAME."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from trtint8.api.accuracy import validate
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, values_of
 from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy, accuracy_rows, verdicts
+from trtint8.validation.metrics import NAMES
 
 EXAMPLE = """examples:
   trtint8 validate resnet50.engine heldout.npz --reference resnet50.onnx --json
@@ -18,8 +19,7 @@ EXAMPLE = """examples:
 
 #: The help of --metric, where Python takes functions and objects as well.
 METRICS = (
-    "top1, top5 or any topK, agreement, psnr, pixels, miou, detections, map, map50, sqnr, cosine, max_error, "
-    "token_cosine; of another output than the first as in psnr:NAME; of detections in a layout that you know "
+    f"{NAMES}; of another output than the first as in psnr:NAME; of detections in a layout that you know "
     "as in map:grid; or MODULE:FUNCTION, a metric of yours; by default what the outputs' shapes say: for "
     "class scores top1 and top5 with labels, and agreement; for detections map and map50 with true boxes as "
     "labels; for every network sqnr, cosine and max_error"

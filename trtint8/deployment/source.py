@@ -1,10 +1,4 @@
-"""An engine with everything about it that a deployment needs.
-
-Whether an engine takes what preprocessing makes of raw images, as far as that is certain.
-
-The Python packages of the TensorRT that built an engine.
-
-Texts in the languages that deployments are written in, one function per language.
+"""An engine with everything about it that a deployment needs, and texts for the languages of deployments.
 
 Names of tensors and of their dimensions come from a model or a sidecar, which may be anyone's, and may hold
 anything. In a deployed file they stand inside a literal of its language, and nowhere else.

@@ -1,11 +1,4 @@
-"""The engine file and the JSON sidecar that says what is in it.
-
-What is known of an engine, as rows of a table for a person.
-
-The calibration table beside an engine.
-
-The inputs of an engine in the form that data sources need.
-"""
+"""The engine file, and the JSON sidecar that says what is in it and which table and inputs belong to it."""
 
 from __future__ import annotations
 

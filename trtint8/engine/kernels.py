@@ -1,9 +1,8 @@
-"""What each kernel of an engine is for: INT8 or float products, requantization, reformatting, attention.
+"""What each kernel of an engine is for, and how many bytes it reads and writes.
 
-How many layers are in which type says little: around an INT8 product, TensorRT for RTX runs kernels that
-read its float sums, add the bias, and round to INT8 again. They are counted in FP32, and belong to INT8.
-
-How many bytes each kernel of an engine reads and writes: from the tensors that the builder lists.
+A kernel computes INT8 or float products, requantizes, reformats, or is an attention. How many layers are in
+which type says little: around an INT8 product, TensorRT for RTX runs kernels that read its float sums, add
+the bias, and round to INT8 again. They are counted in FP32, and belong to INT8.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""The arithmetic of factors: pure functions on ranges of channels.
+"""Chooses the factors of a network's channels by the error that quantization leaves.
 
-Chooses the factors of a form by the error that quantization leaves.
-
-The factors of a network's channels while they are being chosen.
-
-Levels of channels whose tensor shares one scale with other tensors.
-
-The error at the output of a layer whose input and weights are quantized.
+The arithmetic is pure functions on ranges of channels. The error is that at the output of a layer whose input
+and weights are quantized. Channels whose tensor shares one scale with other tensors are levelled together.
 """
 
 from __future__ import annotations

@@ -1,18 +1,11 @@
 """Brings models whose operators compute on integers into Q/DQ form, and says which nodes stay and why.
 
-Matches the pattern of nodes around a ConvInteger or MatMulInteger.
-
-ONNX Runtime's dynamic quantization writes a DynamicQuantizeLinear, the integer operator, a Cast, and a Mul by
-the product of both scales ("Quantize ONNX Models", ONNX Runtime documentation).
-
-Replaces operators that read and write integers with scales by Q/DQ pairs around float operators.
-
-ONNX defines QLinearConv and QLinearMatMul, ONNX Runtime's own domain defines the others ("Contrib Operators",
-ONNX Runtime documentation). TensorRT has none of them.
-
-Replaces ConvInteger and MatMulInteger by the float operators that they compute on integers.
-
-Gives operators that only move data a Q/DQ pair on either side, where they move integers.
+Three kinds become Q/DQ pairs around float operators. QLinearConv and QLinearMatMul are ONNX's; ONNX Runtime's
+own domain has others like them ("Contrib Operators", ONNX Runtime documentation). TensorRT has none of them.
+ConvInteger and MatMulInteger stand in the pattern that ONNX Runtime's dynamic quantization writes: a
+DynamicQuantizeLinear, the integer operator, a Cast, and a Mul by the product of both scales ("Quantize ONNX
+Models", ONNX Runtime documentation). Operators that only move data get a pair on either side where they move
+integers.
 """
 
 from __future__ import annotations

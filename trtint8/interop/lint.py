@@ -1,8 +1,4 @@
-"""Quantized models made elsewhere: what TensorRT would refuse or run in float.
-
-TensorRT's rules for Q/DQ pairs.
-
-Brings the Q/DQ pairs of a model that any tool quantized into TensorRT's form.
+"""Finds what TensorRT would refuse, or run in float, in quantized models made elsewhere, and mends it.
 
 A pair that TensorRT can compute stays where it is. Another pair is taken out, a Clip keeps its ends, and a
 pair of its range stands again where a layer reads it. What a model computes changes in no other way, and a

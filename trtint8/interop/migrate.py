@@ -1,8 +1,7 @@
-"""Makes a model with Q/DQ pairs of a float model and the calibration cache of its implicit engine.
+"""Brings the ranges of other tools to a model: TensorRT's calibration caches and ncnn's tables.
 
-Assigns the ranges of a TensorRT calibration cache to the tensors that get Q/DQ pairs.
-
-Converts between ncnn's tables, which name layers, and calibration tables, which name tensors.
+The ranges of a cache are assigned to the tensors that get Q/DQ pairs, so that a float model and the cache of
+its implicit engine make a Q/DQ model. ncnn's tables name layers, and calibration tables name tensors.
 """
 
 from __future__ import annotations

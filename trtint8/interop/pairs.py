@@ -1,14 +1,10 @@
-"""What the expansions of integer operators share: reading and inserting pairs, replacing nodes and values.
-
-What a pair of QuantizeLinear and DequantizeLinear computes, and which of it a pair of TensorRT can.
+"""What a pair of QuantizeLinear and DequantizeLinear computes, and how pairs are read, inserted and replaced.
 
 A pair rounds to multiples of its scale and clips at its ends. Counted in steps from the value 0, there is
 neither a zero point nor an element type: a pair is a scale, a lowest and a highest number of steps. A Clip of
 the integers between both nodes moves the ends. TensorRT has one kind of pair, from -128 to 127 steps. A pair
 whose ends lie within these is that pair behind a Clip in float. All others have more steps than TensorRT, or
 one scale per channel: their steps cannot be kept.
-
-The integers of a quantized constant, and the values that they represent.
 """
 
 from __future__ import annotations

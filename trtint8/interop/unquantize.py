@@ -2,11 +2,7 @@
 
 A pair that TensorRT can compute stays where it is and computes what it did: it becomes symmetric int8, behind
 a Clip where its own ends are narrower. Other pairs are taken out, and a Clip keeps their ends. Quantized
-constants become the float constants that they represent.
-
-Reads the calibration table out of a Q/DQ model.
-
-Between which ends the values of a tensor lie, whatever the input, as far as its operators tell.
+constants become the float constants that they represent. The ranges of the pairs become a calibration table.
 """
 
 from __future__ import annotations

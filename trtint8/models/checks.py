@@ -1,16 +1,7 @@
-"""Checks that the names in a model are text: protobuf hands on as bytes what is not UTF-8.
+"""Checks that a model is one that ONNX Runtime and TensorRT take, and mends what exporters get wrong.
 
-Names that ONNX and ONNX Runtime demand: of graphs, of outputs in lists, and of nodes, which are unique.
-
-Nodes that stand before the nodes whose outputs they read.
-
-The version of the ONNX format that a model declares.
-
-Checks that nodes have the inputs and attributes that they need, and weights that are numbers.
-
-Models that were exported while they were being trained.
-
-Nodes that draw random numbers.
+Checked or mended are names (text, unique, present), the order of nodes, the version of ONNX's format, inputs,
+attributes and weights of nodes, and what is left of training, such as nodes that draw random numbers.
 """
 
 from __future__ import annotations

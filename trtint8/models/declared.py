@@ -1,16 +1,7 @@
-"""Types and shapes of a model's tensors, as far as ONNX infers them.
+"""Types and shapes of a model's tensors: declared, inferred by ONNX, or mended where they are left out.
 
-Types and shapes of the tensors inside a graph, which many exporters leave out.
-
-Which values an input takes, as far as the graph tells.
-
-Outputs as exporters leave them: without the type or shape that ONNX's checker wants, or listed twice.
-
-Declares which values are sequences or optional: what infers types later takes all others for tensors.
-
-Inside a model they may be; its outputs are tensors.
-
-Sizes of dimensions that are declared, but not known.
+Values that are sequences or optional are declared as such, since what infers types takes all others for
+tensors. A model's outputs are tensors.
 """
 
 from __future__ import annotations

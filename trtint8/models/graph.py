@@ -1,11 +1,4 @@
-"""Constants of a graph: read, replaced, named and added.
-
-The graphs inside nodes, which are branches and loop bodies, and what stands in them.
-
-How the kernels of convolutions and pooling move, and the pads that ONNX's ``auto_pad`` means.
-
-Kinds of nodes and of values, by which a graph is followed.
-"""
+"""How a graph is followed: kinds of nodes and values, constants, graphs inside nodes, windows."""
 
 from __future__ import annotations
 

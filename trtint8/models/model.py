@@ -1,8 +1,7 @@
 """Reads, checks and prepares ONNX models.
 
-What a model says of where it comes from: properties in its file, which runtimes ignore.
-
-By which file names models are told from engines.
+A model's file may say where it comes from, in properties that runtimes ignore. Endings of names tell models
+from engines.
 """
 
 from __future__ import annotations

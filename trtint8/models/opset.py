@@ -1,10 +1,7 @@
 """The opset of a model: imported once, converted to a newer one, or lowered to one that can be run.
 
-The domains of a model's operators, and which versions of them it imports.
-
-Operators that ONNX's converter gives another meaning, or makes invalid, on the way to a newer opset.
-
-Products of integers whose weights have no zero point.
+Some operators get another meaning from ONNX's converter, or become invalid, on the way to a newer opset.
+Products of integers may lack the zero point of their weights.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
-"""How one tensor is quantized, and how far its quantization has come.
+"""How one tensor is quantized, what each backend computes with integers, and the arithmetic of both.
 
-The terms are those of the tensor quantization config of PPQ (OpenPPL).
+The terms are those of the tensor quantization config of PPQ (OpenPPL). A backend is a row of data.
 
-What each backend computes with integers, as data: a further backend is a further row.
-
-Quantizes and dequantizes values as a config says.
-
-Every function takes an array of any shape and returns one of the same shape. The config must have a scale;
-with one scale per channel, the array has as many entries along the config's axis as there are scales. A
-config without a scale, or one that does not fit the shape, raises
+Functions that quantize and dequantize take an array of any shape and return one of the same shape. The config
+must have a scale; with one scale per channel, the array has as many entries along the config's axis as there
+are scales. A config without a scale, or one that does not fit the shape, raises
 :class:`~calibrators.errors.UnsupportedError`.
-
-Rounding to integers, in every way that TensorRT's backends use.
 """
 
 from __future__ import annotations

@@ -6,15 +6,12 @@ that it reads, a DequantizeLinear the type that its readers want. Where either i
 rounded to FP16 in the same way, so that the pair agrees. A scale that FP16 does not hold, or only roughly,
 keeps both in FP32.
 
-Which nodes cannot compute in FP16 without losing accuracy, and why.
-
-What decides by its values, and what leads up to that: a rounding may decide otherwise.
-
-A comparison of two numbers that FP16 rounds to one is another comparison, and a pixel that is looked up half
-a pixel further on is another pixel. So nodes that decide stay in FP32, with all that leads up to them since
-the last layer. A layer's sums are rounded to FP16 like any noise. Only where values of one layer are compared
-with one another, as a pixel with the largest around it, does its rounding make equal what was not, and where
-they are coordinates, it moves them; there the layer stays in FP32 as well.
+Nodes that would lose accuracy in FP16 stay in FP32. So do nodes that decide by their values, with all that
+leads up to them since the last layer: a comparison of two numbers that FP16 rounds to one is another
+comparison, and a pixel that is looked up half a pixel further on is another pixel. A layer's sums are rounded
+to FP16 like any noise. Only where values of one layer are compared with one another, as a pixel with the
+largest around it, does its rounding make equal what was not, and where they are coordinates, it moves them;
+there the layer stays in FP32 as well.
 """
 
 from __future__ import annotations

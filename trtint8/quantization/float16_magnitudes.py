@@ -1,11 +1,10 @@
-"""How large the values of float tensors become: as calibration saw them, or as far as a graph bounds them.
+"""How large the values of float tensors become, and what constants and scales lose when rounded to FP16.
 
-A table may lack tensors: one of placed tensors has only those with Q/DQ pairs, and a model that came with its
-pairs has no table at all. What a pair lets through is bounded by its scale, and most operators bound what
-they give out by what they read: a convolution by the sum of its weights' magnitudes, an activation function
-by its input. Bounds are wider than what is seen, so they only decide where nothing was seen.
-
-What constants and scales lose when they are rounded to FP16.
+Magnitudes are as calibration saw them, or as far as a graph bounds them. A table may lack tensors: one of
+placed tensors has only those with Q/DQ pairs, and a model that came with its pairs has no table at all. What
+a pair lets through is bounded by its scale, and most operators bound what they give out by what they read: a
+convolution by the sum of its weights' magnitudes, an activation function by its input. Bounds are wider than
+what is seen, so they only decide where nothing was seen.
 
 Above FP16's smallest normal number a number loses at most a two-thousandth of itself, below more and more.
 What is lost is judged for an array as a whole: weights of trained networks always have single numbers, and
@@ -121,7 +120,9 @@ def _bound(node: ir.Node, found: Mapping[str, float]) -> float | None:
     if node.op_type in _SPECIAL:
         return _SPECIAL[node.op_type](node, sizes)
     if operator.values is not Values.COMPUTED:
-        return _of_largest([sizes[index] for index in operator.data_among(len(sizes))])
+        largest = _of_largest([sizes[index] for index in operator.data_among(len(sizes))])
+        cubic = "cubic" in node.attributes.get_string("mode", "")
+        return largest if largest is None or not cubic else _OVERSHOOT * largest
     if operator.bound is None or not sizes or sizes[0] is None:
         return None
     alpha = abs(node.attributes.get_float("alpha", 0.0)) if operator.bound.alpha else 0.0
@@ -281,11 +282,6 @@ def _of_slopes(_node: ir.Node, sizes: _Sizes) -> float | None:
     return None if sizes[0] is None or slope is None else max(1.0, slope) * sizes[0]
 
 
-def _of_interpolation(node: ir.Node, sizes: _Sizes) -> float | None:
-    factor = _OVERSHOOT if "cubic" in node.attributes.get_string("mode", "") else 1.0
-    return None if sizes[0] is None else factor * sizes[0]
-
-
 def _of_recurrent(node: ir.Node, sizes: _Sizes) -> float | None:
     """What a recurrent layer gives out lies between -1 and 1, or between its first state and those."""
     initial = sizes[5] if len(sizes) > 5 else 0.0
@@ -305,7 +301,6 @@ _SPECIAL: Mapping[str, Callable[[ir.Node, _Sizes], float | None]] = {
     "Div": _of_quotient,
     "GRU": _of_recurrent,
     "Gemm": _of_product,
-    "GridSample": _of_interpolation,
     "GroupNormalization": _of_normalization,
     "InstanceNormalization": _of_normalization,
     "LSTM": _of_recurrent,
@@ -315,7 +310,6 @@ _SPECIAL: Mapping[str, Callable[[ir.Node, _Sizes], float | None]] = {
     "PRelu": _of_slopes,
     "RMSNormalization": _of_normalization,
     "RNN": _of_recurrent,
-    "Resize": _of_interpolation,
     "Sub": _of_sum,
     "Sum": _of_sum,
 }

@@ -1,10 +1,8 @@
-"""Where Q/DQ pairs go so that TensorRT runs a network in INT8, and why.
+"""Where Q/DQ pairs go so that TensorRT runs a network in INT8, and why a node stays in float.
 
 The choice rests on the graph alone: neither data nor batch size changes it. TensorRT fuses a pair into the
 layer that reads it, so pairs are put before the inputs of weighted operators and never between an operator
 and its activation function (NVIDIA, "Working with Quantized Types", TensorRT documentation).
-
-Why a single node stays in float, whatever stands around it.
 """
 
 from __future__ import annotations

@@ -3,16 +3,13 @@
 A product in INT8 writes its sums as FP16, and a second kernel reads them, adds the bias and rounds to INT8;
 in FP16 one kernel does all of that. So INT8 gains where operands are large beside the output, where there are
 many products per byte, or where generated kernels stand before and behind, which take rounding and scaling
-in. A border between the two types costs a kernel more. The choice is the cheapest of all, with every border
-counted.
+in. A border between the two types costs a kernel more. A minimum cut finds the cheapest choice of all, with
+every border counted.
 
-The cheapest values of variables that are true or false, where pairs of different values cost more.
-
-Which kernels TensorRT for RTX makes of a graph, as far as it matters to the bytes that INT8 moves.
-
-What is said here was read from its layer dumps (docs/audit.md). In FP16 a convolution or matrix product takes
-in its bias, the activation function behind it and the addition of a residual. Operators that copy values move
-INT8 as well as FP16. Everything else is generated kernels, in which neighbours are fused with one another.
+Which kernels TensorRT for RTX makes of a graph was read from its layer dumps (docs/audit.md). In FP16 a
+convolution or matrix product takes in its bias, the activation function behind it and the addition of a
+residual. Operators that copy values move INT8 as well as FP16. Everything else is generated kernels, in which
+neighbours are fused with one another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The quantized network with the scales of its activations as inputs: one session tries any set of ranges.
+"""The network that rules for ranges are tried on, with the float outputs for the same samples and its noise.
 
-The float network's outputs for the samples that ranges are tried on.
-
-The noise of a network's outputs relative to their signal, for each sample.
+The scales of its activations are inputs, so that one session tries any set of ranges.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Runs of the quantized network with the ranges of each rule, several at once.
+"""Compares rules for ranges by the noise of the quantized network, and finds the one to take.
 
-Compares rules for ranges by the noise of the quantized network, and finds the one to take.
-
-The rounds in which rules for ranges are tried: all on few samples, and ever fewer of them on more.
-
-Successive halving: after one eighth of the samples the better half goes on to a quarter of them, and so on
-(Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS
-2016). Of 16 samples or fewer, all go on from a quarter of them to half, and the better third to all.
+Runs with the ranges of each rule go on several at once. All rules are tried on few samples, and ever fewer of
+them on more. Successive halving: after one eighth of the samples the better half goes on to a quarter of
+them, and so on (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
+Optimization", AISTATS 2016). Of 16 samples or fewer, all go on from a quarter of them to half, and the better
+third to all.
 """
 
 from __future__ import annotations

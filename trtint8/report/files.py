@@ -1,12 +1,7 @@
-"""Finds what a report can be made of in a folder, or among the files that were named.
+"""Finds what a report is made of: files in a folder or named ones, and which models they belong to.
 
-Reads back what `trtint8 validate`, `bench` and `tune` print as JSON, and the log of `trtint8 tune`.
-
-Which float model each of the models that a report's files name was made from.
-
-Whether a calibration table is the one whose ranges an engine or its Q/DQ model has.
-
-The float model that a report sets a quantized one beside.
+It reads back what `trtint8 validate`, `bench` and `tune` print as JSON, and the log of `trtint8 tune`. It
+also finds the float model beside a quantized one, and whether a table is that of an engine.
 """
 
 from __future__ import annotations

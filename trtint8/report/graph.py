@@ -1,6 +1,4 @@
-"""The network as a graph: its operators and the tensors between them, without the Q/DQ pairs themselves.
-
-What a browser needs to draw the graph of a network: its boxes and tensors as JSON, and two kept libraries.
+"""The network as a graph for a browser: boxes and tensors as JSON, without the Q/DQ pairs themselves.
 
 dagre (MIT, 49 kB) chooses the places of the boxes and Panzoom (MIT, 10 kB) moves and zooms the picture, both
 in the browser. Packages for Python that lay out such graphs either need an installed Graphviz, are no longer

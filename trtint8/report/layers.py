@@ -1,15 +1,4 @@
-"""The network as a strip of cells, one per weighted layer, with its precision and its share of the noise.
-
-The bars of a report: the layers by how much noise they add in INT8, the largest share first.
-
-The cards of a report, one per tensor of a calibration table.
-
-What `trtint8 tune` tried: the accuracy of every candidate, and the share of the arithmetic in INT8.
-
-What the kernels of the engine are for, and what an audit says of INT8 beside FP32 and FP16.
-
-The measured speed of engines, beside what an audit says of the same precisions.
-"""
+"""What a report shows of layers and tensors: cells, bars of noise, cards, tuning, kernels and speed."""
 
 from __future__ import annotations
 

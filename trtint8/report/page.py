@@ -11,7 +11,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from calibrators.display.charts import DASHES, histogram_chart, level_chart, point_chart
+from calibrators.display.charts import dashes_of, histogram_chart, level_chart, point_chart
 from trtint8.report import text
 from trtint8.report.comparison import RunComparison
 from trtint8.report.facts import Report
@@ -60,7 +60,7 @@ def render(report: Report) -> str:
             graph=Markup(graph_json(graph, anchors)) if graph else "",
             badges=BADGES,
             histogram=lambda card: Markup(histogram_chart(card)),
-            dashes={method: " ".join(map(str, lengths)) for method, lengths in DASHES.items()},
+            dashes=lambda method: " ".join(map(str, dashes_of(method))),
             wide=Markup(level_chart(known, _WIDE)) if known else "",
             narrow=Markup(level_chart(known, _NARROW)) if known else "",
             tried_wide=_tried_chart(report.tried, _WIDE),

@@ -1,10 +1,7 @@
-"""Input arrays of an engine: NumPy arrays on the host, arrays of any library on the GPU.
+"""Arrays that go into an inference and come out of it, on the host or on the GPU, from any library.
 
-Outputs that stay on the GPU, for any library to take without a copy.
-
-Where the outputs of an inference go: arrays that the caller gives, on the host or on the GPU.
-
-Streams of other libraries.
+Outputs may stay on the GPU, for any library to take without a copy, or go into arrays that the caller gives.
+Streams may be those of other libraries.
 """
 
 from __future__ import annotations

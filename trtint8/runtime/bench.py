@@ -1,9 +1,8 @@
-"""Latency and throughput of an engine, measured and reported as trtexec does.
+"""Latency and throughput of engines, measured and reported as trtexec does.
 
 As there, the copies of some inferences overlap with the computation of others: contexts on streams of their
-own take turns, uploads are one inference ahead, and computations follow one another.
-
-Measures engines one after another on the same inputs, and float engines of the same model beside them.
+own take turns, uploads are one inference ahead, and computations follow one another. Engines are measured one
+after another on the same inputs, with float engines of the same model beside them.
 """
 
 from __future__ import annotations

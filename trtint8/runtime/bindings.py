@@ -1,9 +1,4 @@
-"""The inputs and outputs of an engine.
-
-Chooses the optimization profile for the shapes of a feed.
-
-How engines of others are loaded.
-"""
+"""The inputs and outputs of an engine, its optimization profile for a feed, and engines that others built."""
 
 from __future__ import annotations
 

@@ -1,13 +1,8 @@
 """One of TensorRT's contexts with the memory of its inputs and outputs, bound to the shapes of a feed.
 
 While shapes repeat, nothing is asked of TensorRT but the run itself: what has to be copied where is listed
-when shapes change.
-
-One of TensorRT's execution contexts, which is asked only for what changes.
-
-The memory of one input or output, on the GPU and page-locked on the host.
-
-Allocates memory for outputs whose size is known only after the inference.
+when shapes change. Each input and output has memory on the GPU and page-locked memory on the host. Memory for
+outputs whose size is known only after the inference is allocated when TensorRT asks for it.
 """
 
 from __future__ import annotations

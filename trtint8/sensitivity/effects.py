@@ -1,8 +1,6 @@
-"""How far variants of a network are from the float network: sums over samples, and their intervals.
+"""How far variants of a network are from the float network: sums over samples, their levels and intervals.
 
-Sums over samples of a noise's power and its signal's, and the level and the interval that they give.
-
-Which samples of a batch show what layers cost, where not all of them do.
+Not all samples of a batch show what layers cost; those that do are chosen here.
 """
 
 from __future__ import annotations

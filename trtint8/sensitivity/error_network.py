@@ -6,8 +6,7 @@ space of outputs, v J d is the product of d with the gradient of v at the layer'
 backwards gives these gradients for all layers. With v of random signs, the mean of its square is the sum of
 the squares of J d: the noise of the layer.
 
-Layers that outputs depend on by decisions alone, such as which element is the largest.
-
+Layers that outputs depend on by decisions alone, such as which element is the largest, are found here too.
 The gradient of a decision is zero wherever there is one, and yet a decision that turns out differently
 changes the outputs.
 """

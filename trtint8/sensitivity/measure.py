@@ -1,10 +1,7 @@
 """Measures what each layer's quantization costs, batch by batch until the figures are certain enough.
 
-The sums of a measurement: how they grow batch by batch, when they are enough, and what they say.
-
-What one batch shows of every layer. Each batch is measured by itself, in any process.
-
-Measurement by workers: what every one of them does with the batches that it gets.
+Each batch is measured by itself, in any process, by workers as well. Sums grow batch by batch, and say when
+they are enough.
 """
 
 from __future__ import annotations

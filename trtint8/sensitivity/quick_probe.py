@@ -1,8 +1,7 @@
 """What one batch shows of every layer, from one pass backwards through the network.
 
-Random directions in the space of a network's outputs.
-
-Whether a network may be run sample by sample, found out by running it.
+The directions in the space of the outputs are random. Whether a network may be run sample by sample is found
+out by running it.
 """
 
 from __future__ import annotations

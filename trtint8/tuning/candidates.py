@@ -1,8 +1,6 @@
-"""Candidates of the search, which are ways to quantize a network, and their scores.
+"""Candidates of the search, which are ways to quantize a network: their scores, and what was tried.
 
-The cost of leaving layers in float: their share of the network's arithmetic.
-
-What a search tried.
+Leaving layers in float costs their share of the network's arithmetic.
 """
 
 from __future__ import annotations

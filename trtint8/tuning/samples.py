@@ -1,8 +1,6 @@
-"""Splits a data set in two: samples to tune on, and samples to validate the result with.
+"""The samples of tuning: some to tune on, others to validate the result with.
 
-Whether the samples to judge by can show what the search has to keep, before it begins.
-
-The form of the first batch, which says what a budget means before anything long begins.
+Before anything long begins, the first batch says what a budget means, and whether the samples can show it.
 """
 
 from __future__ import annotations

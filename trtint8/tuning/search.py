@@ -2,12 +2,8 @@
 
 Remedies that cost nothing when the network runs are tried always: ranges chosen by what they cost the
 network's outputs, then changed weights that lose less in INT8. Each is taken where it leaves less noise. Only
-if the loss is still too large are layers restored to float, in the order of their noise per cost. Every
-decision is made with the same samples, and the result is validated with other samples.
-
-The fewest layers in float that keep a budget: where the search begins, and how it proceeds.
-
-What equalized channels gain on samples that neither they nor their ranges were chosen with.
+if the loss is still too large are layers restored to float, in the order of their noise per cost, as few as
+keep the budget. Every decision is made with the same samples, and the result is validated with other samples.
 """
 
 from __future__ import annotations

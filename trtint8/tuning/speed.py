@@ -3,8 +3,6 @@
 INT8 is not always faster: a product in INT8 may need a kernel more, which requantizes its sums. Which layers
 gain depends on their neighbours, so the engine is compiled anew for everything that is tried. Layers that are
 alike, as those of repeated blocks, are decided together.
-
-Plans which layers stay in FP16 because INT8 is slower there, with engines that TensorRT compiles.
 """
 
 from __future__ import annotations

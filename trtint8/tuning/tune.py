@@ -1,8 +1,6 @@
-"""Tuning as a whole: the search on some samples, the validation of its result on others, and the files.
+"""Tuning as a whole: ranges and samples, the search, the validation of its result, and the files.
 
-Prepares tuning: ranges from samples or from a table, samples to tune on, and held-out samples.
-
-How what a search tried shows itself in a notebook and as a data frame.
+The result shows itself in a notebook and as a data frame.
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
-"""The accuracy of INT8: what is compared with the FP32 model, and what the comparison found.
+"""The accuracy of INT8: what is compared with the FP32 model, what was found, and what that says of a budget.
 
-What a comparison says of a budget.
-
-One metric of one model, and the names of the models in results.
-
-A comparison in words and tables, for people.
-
-How a comparison shows itself in a terminal, in a notebook and as a data frame.
+The results show themselves in words and tables, in a terminal, in a notebook and as a data frame.
 """
 
 from __future__ import annotations

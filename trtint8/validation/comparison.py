@@ -1,13 +1,8 @@
 """Compares models with the reference on a data set: batch by batch, then over all batches.
 
 The result of each batch is kept apart until it is merged, in the order of the data. So the comparison does
-not depend on where, or when, a batch was run.
-
-The reference opens, and runs on the first batches, while other models are read, checked and opened.
-
-The float model that others are compared with, and the data that all of them are fed.
-
-Warns of comparisons that do not say what they seem to say.
+not depend on where, or when, a batch was run. The reference opens, and runs on the first batches, while other
+models are read, checked and opened. Comparisons that do not say what they seem to say are warned of.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""How far a model's outputs are from the reference's, element by element.
-
-Peak signal-to-noise ratio, for networks whose output is an image.
-"""
+"""How far a model's outputs are from the reference's: SQNR, cosine, largest error, and PSNR for images."""
 
 from __future__ import annotations
 

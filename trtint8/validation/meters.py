@@ -1,6 +1,6 @@
 """Meters: what one metric measured on one model so far. Meters of single batches merge exactly.
 
-A metric that is ready to be measured on batches.
+A :class:`Measurand` is a metric that is ready to be measured on batches.
 """
 
 from __future__ import annotations

@@ -62,8 +62,8 @@ _DETECTION_METRICS = (DetectionAgreement.name, *PRECISIONS)
 #: Metrics of all outputs together.
 _ALL_OUTPUTS_METRICS = (*_DETECTION_METRICS, *OUTPUT_METRICS)
 
-#: What follows the name of a metric that does not exist.
-_NAMES = ", ".join(("top1", "top5 and so on", *_ONE_OUTPUT_METRICS, *_ALL_OUTPUTS_METRICS))
+#: The names of all metrics, for messages and for help.
+NAMES = ", ".join(("top1", "top5 and so on", *_ONE_OUTPUT_METRICS, *_ALL_OUTPUTS_METRICS))
 
 #: The metrics that are measured for every model.
 _FIDELITY_METRICS = ("sqnr", "cosine", "max_error")
@@ -130,7 +130,7 @@ def metric_name(metric: Metric) -> str:
         raise CalibrationDataError(f"metric '{base}' covers every output: ask for '{base}', not '{metric}'")
     if is_metric_name(metric):
         return metric
-    raise CalibrationDataError(f"there is no metric '{metric}'; there are {_NAMES}")
+    raise CalibrationDataError(f"there is no metric '{metric}'; there are {NAMES}")
 
 
 def is_metric_name(text: str) -> bool:

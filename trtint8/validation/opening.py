@@ -1,8 +1,7 @@
 """Opens the models that are validated: engines on the GPU, and models in ONNX Runtime.
 
-Samples of a reference in the element types that another model takes, and its INT8 outputs as floats.
-
-Which engine and which float model a comparison is of, where that is known at no cost.
+Samples are given in the element types that a model takes, and INT8 outputs are read as floats. Where it costs
+nothing, it is found out which engine and which float model a comparison is of.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""What the formats that hold nothing but ranges have in common: one range per tensor, each tensor once.
+"""What the readers and writers of other tools' formats share: text, JSON, numbers and ranges, checked.
 
-What the readers of other tools' formats share: text, JSON, numbers and ranges, checked.
-
-What is no table, but is given for one: the engine that stands beside it.
+A format that holds nothing but ranges, one per tensor, is a :class:`RangesFormat`. An engine that is given
+for a table is refused by its first bytes.
 """
 
 from __future__ import annotations
@@ -50,12 +49,14 @@ class RangesFormat:
         read: Yields the entries of a file, from the file's content and a name of the file for messages;
             raises TableError where the content is malformed.
         render: Returns the content of a file, from tensor name to amax.
+        recognizes: True for the JSON documents of this format; None where its ending alone tells.
     """
 
     name: str
     suffix: str
     read: Callable[[bytes, str], Iterable[RangeEntry]]
     render: Callable[[Mapping[str, float]], bytes]
+    recognizes: Callable[[Any], bool] | None = None
 
     def parse(self, data: bytes, source: str) -> dict[str, float]:
         """Reads a file of this format.
@@ -290,7 +291,7 @@ def warn_widened(ends: Mapping[str, tuple[float, float]]) -> None:
     Warns:
         UserWarning: A (min, max) is not symmetric.
     """
-    widened = [f"'{name}' ({low:g}, {high:g})" for name, (low, high) in ends.items() if -low != high]
+    widened = [f"'{name}' ({low:g}, {high:g})" for name, (low, high) in ends.items() if abs(low + high) > 0]
     if widened:
         warn_user(
             "INT8 is symmetric, so ranges got wider, to the larger of |min| and |max|: " + enumerated(widened)

@@ -37,8 +37,8 @@ _FIRST_FIELD, _SECOND_FIELD = 4, 6
 _OFFSET_SIZE = 4
 
 
-def looks_like_tensors_data(document: Any) -> bool:
-    """Whether a JSON document is a calibration table of ONNX Runtime."""
+def _is_tensors_data(document: Any) -> bool:
+    """True if a JSON document is a calibration table of ONNX Runtime."""
     return isinstance(document, dict) and document.get("CLS") == "TensorsData"
 
 
@@ -165,5 +165,5 @@ def _warn_of_lost_ends(source: str) -> None:
     )
 
 
-JSON = RangesFormat("onnxruntime-json", ".json", _read_json, _render_json)
+JSON = RangesFormat("onnxruntime-json", ".json", _read_json, _render_json, _is_tensors_data)
 FLATBUFFERS = RangesFormat("onnxruntime", ".flatbuffers", _read_flatbuffers, _render_flatbuffers)

@@ -1,8 +1,7 @@
-"""Ranges as plain text (lines ``tensor: amax``) and as CSV (lines ``tensor,amax`` below a header).
+"""Tables of plain ranges: text, CSV, and the JSON that PPQ (OpenPPL) exports for TensorRT.
 
-The JSON that PPQ (OpenPPL) exports for TensorRT: ``{"act_quant_info": {tensor: amax}}``.
-
-PPQ's own script gives the magnitude of every value to TensorRT as a symmetric dynamic range.
+Text has lines ``tensor: amax``. CSV has lines ``tensor,amax`` below a header. PPQ's JSON is
+``{"act_quant_info": {tensor: amax}}``; its own script gives each magnitude to TensorRT as a symmetric range.
 """
 
 from __future__ import annotations
@@ -106,8 +105,8 @@ CSV = RangesFormat("csv", ".csv", _read_csv, _render_csv)
 _KEY = "act_quant_info"
 
 
-def looks_like_ppq(document: Any) -> bool:
-    """Whether a JSON document is a table of PPQ."""
+def _is_ppq(document: Any) -> bool:
+    """True if a JSON document is a table of PPQ."""
     return isinstance(document, dict) and _KEY in document
 
 
@@ -123,4 +122,4 @@ def _render(ranges: Mapping[str, float]) -> bytes:
     return (json.dumps({_KEY: dict(ranges)}, indent=4, ensure_ascii=False) + "\n").encode()
 
 
-PPQ = RangesFormat("ppq", ".json", _read, _render)
+PPQ = RangesFormat("ppq", ".json", _read, _render, _is_ppq)

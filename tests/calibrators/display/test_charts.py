@@ -10,7 +10,7 @@ matplotlib = pytest.importorskip(
 )
 
 from calibrators.display.cards import card_of
-from calibrators.display.charts import count_label, histogram_chart, level_chart, point_chart
+from calibrators.display.charts import count_label, dashes_of, histogram_chart, level_chart, point_chart
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import METHODS
 
@@ -27,7 +27,17 @@ class TestCharts:
         assert sorted(float(x) for x, _ in lines) == pytest.approx(wanted, abs=0.06)
         (used,) = [float(x) for x, style in lines if "var(--accent)" in style]
         assert used == pytest.approx(36 + (340 - 46) * card.used.amax / right, abs=0.06)
-        assert len({style for _, style in lines}) == 4  # told apart by their dashes
+        assert len({style for _, style in lines}) == len(METHODS)  # told apart by their dashes
+
+    def test_a_method_more_has_a_line_and_so_has_a_range_that_no_method_gives(self, monkeypatch):
+        monkeypatch.setitem(METHODS, "mine", METHODS["minmax"])
+        histogram = Histogram()
+        histogram.observe(np.random.default_rng(0).laplace(0, 1, 50_000).astype(np.float32))
+        for amax in (histogram.amax, 1.5):
+            card = card_of(0, "x", histogram, amax, "mine")
+            lines = re.findall(r'<path d="M ([\d.]+) 130 L \1 8 ?"', histogram_chart(card))
+            assert len(lines) == len(card.ranges) and "mine" in {one.method for one in card.ranges}
+        assert len({dashes_of(method) for method in METHODS}) == len(METHODS)
 
     def test_colours_letters_and_ids_are_the_pages(self):
         svg = level_chart([40.0, 30.0, float("inf"), 20.0], 330)

@@ -158,7 +158,7 @@ def test_ranges_that_clip_much_are_left_out():
 def test_nothing_but_zeros_has_the_range_zero():
     histogram = Histogram()
     histogram.observe(np.zeros(10, np.float32))
-    assert [method(histogram) for method in thresholds.METHODS.values()] == [0.0] * 4
+    assert {method(histogram) for method in thresholds.METHODS.values()} == {0.0}
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)

@@ -20,6 +20,7 @@ from calibrators.tables.files import (
     read_table,
 )
 from calibrators.tables.formats import common
+from calibrators.tables.formats.common import warn_widened
 from calibrators.tables.table import CalibrationTable, Provenance
 from calibrators.tensorrt.calibration_cache import portability
 from tests.calibrators.tables.formats.golden_files import ONE_ENDED
@@ -326,15 +327,16 @@ def test_lines_of_more_values_than_any_table_has_are_refused(name, tmp_path, mon
 
 
 def test_endings():
-    assert TABLE_SUFFIXES == (".json", ".cache", ".txt", ".csv", ".flatbuffers")
+    assert {".json", ".cache", ".txt", ".csv", ".flatbuffers"} <= set(TABLE_SUFFIXES)
     assert all(is_table_name(f"folder.npz/t{ending.upper()}") for ending in TABLE_SUFFIXES)
     assert not any(map(is_table_name, ("t.npz", "t", "json", "t.json.gz")))
 
 
 def test_a_name_without_a_format_is_refused_before_any_work():
     assert check_table_name("a/t.cache") == Path("a/t.cache")
-    with pytest.raises(TableError, match=r"format of 't\.xyz': end it in \.json, .* or \.flatbuffers$"):
+    with pytest.raises(TableError) as caught:
         check_table_name("t.xyz")
+    assert all(word in str(caught.value) for word in ("'t.xyz'", *TABLE_SUFFIXES))
     for name in (".cache", "folder/.JSON"):
         with pytest.raises(TableError) as caught:
             check_table_name(name)
@@ -396,3 +398,11 @@ def test_tables_find_their_format_again(tmp_path, file, format_name):
     table = CalibrationTable({"a": 1.5, "b::c": 0.1})
     path = table.save(tmp_path / file, format_name=format_name)
     assert CalibrationTable.load(path).amax == table.amax
+
+
+def test_ranges_that_are_no_numbers_are_not_said_to_be_wider(recwarn):
+    warn_widened({"a": (float("nan"), float("nan")), "b": (-float("inf"), float("inf")), "c": (-1.0, 1.0)})
+    assert not recwarn.list
+    warn_widened({"a": (float("nan"), 1.0), "b": (-0.5, 1.0)})
+    (found,) = recwarn.list
+    assert "'b'" in str(found.message) and "'a'" not in str(found.message)

@@ -1,21 +1,13 @@
 """Follows channels through a network, from the constants that produce them to the weights that read them.
 
 Every producer's output channels get numbers. A label array says for each element of a tensor which channel
-it belongs to. Operators that move elements are executed on the labels; the other operators pass labels on,
+it belongs to. Operators that move elements are executed on the labels. The other operators pass labels on,
 tie the factors of channels, or fix them at 1. So only factors remain that leave the network's function as it
 is.
 
-How operators treat factors of channels.
-
-An operator f is homogeneous where f(s x) = s f(x) for every factor s > 0.
-
-How sums, products and quotients of single elements treat the channels that they read.
-
-How operators that move, pool, reduce or pass elements on treat the channels that they read.
-
-Normalizations, which end with a factor and an offset per channel: they produce channels.
-
-How products with weights, and products of two activations, treat the channels that they read.
+One rule per kind of operator says how it treats channels: sums, products and quotients of single elements,
+what moves, pools or reduces, normalizations (which produce channels), and products of matrices. An operator f
+passes factors on where it is homogeneous: f(s x) = s f(x) for every factor s > 0.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""The labels of a network's tensors while its channels are followed.
-
-Arrays that say which channel each element of a tensor belongs to.
+"""The labels of a network's tensors: the channel of each element, and which channels share a factor.
 
 A label array is compact: along an axis on which all labels are equal it has size 1, so that it broadcasts
-with the tensor.
-
-What is known of a network's channels: which constants produce them, and which nodes read them.
-
-Classes of channels that must share one factor: a union-find structure.
+with the tensor. Channels that must share one factor are classes of a union-find structure.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Outputs in which several quantities are joined, such as the boxes and the scores of a detector.
+"""Outputs in which several quantities are joined, and outputs that hold what a network caches.
 
-One measure of such an output says how well the quantity with the largest values is kept, and nothing of the
-others: boxes in pixels hide any error of scores between 0 and 1. So each quantity is measured by itself.
+One measure of joined quantities, such as the boxes and scores of a detector, says how well the one with the
+largest values is kept, and nothing of the others: boxes in pixels hide any error of scores between 0 and 1.
+So each quantity is measured by itself.
 
-Outputs that hold what a network caches for its next step, such as the keys and values of a decoder.
-
-Such an output is an input with something added to it. It says little of how well the network computes: most
-of it is the input again, without any noise, and what was added is read by the network itself, so that its
-noise is in the other outputs as well. A decoder of 24 layers has 48 of them beside the one that matters.
+A cache for the network's next step, such as the keys and values of a decoder, is an input with something
+added to it. It says little of how well the network computes. Most of it is the input again, without any
+noise. What was added is read by the network itself, so that its noise is in the other outputs as well. A
+decoder of 24 layers has 48 of them beside the one that matters.
 """
 
 from __future__ import annotations

@@ -2,9 +2,7 @@
 
 Element by element such outputs say little of a quantized network: where two scores are close, others are
 picked, or the same in another order, and their number may differ. So what they are picked from is compared in
-their place.
-
-The part of a model that ONNX Runtime can run: what comes before plugins of TensorRT.
+their place. A model that ends in plugins of TensorRT is cut before them, so that ONNX Runtime can run it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Computes nodes whose inputs are all constant.
 
-What a node computes of constants.
-
-What the operators compute with which exporters write paddings and shapes, of constant integers.
-
-PyTorch writes a padding as a chain of these. onnx's reference evaluator knows all operators, but takes a
-twentieth of a second to load, so it is left to the others.
+PyTorch writes a padding or a shape as a chain of small operators on constant integers; these are computed
+here. onnx's reference evaluator knows all operators, but takes a twentieth of a second to load, so it is left
+to the others.
 """
 
 from __future__ import annotations

@@ -1,21 +1,13 @@
-"""Removes nodes that pass a tensor on.
+"""Passes that simplify a graph.
 
-Writes each Sum as Add nodes, which is what convolutions and their shortcuts are joined by elsewhere.
+They give nodes unique names, put a model's own functions in the place of their calls, remove nodes that pass
+a tensor on, write each Sum as Add nodes (which is what shortcuts are joined by elsewhere), fold
+BatchNormalization into convolutions, and infer shapes and element types.
 
-Gives every node a unique name.
-
-The functions that a model brings along: what they come to, and their nodes in the place of their calls.
-
-Folds BatchNormalization into the convolution before it.
-
-Infers the shapes of tensors.
-
-Element types that ONNX's inference leaves open, from those beside them.
-
-ONNX infers nothing of what operators give out that it does not define, as plugins and com.microsoft's fused
-operators, nor of anything behind them. But operators that it defines have inputs and outputs of one type:
-what is added to a float32 tensor is float32. Whatever stays open after that stands between two operators of
-which nothing is known, and nothing else reads it.
+ONNX infers nothing of operators that it does not define, such as plugins, nor of anything behind them. But
+operators that it defines have inputs and outputs of one type: what is added to a float32 tensor is float32.
+Whatever stays open after that stands between two operators of which nothing is known, and nothing else reads
+it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Whether a network computes every sample by itself, so that a batch may be run in pieces.
 
-Which operators compute each sample, along axis 0, from the same sample of what they read.
-
-Vectors of sizes that a graph computes from the shapes of its tensors, such as the target of a Reshape.
+Every operator has a rule that says when it computes each sample, along axis 0, from the same sample of what
+it reads. Sizes that a graph computes from the shapes of its tensors, such as the target of a Reshape, are
+followed as well.
 """
 
 from __future__ import annotations
@@ -159,8 +159,13 @@ def _elementwise(node: ir.Node, found: Found) -> bool:
 
 
 def _batched(node: ir.Node, found: Found) -> bool:
+    # Each sample has places of its own. All else that is read are weights.
+    of_samples = (0, *operator_of(node).coordinates)
+    given = [(index, value) for index, value in enumerate(node.inputs) if value is not None]
     # The second output of MaxPool counts places from the first sample of the batch on.
-    return _reads_only_first(node, found) and len(node.outputs) == 1
+    return len(node.outputs) == 1 and all(
+        (value in found.samples) == (index in of_samples) for index, value in given
+    )
 
 
 def _normalizes_batch(node: ir.Node, found: Found) -> bool:
@@ -193,11 +198,6 @@ def _gathers(node: ir.Node, found: Found) -> bool:
     if data in found.samples:
         return indices not in found.samples and _is_other(axis, _rank(data))
     return axis == 0  # rows of a table
-
-
-def _looks_up(node: ir.Node, found: Found) -> bool:
-    """Whether each sample is looked up at places of its own."""
-    return all(value in found.samples for value in node.inputs)
 
 
 def _multiplies(node: ir.Node, found: Found) -> bool:
@@ -313,7 +313,6 @@ _RULES: Mapping[str, Rule] = {
     "Flatten": _flattens,
     "Gather": _gathers,
     "Gemm": _multiplies_matrices,
-    "GridSample": _looks_up,
     "MatMul": _multiplies,
     "Pad": _pads,
     "QuantizeLinear": _quantizes,

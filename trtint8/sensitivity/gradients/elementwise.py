@@ -1,9 +1,4 @@
-"""Gradients of operators that compute every element by itself.
-
-Gradients of sums, means, norms and extremes over axes.
-
-Gradients of operators that divide values by a sum over axes, such as normalizations and Softmax.
-"""
+"""Gradients of operators that compute elements by themselves, or reduce or normalize along axes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Gradients of operators that move, join, repeat or add up elements.
+"""Gradients of operators that move, join, repeat, add up, pick or replace elements, and of interpolations.
 
-Gradients of operators that pick elements, and of those that replace some.
-
-Gradients of GridSample, by which attention of deformable kind reads feature maps at computed places.
-
-The gradient of a Resize, which is linear in its input along one axis after another.
+The attention of deformable kind reads feature maps at computed places with GridSample. A Resize is linear in
+its input along one axis after another.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Detections as rows of one output: box, score and class, and perhaps the number of the image.
+"""Detections from a detector's raw outputs: rows of one output, grids as YOLO's, and class scores.
 
-Boxes of all positions of a grid, before non-maximum suppression, as YOLO networks give them.
-
-Scores of the classes of boxes, from outputs that hold them, with a background or as logits.
+Scores may have a background class, or be logits.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """Detections from a detector's own outputs, where these are boxes, scores and classes in a usual layout.
 
 Each layout has a name, by which a user says how outputs are to be read. Where none is named, the shapes and
-the values of the float model's outputs suggest one, and the result says which.
-
-How outputs hold detections, by the first samples that show it.
-
-The values of a single image may look like another layout than the one that all images have: the size of one
-large object in its middle is no less than its centre, as is the second corner of a box.
+the values of the float model's outputs suggest one, and the result says which. The values of a single image
+may look like another layout than the one that all images have: the size of one large object in its middle is
+no less than its centre, as is the second corner of a box. So the first samples that show it decide.
 """
 
 from __future__ import annotations
