@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+import trtint8
 from calibrators.data.inputs import InputSpec
 
 
@@ -96,6 +97,50 @@ def conv_chain(length):
         weights = g.qdq(g.weights(64, 64, 3, 3), 0, 64)
         x = g.op("Relu", [g.op("Conv", [g.qdq(x), weights], f"conv{index}", pads=[1] * 4)], f"relu{index}")
     return g.model({"images": ["N", 3, 32, 32]}, x)
+
+
+def parsed(inputs, outputs, body, functions="", *, opset=17, ir_version=8, domains=(), **constants):
+    """The model of nodes in ONNX's own text, such as ``[name] y = MatMul (x, w)``, with constants by name.
+
+    Args:
+        inputs: The inputs, such as ``float[N, 4] x``; ``float[] y`` has no shape.
+        outputs: The outputs, written likewise.
+        body: The nodes.
+        functions: Functions of the model, in the same text.
+        opset: The version of ONNX's operators.
+        ir_version: The version of the format.
+        domains: Other domains, each in version 1.
+        constants: The model's weights.
+    """
+    head = f"<ir_version: {ir_version}, opset_import: {_imports(opset, domains)}>"
+    model = onnx.parser.parse_model(f"{head} g ({inputs}) => ({outputs}) {{ {body} }} {functions}")
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()
+    )
+    return model
+
+
+def function(name, inputs, outputs, body, *, opset=17, domain="own", domains=()):
+    """The text of a function for :func:`parsed`."""
+    head = f'<domain: "{domain}", opset_import: {_imports(opset, domains)}>'
+    return f"{head} {name} ({inputs}) => ({outputs}) {{ {body} }}"
+
+
+def _imports(opset, domains):
+    imports = [f'"": {opset}', *(f'"{name}": 1' for name in domains)]
+    return f"[{', '.join(imports)}]"
+
+
+def normal(*shape, seed=0):
+    """Normal values in float32."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def sqnr_in_int8(source, data, **options):
+    """How well the first output of a model survives calibration and quantization, in decibels."""
+    table = trtint8.calibrate(source, data, method="minmax", progress=False)
+    quantized = trtint8.quantize(source, table, progress=False, **options)
+    return trtint8.validate(quantized, data, reference=source, progress=False).outputs[0].sqnr_db
 
 
 def save_external(model, folder: Path):

@@ -1,8 +1,8 @@
 """A small recurrent network, and the same in NumPy."""
 
 import numpy as np
-import onnx
-from onnx import helper, numpy_helper
+
+from tests.trtint8.onnx_models import parsed
 
 FEATURES, HIDDEN = 6, 4
 
@@ -16,40 +16,18 @@ def weights():
 
 def recurrent_model():
     """A gated unit: takes sound (batch, 6), a state (1, batch, 4) and a rate, which is one number."""
-    float_type = onnx.TensorProto.FLOAT
-    node, make = helper.make_node, helper.make_tensor_value_info
-    nodes = [
-        node("Cast", ["rate"], ["rate_float"], to=float_type),
-        node("Div", ["sound", "rate_float"], ["x"]),
-        node("Squeeze", ["state", "axis"], ["h"]),
-        node("MatMul", ["x", "Wz"], ["xz"]),
-        node("MatMul", ["h", "Uz"], ["hz"]),
-        node("Add", ["xz", "hz"], ["z_sum"]),
-        node("Sigmoid", ["z_sum"], ["z"]),
-        node("MatMul", ["x", "Wn"], ["xn"]),
-        node("MatMul", ["h", "Un"], ["hn"]),
-        node("Add", ["xn", "hn"], ["n_sum"]),
-        node("Tanh", ["n_sum"], ["n"]),
-        node("Sub", ["h", "n"], ["difference"]),
-        node("Mul", ["z", "difference"], ["kept"]),
-        node("Add", ["n", "kept"], ["new"]),
-        node("Unsqueeze", ["new", "axis"], ["next_state"]),
-        node("MatMul", ["new", "Wo"], ["score"]),
-        node("Sigmoid", ["score"], ["speech"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "recurrent",
-        [
-            make("sound", float_type, ["batch", FEATURES]),
-            make("state", float_type, [1, "batch", HIDDEN]),
-            make("rate", onnx.TensorProto.INT64, []),
-        ],
-        [make("speech", float_type, ["batch", 1]), make("next_state", float_type, [1, "batch", HIDDEN])],
-        [numpy_helper.from_array(array, name) for name, array in weights().items()]
-        + [numpy_helper.from_array(np.array([0]), "axis")],
+    return parsed(
+        f"float[batch, {FEATURES}] sound, float[1, batch, {HIDDEN}] state, int64 rate",
+        f"float[batch, 1] speech, float[1, batch, {HIDDEN}] next_state",
+        """rate_float = Cast <to = 1> (rate) x = Div (sound, rate_float) h = Squeeze (state, axis)
+        xz = MatMul (x, Wz) hz = MatMul (h, Uz) z_sum = Add (xz, hz) z = Sigmoid (z_sum)
+        xn = MatMul (x, Wn) hn = MatMul (h, Un) n_sum = Add (xn, hn) n = Tanh (n_sum)
+        difference = Sub (h, n) kept = Mul (z, difference) new = Add (n, kept)
+        next_state = Unsqueeze (new, axis) score = MatMul (new, Wo) speech = Sigmoid (score)""",
+        ir_version=9,
+        axis=np.array([0]),
+        **weights(),
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 def states_in_numpy(sound, rate, first=None):

@@ -7,11 +7,11 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError
-from tests.trtint8.onnx_models import Graph
+from tests.trtint8.onnx_models import normal, parsed, sqnr_in_int8
 from trtint8.models.declared import (
     clear_unknown_sizes,
     correct_shapes,
@@ -24,100 +24,87 @@ from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.models.session import open_model
 
-
-@pytest.fixture
-def message():
-    g = Graph(quantized=False)
-    return g.model({"x": ["N", 6]}, g.op("Relu", [g.op("MatMul", ["x", g.weights(6, 5)], "product")], "y"))
+ROWS = "float[N, 6] x", "float[] y", "[product] product_out = MatMul (x, w) y = Relu (product_out)"
 
 
-def test_a_copy_has_what_is_inferred(message):
+def test_a_copy_has_what_is_inferred_where_something_is():
+    message = parsed(*ROWS, w=normal(6, 5))
     before = message.SerializeToString()
     (product,) = infer_types(message).graph.value_info
-    assert product.name == "product_out" and product.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    assert product.name == "product_out" and product.type.tensor_type.elem_type == TensorProto.FLOAT
     assert [size.dim_value for size in product.type.tensor_type.shape.dim] == [0, 5]
     assert message.SerializeToString() == before
-
-
-def test_a_model_of_which_onnx_infers_nothing(message):
     message.ClearField("opset_import")
     assert infer_types(message) is None
 
 
-def declared(shapes, x=(1, 4, 8, 8)):
+def declared(shapes, x="1, 4, 8, 8"):
     """A Split into 3 and 5 channels, and what the model says of its shapes."""
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
-        helper.make_node("Split", ["c", "sizes"], ["a", "y"], axis=1),
-        helper.make_node("Mine", ["a"], ["p"], domain="mine"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shapes.get("y"))],
-        [
-            numpy_helper.from_array(np.zeros((8, 4, 3, 3), np.float32), "w"),
-            numpy_helper.from_array(np.array([3, 5]), "sizes"),
-        ],
-        value_info=[
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            for name, shape in shapes.items()
-            if name != "y"
-        ],
+    message = parsed(
+        f"float[{x}] x",
+        "float[] y",
+        "c = Conv <pads = [1, 1, 1, 1]> (x, w) a, y = Split <axis = 1> (c, sizes) p = mine.Mine (a)",
+        domains=["mine"],
+        w=np.zeros((8, 4, 3, 3), np.float32),
+        sizes=np.array([3, 5]),
     )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    for name, shape in shapes.items():
+        value = helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        (message.graph.output[0] if name == "y" else message.graph.value_info.add()).CopyFrom(value)
+    return message
 
 
-def shapes_after(message):
+def sizes_of(value):
+    """The sizes of a tensor: numbers, names, and None where nothing is said."""
+    dims = value.type.tensor_type.shape.dim
+    return [dim.WhichOneof("value") and (dim.dim_param or dim.dim_value) for dim in dims]
+
+
+@pytest.mark.parametrize(
+    ("message", "corrected"),
+    [
+        *(
+            (declared({"a": stale, "y": stale}), {"a": [1, 3, 8, 8], "y": [1, 5, 8, 8]})
+            for stale in ([1, 4, 8, 8], [1, 8], [1, 8, 4, 4])
+        ),
+        # The batch was opened; an output may promise a number.
+        (
+            declared({"a": [1, 3, 8, 8], "y": [1, 5, 8, 8]}, x="N, 4, 8, 8"),
+            {"a": ["N", 3, 8, 8], "y": [1, 5, 8, 8]},
+        ),
+        # What ONNX does not know.
+        (
+            declared({"p": [7, 7], "c": ["batch", 8, "h", 8], "y": [1, 5, 8, 8]}),
+            {"p": [7, 7], "c": ["batch", 8, "h", 8], "y": [1, 5, 8, 8]},
+        ),
+    ],
+)
+def test_shapes_that_are_known_to_be_others_are_corrected(message, corrected):
     correct_shapes(message)
     values = (*message.graph.value_info, *message.graph.output)
-    return {
-        value.name: [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
-        for value in values
-    }
-
-
-@pytest.mark.parametrize("stale", [[1, 4, 8, 8], [1, 8], [1, 8, 4, 4]])
-def test_shapes_that_tensors_had_before_an_edit_are_corrected(stale):
-    found = shapes_after(declared({"a": stale, "y": stale}))
-    assert found == {"a": [1, 3, 8, 8], "y": [1, 5, 8, 8]}
-
-
-def test_a_batch_of_one_is_corrected_where_the_input_was_opened():
-    found = shapes_after(declared({"a": [1, 3, 8, 8], "y": [1, 5, 8, 8]}, x=("N", 4, 8, 8)))
-    assert found == {"a": ["N", 3, 8, 8], "y": [1, 5, 8, 8]}, "an output may promise a number"
-
-
-def test_what_onnx_does_not_know_stays():
-    found = shapes_after(declared({"p": [7, 7], "c": ["batch", 8, "h", 8], "y": [1, 5, 8, 8]}))
-    assert found == {"p": [7, 7], "c": ["batch", 8, "h", 8], "y": [1, 5, 8, 8]}
+    assert {value.name: sizes_of(value) for value in values} == corrected
 
 
 def test_calibration_does_not_depend_on_stale_shapes():
-    x = np.random.default_rng(0).standard_normal((2, 4, 8, 8)).astype(np.float32)
-    stale, right = declared({"c": [1, 9, 8, 8], "y": [1, 7, 8, 8]}), declared({"y": [1, 5, 8, 8]})
-    for message in (stale, right):
+    x, ranges = normal(2, 4, 8, 8), []
+    for message in (declared({"c": [1, 9, 8, 8], "y": [1, 7, 8, 8]}), declared({"y": [1, 5, 8, 8]})):
         message.graph.node.pop()
-    tables = [trtint8.calibrate(one, [{"x": x[:1]}, {"x": x[1:]}], progress=False) for one in (stale, right)]
-    assert tables[0].amax == tables[1].amax
+        table = trtint8.calibrate(message, [{"x": x[:1]}, {"x": x[1:]}], progress=False)
+        ranges.append(table.amax)
+    assert ranges[0] == ranges[1]
 
 
 @pytest.fixture
 def model():
-    """A product and a sum of its shape, of which nothing is declared."""
-    g = Graph(quantized=False)
-    product = g.op("MatMul", ["x", g.weights(6, 5)], "product")
-    g.op("Shape", [product], "shape")
-    return load_model(g.model({"x": ["N", 6]}, g.op("Relu", [product], "y")))
+    """A product and its shape, of which nothing is declared."""
+    return load_model(parsed(*ROWS[:2], f"{ROWS[2]} shape_out = Shape (product_out)", w=normal(6, 5)))
 
 
 def inner_shapes_declared(model):
     return {value.name: value for node in model.graph_model.graph for value in node.outputs}
 
 
-def test_what_is_left_out_is_inferred(model):
+def test_what_is_left_out_is_inferred(model, monkeypatch):
     before = inner_shapes_declared(model)
     assert before["product_out"].shape is before["product_out"].dtype is None
     declare_inner_shapes(model.graph_model, model.light)
@@ -125,6 +112,9 @@ def test_what_is_left_out_is_inferred(model):
     assert list(after["product_out"].shape)[1] == 5 and not isinstance(after["product_out"].shape[0], int)
     assert after["product_out"].dtype == ir.DataType.FLOAT
     assert list(after["shape_out"].shape) == [2] and after["shape_out"].dtype == ir.DataType.INT64
+    # Nothing is inferred where nothing is left out.
+    monkeypatch.setattr("onnx.shape_inference.infer_shapes", None)
+    declare_inner_shapes(model.graph_model, model.light)
 
 
 def test_what_is_declared_stays(model):
@@ -134,12 +124,6 @@ def test_what_is_declared_stays(model):
     assert str(value.shape) == "[samples,features]" and value.dtype == ir.DataType.FLOAT16
 
 
-def test_nothing_is_inferred_where_nothing_is_left_out(model, monkeypatch):
-    declare_inner_shapes(model.graph_model, model.light)
-    monkeypatch.setattr("onnx.shape_inference.infer_shapes", None)
-    declare_inner_shapes(model.graph_model, model.light)
-
-
 def test_a_graph_that_contradicts_itself_stays_as_it_is(model):
     product = next(node for node in model.light.message.graph.node if node.op_type == "MatMul")
     product.input[0] = product.input[1]
@@ -147,234 +131,139 @@ def test_a_graph_that_contradicts_itself_stays_as_it_is(model):
     assert inner_shapes_declared(model)["product_out"].shape is None
 
 
-def bounds(nodes, *, initializers=(), outputs=("y",), dtype=TensorProto.INT64):
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [helper.make_tensor_value_info("ids", dtype, ["N", 6])],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-        [numpy_helper.from_array(array, name) for name, array in dict(initializers).items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    model.ir_version = 8
+def bounds(body, kind="int64", **constants):
+    """The largest number of different values that the input may have, as far as the nodes tell it."""
+    model = parsed(f"{kind}[N, 6] ids", "float[] y", body, table=np.zeros((50, 4), np.float32), **constants)
     return [spec.bound for spec in load_model(model).inputs]
 
 
-TABLE = {"table": np.zeros((50, 4), np.float32)}
+@pytest.mark.parametrize(
+    ("moved", "constants"),
+    [
+        ("m = Identity (ids)", {}),
+        ("c = Cast <to = 6> (ids) m = Reshape (c, shape)", {"shape": [-1]}),
+        ("m = Slice (ids, start, end, axis)", {"start": [0], "end": [4], "axis": [1]}),
+        ("m = Slice (ids, start, end)", {"start": [1], "end": [3]}),
+        ("m = Gather <axis = 1> (ids, columns)", {"columns": [0, 2]}),
+        ("m = Tile (ids, repeats)", {"repeats": [1, 2]}),
+        ("i = Reshape (ids, images) m = DepthToSpace <blocksize = 1> (i)", {"images": [-1, 1, 1, 6]}),
+        ("m = ReverseSequence <time_axis = 0, batch_axis = 1> (ids, lengths)", {"lengths": [2] * 6}),
+        ("m = Concat <axis = 0> (ids, padding)", {"padding": [[0] * 6]}),
+    ],
+)
+def test_tokens_are_rows_of_a_table_also_where_they_are_moved_first(moved, constants):
+    constants = {name: np.array(values) for name, values in constants.items()}
+    assert bounds(f"{moved} y = Gather (table, m)", **constants) == [50]
 
 
-def test_tokens_are_rows_of_the_table():
-    assert bounds([helper.make_node("Gather", ["table", "ids"], ["y"])], initializers=TABLE) == [50]
-
-
-def test_tokens_may_be_converted_and_reshaped_first():
-    nodes = [
-        helper.make_node("Cast", ["ids"], ["c"], to=TensorProto.INT32),
-        helper.make_node("Reshape", ["c", "shape"], ["r"]),
-        helper.make_node("Gather", ["table", "r"], ["y"]),
-    ]
-    assert bounds(nodes, initializers=TABLE | {"shape": np.array([-1])}) == [50]
-
-
-def test_tokens_may_be_cut_first():
-    nodes = [
-        helper.make_node("Slice", ["ids", "from", "to", "axis"], ["first"]),
-        helper.make_node("Gather", ["table", "first"], ["y"]),
-    ]
-    cut = {"from": np.array([0]), "to": np.array([4]), "axis": np.array([1])}
-    assert bounds(nodes, initializers=TABLE | cut) == [50]
-
-
-def test_the_smallest_of_several_tables_counts():
-    nodes = [
-        helper.make_node("Gather", ["table", "ids"], ["y"]),
-        helper.make_node("Gather", ["small", "ids"], ["z"]),
-    ]
-    tables = TABLE | {"small": np.zeros((7, 2), np.float32)}
-    assert bounds(nodes, initializers=tables, outputs=("y", "z")) == [7]
+ONE = np.ones((1, 1), np.float32)
 
 
 @pytest.mark.parametrize(
-    ("operator", "others", "attributes"),
+    ("body", "constants", "found"),
     [
-        ("Slice", {"starts": [1], "ends": [3]}, {}),
-        ("Gather", {"columns": [0, 2]}, {"axis": 1}),
-        ("Tile", {"repeats": [1, 2]}, {}),
-        ("DepthToSpace", None, {}),
-        ("ReverseSequence", {"lengths": [2] * 6}, {"time_axis": 0, "batch_axis": 1}),
-        ("Concat", {"padding": [[0] * 6]}, {"axis": 0}),
+        ("y = Gather (table, ids) z = Gather (small, ids)", {"small": np.zeros((7, 2), np.float32)}, 7),
+        ("y = Gather <axis = 1> (table, ids)", {}, None),
+        ("y = Gather <axis = -1> (table, ids)", {}, None),
+        # A mask is converted to booleans, or subtracted from one.
+        (
+            "u = Unsqueeze (ids, axes) b = Cast <to = 9> (u) y = Where (b, one, one)",
+            {"axes": np.array([1]), "one": np.ones((), np.float32)},
+            2,
+        ),
+        ("f = Cast <to = 1> (ids) y = Sub (one, f)", {"one": ONE}, 2),
+        ("f = Cast <to = 1> (ids) y = Sub (one, f)", {"one": np.full((), 3, np.float32)}, None),
+        ("y = Cast <to = 1> (ids)", {}, None),
     ],
 )
-def test_tokens_may_be_moved_first(operator, others, attributes):
-    if others is None:
-        nodes = [
-            helper.make_node("Reshape", ["ids", "images"], ["i"]),
-            helper.make_node(operator, ["i"], ["m"], blocksize=1),
-        ]
-        constants = {"images": np.array([-1, 1, 1, 6])}
-    else:
-        nodes = [helper.make_node(operator, ["ids", *others], ["m"], **attributes)]
-        constants = {name: np.array(values) for name, values in others.items()}
-    nodes.append(helper.make_node("Gather", ["table", "m"], ["y"]))
-    assert bounds(nodes, initializers=TABLE | constants) == [50]
+def test_what_nodes_tell_of_integers(body, constants, found):
+    assert bounds(body, **constants) == [found]
 
 
-@pytest.mark.parametrize("axis", [1, -1])
-def test_columns_are_no_rows(axis):
-    nodes = [helper.make_node("Gather", ["table", "ids"], ["y"], axis=axis)]
-    assert bounds(nodes, initializers=TABLE) == [None]
+def test_nothing_is_said_of_floats():
+    assert bounds("y = Relu (ids)", "float") == [None]
 
 
-def test_a_mask_is_converted_to_booleans_or_subtracted_from_one():
-    to_bool = [
-        helper.make_node("Unsqueeze", ["ids", "axes"], ["u"]),
-        helper.make_node("Cast", ["u"], ["b"], to=TensorProto.BOOL),
-        helper.make_node("Where", ["b", "one", "one"], ["y"]),
-    ]
-    constants = {"axes": np.array([1]), "one": np.ones((), np.float32)}
-    assert bounds(to_bool, initializers=constants) == [2]
-    subtracted = [
-        helper.make_node("Cast", ["ids"], ["f"], to=TensorProto.FLOAT),
-        helper.make_node("Sub", ["one", "f"], ["y"]),
-    ]
-    assert bounds(subtracted, initializers={"one": np.ones((1, 1), np.float32)}) == [2]
-    assert bounds(subtracted, initializers={"one": np.full((), 3, np.float32)}) == [None]
-
-
-def test_nothing_is_said_of_floats_and_of_other_integers():
-    assert bounds([helper.make_node("Cast", ["ids"], ["y"], to=TensorProto.FLOAT)]) == [None]
-    relu = [helper.make_node("Relu", ["ids"], ["y"])]
-    assert bounds(relu, dtype=TensorProto.FLOAT) == [None]
-
-
-W = np.eye(8, dtype=np.float32)
-
-
-def attention(*mask_nodes, mask="mask", shape=("N", 1, 4), opset=17, softmax=True):
+def attention(before="", mask="mask", shape="N, 1, 4", softmax="Softmax"):
     """Scores, a mask that is an input, and values."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["q"]),
-        helper.make_node("Transpose", ["x"], ["k"], perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["q", "k"], ["s"]),
-        *mask_nodes,
-        helper.make_node("Add", ["s", mask], ["m"]),
-        helper.make_node("Softmax" if softmax else "Relu", ["m"], ["p"]),
-        helper.make_node("MatMul", ["p", "x"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4, 8]),
-            helper.make_tensor_value_info("mask", TensorProto.FLOAT, shape),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4, 8])],
-        [
-            numpy_helper.from_array(W, "w"),
-            *(
-                numpy_helper.from_array(np.array([number]), name)
-                for name, number in (("zero", 0), ("one", 1), ("last", 2), ("four", 4))
-            ),
-        ],
+    return parsed(
+        f"float[N, 4, 8] x, float[{shape}] mask",
+        "float[N, 4, 8] y",
+        f"""q = MatMul (x, w) k = Transpose <perm = [0, 2, 1]> (x) s = MatMul (q, k) {before}
+        m = Add (s, {mask}) p = {softmax} (m) y = MatMul (p, x)""",
+        w=np.eye(8, dtype=np.float32),
+        zero=np.array([0]),
+        one=np.array([1]),
+        last=np.array([2]),
+        four=np.array([4]),
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
-def masked(model):
-    return {spec.name: spec.hides_scores for spec in load_model(model).inputs}
-
-
-def test_masks_of_scores_are_known_by_the_softmax_behind_them():
-    assert masked(attention()) == {"x": False, "mask": True}
-    unsqueezed = helper.make_node("Unsqueeze", ["mask", "one"], ["wide"])
-    assert masked(attention(unsqueezed, mask="wide", shape=("N", 4)))["mask"]
-    cut = helper.make_node("Slice", ["mask", "zero", "four", "last"], ["part"])
-    assert masked(attention(cut, mask="part", shape=("N", 1, 6)))["mask"]
-    assert not masked(attention(helper.make_node("Clip", ["mask"], ["c"]), mask="c"))["mask"]
-    assert not masked(attention(softmax=False))["mask"]
-    assert not masked(attention(helper.make_node("Exp", ["mask"], ["e"]), mask="e"))["mask"]
-    assert not masked(attention(helper.make_node("MatMul", ["mask", "k"], ["also"])))["mask"]
+@pytest.mark.parametrize(
+    ("model", "hides"),
+    [
+        (attention(), True),
+        (attention("wide = Unsqueeze (mask, one)", mask="wide", shape="N, 4"), True),
+        (attention("part = Slice (mask, zero, four, last)", mask="part", shape="N, 1, 6"), True),
+        (attention("c = Clip (mask)", mask="c"), False),
+        (attention(softmax="Relu"), False),
+        (attention("e = Exp (mask)", mask="e"), False),
+        (attention("also = MatMul (mask, k)"), False),
+    ],
+    ids=["added", "unsqueezed", "cut", "clipped", "no softmax", "other values", "another reader"],
+)
+def test_masks_of_scores_are_known_by_the_softmax_behind_them(model, hides):
+    found = {spec.name: spec.hides_scores for spec in load_model(model).inputs}
+    assert found == {"x": False, "mask": hides}
 
 
 def test_minus_infinity_is_taken_in_a_mask_of_scores_and_nowhere_else():
-    x = np.random.default_rng(0).standard_normal((8, 4, 8)).astype(np.float32)
-    mask = np.zeros((8, 1, 4), np.float32)
+    x, mask, model = normal(8, 4, 8), np.zeros((8, 1, 4), np.float32), attention()
     mask[:, :, 3] = -np.inf
-    model = attention()
+    data = {"x": x, "mask": mask}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        table = trtint8.calibrate(model, {"x": x, "mask": mask}, progress=False)
-    least = np.where(mask < 0, np.finfo(np.float32).min, mask)
+        table = trtint8.calibrate(model, data, progress=False)
     assert "mask" not in table.amax, "no pair or range may stand where values are infinite"
+    least = np.where(mask < 0, np.finfo(np.float32).min, mask)
     of_least = trtint8.calibrate(model, {"x": x, "mask": least}, progress=False)
     assert table.amax["q"] == of_least.amax["q"]
-    quantized = trtint8.quantize(model, table, progress=False)
-    data = {"x": x, "mask": mask}
-    (result,) = trtint8.validate(quantized, data, reference=model, progress=False).outputs
-    assert result.sqnr_db > 25
+    assert sqnr_in_int8(model, data) > 25
     for wrong in ({"x": x, "mask": -mask}, {"x": np.where(x > 2, -np.inf, x), "mask": mask}):
         with pytest.raises(CalibrationDataError, match="infinite"):
             trtint8.calibrate(model, wrong, progress=False)
 
 
-def output_shapes_model(operator="Relu", domain=""):
-    weights = numpy_helper.from_array(np.zeros((8, 3, 3, 3), np.float32), "w")
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
-        helper.make_node(operator, ["c"], ["y"], domain=domain),
-    ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])]
-    bare = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    graph = helper.make_graph(nodes, "g", inputs, [bare], [weights])
-    opsets = [helper.make_opsetid("", 17), *([helper.make_opsetid(domain, 1)] if domain else [])]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+def output_shapes_model(last="Relu (c)", opset=17, domains=()):
+    body = f"c = Conv <pads = [1, 1, 1, 1]> (x, w) y = {last}"
+    constants = {"w": normal(8, 3, 3, 3), "scale": np.ones(8, np.float32), "bias": np.zeros(8, np.float32)}
+    ends = "float[n, 3, 8, 8] x", "float[] y"
+    return parsed(*ends, body, opset=opset, ir_version=10, domains=domains, **constants)
 
 
-def test_the_inferred_shape_is_declared():
+def test_the_inferred_shape_is_declared_and_other_outputs_stay():
+    message = output_shapes_model()
     with pytest.raises(onnx.checker.ValidationError):
-        onnx.checker.check_model(output_shapes_model())
-    (output,) = load_model(output_shapes_model()).graph_model.graph.outputs
+        onnx.checker.check_model(message)
+    (output,) = load_model(message).graph_model.graph.outputs
     assert [dim if isinstance(dim, int) else dim.value for dim in output.shape] == ["n", 8, 8, 8]
-
-
-def test_other_outputs_stay():
-    declared = load_model(output_shapes_model())
-    message = onnx.ModelProto()
-    message.CopyFrom(output_shapes_model())
     message.graph.output[0].type.tensor_type.shape.dim.add().dim_param = "any"
     before = message.SerializeToString()
     declare_output_shapes(message)
     assert message.SerializeToString() == before
-    assert declared.name == "model"
 
 
 def test_outputs_of_which_no_shape_is_known_are_taken():
-    loaded = load_model(output_shapes_model("Unknown", "somebody"))
+    loaded = load_model(output_shapes_model("somebody.Unknown (c)", domains=["somebody"]))
     (output,) = loaded.graph_model.graph.outputs
     assert output.shape is None and loaded.output_shapes == (None,)
 
 
 @pytest.mark.filterwarnings("ignore:every layer in INT8")
-def test_a_network_of_whose_output_no_shape_is_known_goes_all_the_way(tmp_path):
+def test_a_network_of_whose_output_no_shape_is_known_goes_all_the_way():
     """ONNX infers nothing of GroupNormalization."""
-    source, random = output_shapes_model("Relu"), np.random.default_rng(0)
-    source.opset_import[0].version, source.ir_version = 21, 10
-    graph = source.graph
-    graph.initializer[0].CopyFrom(
-        numpy_helper.from_array(random.standard_normal((8, 3, 3, 3)).astype(np.float32), "w")
-    )
-    graph.node[1].CopyFrom(
-        helper.make_node("GroupNormalization", ["c", "scale", "bias"], ["y"], num_groups=2)
-    )
-    graph.initializer.extend(
-        numpy_helper.from_array(np.full(8, value, np.float32), name)
-        for name, value in (("scale", 1), ("bias", 0))
-    )
-    data = random.standard_normal((16, 3, 8, 8)).astype(np.float32)
-    table = trtint8.calibrate(source, data, progress=False)
-    quantized = trtint8.quantize(source, table)
-    accuracy = trtint8.validate(quantized, data, reference=source, progress=False)
-    assert accuracy.outputs[0].sqnr_db > 30
+    source = output_shapes_model("GroupNormalization <num_groups = 2> (c, scale, bias)", opset=21)
+    assert sqnr_in_int8(source, normal(16, 3, 8, 8, seed=1)) > 30
 
 
 @pytest.mark.parametrize(("listed", "kept"), [("yy", "y"), ("yxyx", "yx"), ("xxy", "xy")])
@@ -384,7 +273,7 @@ def test_outputs_are_listed_once(listed, kept):
     outputs = [onnx.ValueInfoProto.FromString(declared[name].SerializeToString()) for name in listed]
     del source.graph.output[:]
     source.graph.output.extend(outputs)
-    with pytest.warns(UserWarning, match=f"lists the output '{listed[0]}' more than once"):
+    with pytest.warns(UserWarning, match=rf"'{listed[0]}' more than once"):
         loaded = load_model(source)
     assert "".join(output.name for output in loaded.graph_model.graph.outputs) == kept
 
@@ -392,9 +281,8 @@ def test_outputs_are_listed_once(listed, kept):
 @pytest.mark.filterwarnings("ignore:.* lists the output", "ignore:every layer in INT8")
 @pytest.mark.parametrize("float16", [False, True])
 def test_an_output_that_is_listed_twice_keeps_its_name(float16):
-    source = output_shapes_model()
+    source, samples = output_shapes_model(), normal(4, 3, 8, 8)
     source.graph.output.append(source.graph.output[0])
-    samples = np.random.default_rng(0).standard_normal((4, 3, 8, 8)).astype(np.float32)
     table = trtint8.calibrate(source, samples, method="minmax", progress=False)
     options = {"float16": True, "float32_io": True, "target": "rtx", "keep_int8": ["*"]} if float16 else {}
     quantized = trtint8.quantize(source, table, **options)
@@ -405,55 +293,36 @@ def test_an_output_that_is_listed_twice_keeps_its_name(float16):
 
 @pytest.mark.parametrize("domain", ["", "com.microsoft"])
 def test_outputs_without_a_type(domain):
-    bare = output_shapes_model("Relu" if not domain else "Gelu", domain)
+    bare = output_shapes_model(
+        f"{domain}.Gelu (c)" if domain else "Relu (c)", domains=[domain] * bool(domain)
+    )
     bare.graph.output[0].ClearField("type")
     (output,) = load_model(bare).graph_model.graph.outputs
     assert domain or (output.dtype.name, tuple(output.shape)[1:]) == ("FLOAT", (8, 8, 8))
-    data = np.random.default_rng(0).standard_normal((4, 3, 8, 8)).astype(np.float32)
-    table = trtint8.calibrate(bare, data, method="minmax", progress=False)
-    accuracy = trtint8.validate(
-        trtint8.quantize(bare, table, progress=False), data, reference=bare, progress=False
-    )
-    assert accuracy.samples == 4
+    assert sqnr_in_int8(bare, normal(4, 3, 8, 8)) > 30
 
 
-FLOAT = TensorProto.FLOAT
-X = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32)
-
-
-def tensor(name, *shape, kind=FLOAT):
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-def plain():
-    return [helper.make_node("SequenceConstruct", ["a", "a"], ["s"])]
-
-
-def branches():
-    """An If whose branches make a sequence in steps, each of which has no declared type."""
-    graphs = []
-    for name in ("then", "else"):
-        nodes = [
-            helper.make_node("SequenceEmpty", [], [f"{name}_none"]),
-            helper.make_node("SequenceInsert", [f"{name}_none", "a"], [f"{name}_one"]),
-            helper.make_node("SequenceInsert", [f"{name}_one", "a"], [f"{name}_two"]),
-        ]
-        output = helper.make_tensor_sequence_value_info(f"{name}_two", FLOAT, None)
-        graphs.append(helper.make_graph(nodes, name, [], [output]))
-    return [helper.make_node("If", ["yes"], ["s"], then_branch=graphs[0], else_branch=graphs[1])]
-
-
-def around(nodes):
-    weights = [numpy_helper.from_array(X[::-1].copy(), "w"), numpy_helper.from_array(X.T.copy(), "v")]
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"]),
-        *nodes,
-        helper.make_node("ConcatFromSequence", ["s"], ["b"], axis=0),
-        helper.make_node("MatMul", ["b", "v"], ["y"]),
+X = normal(4, 4)
+PLAIN = "s = SequenceConstruct (a, a)"
+#: An If whose branches make a sequence in steps, each of which has no declared type.
+BRANCHES = " ".join(
+    [
+        "s = If (yes) <",
+        ", ".join(
+            f"""{kind}_branch = b () => (seq(float[4, 4]) {kind}_two) {{
+            {kind}_none = SequenceEmpty () {kind}_one = SequenceInsert ({kind}_none, a)
+            {kind}_two = SequenceInsert ({kind}_one, a) }}"""
+            for kind in ("then", "else")
+        ),
+        ">",
     ]
-    weights.append(numpy_helper.from_array(np.bool_(True), "yes"))
-    graph = helper.make_graph(nodes, "g", [tensor("x", 4, 4)], [tensor("y", 8, 4)], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+)
+
+
+def around(body):
+    body = f"a = MatMul (x, w) {body} b = ConcatFromSequence <axis = 0> (s) y = MatMul (b, v)"
+    constants = {"w": X[::-1].copy(), "v": X.T.copy(), "yes": np.bool_(True)}
+    return parsed("float[4, 4] x", "float[8, 4] y", body, **constants)
 
 
 def run(model):
@@ -461,9 +330,9 @@ def run(model):
     return session.run(None, {"x": X})[0]
 
 
-@pytest.mark.parametrize("nodes", [plain, branches])
-def test_models_with_sequences_are_calibrated_and_quantized(nodes):
-    model = around(nodes())
+@pytest.mark.parametrize("body", [PLAIN, BRANCHES], ids=["plain", "branches"])
+def test_models_with_sequences_are_calibrated_and_quantized(body):
+    model = around(body)
     np.testing.assert_allclose(run(to_proto(prepare(load_model(model)).graph_model)), run(model), rtol=1e-6)
     table = trtint8.calibrate(model, [{"x": X}], progress=False)
     assert set(table.amax) == {"x", "a", "b", "y"}
@@ -473,7 +342,7 @@ def test_models_with_sequences_are_calibrated_and_quantized(nodes):
 
 
 def test_types_are_declared_in_branches_too():
-    model = around(branches())
+    model = around(BRANCHES)
     declare_sequences(model)
     (branch,) = (a.g for a in model.graph.node[1].attribute if a.name == "then_branch")
     graphs = [model.graph, branch]
@@ -481,27 +350,16 @@ def test_types_are_declared_in_branches_too():
     assert declared == [{"s": "sequence_type"}, dict.fromkeys(["then_none", "then_one"], "sequence_type")]
 
 
-@pytest.mark.parametrize(
-    ("declared", "kind"),
-    [
-        (helper.make_tensor_sequence_value_info("s", FLOAT, None), "a sequence"),
-        (
-            helper.make_value_info(
-                "s", helper.make_optional_type_proto(helper.make_tensor_type_proto(FLOAT, None))
-            ),
-            "optional",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("declared", "kind"), [("seq(float)", "sequence"), ("optional(float)", "optional")])
 def test_outputs_that_are_no_tensors_are_refused(declared, kind):
-    model = around(plain())
-    model.graph.output.append(declared)
-    with pytest.raises(ModelError, match=f"^output 's' of 'model' is {kind}, which TensorRT does not take"):
+    model = around(PLAIN)
+    model.graph.output.append(parsed("float[4] x", f"{declared} s", "s = Identity (x)").graph.output[0])
+    with pytest.raises(ModelError, match=rf"'s' of 'model'.*{kind}"):
         trtint8.calibrate(model, [{"x": X}], progress=False)
 
 
 def test_other_models_stay():
-    model = around([helper.make_node("Concat", ["a", "a"], ["s"], axis=0)])
+    model = around("s = Concat <axis = 0> (a, a)")
     del model.graph.node[2]
     model.graph.node[2].input[0] = "s"
     before = model.SerializeToString()
@@ -511,44 +369,25 @@ def test_other_models_stay():
 
 def unknown_sizes_model(shape, output=("N", 3)):
     """A product of vectors, with its input's shape as some converters declare it."""
-    weights = np.eye(4, 3, dtype=np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], name="matmul")],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, output)],
-        [onnx.numpy_helper.from_array(weights, "w")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
-
-
-def shape_of(value):
-    return [
-        dim.WhichOneof("value") and (dim.dim_param or dim.dim_value)
-        for dim in value.type.tensor_type.shape.dim
-    ]
+    made = parsed("float[] x", "float[] y", "[matmul] y = MatMul (x, w)", w=np.eye(4, 3, dtype=np.float32))
+    made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, shape))
+    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, output))
+    return made
 
 
 def test_minus_one_and_a_question_mark_are_no_sizes():
-    message = unknown_sizes_model([-1, "?", "?", 4], ["N", 0, -1])
-    clear_unknown_sizes(message)
-    assert shape_of(message.graph.input[0]) == [None, None, None, 4]
-    assert shape_of(message.graph.output[0]) == ["N", 0, None]
-
-
-def test_also_within_graphs_of_nodes():
-    message = unknown_sizes_model(["N", 4])
-    inner = unknown_sizes_model([-1, 4]).graph
+    message, inner = unknown_sizes_model([-1, "?", "?", 4], ["N", 0, -1]), unknown_sizes_model([-1, 4]).graph
     message.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=inner, else_branch=inner))
     clear_unknown_sizes(message)
+    assert sizes_of(message.graph.input[0]) == [None, None, None, 4]
+    assert sizes_of(message.graph.output[0]) == ["N", 0, None]
     for attribute in message.graph.node[1].attribute:
-        assert shape_of(attribute.g.input[0]) == [None, 4]
+        assert sizes_of(attribute.g.input[0]) == [None, 4]
 
 
 @pytest.mark.parametrize("size", [-1, "?", ""])
 def test_a_model_with_them_is_calibrated_in_batches_of_any_size(size):
-    data = np.random.default_rng(0).standard_normal((10, 4)).astype(np.float32)
-    source = unknown_sizes_model([size, 4], [size, 3])
+    data, source = normal(10, 4), unknown_sizes_model([size, 4], [size, 3])
     assert load_model(source).inputs[0].shape == (None, 4)
     table = trtint8.calibrate(source, data, batch_size=4, progress=False)
     assert table.amax["x"] == pytest.approx(np.abs(data).max(), rel=0.1)

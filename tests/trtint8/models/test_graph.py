@@ -6,7 +6,7 @@ import pytest
 from onnx import helper
 
 from calibrators.host.session import open_session
-from tests.trtint8.onnx_models import Graph, Shaped
+from tests.trtint8.onnx_models import normal, parsed
 from trtint8.models.graph import (
     Window,
     add_initializer,
@@ -31,11 +31,9 @@ ONES, TWOS = np.ones((1, 1), np.float32), np.full((1, 1), 2, np.float32)
 @pytest.fixture
 def nodes():
     """Two Gemm nodes that share weights; the first has a bias of its own, the second has none."""
-    g = Shaped(quantized=False)
-    weights = g.constant(ONES)
-    first = g.op("Gemm", ["x", weights, g.constant(np.zeros(1, np.float32))], "first")
-    graph_model = load_model(g.model({"x": ["N", 1]}, g.op("Gemm", [first, weights], "second"))).graph_model
-    return {node.name: node for node in graph_model.graph}
+    body = "[first] h = Gemm (x, w, b) [second] y = Gemm (h, w)"
+    model = parsed("float[N, 1] x", "float[] y", body, w=ONES, b=np.zeros(1, np.float32))
+    return {node.name: node for node in load_model(model).graph_model.graph}
 
 
 def test_inputs_that_are_no_constants_have_no_value(nodes):
@@ -66,18 +64,12 @@ def test_an_input_is_added_under_a_name_that_is_free(nodes):
     np.testing.assert_array_equal(constant_input(nodes["second"], 2), [3])
 
 
-def test_constants_are_read_and_other_values_are_none():
-    g = Graph()
-    model = ir.from_proto(g.model({"x": [2]}, g.op("Add", ["x", g.constant(np.float32([1, 2]))], "add")))
+def test_constants_are_read_and_added():
+    model = ir.from_proto(parsed("float[2] x", "float[] y", "y = Add (x, c)", c=np.float32([1, 2])))
     (add,) = model.graph
     assert read_constant(add.inputs[0]) is None
     assert read_constant(add.inputs[1]).tolist() == [1.0, 2.0]
     assert read_constant(None) is None
-
-
-def test_an_added_constant_stands_in_the_graph():
-    g = Graph()
-    model = ir.from_proto(g.model({"x": [2]}, g.op("Relu", ["x"], "relu")))
     array = np.arange(6, dtype=np.int8).reshape(2, 3)
     value = add_initializer(model.graph, "new", array)
     assert (value.name, value.dtype, tuple(value.shape.numpy())) == ("new", ir.DataType.INT8, (2, 3))
@@ -85,21 +77,17 @@ def test_an_added_constant_stands_in_the_graph():
     np.testing.assert_array_equal(read_constant(value), array)
 
 
-def test_an_unused_name_is_the_stem_or_the_stem_with_the_first_free_number():
-    assert unused_name("w", set()) == "w"
-    assert unused_name("w", {"w"}) == "w_1"
-    assert unused_name("w", {"w", "w_1", "w_3"}) == "w_2"
-    assert unused_name("w", {"v", "w_1"}) == "w"
+@pytest.mark.parametrize(
+    ("used", "found"), [((), "w"), ("w", "w_1"), (("w", "w_1", "w_3"), "w_2"), (("v", "w_1"), "w")]
+)
+def test_an_unused_name_is_the_stem_or_the_stem_with_the_first_free_number(used, found):
+    assert unused_name("w", set(used)) == found
 
 
 def test_the_names_of_a_graph_are_those_of_its_inputs_initializers_and_computed_values():
-    g = Graph()
-    constant = g.constant(np.float32([1, 2]))
-    first = g.op("Add", ["x", constant], "first")
-    model = ir.from_proto(g.model({"x": [2], "unread": [2]}, g.op("Clip", [first, "", constant], "second")))
-    outputs = {node.outputs[0].name for node in model.graph}
-    assert len(outputs) == 2
-    assert value_names(model.graph) == {"x", "unread", constant} | outputs
+    body = "first = Add (x, c) second = Clip (first, , c)"
+    model = parsed("float[2] x, float[2] unread", "float[] second", body, c=np.float32([1, 2]))
+    assert value_names(ir.from_proto(model).graph) == {"x", "unread", "c", "first", "second"}
 
 
 def test_copies_of_a_model_keep_their_element_types():
@@ -128,44 +116,25 @@ def test_a_message_with_a_graph_and_a_list_of_graphs_in_one_attribute():
     assert sorted(graph.name for graph in message_graphs(outer)) == ["one", "outer", "two"]
 
 
-RNG = np.random.default_rng(0)
-
-
-def whole(*shape):
-    return RNG.integers(-128, 128, shape).astype(np.float32)
-
-
-def convolve(values, weights, **attributes):
-    node = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
-    graph = helper.make_graph(
-        [node],
-        "g",
-        [helper.make_tensor_value_info(n, 1, a.shape) for n, a in (("x", values), ("w", weights))],
-        [helper.make_empty_tensor_value_info("y")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    session = open_session(model.SerializeToString(), optimize=False)
-    return session.run(None, {"x": values, "w": weights})[0]
-
-
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
 def test_automatic_pads(auto_pad):
-    values, weights, strides = whole(1, 2, 7, 8), whole(3, 2, 4, 3), (2, 3)
+    values, weights, strides = np.rint(64 * normal(1, 2, 7, 8)), np.rint(64 * normal(3, 2, 4, 3)), (2, 3)
     window = padding(auto_pad, (), values.shape[2:], weights.shape[2:], Window(strides, (1, 1), ()))
-    got = convolve(values, weights, pads=window.pads, strides=strides)
-    assert np.array_equal(got, convolve(values, weights, auto_pad=auto_pad, strides=strides))
+    found = []
+    for pads in (f"pads = {list(window.pads)}", f'auto_pad = "{auto_pad}"'):
+        body = f"y = Conv <{pads}, strides = [2, 3]> (x, w)"
+        model = parsed("float[1, 2, 7, 8] x", "float[] y", body, w=weights)
+        found.append(open_session(model.SerializeToString(), optimize=False).run(None, {"x": values})[0])
+    assert np.array_equal(*found)
 
 
-def test_dilated_kernels_reach_further():
-    window = padding("SAME_UPPER", (), [7], [4], Window((1,), (2,), ()))
-    assert window == Window((1,), (2,), (3, 3))
-
-
-def test_explicit_pads():
+def test_explicit_pads_and_dilated_kernels():
     window = Window((1,), (1,), ())
     assert padding("NOTSET", [1, 2], [8], [3], window).pads == (1, 2)
     assert padding("NOTSET", [], [8], [3], window).pads == (0, 0)
     assert padding("VALID", [1, 2], [8], [3], window).pads == (0, 0)
+    dilated = Window((1,), (2,), ())
+    assert padding("SAME_UPPER", (), [7], [4], dilated) == Window((1,), (2,), (3, 3))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Reading, checking, fingerprinting and preparing models."""
 
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import trtint8
 from calibrators.errors import ModelError, OutputError
 from calibrators.host.session import open_session
 from tests.trtint8.models.float_models import images, run, small
-from tests.trtint8.onnx_models import Shaped, save_external
+from tests.trtint8.onnx_models import function, normal, parsed, save_external
 from tests.trtint8.tuning.networks import uneven
 from tests.trtint8.validation.small_models import scaled
 from trtint8.data import DEMO_MODEL
@@ -32,56 +33,77 @@ from trtint8.models.model import (
 from trtint8.models.serialization import to_light, to_proto
 
 
-@pytest.mark.parametrize("path", [".", "a" * 300 + ".onnx", "a\0b"])
-def test_names_that_are_no_model(path):
-    with pytest.raises(ModelError, match=r"there is no model|has a NUL character"):
+@pytest.mark.parametrize("path", [".", "a" * 300 + ".onnx", "a\0b", "missing.onnx"])
+def test_names_that_are_no_model(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError):
         load_model(path)
 
 
-def test_missing_file_and_folder(tmp_path):
-    with pytest.raises(ModelError, match="there is no model"):
-        load_model(tmp_path / "missing.onnx")
-    with pytest.raises(ModelError, match="it is a folder"):
-        load_model(tmp_path)
-
-
 @pytest.mark.parametrize("as_file", [True, False])
-@pytest.mark.parametrize(
-    ("cut", "words"), [("empty", "is empty"), ("garbage", "not a"), ("half", "is truncated")]
-)
-def test_unreadable_bytes(cut, words, as_file, tmp_path):
+@pytest.mark.parametrize(("cut", "word"), [("empty", "empty"), ("garbage", "not"), ("half", "truncated")])
+def test_unreadable_bytes(cut, word, as_file, tmp_path):
     demo = DEMO_MODEL.read_bytes()
     data = {"empty": b"", "garbage": b"garbage" * 50, "half": demo[: len(demo) // 2]}[cut]
     path = tmp_path / "m.onnx"
     path.write_bytes(data)
-    with pytest.raises(ModelError, match=words):
+    with pytest.raises(ModelError, match=word):
         load_model(path if as_file else data)
 
 
-def test_no_nodes():
-    with pytest.raises(ModelError, match="holds no nodes"):
-        load_model(helper.make_model(helper.make_graph([], "g", [], [])))
+def with_element_type(place, kind):
+    """The small model with another type of an input or output."""
+    model = small()
+    getattr(model.graph, place)[0].type.tensor_type.elem_type = kind
+    return model
 
 
-def test_invalid_model():
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Relu", ["nowhere"], ["y"])], "g", [x], [y])
-    with pytest.raises(ModelError, match=r"not a valid ONNX model: .*nowhere"):
-        load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+def without(place, field):
+    """A product, of whose input or outputs something is left out."""
+    model = parsed("float[N, 4] x", "float[N, 4] y", "y = MatMul (x, w)", w=normal(4, 4))
+    for message in [model.graph, model.graph.input[0], model.graph.input[0].type.tensor_type]:
+        if type(message).__name__ == place:
+            message.ClearField(field)
+    return model
 
 
-@pytest.mark.parametrize("inside", [False, True])
-def test_attributes_that_refer_to_those_of_a_function(inside):
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy")
-    node = helper.make_node("Softmax", ["x"], ["y"], name="softmax", axis=0)
-    node.attribute[0].ref_attr_name = "N"
-    nodes, condition = [node], helper.make_tensor("c", TensorProto.BOOL, [], [True])
-    if inside:
-        branch = helper.make_graph(nodes, "b", [], [y])
-        nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)]
-    graph = helper.make_graph(nodes, "g", [x], [y], [condition])
-    with pytest.raises(ModelError, match="'axis' of node 'softmax' refers to 'N'"):
-        load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+REFERS = "[softmax] {0} = Softmax <axis: int = @N> ({1})"
+REFERRING = [
+    f"{kind}_branch = b () => (float[1] {kind}) {{ {REFERS.format(kind, 'x')} }}" for kind in ("then", "else")
+]
+BRANCH = f"y = If (c) <{', '.join(REFERRING)}>"
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (helper.make_model(helper.make_graph([], "g", [], [])), "no nodes"),
+        (parsed("float[1] x", "float[1] y", "y = Relu (nowhere)"), "nowhere"),
+        (parsed("float[1] x", "float[1] y", REFERS.format("y", "x")), "'axis' .*'softmax' .*'N'"),
+        (parsed("float[1] x", "float[1] y", BRANCH, c=np.array(True)), "'axis' .*'softmax' .*'N'"),
+        (with_element_type("output", 99), "'model'.* 99 "),
+        (with_element_type("input", TensorProto.UNDEFINED), "'images' of 'model'"),
+        (with_element_type("input", TensorProto.STRING), "'images'.*text"),
+        (without("Tensor", "shape"), "'x'.*shape"),
+        (without("ValueInfoProto", "type"), "'x'.*type"),
+        (without("GraphProto", "output"), "no outputs"),
+    ],
+    ids=[
+        "no nodes",
+        "no input",
+        "a reference",
+        "one inside",
+        "type",
+        "no type",
+        "text",
+        "no shape",
+        "typeless",
+        "mute",
+    ],
+)
+def test_models_that_cannot_be_taken(model, named):
+    with pytest.raises(ModelError, match=named):
+        load_model(model)
 
 
 def test_external_data_while_an_array_of_it_is_in_use(tmp_path):
@@ -98,51 +120,40 @@ def test_external_data_while_an_array_of_it_is_in_use(tmp_path):
 
 
 def test_external_data_missing_too_short_or_out_of_reach(tmp_path):
-    path = save_external(small(), tmp_path)
-    with pytest.raises(ModelError, match=r"weights\.bin.*give the model's path"):
+    path, weights = save_external(small(), tmp_path), tmp_path / "weights.bin"
+    with pytest.raises(ModelError, match=r"weights\.bin"):
         load_model(path.read_bytes())
-    weights = tmp_path / "weights.bin"
     weights.write_bytes(weights.read_bytes()[:-100])
-    with pytest.raises(ModelError, match=r"weights\.bin' is truncated"):
+    with pytest.raises(ModelError, match=r"weights\.bin.*truncated"):
         load_model(path)
     weights.unlink()
-    with pytest.raises(ModelError, match=r"weights\.bin', and there is no such file"):
+    with pytest.raises(ModelError, match=r"weights\.bin.*no such file"):
         load_model(path)
 
 
-def test_prepare_keeps_inputs_outputs_and_results():
-    g = Shaped()
-    x = g.op("Conv", ["images", g.weights(4, 3, 3, 3)], "conv")
-    x = g.op("BatchNormalization", [x, *(g.constant(np.full(4, v, np.float32)) for v in (2, 1, 0, 3))], "n")
-    model = g.model({"images": ["N", 3, 16, 16]}, g.op("Identity", [x], "identity"))
+@pytest.mark.parametrize("listed", [False, True], ids=["constants", "constants that are listed as inputs"])
+def test_prepare_keeps_inputs_outputs_and_results(listed):
+    statistics = {
+        name: np.full(4, value, np.float32) for name, value in zip("abcd", (2, 1, 0, 3), strict=True)
+    }
+    body = "c = Conv (images, w) n = BatchNormalization (c, a, b, c_, d) y = Identity (n)"
+    statistics["c_"] = statistics.pop("c")
+    model = parsed("float[N, 3, 16, 16] images", "float[] y", body, w=normal(4, 3, 3, 3), **statistics)
+    wanted = run(model, images())
+    if listed:
+        for stored in model.graph.initializer:
+            kind = helper.make_tensor_type_proto(stored.data_type, stored.dims)
+            model.graph.input.add(name=stored.name).type.CopyFrom(kind)
     loaded = load_model(model)
     prepared = prepare(loaded)
     after = to_proto(prepared.graph_model)
     assert [node.op_type for node in after.graph.node] == ["Conv"]
     assert prepared.inputs == loaded.inputs and prepared.fingerprint == loaded.fingerprint
-    assert [value.name for value in after.graph.output] == ["identity_out"]
-    assert len(loaded.graph_model.graph) == 3
-    np.testing.assert_allclose(run(after, images()), run(model, images()), rtol=1e-5, atol=1e-5)
-
-
-def test_initializers_that_are_listed_as_inputs_become_constants():
-    g = Shaped()
-    x = g.op("Conv", ["images", g.weights(4, 3, 3, 3)], "conv")
-    x = g.op("BatchNormalization", [x, *(g.constant(np.full(4, v, np.float32)) for v in (2, 1, 0, 3))], "n")
-    model = g.model({"images": ["N", 3, 16, 16]}, x)
-    listed = onnx.ModelProto.FromString(model.SerializeToString())
-    for stored in model.graph.initializer:
-        listed.graph.input.add(name=stored.name).type.CopyFrom(
-            helper.make_tensor_type_proto(stored.data_type, stored.dims)
-        )
-    loaded = load_model(listed)
-    prepared = prepare(loaded)
-    after = to_proto(prepared.graph_model)
-    assert [value.name for value in after.graph.input] == ["images"]
+    ends = [value.name for value in (*after.graph.input, *after.graph.output)]
+    assert ends == ["images", "y"] and len(loaded.graph_model.graph) == 3
     # Folded into the convolution, the statistics are gone, and so are the weights as they were.
     assert sorted(tuple(stored.dims) for stored in after.graph.initializer) == [(4,), (4, 3, 3, 3)]
-    assert prepared.inputs == loaded.inputs and prepared.fingerprint == loaded.fingerprint
-    np.testing.assert_allclose(run(after, images()), run(model, images()), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(run(after, images()), wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_message_that_is_given_stays_as_it_is():
@@ -162,16 +173,7 @@ def test_a_message_of_more_than_protobuf_can_hold():
     for index in range(2):
         zeros = {"data_type": TensorProto.FLOAT, "dims": [1 << 28], "raw_data": bytes(1 << 30)}
         model.graph.initializer.add(name=f"large{index}", **zeros)
-    with pytest.raises(ModelError, match=r"^'model' is larger than 2 GiB and .*; save it with external data"):
-        load_model(model)
-
-
-def test_an_unknown_type_of_a_value_is_refused():
-    model = small()
-    model.graph.output[0].type.tensor_type.elem_type = 99
-    with pytest.raises(
-        ModelError, match="'model' cannot be read: 99 is not a valid DataType; export it again"
-    ):
+    with pytest.raises(ModelError, match=r"^'model' .*2 GiB"):
         load_model(model)
 
 
@@ -189,80 +191,30 @@ def test_on_which_devices_nodes_should_run_is_left_out():
     assert len(node.device_configurations) == 1
 
 
-def test_an_input_without_an_element_type_is_refused():
-    model = onnx.load(DEMO_MODEL)
-    model.graph.input[0].type.tensor_type.elem_type = TensorProto.UNDEFINED
-    problem = "the input 'images' of 'model' has no element type"
-    with pytest.raises(ModelError, match=problem):
-        assert load_model(model).inputs
-
-
 def test_the_nodes_of_functions_take_the_place_of_those_that_call_them():
     """Otherwise no layer of a function could be quantized."""
-    random = np.random.default_rng(3)
-    nodes = [
-        helper.make_node("MatMul", ["fx", "fw"], ["product"]),
-        helper.make_node("Relu", ["product"], ["fy"]),
-    ]
-    opset = helper.make_opsetid("", 17)
-    function = helper.make_function("own", "Linear", ["fx", "fw"], ["fy"], nodes, [opset])
-    calls = [
-        helper.make_node("Linear", ["x", "v"], ["a"], "first", domain="own"),
-        helper.make_node("Linear", ["a", "w"], ["y"], "second", domain="own"),
-    ]
-    weights = {name: random.standard_normal((4, 4)).astype(np.float32) for name in "vw"}
-    graph = helper.make_graph(
-        calls,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4])],
-        [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
-    )
-    opsets = [opset, helper.make_opsetid("own", 1)]
-    loaded = load_model(helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=9))
+    linear = function("Linear", "fx, fw", "fy", "product = MatMul (fx, fw) fy = Relu (product)")
+    body = "[first] a = own.Linear (x, v) [second] y = own.Linear (a, w)"
+    v, w, x = (normal(size, 4, seed=size) for size in (4, 4, 5))
+    made = parsed("float[N, 4] x", "float[N, 4] y", body, linear, ir_version=9, domains=["own"], v=v, w=w)
+    loaded = load_model(made)
     prepared = prepare(loaded)
     assert [node.op_type for node in prepared.graph_model.graph] == ["MatMul", "Relu"] * 2
     assert len({node.name for node in prepared.graph_model.graph}) == 4
     assert not prepared.graph_model.functions and len(loaded.graph_model.functions) == 1
     assert prepared.fingerprint == loaded.fingerprint
-    x = random.standard_normal((5, 4)).astype(np.float32)
-    wanted = np.maximum(np.maximum(x @ weights["v"], 0) @ weights["w"], 0)
+    wanted = np.maximum(np.maximum(x @ v, 0) @ w, 0)
     session = open_session(to_proto(prepared.graph_model).SerializeToString(), optimize=True)
     np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-5)
 
 
 def test_pairs_inside_a_function_make_a_quantized_model():
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 4]) for name in "xy"]
-    scale = helper.make_tensor("s", TensorProto.FLOAT, [], [0.1])
-    body = [
-        helper.make_node("QuantizeLinear", ["a", "s"], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", "s"], ["b"]),
-    ]
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    function = helper.make_function("own", "Pair", ["a", "s"], ["b"], body, opsets)
-    node = helper.make_node("Pair", ["x", "s"], ["y"], domain="own")
-    graph = helper.make_graph([node], "g", ends[:1], ends[1:], [scale])
-    model = helper.make_model(graph, functions=[function], opset_imports=opsets, ir_version=8)
+    pair = function("Pair", "a, s", "b", "q = QuantizeLinear (a, s) b = DequantizeLinear (q, s)")
+    ends = "float[N, 4] x", "float[N, 4] y"
+    model = parsed(*ends, "y = own.Pair (x, s)", pair, domains=["own"], s=np.float32(0.1))
     assert load_model(model).is_quantized
-    with pytest.raises(ModelError, match="holds Q/DQ pairs already"):
+    with pytest.raises(ModelError, match="Q/DQ"):
         load_float_model(model)
-
-
-def test_inputs_and_outputs_that_tensorrt_cannot_take_are_named():
-    g = Shaped()
-    whole = g.model({"x": ["N", 4]}, g.op("MatMul", ["x", g.weights(4, 4)], "only"))
-    shapeless, typeless, text, mute = (
-        onnx.ModelProto.FromString(whole.SerializeToString()) for _ in range(4)
-    )
-    shapeless.graph.input[0].type.tensor_type.ClearField("shape")
-    typeless.graph.input[0].ClearField("type")
-    text.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
-    del mute.graph.output[:]
-    for broken, words in ((shapeless, "'x'.*shape"), (typeless, "'x'.*type"), (text, "'x'.*text")):
-        with pytest.raises(ModelError, match=words):
-            load_model(broken)
-    with pytest.raises(ModelError, match="no outputs"):
-        load_model(mute)
 
 
 def test_the_first_float_model_counts():
@@ -287,10 +239,8 @@ def test_samples_are_recorded_where_they_are_known():
 
 def test_a_changed_model_says_which_it_was_made_from():
     model = load_model(DEMO_MODEL)
-    prepared = prepare(model)
-    changed = prepared.graph_model.clone()
-    weight = next(iter(changed.graph.initializers.values()))
-    weight.name += "_changed"
+    changed = prepare(model).graph_model.clone()
+    next(iter(changed.graph.initializers.values())).name += "_changed"
     again = rebuilt(changed, "changed")
     assert again.fingerprint != model.fingerprint
     assert again.graph_model.metadata_props[FLOAT_MODEL] == model.fingerprint
@@ -319,10 +269,6 @@ def test_models_are_told_from_engines():
 
 def test_a_name_of_an_engine_is_refused_before_any_work():
     assert check_model_name("a/net.onnx") == Path("a/net.onnx")
-    with pytest.raises(OutputError) as caught:
-        check_model_name("a/net.onx")
-    assert str(caught.value) == (
-        "the name 'a/net.onx' does not end in .onnx, as that of a model does; end it in .onnx"
-    )
-    with pytest.raises(OutputError, match=r"^the name 'a/\.onnx' is an ending alone; put a name before it$"):
-        check_model_name("a/.onnx")
+    for name in ("a/net.onx", "a/.onnx"):
+        with pytest.raises(OutputError, match=re.escape(repr(name))):
+            check_model_name(name)

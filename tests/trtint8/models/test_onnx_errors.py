@@ -29,24 +29,23 @@ class Failing(ir.passes.InPlacePass):
         RuntimeError("/project/onnx/convert.h:96: check: Assertion `version > 0` failed: bad node"),
     ],
 )
-def test_errors_of_others(error):
-    with (
-        pytest.raises(ModelError, match=r"^'m' cannot be read: bad node; export it again$") as caught,
-        as_model_errors("m", "cannot be read"),
-    ):
+def test_errors_of_others_are_told_without_their_places(error):
+    with pytest.raises(ModelError, match=r"^'m' .*: bad node;") as caught, as_model_errors("m", "is bad"):
         raise error
     assert caught.value.__cause__ is error
 
 
 def test_errors_of_ours_stay_as_they_are():
     error = TableError("a sentence")
-    with pytest.raises(TableError, match=r"^a sentence$"), as_model_errors("m", "cannot be read"):
+    with pytest.raises(TableError) as caught, as_model_errors("m", "is bad"):
         raise error
+    assert caught.value is error
 
 
 def test_passes():
-    model = ir.Model(ir.Graph([], [], nodes=[]), ir_version=8)
-    with pytest.raises(ModelError, match=r"^'m' cannot be prepared: 'x'; export it again$"):
+    model, ours = ir.Model(ir.Graph([], [], nodes=[]), ir_version=8), ModelError("a sentence")
+    with pytest.raises(ModelError, match=r"^'m' .*'x'"):
         run_passes(model, "m", Failing(KeyError("x")))
-    with pytest.raises(ModelError, match=r"^a sentence$"):
-        run_passes(model, "m", Failing(ModelError("a sentence")))
+    with pytest.raises(ModelError) as caught:
+        run_passes(model, "m", Failing(ours))
+    assert caught.value is ours

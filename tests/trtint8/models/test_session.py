@@ -4,10 +4,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import CalibrationDataError, ModelError
-from tests.trtint8.onnx_models import Graph
+from tests.trtint8.onnx_models import parsed
 from trtint8.models.model import load_model
 from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.session import ModelSession, StoppableRuns, open_graph_model, open_model
@@ -15,21 +14,17 @@ from trtint8.models.session import ModelSession, StoppableRuns, open_graph_model
 X = np.linspace(-1.3, 1.3, 64 * 64, dtype=np.float32).reshape(64, 64)
 
 
-def product(scales):
+def product(scales=(0.01,)):
     """The input through one Q/DQ pair per scale, times the identity, which is kept apart."""
-    nodes, last = [], "x"
+    tensors = ["x", *(f"d{number}" for number in range(len(scales)))]
+    pairs = [
+        f"q{n} = QuantizeLinear ({tensors[n]}, s{n}, zero) d{n} = DequantizeLinear (q{n}, s{n}, zero)"
+        for n in range(len(scales))
+    ]
     constants = {"zero": np.int8(0), "identity": np.eye(64, dtype=np.float32)}
-    for number, scale in enumerate(scales):
-        constants[f"scale{number}"] = np.float32(scale)
-        parameters = [f"scale{number}", "zero"]
-        nodes.append(helper.make_node("QuantizeLinear", [last, *parameters], [f"q{number}"]))
-        nodes.append(helper.make_node("DequantizeLinear", [f"q{number}", *parameters], [f"d{number}"]))
-        last = f"d{number}"
-    nodes.append(helper.make_node("MatMul", [last, "identity"], ["y"]))
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 64]) for name in "xy"]
-    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "g", value[:1], value[1:], tensors)
-    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    constants |= {f"s{number}": np.float32(scale) for number, scale in enumerate(scales)}
+    body = f"{' '.join(pairs)} y = MatMul ({tensors[-1]}, identity)"
+    return ir.from_proto(parsed("float[N, 64] x", "float[N, 64] y", body, **constants))
 
 
 def rounded(values, scale):
@@ -38,27 +33,26 @@ def rounded(values, scale):
 
 def reshaped_to_one():
     """A network that was traced with a batch of 1, though it leaves the size of the batch open."""
-    graph = Graph()
-    output = graph.op("Reshape", ["x", graph.constant(np.array([1, 8]))], "y")
-    return ir.from_proto(graph.model({"x": ["n", 2, 4]}, output))
+    body = "y = Reshape (x, sizes)"
+    return ir.from_proto(parsed("float[n, 2, 4] x", "float[] y", body, sizes=np.array([1, 8])))
 
 
-def test_a_model_that_takes_one_sample_is_run_on_each():
+def assert_fails(opened, x, **options):
+    with pytest.raises(CalibrationDataError, match="fails on a batch"):
+        opened.run({"x": x}, **options)
+
+
+def test_a_model_that_takes_one_sample_is_run_on_each_unless_it_was_stopped():
     x = np.arange(24, dtype=np.float32).reshape(3, 2, 4)
     opened = open_graph_model(reshaped_to_one())
-    with pytest.warns(UserWarning, match="takes one sample at a time"):
+    with pytest.warns(UserWarning, match="one sample"):
         (output,) = opened.run({"x": x})
     np.testing.assert_array_equal(output, x.reshape(3, 8))
     np.testing.assert_array_equal(opened.run({"x": x[:2]})[0], x[:2].reshape(2, 8))  # said once
-    with pytest.raises(CalibrationDataError, match="the model fails on a batch"):
-        open_graph_model(reshaped_to_one()).run({"x": x[:, :1]})
-
-
-def test_nothing_is_run_again_that_was_stopped():
+    assert_fails(open_graph_model(reshaped_to_one()), x[:, :1])
     runs = StoppableRuns()
     runs.stop()
-    with pytest.raises(CalibrationDataError, match="the model fails on a batch"):
-        open_graph_model(reshaped_to_one()).run({"x": np.ones((3, 2, 4), np.float32)}, stoppable=runs)
+    assert_fails(open_graph_model(reshaped_to_one()), x, stoppable=runs)
 
 
 @pytest.mark.parametrize("scales", [(0.01,), (0.01, 0.0137)])
@@ -85,8 +79,7 @@ def test_a_model_that_is_used_up_is_not_copied():
 
 
 def test_the_session_outlives_the_weights():
-    model = product((0.01,))
-    weights = np.eye(64, dtype=np.float32)
+    model, weights = product(), np.eye(64, dtype=np.float32)
     model.graph.initializers["identity"].const_value = ir.tensor(weights)
     opened = open_graph_model(model)
     (before,) = opened.run({"x": X})
@@ -95,42 +88,41 @@ def test_the_session_outlives_the_weights():
 
 
 def test_a_model_too_large_for_a_message_goes_through_a_file(monkeypatch):
-    wanted = open_graph_model(product((0.01,))).run({"x": X})
+    wanted = open_graph_model(product()).run({"x": X})
     monkeypatch.setattr("trtint8.models.serialization._LARGEST_INLINE", 0)
-    np.testing.assert_array_equal(open_graph_model(product((0.01,))).run({"x": X}), wanted)
-
-
-def test_a_batch_that_does_not_fit():
-    with pytest.raises(CalibrationDataError, match="the model fails on a batch: "):
-        open_graph_model(product((0.01,))).run({"x": X[:, :3]})
+    np.testing.assert_array_equal(open_graph_model(product()).run({"x": X}), wanted)
 
 
 def test_a_model_that_onnx_runtime_refuses():
-    model = product((0.01,))
+    model = product()
     next(node for node in model.graph if node.op_type == "MatMul").op_type = "NoSuchOperator"
-    with pytest.raises(ModelError, match=r"ONNX Runtime cannot run the model: .*NoSuchOperator"):
+    with pytest.raises(ModelError, match="NoSuchOperator"):
         open_graph_model(model)
 
 
 def test_a_model_is_opened_as_it_was_read(tmp_path):
-    graph_model = product((0.01,))
+    graph_model = product()
     weights = ir.tensor(np.eye(64, dtype=np.float32), name="identity")
     graph_model.graph.initializers["identity"].const_value = weights
-    path = tmp_path / "model.onnx"
-    ir.save(graph_model, path)
+    ir.save(graph_model, tmp_path / "model.onnx")
     ir.save(graph_model, tmp_path / "external.onnx", external_data="external.data", size_threshold_bytes=0)
     (wanted,) = open_graph_model(graph_model).run({"x": X})
-    inside, outside = load_model(path), load_model(tmp_path / "external.onnx")
+    inside, outside = load_model(tmp_path / "model.onnx"), load_model(tmp_path / "external.onnx")
     assert inside.light is not None and outside.light is None
     for model in (inside, outside):
         opened = open_model(model, threads=1)
         np.testing.assert_array_equal(opened.run({"x": X})[0], wanted)
         np.testing.assert_array_equal(opened.run({"x": X}, ["y"])[0], wanted)
+    # The shapes that a file leaves out are inferred: without them nothing would be known of an activation.
+    assert all(value.shape is None for node in inside.graph_model.graph for value in node.outputs[:-1])
+    opened = open_model(inside, threads=2, rows=64)
+    assert opened.runs_at_once == 2
+    np.testing.assert_array_equal(opened.run({"x": X})[0], rounded(X, 0.01))
 
 
 def inferred():
     """A model with the shapes of all tensors, as models are prepared."""
-    return InferShapesPass()(product((0.01,))).model
+    return InferShapesPass()(product()).model
 
 
 class Watched:
@@ -169,40 +161,20 @@ def test_threads_run_parts_of_a_batch(threads, rows, batch, parts):
 
 
 def test_samples_that_depend_on_others_are_run_together():
-    g = Graph(quantized=False)
-    centred = g.op("Sub", ["x", g.op("ReduceMean", ["x"], "mean", axes=[0])], "y")
-    model = ir.from_proto(onnx.shape_inference.infer_shapes(g.model({"x": ["N", 64]}, centred)))
+    body = "m = ReduceMean <axes = [0]> (x) y = Sub (x, m)"
+    model = ir.from_proto(onnx.shape_inference.infer_shapes(parsed("float[N, 64] x", "float[] y", body)))
     opened = open_graph_model(model, threads=2, rows=64)
     assert opened.runs_at_once == 1
     np.testing.assert_allclose(opened.run({"x": X})[0], X - X.mean(axis=0), atol=1e-6)
-
-
-def test_further_outputs_may_be_of_any_shape():
+    # Further outputs may be of any shape.
     assert open_graph_model(inferred(), ["q0"], threads=2, rows=64).runs_at_once == 1
-    assert open_graph_model(inferred(), threads=2, rows=64).runs_at_once == 2
 
 
-def test_a_part_that_does_not_fit_is_said_as_a_batch_is():
-    opened = open_graph_model(inferred(), threads=2, rows=64)
-    assert opened.runs_at_once == 2
-    with pytest.raises(CalibrationDataError, match="the model fails on a batch: "):
-        opened.run({"x": X[:, :3]})
-
-
-def test_a_run_in_parts_can_be_stopped():
+def test_a_run_in_parts_is_refused_as_a_batch_is_and_can_be_stopped():
+    assert_fails(open_graph_model(product()), X[:, :3])
     opened, stoppable = open_graph_model(inferred(), threads=2, rows=64), StoppableRuns()
+    assert opened.runs_at_once == 2
+    assert_fails(opened, X[:, :3])
     np.testing.assert_array_equal(opened.run({"x": X}, stoppable=stoppable)[0], rounded(X, 0.01))
     stoppable.stop()
-    with pytest.raises(CalibrationDataError, match="the model fails on a batch: "):
-        opened.run({"x": X}, stoppable=stoppable)
-
-
-def test_the_shapes_that_a_file_leaves_out_are_inferred(tmp_path):
-    """Without them nothing would be known of an activation, nor of a product."""
-    path = tmp_path / "model.onnx"
-    ir.save(product((0.01,)), path)
-    model = load_model(path)
-    assert all(value.shape is None for node in model.graph_model.graph for value in node.outputs[:-1])
-    opened = open_model(model, threads=2, rows=64)
-    assert opened.runs_at_once == 2
-    np.testing.assert_array_equal(opened.run({"x": X})[0], rounded(X, 0.01))
+    assert_fails(opened, X, stoppable=stoppable)

@@ -52,16 +52,12 @@ def folder(tmp_path, monkeypatch):
 def test_recorded_states_are_those_of_numpy(first):
     model, sound = load_model(recurrent_model()), sounds()
     data = {"sound": sound, "rate": np.array(2), **({} if first is None else {"state": first})}
-    recorded = with_recorded_states(StateSequences(data, STATES), model)
-    states = np.concatenate([feed["state"] for feed in open_batches(recorded, model.inputs)], axis=1)
+    feeds = list(open_batches(with_recorded_states(StateSequences(data, STATES), model), model.inputs))
+    states = np.concatenate([feed["state"] for feed in feeds], axis=1)
     np.testing.assert_allclose(states, states_in_numpy(sound, 2, first), atol=1e-6)
     assert np.abs(np.diff(states, axis=1)).min() > 1e-4
-
-
-def test_recorded_states_do_not_lie_in_the_memory_of_the_session():
-    model = load_model(recurrent_model())
-    recorded = with_recorded_states(StateSequences({"sound": sounds(), "rate": np.array(2)}, STATES), model)
-    assert {feed["state"].base is None for feed in open_batches(recorded, model.inputs)} == {True}
+    # They do not lie in the memory of the session.
+    assert all(feed["state"].base is None for feed in feeds)
 
 
 def test_other_data_stays_as_it_is():
@@ -83,36 +79,42 @@ def test_the_table_is_that_of_states_recorded_by_hand(folder):
 
 
 def test_every_verb_takes_states(folder, capsys):
+    pytest.importorskip("jinja2")
     state = ["--state", "state=next_state"]
-    by_hand = ["--batch-axis", "state=1"]
     assert main(["calibrate", "gate.onnx", "sound.npz", "-o", "table.json", *state]) == 0
-    assert main(["quantize", "gate.onnx", "table.json", "-o", "int8.onnx"]) == 0
+    assert main(["quantize", "gate.onnx", "table.json", "-o", "int8.qdq.onnx"]) == 0
     found = []
-    for data, option in (("sound.npz", state), ("recorded.npz", by_hand)):
-        capsys.readouterr()
-        command = ["validate", "int8.onnx", data, "--reference", "gate.onnx", "--json", *option]
-        assert main(command) == 0
-        found.append(json.loads(capsys.readouterr().out))
-        assert main(["sensitivity", "gate.onnx", "table.json", data, "--json", *option]) == 0
-        found.append(json.loads(capsys.readouterr().out))
+    for data, option in (("sound.npz", state), ("recorded.npz", ["--batch-axis", "state=1"])):
+        for command in (
+            ["validate", "int8.qdq.onnx", data, "--reference", "gate.onnx"],
+            ["sensitivity", "gate.onnx", "table.json", data],
+        ):
+            capsys.readouterr()
+            assert main([*command, "--json", *option]) == 0
+            found.append(json.loads(capsys.readouterr().out))
     assert found[:2] == found[2:]
     assert found[0]["samples"] == 36
     tune = ["tune", "gate.onnx", "sound.npz", "sound.npz", "-o", "tuned.onnx", "--metric", "sqnr"]
     assert main([*tune, "--no-round-weights", *state]) == 0
+    equalize = ["quantize", "gate.onnx", "table.json", "-o", "e.onnx", "--equalize", "sound.npz"]
+    capsys.readouterr()
+    assert main([*equalize, *state]) == 0
+    assert "nothing in 'gate.onnx'" in capsys.readouterr().err  # after the data was read
+    report = ["report", "int8.qdq.onnx", "table.json", "--model", "gate.onnx", "--data", "sound.npz"]
+    assert main([*report, *state, "-o", "report.html"]) == 0
     assert main(["calibrate", "gate.onnx", "random:8", "-o", "no.json", *state]) == 2
-    assert "states are recorded along sequences, which random values are not" in capsys.readouterr().err
+    assert "random" in capsys.readouterr().err
 
 
 def test_from_python(folder):
     sequences = trtint8.StateSequences("sound.npz", STATES)
-    table = trtint8.calibrate("gate.onnx", sequences, method="minmax", progress=False)
-    by_hand = trtint8.calibrate(
-        "gate.onnx", trtint8.BatchAxes("recorded.npz", {"state": 1}), method="minmax", progress=False
+    by_hand = trtint8.BatchAxes("recorded.npz", {"state": 1})
+    table, same = (
+        trtint8.calibrate("gate.onnx", data, method="minmax", progress=False) for data in (sequences, by_hand)
     )
-    assert table == by_hand
+    assert table == same
     model = trtint8.quantize("gate.onnx", table)
-    accuracy = trtint8.validate(model, sequences, reference="gate.onnx", progress=False)
-    assert accuracy.samples == 36
+    assert trtint8.validate(model, sequences, reference="gate.onnx", progress=False).samples == 36
 
 
 def test_a_build_takes_states(folder):
@@ -128,48 +130,23 @@ def test_a_build_takes_states(folder):
     assert CalibrationTable.load("gate.table.json") == table
 
 
-def test_equalization_and_the_report_take_states(folder, capsys):
-    pytest.importorskip("jinja2")
-    state = ["--state", "state=next_state"]
-    assert main(["calibrate", "gate.onnx", "sound.npz", "-o", "table.json", *state]) == 0
-    assert main(["quantize", "gate.onnx", "table.json", "-o", "int8.qdq.onnx"]) == 0
-    equalize = ["quantize", "gate.onnx", "table.json", "-o", "e.onnx", "--equalize", "sound.npz"]
-    assert main([*equalize, *state]) == 0
-    assert "nothing in 'gate.onnx' can be equalized" in capsys.readouterr().err  # after the data was read
-    report = ["report", "int8.qdq.onnx", "table.json", "--model", "gate.onnx", "--data", "sound.npz", *state]
-    assert main([*report, "-o", "report.html"]) == 0
-
-
 @pytest.mark.parametrize(
-    ("states", "message"),
+    ("states", "named"),
     [
-        ({}, "no input is named as a state; name each with the output that the next step takes"),
-        (
-            {"stat": "next_state"},
-            r"a state is given for 'stat', which is no input of the model; it has",
-        ),
-        (
-            {"state": "next"},
-            "the state 'state' is said to come from 'next', which is no output of the model; it has "
-            "'speech', 'next_state': name one of these",
-        ),
-        (
-            {"state": "speech"},
-            r"the state 'state' \(float32, 1xbatchx4\) cannot come from 'speech' \(float32, batchx1\): el",
-        ),
-        (
-            {"rate": "speech"},
-            r"the state 'rate' \(int64, scalar\) cannot come from 'speech' \(float32, batchx1\): element",
-        ),
+        ({}, "no input"),
+        ({"stat": "next_state"}, "'stat'"),
+        ({"state": "next"}, "'state'.* 'next', .*'speech', 'next_state'"),
+        ({"state": "speech"}, r"'state' \(float32, 1xbatchx4\).* 'speech' \(float32, batchx1\)"),
+        ({"rate": "speech"}, r"'rate' \(int64, scalar\).* 'speech' \(float32, batchx1\)"),
     ],
 )
-def test_states_that_the_model_lacks_are_refused(states, message):
-    with pytest.raises(CalibrationDataError, match=message):
+def test_states_that_the_model_lacks_are_refused(states, named):
+    with pytest.raises(CalibrationDataError, match=named):
         with_recorded_states(StateSequences("sound.npz", states), load_model(recurrent_model()))
 
 
 def test_a_fixed_dimension_that_differs_is_refused():
     model = load_model(recurrent_model())
     model.graph_model.graph.outputs[1].shape = ir.Shape([1, "batch", 5])
-    with pytest.raises(CalibrationDataError, match=r"'next_state' \(float32, 1xbatchx5\): element type"):
+    with pytest.raises(CalibrationDataError, match=r"'next_state' \(float32, 1xbatchx5\)"):
         with_recorded_states(StateSequences("sound.npz", STATES), model)

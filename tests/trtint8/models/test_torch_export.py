@@ -41,15 +41,10 @@ def test_other_models_stay_as_they_are():
     assert open_modules([b"\0", "model.onnx"], None) == [b"\0", "model.onnx"]
 
 
-def test_example_inputs_are_for_modules():
-    with pytest.raises(
-        ModelError, match=r"example_inputs are for a torch.nn.Module, and the model is given as str"
-    ):
+def test_what_is_no_module_is_refused_by_its_type():
+    with pytest.raises(ModelError, match=r"example_inputs .*str"):
         open_module("model.onnx", (1,))
-
-
-def test_what_is_no_model_is_refused():
-    with pytest.raises(ModelError, match="cannot take a model from a Named; give the path of an ONNX file"):
+    with pytest.raises(ModelError, match="Named"):
         trtint8.model_inputs(Named())
 
 
@@ -181,7 +176,7 @@ def test_an_argument_may_be_a_named_tuple(torch, nn):
 
 @pytest.mark.slow
 def test_a_module_for_one_batch_only(torch, nn):
-    with pytest.warns(UserWarning, match="'FixedBatch' was exported for the batch of example_inputs alone"):
+    with pytest.warns(UserWarning, match="'FixedBatch'"):
         model = open_module(nn.FixedBatch(), torch.zeros(2, 4))
     assert [str(spec) for spec in model.inputs] == ["'x' (float32, 2x4)"]
 
@@ -198,35 +193,19 @@ def test_inputs_that_do_not_share_the_batch(torch):
 
 @pytest.mark.slow
 def test_what_cannot_be_exported_is_refused(torch, nn):
-    with pytest.raises(
-        ModelError, match=r"'Network' is a torch.nn.Module, which is exported by running it once"
-    ):
-        open_module(nn.Network(), None)
-    with pytest.raises(
-        ModelError,
-        match=r"example_inputs do not fit forward\(ids, mask, scale=None\) of the torch.nn.Module 'ByName': "
-        "missing a required argument: 'mask'; give a tensor, a tuple of tensors, or a dict by these names",
-    ):
-        open_module(nn.ByName(), torch.zeros(2, 4))
-    with pytest.raises(
-        ModelError, match=r"'Network' does not run on example_inputs: .*; give what its forward"
-    ):
-        open_module(nn.Network(), torch.zeros(1, 4, 8, 8))
-    with pytest.raises(
-        ModelError, match=r"the torch.nn.Module 'DataDependent' cannot be exported to ONNX: Could"
-    ):
-        open_module(nn.DataDependent(), torch.ones(2, 4))
-    with pytest.raises(
-        ModelError,
-        match=r"'Cached' cannot be exported to ONNX: its forward returns a Cache in 'past', and PyTorch "
-        r"exports no such type; set config\.use_cache = False on the module, or export it another way",
-    ):
-        open_module(nn.Cached(), torch.ones(2, 4))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # PyTorch deprecates it
         traced = torch.jit.trace(torch.nn.Linear(4, 4), torch.zeros(1, 4))
-    with pytest.raises(ModelError, match="is a TorchScript module, which PyTorch no longer exports"):
-        open_module(traced, torch.zeros(1, 4))
+    for module, example, named in (
+        (nn.Network(), None, r"'Network'.* torch\.nn\.Module"),
+        (nn.ByName(), torch.zeros(2, 4), r"forward\(ids, mask, scale=None\).* 'ByName'.* 'mask'"),
+        (nn.Network(), torch.zeros(1, 4, 8, 8), "'Network'.* example_inputs"),
+        (nn.DataDependent(), torch.ones(2, 4), "'DataDependent'"),
+        (nn.Cached(), torch.ones(2, 4), r"'Cached'.* Cache in 'past'.* config\.use_cache"),
+        (traced, torch.zeros(1, 4), "TorchScript"),
+    ):
+        with pytest.raises(ModelError, match=named):
+            open_module(module, example)
 
 
 @pytest.mark.slow
@@ -246,10 +225,8 @@ def test_what_pytorch_logs_while_it_exports_is_left_out():
 def test_what_exporting_takes(torch, nn, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("importlib.util.find_spec", lambda _name: None)
-        with pytest.raises(
-            UnsupportedError, match="exporting 'Network' takes onnxscript, which is not installed"
-        ):
+        with pytest.raises(UnsupportedError, match=r"'Network' .*onnxscript"):
             open_module(nn.Network(), torch.zeros(1, 3, 8, 8))
     monkeypatch.setattr(torch, "__version__", "2.6.1+cpu")
-    with pytest.raises(UnsupportedError, match=r"takes PyTorch 2.7 or newer, and 2.6.1"):
+    with pytest.raises(UnsupportedError, match=r"2\.7 .*2\.6\.1"):
         open_module(nn.Network(), torch.zeros(1, 3, 8, 8))

@@ -3,12 +3,12 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from tests.trtint8.detectors import BOXES, CLASSES, SCORES, Detector, detector
 from tests.trtint8.models.decoders import JOINED, decoder, whole_sequences
 from tests.trtint8.models.decoders import WIDTH as CACHED_WIDTH
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, parsed
 from trtint8.models.model import load_model, prepare
 from trtint8.models.outputs.joined import (
     OutputPart,
@@ -32,27 +32,21 @@ def joined(g, axis=1):
 
 
 def test_boxes_and_scores_are_two_parts():
-    parts = output_parts(load_model(detector()).graph_model)
-    assert [part.name for part in parts] == [BOXES, SCORES]
+    model, bare = load_model(detector()), detector()
+    parts = output_parts(model.graph_model)
+    assert [part.name for part in parts] == [BOXES, SCORES] == names(detector("S"))
     assert {part.output for part in parts} == {"joined_out"}
     output = np.arange(2 * WIDTH * 64).reshape(2, WIDTH, 64)
     found = split_outputs(parts, {"joined_out": output, "other": output})
     assert list(found) == [BOXES, SCORES]
     np.testing.assert_array_equal(found[BOXES], output[:, :4])
     np.testing.assert_array_equal(found[SCORES], output[:, 4:])
-
-
-def test_prepared_models_have_the_same_parts():
-    model = load_model(detector())
-    assert output_parts(prepare(model).graph_model) == output_parts(model.graph_model)
-
-
-def test_sizes_that_the_model_does_not_say_are_inferred():
-    model = detector()
-    del model.graph.value_info[:]
-    graph_model = load_model(model).graph_model
-    assert [part.name for part in output_parts(graph_model)] == [BOXES, SCORES]
-    assert all(node.outputs[0].shape is None for node in list(graph_model.graph)[:-1]), "it is not changed"
+    assert output_parts(prepare(model).graph_model) == parts
+    # Sizes that the model does not say are inferred, and it is not changed.
+    del bare.graph.value_info[:]
+    graph_model = load_model(bare).graph_model
+    assert output_parts(graph_model) == parts
+    assert all(node.outputs[0].shape is None for node in list(graph_model.graph)[:-1])
 
 
 @pytest.mark.parametrize("stale", [(WIDTH - 1, 4), (CLASSES, 4)])
@@ -67,10 +61,6 @@ def test_sizes_that_are_left_over_from_an_edit_are_not_believed(stale):
         shape = ["N", channels, 8, 8]
         model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape))
     assert names(model) == [BOXES, SCORES]
-
-
-def test_open_sizes_of_images():
-    assert names(detector("S")) == [BOXES, SCORES]
 
 
 @pytest.mark.parametrize(
@@ -98,16 +88,31 @@ def test_parts_of_levels_are_parts_of_the_output():
     assert names(g.model(IMAGES, output)) == ["rows_out[..., 0:4]", f"rows_out[..., 4:{WIDTH}]"]
 
 
-def test_levels_of_one_quantity_are_one_part():
-    g = Detector()
+def levels_of_one_quantity(g):
     levels = [g.flat(g.level(name)[0], 4, f"{name}_flat") for name in ("fine", "coarse")]
-    assert names(g.model(IMAGES, g.op("Concat", levels, "levels", axis=2))) == ["levels_out"]
+    return g.op("Concat", levels, "levels", axis=2)
 
 
-def test_a_reshaping_that_mixes_the_parts_leaves_one():
+def rows_of_scores(g):
+    rows = [g.op("Flatten", [tensor], f"{tensor}_flat") for tensor in g.level("one")]
+    heads = [g.op("Relu", [row], f"{row}_relu") for row in rows]
+    return g.op("Concat", heads, "heads", axis=1)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        levels_of_one_quantity,
+        lambda g: g.op("Reshape", [joined(g), g.constant(np.int64([0, -1, 4]))], "mixed"),
+        lambda g: g.op("Concat", ["images", "images"], "samples", axis=0),
+        rows_of_scores,
+    ],
+    ids=["levels", "mixed by a reshaping", "samples", "rows of scores"],
+)
+def test_what_is_no_join_of_quantities_is_one_part(build):
     g = Detector()
-    mixed = g.op("Reshape", [joined(g), g.constant(np.int64([0, -1, 4]))], "mixed")
-    assert names(g.model(IMAGES, mixed)) == ["mixed_out"]
+    output = build(g)
+    assert names(g.model(IMAGES, output)) == [output]
 
 
 @pytest.mark.parametrize("count", [8, 9])
@@ -116,15 +121,6 @@ def test_a_join_of_many_is_one_part(count):
     convolved = [g.op("Conv", ["images", g.weights(2, 3, 1, 1)], f"conv{number}") for number in range(count)]
     found = names(g.model(IMAGES, g.op("Concat", convolved, "joined", axis=1)))
     assert len(found) == (8 if count == 8 else 1)
-
-
-def test_samples_and_rows_of_scores_are_no_parts():
-    g = Detector()
-    assert names(g.model(IMAGES, g.op("Concat", ["images", "images"], "joined", axis=0))) == ["joined_out"]
-    g = Detector()
-    rows = [g.op("Flatten", [tensor], f"{tensor}_flat") for tensor in g.level("one")]
-    heads = [g.op("Relu", [row], f"{row}_relu") for row in rows]
-    assert names(g.model(IMAGES, g.op("Concat", heads, "heads", axis=1))) == ["heads_out"]
 
 
 def test_a_whole_output_stays_as_it_is():
@@ -157,20 +153,28 @@ def graph_model(model):
         (CONVERTED, ""),
         ("alone = Concat <axis = 1> (past_keys)\n keys = Concat <axis = 1> (alone, k)", ""),
         (JOINED, "length = Shape (past_keys)"),
+        (
+            """where = Constant <value = int64[1, 2, 2] {0, 3, 0, 4}> ()
+            keys = ScatterND (past_keys, where, k)""",
+            "",
+        ),
     ],
-    ids=["joined", "from the last axis", "converted", "joined with nothing before", "its shape is read"],
+    ids=[
+        "joined",
+        "from the last axis",
+        "converted",
+        "joined with nothing before",
+        "its shape is read",
+        "written into a copy",
+    ],
 )
 def test_an_input_with_something_added_is_cached(keys, further):
     model = decoder(keys, further)
     assert cached_outputs(graph_model(model)) == ("keys", "values")
     assert cached_outputs(prepare(load_model(model)).graph_model) == ("keys", "values")
-
-
-def test_what_is_written_into_a_copy_of_an_input_is_cached():
-    model = decoder("keys = ScatterND (past_keys, where, k)")
-    where = np.array([[[0, 3], [0, 4]]])
-    model.graph.initializer.append(onnx.numpy_helper.from_array(where, "where"))
-    assert cached_outputs(graph_model(model)) == ("keys", "values")
+    # A network that gives nothing else is compared by its caches.
+    del model.graph.output[0]
+    assert cached_outputs(graph_model(model)) == ()
 
 
 @pytest.mark.parametrize(
@@ -187,40 +191,19 @@ def test_what_is_no_cache(keys, further, past):
     assert cached_outputs(graph_model(decoder(keys, further, past))) == ("values",)
 
 
-def test_an_input_that_is_only_given_back_with_something_is_a_result():
-    model = onnx.parser.parse_model("""
-    <ir_version: 9, opset_import: ["": 17]>
-    frames (float[N, T, 4] x, float[N, T, 4] before) => (float[N, U, 4] all, float[N, T, 4] y)
-    {
-        y = Relu (x)
-        all = Concat <axis = 1> (before, y)
-    }
-    """)
-    assert cached_outputs(graph_model(model)) == ()
-
-
-def test_outputs_of_attention_are_cached():
-    pasts = ("past_key", "past_value")
-    shapes = {**dict.fromkeys("qkv", "S"), **dict.fromkeys(pasts, "P")}
-    make = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [
-            helper.make_node(
-                "Attention", ["q", "k", "v", "", "past_key", "past_value"], ["y", "keys", "values"]
-            )
-        ],
-        "attention",
-        [make(name, TensorProto.FLOAT, ["N", 2, size, 4]) for name, size in shapes.items()],
-        [make(name, TensorProto.FLOAT, ["N", 2, None, 4]) for name in ("y", "keys", "values")],
+def test_outputs_of_attention_are_cached_and_inputs_that_are_only_given_back_are_not():
+    frames = "float[N, T, 4] x, float[N, T, 4] before", "float[N, U, 4] all, float[N, T, 4] y"
+    body = "y = Relu (x) all = Concat <axis = 1> (before, y)"
+    assert cached_outputs(graph_model(parsed(*frames, body))) == ()
+    shapes = {**dict.fromkeys("qkv", "S"), "past_key": "P", "past_value": "P"}
+    attention = parsed(
+        ", ".join(f"float[N, 2, {size}, 4] {name}" for name, size in shapes.items()),
+        ", ".join(f"float[N, 2, ?, 4] {name}" for name in ("y", "keys", "values")),
+        "y, keys, values = Attention (q, k, v, , past_key, past_value)",
+        opset=23,
+        ir_version=10,
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
-    assert cached_outputs(graph_model(model)) == ("keys", "values")
-
-
-def test_a_network_that_gives_nothing_else_is_compared_by_its_caches():
-    model = decoder()
-    del model.graph.output[0]
-    assert cached_outputs(graph_model(model)) == ()
+    assert cached_outputs(graph_model(attention)) == ("keys", "values")
 
 
 def test_without_its_caches_a_model_computes_the_same():
@@ -233,9 +216,6 @@ def test_without_its_caches_a_model_computes_the_same():
     wanted = open_graph_model(model).run(feed)
     assert np.array_equal(logits, wanted[0]) and np.array_equal(again, wanted[3])
     assert wanted[1].shape == (3, 10, CACHED_WIDTH)
-
-
-def test_a_network_that_caches_nothing_stays_as_it_is():
     plain = graph_model(decoder("keys = Concat <axis = 1> (x, k)"))
     del plain.graph.outputs[2]
     assert without_cached_outputs(plain) is plain

@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 import trtint8
 from calibrators.errors import ModelError
@@ -15,7 +15,7 @@ from tests.trtint8.detectors import (
     suppressing_detector,
     unordered_detector,
 )
-from tests.trtint8.onnx_models import Graph, Shaped
+from tests.trtint8.onnx_models import normal, parsed
 from trtint8.models.model import load_model, prepare
 from trtint8.models.outputs.picked import (
     Picks,
@@ -39,15 +39,12 @@ def graph_model(model):
     return load_model(model).graph_model
 
 
-def two_outputs(g, inputs, first, second):
-    """A model with an output that is a float, and one of indices."""
-    model = g.model(inputs, first)
-    model.graph.output.append(helper.make_tensor_value_info(second, TensorProto.INT64, None))
-    return onnx.shape_inference.infer_shapes(model)
-
-
-def classifier(g, source="x"):
-    return g.op("MatMul", [source, g.weights(4, 6)], "scores")
+def classified(body, outputs, scores="float[N, 4] x", **constants):
+    """The graph model of nodes behind the scores of a classifier, and of data computed likewise."""
+    layers = "data = MatMul (x, v) scores = MatMul (x, w)"
+    weights = {"w": normal(4, 6, seed=1), "v": normal(4, 6, seed=2)}
+    made = parsed(scores, outputs, f"{layers} {body}", **weights, **constants)
+    return graph_model(onnx.shape_inference.infer_shapes(made))
 
 
 def run(model, feed):
@@ -67,108 +64,88 @@ def test_detections_are_picked_from_boxes_and_scores(build, wanted):
     assert find_picks(prepare(load_model(build())).graph_model) == wanted
 
 
+#: The elements of data whose score is large, as torchvision's detectors filter.
+FILTERED = (
+    "large = Greater (scores, half) f = NonZero (large) places = Transpose (f) kept = GatherND ({}, places)"
+)
+#: Nodes, outputs, and what is picked from what.
+PICKED = {
+    "the class": ("best = ArgMax <axis = 1> (scores)", "int64[] best", Picks(("best",), ("scores",))),
+    # A weighted mean around the largest value, as pitch detectors compute it.
+    "values at a place": (
+        """place = ArgMax <axis = 1, keepdims = 1> (scores)
+        value = GatherElements <axis = 1> (scores, place)""",
+        "float[] value, int64[] place",
+        Picks(("place",), ("scores",)),
+    ),
+    # One row per position, as DeepStream's exports have it.
+    "joined to boxes and scores": (
+        """best = ReduceMax <axes = [1]> (scores) place = ArgMax <axis = 1> (scores)
+        kind = Cast <to = 1> (place) rows = Concat <axis = 1> (data, best, kind)""",
+        "float[] rows",
+        Picks(("rows",), ("data", "scores")),
+    ),
+    "floats computed from places": (
+        "place = ArgMax <axis = 1> (scores) kind = Cast <to = 1> (place) pitch = Mul (kind, half)",
+        "float[] pitch",
+        NOTHING,
+    ),
+    "above a threshold": (FILTERED.format("data"), "float[] kept", Picks(("kept",), ("data", "scores"))),
+    # PaddleDetection gives the number of boxes too.
+    "how many": (
+        f"{FILTERED.format('data')} shape = Shape (kept) number = Gather (shape, zero)",
+        "float[] kept, int64[] number",
+        Picks(("kept", "number"), ("data", "scores")),
+    ),
+    # Anchors are made for the sizes of feature maps.
+    "what follows from shapes": (
+        f"""shape = Shape (scores) length = Gather (shape, ones) a = Expand (three, length)
+        anchors = Add (a, table) {FILTERED.format("anchors")}""",
+        "float[] kept",
+        Picks(("kept",), ("scores",)),
+    ),
+    # A decoder that picks its queries computes with them.
+    "read by layers": (
+        "top, places = TopK (scores, four) decoded = MatMul (top, u)",
+        "float[] decoded",
+        NOTHING,
+    ),
+    # The last token of a sentence, found in the input.
+    "without layers": (
+        "place = ArgMax <axis = 1, keepdims = 1> (x)",
+        "float[] scores, int64[] place",
+        NOTHING,
+    ),
+    "nothing": ("", "float[] scores", NOTHING),
+}
+CONSTANTS = {
+    "half": np.float32(0.5),
+    "zero": np.int64(0),
+    "ones": np.int64([1]),
+    "four": np.int64([4]),
+    "three": np.float32([[3]]),
+    "table": np.zeros((5, 6), np.float32),
+    "u": normal(4, 2, seed=3),
+}
+
+
+@pytest.mark.parametrize("kind", PICKED)
+def test_what_is_picked_from_what(kind):
+    body, outputs, wanted = PICKED[kind]
+    inputs = "float[5, 4] x" if "shapes" in kind else "float[N, 4] x"
+    constants = {name: array for name, array in CONSTANTS.items() if name in body}
+    assert find_picks(classified(body, outputs, inputs, **constants)) == wanted
+
+
 def test_types_that_the_model_does_not_say_are_inferred():
     model = suppressing_detector()
     del model.graph.value_info[:]
     assert find_picks(graph_model(model)).sources == PICKED_FROM
 
 
-def test_the_classes_of_a_classifier_are_picked_from_its_scores():
-    g = Shaped()
-    model = g.model({"x": ["N", 4]}, g.op("ArgMax", [classifier(g)], "best", axis=1))
-    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
-    assert find_picks(graph_model(model)) == Picks(("best_out",), ("scores_out",))
-
-
-def test_values_at_places_that_are_picked_can_be_compared():
-    """A weighted mean around the largest value, as pitch detectors compute it."""
-    g = Shaped()
-    scores = classifier(g)
-    place = g.op("ArgMax", [scores], "place", axis=1, keepdims=1)
-    model = two_outputs(g, {"x": ["N", 4]}, g.op("GatherElements", [scores, place], "value", axis=1), place)
-    assert find_picks(graph_model(model)) == Picks(("place_out",), ("scores_out",))
-
-
-def test_classes_that_are_joined_to_boxes_and_scores():
-    """One row per position, as DeepStream's exports have it."""
-    g = Shaped()
-    boxes, scores = g.op("MatMul", ["x", g.weights(4, 4)], "boxes"), classifier(g)
-    best = g.op("ReduceMax", [scores], "best", axes=[1])
-    kind = g.op("Cast", [g.op("ArgMax", [scores], "place", axis=1)], "kind", to=TensorProto.FLOAT)
-    model = g.model({"x": ["N", 4]}, g.op("Concat", [boxes, best, kind], "rows", axis=1))
-    assert find_picks(graph_model(model)) == Picks(("rows_out",), ("boxes_out", "scores_out"))
-
-
-def test_what_is_computed_from_places_in_floats_can_be_compared():
-    g = Shaped()
-    kind = g.op("Cast", [g.op("ArgMax", [classifier(g)], "place", axis=1)], "kind", to=TensorProto.FLOAT)
-    model = g.model({"x": ["N", 4]}, g.op("Mul", [kind, g.constant(np.float32(0.5))], "pitch"))
-    assert find_picks(graph_model(model)) == NOTHING
-
-
-def filtered(g, scores, data):
-    """The elements of data whose score is large, as torchvision's detectors filter."""
-    large = g.op("Greater", [scores, g.constant(np.float32(0.5))], "large")
-    places = g.op("Transpose", [g.op("NonZero", [large], "found")], "places")
-    return g.op("GatherND", [data, places], "kept")
-
-
-def test_elements_above_a_threshold_are_picked_by_what_is_compared():
-    g = Shaped()
-    data = g.op("MatMul", ["x", g.weights(4, 6)], "data")
-    model = g.model({"x": ["N", 4]}, filtered(g, classifier(g), data))
-    assert find_picks(graph_model(model)) == Picks(("kept_out",), ("data_out", "scores_out"))
-
-
-def test_how_many_elements_are_picked_is_a_pick():
-    """PaddleDetection gives the number of boxes too."""
-    g = Shaped()
-    data = g.op("MatMul", ["x", g.weights(4, 6)], "data")
-    kept = filtered(g, classifier(g), data)
-    number = g.op("Gather", [g.op("Shape", [kept], "shape"), g.constant(np.int64(0))], "number")
-    model = two_outputs(g, {"x": ["N", 4]}, kept, number)
-    assert find_picks(graph_model(model)) == Picks(("kept_out", "number_out"), ("data_out", "scores_out"))
-
-
-def test_what_follows_from_shapes_is_no_activation():
-    """Anchors are made for the sizes of feature maps."""
-    g = Shaped()
-    scores = classifier(g)
-    length = g.op("Gather", [g.op("Shape", [scores], "shape"), g.constant(np.int64([1]))], "length")
-    anchors = g.op("Expand", [g.constant(np.float32([[3]])), length], "anchors")
-    anchors = g.op("Add", [anchors, g.constant(np.zeros((5, 6), np.float32))], "all_anchors")
-    model = g.model({"x": [5, 4]}, filtered(g, scores, anchors))
-    assert find_picks(graph_model(model)) == Picks(("kept_out",), ("scores_out",))
-
-
-def test_what_layers_read_is_no_output():
-    """A decoder that picks its queries computes with them."""
-    g = Shaped()
-    values = classifier(g)
-    g.nodes.append(helper.make_node("TopK", [values, g.constant(np.int64([4]))], ["top", "places"]))
-    model = g.model({"x": ["N", 4]}, g.op("MatMul", ["top", g.weights(4, 2)], "decoded"))
-    assert find_picks(graph_model(model)) == NOTHING
-
-
-def test_what_is_picked_without_layers_does_not_count():
-    """The last token of a sentence, found in the input."""
-    g = Shaped()
-    place = g.op("ArgMax", ["x"], "place", axis=1, keepdims=1)
-    model = two_outputs(g, {"x": ["N", 4]}, classifier(g), place)
-    assert find_picks(graph_model(model)) == NOTHING
-
-
-def test_a_network_that_picks_nothing():
-    g = Shaped()
-    assert find_picks(graph_model(g.model({"x": ["N", 4]}, classifier(g)))) == NOTHING
-
-
-@pytest.mark.parametrize(("domain", "wanted"), [("com.microsoft", ()), ("mine", ("best_out",))])
+@pytest.mark.parametrize(("domain", "wanted"), [("com.microsoft", ()), ("mine", ("best",))])
 def test_operators_of_another_domain_pick_nothing_unless_they_are_plugins(domain, wanted):
-    g = Shaped()
-    model = g.model({"x": ["N", 4]}, g.op("ArgMax", [classifier(g)], "best", axis=1))
-    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
-    changed = graph_model(model)
+    changed = classified(*PICKED["the class"][:2])
     changed.graph[-1].domain = domain
     assert find_picks(changed).outputs == wanted
 
@@ -191,22 +168,13 @@ def test_the_model_before_the_picks_computes_what_they_are_picked_from(build):
 
 
 def test_other_outputs_stay_where_they_are_and_none_is_there_twice():
-    g = Shaped()
-    scores = classifier(g)
-    place = g.op("ArgMax", [scores], "place", axis=1)
-    model = two_outputs(g, {"x": ["N", 4]}, scores, place)
-    model.graph.output.extend([helper.make_tensor_value_info("x_out", TensorProto.FLOAT, ["N", 4])])
-    model.graph.node.append(helper.make_node("Relu", ["x"], ["x_out"]))
-    found = before_picks(graph_model(model))
-    assert [value.name for value in found.graph.outputs] == ["scores_out", "x_out"]
-    picks = find_picks(graph_model(model))
-    assert picks.sources == ("scores_out",) and sources_inside(graph_model(model), picks) == ()
-
-
-def test_a_model_without_picks_is_returned_as_it_is():
-    g = Shaped()
-    model = graph_model(g.model({"x": ["N", 4]}, classifier(g)))
-    assert before_picks(model) is model and with_outputs(model, ()) is model
+    body = "place = ArgMax <axis = 1> (scores) x_out = Relu (x)"
+    model = classified(body, "float[] scores, int64[] place, float[N, 4] x_out")
+    assert [value.name for value in before_picks(model).graph.outputs] == ["scores", "x_out"]
+    picks = find_picks(model)
+    assert picks.sources == ("scores",) and sources_inside(model, picks) == ()
+    plain = classified("", "float[] scores")
+    assert before_picks(plain) is plain and with_outputs(plain, ()) is plain
 
 
 def test_a_model_that_computes_some_tensors():
@@ -240,39 +208,17 @@ def test_a_model_without_plugins_is_returned_as_it_is():
     assert runnable_part(model) is model and not picks_of_plugins(model).outputs
 
 
-def layer(g, source, name):
-    return g.op("MatMul", [source, g.weights(4, 4)], name)
-
-
-def custom(g, source, name):
-    g.nodes.append(helper.make_node("Custom", [source], [f"{name}_out"], name, domain="mine"))
-    return f"{name}_out"
-
-
-def loaded(g, output):
-    model = g.model({"x": ["N", 4]}, output)
-    model.graph.output[0].CopyFrom(helper.make_tensor_value_info(output, TensorProto.FLOAT, ["N", 4]))
-    model.opset_import.append(helper.make_opsetid("mine", 1))
-    return load_model(model)
-
-
-def test_layers_behind_a_plugin_are_refused():
-    g = Graph()
-    model = loaded(g, layer(g, custom(g, layer(g, "x", "first"), "mid"), "last"))
+@pytest.mark.parametrize(
+    ("before", "named"),
+    [("first_out = MatMul (x, w)", ["'mid'", "'model'", "'Custom'", "'first_out'"]), ("", ["implicit"])],
+    ids=["behind a layer", "behind an input"],
+)
+def test_layers_behind_a_plugin_are_refused(before, named):
+    body = f"{before} [mid] m = mine.Custom ({'first_out' if before else 'x'}) y = MatMul (m, w)"
+    model = parsed("float[N, 4] x", "float[N, 4] y", body, domains=["mine"], w=normal(4, 4))
     with pytest.raises(ModelError) as caught:
-        runnable_part(model)
-    assert str(caught.value) == (
-        "node 'mid' of 'model' has the operator 'Custom', which ONNX Runtime does not know, and it is not at "
-        "the end of the network: cut the model before it (cut_at 'first_out'), or take the implicit route, "
-        "on which TensorRT calibrates (route)"
-    )
-
-
-def test_a_plugin_that_reads_inputs_alone_is_refused():
-    g = Graph()
-    model = loaded(g, layer(g, custom(g, "x", "start"), "last"))
-    with pytest.raises(ModelError, match="at the end of the network: take the implicit route"):
-        runnable_part(model)
+        runnable_part(load_model(model))
+    assert all(word in str(caught.value) for word in named)
 
 
 def table_of(model):

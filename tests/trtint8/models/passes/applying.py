@@ -3,8 +3,6 @@
 import onnx_ir as ir
 import onnxruntime as ort
 
-IMAGES = {"x": ["N", 4, 6, 6]}
-
 
 def run(model, **feeds):
     session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])

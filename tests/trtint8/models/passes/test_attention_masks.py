@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 from calibrators.host.session import open_session
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, parsed
 from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.attention_masks import RemoveNanGuardsPass, score_masks
 from trtint8.models.serialization import to_proto
@@ -234,32 +234,18 @@ def masks_of(*steps):
     return score_masks(graph.outputs[0].producer().inputs[0])
 
 
-def test_no_mask():
-    assert masks_of(("Mul", 0.5), ("Div", 2.0)) == ()
-
-
-@pytest.mark.parametrize("operator", ["Slice", "Tile", "Flatten", "Transpose"])
-def test_a_chosen_mask_may_be_moved(operator):
-    g = Shaped()
-    product = g.op("MatMul", ["x", g.weights(3, 3)], "product")
-    mask = g.op("Where", ["seen", g.constant(np.float32(0)), g.constant(np.float32(LOW))], "choice")
-    others = {"Slice": [[0], [3], [1]], "Tile": [[1, 1]]}.get(operator, [])
-    mask = g.op(operator, [mask, *(g.constant(np.array(values)) for values in others)], "moved")
-    scores = g.op("Add", [product, mask], "masked")
-    model = g.model({"x": [3, 3], "seen": [3, 3]}, g.op("Softmax", [scores], "softmax", axis=-1))
-    graph = ir.from_proto(model).graph
-    (found,) = score_masks(graph.outputs[0].producer().inputs[0])
-    assert found.choice.name == "choice" and found.values.tolist() == [0, LOW]
-
-
-@pytest.mark.parametrize(("operator", "first"), [("Div", [True]), ("Pow", []), ("Sub", [])])
-def test_other_operators_are_not_followed(operator, first):
-    assert masks_of((operator, 2.0, *first)) is None
-
-
-@pytest.mark.parametrize("factor", [0.0, np.inf, np.nan])
-def test_factors_that_lose_the_scores(factor):
-    assert masks_of(("Mul", factor)) is None
+@pytest.mark.parametrize(
+    "moved",
+    ["Slice (c, zero, three, one)", "Tile (c, twice)", "Flatten (c)", "Transpose (c)"],
+)
+def test_a_chosen_mask_may_be_moved(moved):
+    body = f"p = MatMul (x, w) c = Where (seen, no, low) m = {moved} s = Add (p, m) y = Softmax (s)"
+    constants = {"w": np.eye(3, dtype=np.float32), "no": np.float32(0), "low": np.float32(LOW)}
+    vectors = {"zero": [0], "one": [1], "three": [3], "twice": [1, 1]}
+    constants |= {name: np.array(values) for name, values in vectors.items()}
+    made = parsed("float[3, 3] x, bool[3, 3] seen", "float[3, 3] y", body, **constants)
+    (found,) = score_masks(ir.from_proto(made).graph.outputs[0].producer().inputs[0])
+    assert found.choice.outputs[0].name == "c" and found.values.tolist() == [0, LOW]
 
 
 @pytest.mark.parametrize(
@@ -285,16 +271,24 @@ def test_biases_are_no_masks():
     ]
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_masks_that_are_no_masks(bad):
-    assert masks_of(("Add", [0, 0, bad])) is None
-
-
-def test_a_mask_that_is_scaled_beyond_float32():
-    assert len(masks_of(("Add", [0, 0, LOWEST]), ("Mul", 0.5))) == 1
-    assert masks_of(("Add", [0, 0, LOWEST]), ("Mul", 2.0)) is None
-    assert masks_of(("Add", [0, 0, LOWEST]), ("Div", 0.5)) is None
-    assert len(masks_of(("Mul", 8.0), ("Add", [0, 0, LOWEST]))) == 1
+@pytest.mark.parametrize(
+    ("steps", "count"),
+    [
+        ([("Mul", 0.5), ("Div", 2.0)], 0),
+        ([("Add", [0, 0, LOWEST]), ("Mul", 0.5)], 1),
+        ([("Mul", 8.0), ("Add", [0, 0, LOWEST])], 1),
+        # Scaled beyond FP32.
+        ([("Add", [0, 0, LOWEST]), ("Mul", 2.0)], None),
+        ([("Add", [0, 0, LOWEST]), ("Div", 0.5)], None),
+        # Operators that are not followed, factors that lose the scores, and masks that are none.
+        *(([step], None) for step in (("Div", 2.0, True), ("Pow", 2.0), ("Sub", 2.0))),
+        *(([("Mul", factor)], None) for factor in (0.0, np.inf, np.nan)),
+        *(([("Add", [0, 0, bad])], None) for bad in (np.nan, np.inf)),
+    ],
+)
+def test_how_many_masks_there_are_where_they_are_known(steps, count):
+    found = masks_of(*steps)
+    assert found is None if count is None else len(found) == count
 
 
 @pytest.mark.parametrize(("constant", "hides"), [(LOW, True), (-1e9, False)])

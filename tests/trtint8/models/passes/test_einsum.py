@@ -6,8 +6,9 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.trtint8.onnx_models import parsed
 from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.einsum import in_lower_case
 from trtint8.models.serialization import to_proto
@@ -15,19 +16,13 @@ from trtint8.models.serialization import to_proto
 SIZES = {letter: 2 + number for number, letter in enumerate("abcdefgh")}
 
 
-def model_of(equation, first, second, *, weights=None, dims=None, output=None):
+def model_of(equation, first, second, *, weights=None, dims=None):
     """An Einsum of ``x`` and of ``z``, which is constant where ``weights`` is given."""
-    infos = [helper.make_tensor_value_info("x", TensorProto.FLOAT, dims or list(first))]
-    constants = []
-    if weights is None:
-        infos.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, list(second)))
-    else:
-        constants.append(numpy_helper.from_array(weights, "z"))
-    names = ["z", "x"] if weights is not None and equation.startswith("!") else ["x", "z"]
-    node = helper.make_node("Einsum", names, ["y"], "product", equation=equation.lstrip("!"))
-    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, output)
-    graph = helper.make_graph([node], "g", infos, [result], constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    shapes = {"x": dims or first} | ({"z": second} if weights is None else {})
+    inputs = ", ".join(f"float[{', '.join(map(str, shape))}] {name}" for name, shape in shapes.items())
+    names = "z, x" if equation.startswith("!") else "x, z"
+    body = f'[product] y = Einsum <equation = "{equation.lstrip("!")}"> ({names})'
+    return parsed(inputs, "float[] y", body, **({} if weights is None else {"z": weights}))
 
 
 def prepared(model):
@@ -211,10 +206,8 @@ def test_the_product_stays_the_same(axes, data):
 
 
 def test_a_prepared_model_has_no_upper_case():
-    nodes = [helper.make_node("Einsum", ["x", "z"], ["y"], equation="BD,BD->D")]
-    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 4]) for n in ("x", "z")]
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
-    graph = helper.make_graph(nodes, "g", infos, [output])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    (node,) = prepare(load_model(model)).graph_model.graph
+    body = 'y = Einsum <equation = "BD,BD->D"> (x, z)'
+    (node,) = prepare(
+        load_model(parsed("float[n, 4] x, float[n, 4] z", "float[4] y", body))
+    ).graph_model.graph
     assert node.attributes.get_string("equation") == "bd,bd->d"

@@ -5,7 +5,6 @@ import math
 import subprocess
 import sys
 import tracemalloc
-import warnings
 
 import numpy as np
 import onnx
@@ -18,102 +17,100 @@ from onnx.reference import ReferenceEvaluator
 
 from calibrators.errors import ModelError
 from tests.trtint8.models.passes.applying import applied, operators, run
-from tests.trtint8.onnx_models import Graph
+from tests.trtint8.onnx_models import normal, parsed
 from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.fold_constants import FoldConstantsPass, compute_integers, compute_node
 
 
 def test_transposed_weights_are_folded():
-    g = Graph()
-    weights = g.op("Transpose", [g.weights(5, 4)], "transpose", perm=[1, 0])
-    model = g.model({"x": ["N", 4]}, g.op("MatMul", ["x", weights], "matmul"))
+    body = "t = Transpose <perm = [1, 0]> (w) y = MatMul (x, t)"
+    model = parsed("float[N, 4] x", "float[] y", body, w=normal(5, 4))
     folded, modified = applied(FoldConstantsPass(), model)
     assert modified and operators(folded) == ["MatMul"]
-    assert "transpose_out" in [tensor.name for tensor in folded.graph.initializer]
-    x = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
+    assert "t" in [tensor.name for tensor in folded.graph.initializer]
+    x = normal(3, 4, seed=1)
     np.testing.assert_allclose(run(folded, x=x)[0], run(model, x=x)[0], rtol=1e-5, atol=1e-5)
 
 
-def standardized(read=0):
+def standardized(read=False):
     """A Conv whose weights a BatchNormalization in training mode standardizes, as NFNets have them."""
-    g = Graph()
-    flat = g.op("Reshape", [g.weights(4, 2, 3, 3), g.constant(np.array([1, 4, 18]))], "flat")
-    ones, zeros = (g.constant(np.full(4, value, np.float32)) for value in (1, 0))
-    statistics = ["normalized_out", "mean", "variance"]
-    g.nodes.append(
-        helper.make_node(
-            "BatchNormalization",
-            [flat, ones, zeros, zeros, ones],
-            statistics,
-            name="normalized",
-            training_mode=1,
-            momentum=1.0,
-        )
+    more = "s = Reshape (mean, channels) y = Add (c, s)" if read else "y = Identity (c)"
+    return parsed(
+        "float[N, 2, 8, 8] x",
+        "float[] y",
+        f"""flat = Reshape (w, rows)
+        n, mean, variance = BatchNormalization <training_mode = 1, momentum = 1.0>
+            (flat, ones, zeros, zeros, ones)
+        weights = Reshape (n, kernels) c = Conv (x, weights) {more}""",
+        w=normal(4, 2, 3, 3),
+        ones=np.ones(4, np.float32),
+        zeros=np.zeros(4, np.float32),
+        rows=np.array([1, 4, 18]),
+        kernels=np.array([4, 2, 3, 3]),
+        channels=np.array([1, 4, 1, 1]),
     )
-    weights = g.op("Reshape", ["normalized_out", g.constant(np.array([4, 2, 3, 3]))], "weights")
-    y = g.op("Conv", ["x", weights], "conv")
-    if read:
-        sizes = g.constant(np.array([1, 4, 1, 1]))
-        y = g.op("Add", [y, g.op("Reshape", [statistics[read], sizes], "statistic")], "add")
-    return g.model({"x": ["N", 2, 8, 8]}, y)
 
 
-def test_a_batch_normalization_of_weights_is_folded():
+def test_a_batch_normalization_of_weights_is_folded_unless_another_output_of_it_is_read():
     model = standardized()
     folded, _ = applied(FoldConstantsPass(), model)
-    assert operators(folded) == ["Conv"]
-    x = np.random.default_rng(1).standard_normal((3, 2, 8, 8)).astype(np.float32)
+    assert operators(folded) == ["Conv", "Identity"]
+    x = normal(3, 2, 8, 8, seed=1)
     np.testing.assert_allclose(run(folded, x=x)[0], run(model, x=x)[0], rtol=1e-4, atol=1e-4)
-    weights = next(t for t in folded.graph.initializer if t.name == "weights_out")
+    weights = next(t for t in folded.graph.initializer if t.name == "weights")
     rows = onnx.numpy_helper.to_array(weights).reshape(4, 18)
     np.testing.assert_allclose([rows.mean(1), rows.var(1)], [np.zeros(4), np.ones(4)], atol=5e-3)
-
-
-def test_a_node_with_a_second_output_that_is_read_is_not_folded():
-    folded, _ = applied(FoldConstantsPass(), standardized(read=1))
+    folded, _ = applied(FoldConstantsPass(), standardized(read=True))
     assert operators(folded) == ["BatchNormalization", "Reshape", "Conv", "Reshape", "Add"]
 
 
 def test_a_constant_that_would_inflate_the_model_is_not_folded():
-    g = Graph()
-    huge = g.op("ConstantOfShape", [g.constant(np.array([1024, 1024]))], "huge")
-    folded, modified = applied(
-        FoldConstantsPass(), g.model({"x": [1024, 1024]}, g.op("Add", ["x", huge], "a"))
-    )
+    ends = "float[1024, 1024] x", "float[] y"
+    model = parsed(*ends, "huge = ConstantOfShape (s) y = Add (x, huge)", s=np.array([1024, 1024]))
+    folded, modified = applied(FoldConstantsPass(), model)
     assert not modified and operators(folded) == ["ConstantOfShape", "Add"]
 
 
-@pytest.mark.parametrize("operator", ["ConstantOfShape", "Expand", "Tile", "MatMul", "Add"])
-def test_what_would_be_gigabytes_is_not_even_computed(operator):
-    g = Graph()
-    sizes, one = g.constant(np.array([100_000, 50_000])), g.constant(np.ones((1, 1), np.float32))
-    row, column = (g.constant(np.ones(shape, np.float32)) for shape in ((1, 50_000), (100_000, 1)))
-    inputs = {"ConstantOfShape": [sizes], "MatMul": [column, row], "Add": [column, row]}
-    huge = g.op(operator, inputs.get(operator, [one, sizes]), "huge")
-    model = g.model({"x": [100_000, 50_000]}, g.op("Add", ["x", huge], "a"))
+@pytest.mark.parametrize(
+    "huge",
+    [
+        "ConstantOfShape (sizes)",
+        "Expand (one, sizes)",
+        "Tile (one, sizes)",
+        "MatMul (column, row)",
+        "Add (column, row)",
+    ],
+)
+def test_what_would_be_gigabytes_is_not_even_computed(huge):
+    constants = {
+        name: np.ones(shape, np.float32)
+        for name, shape in (("one", (1, 1)), ("row", (1, 50_000)), ("column", (100_000, 1)))
+    }
+    ends = "float[100000, 50000] x", "float[] y"
+    model = parsed(*ends, f"huge = {huge} y = Add (x, huge)", sizes=np.array([100_000, 50_000]), **constants)
     tracemalloc.start()
     folded, modified = applied(FoldConstantsPass(), model)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert not modified and operators(folded) == [operator, "Add"]
+    assert not modified and operators(folded) == [huge.split()[0], "Add"]
     assert peak < 50_000_000
+
+
+def ranged(numbers, inputs):
+    names = zip(("first", "last", "step"), numbers, strict=True)
+    constants = {name: np.float32(number) for name, number in names}
+    return parsed(inputs, "float[?] y", "[steps] r = Range (first, last, step) y = Add (x, r)", **constants)
 
 
 @pytest.mark.parametrize("limit", [2e9, 1e30, math.inf])
 def test_a_range_of_gigabytes_is_refused_before_its_shape_is_inferred(limit):
-    g = Graph()
-    numbers = [g.constant(np.float32(number)) for number in (0, limit, 1)]
-    model = g.model({"x": ["N"]}, g.op("Add", ["x", g.op("Range", numbers, "steps")], "a"))
-    model.graph.output[0].type.tensor_type.shape.dim.add()
-    with pytest.raises(ModelError, match=r"the node 'steps' makes a constant of [0-9,]+ bytes"):
-        prepare(load_model(model))
+    with pytest.raises(ModelError, match=r"'steps'.* [0-9,]+ bytes"):
+        prepare(load_model(ranged((0, limit, 1), "float[N] x")))
 
 
 @pytest.mark.parametrize("numbers", [(0, 5, 1), (5, 0, -2), (0, 5, -1), (0, math.nan, 1)])
 def test_small_ranges_are_folded(numbers):
-    g = Graph()
-    steps = g.op("Range", [g.constant(np.float32(number)) for number in numbers], "steps")
-    folded, modified = applied(FoldConstantsPass(), g.model({"x": [1]}, g.op("Add", ["x", steps], "a")))
+    folded, modified = applied(FoldConstantsPass(), ranged(numbers, "float[1] x"))
     assert operators(folded) == (["Add"] if modified else ["Range", "Add"])
     assert modified == (not math.isnan(numbers[1]))
 
@@ -123,40 +120,31 @@ def stored_as_integers(quantize_input):
 
     The float weights of the MatMul have over a megabyte more than the integers.
     """
-    g, plain = Graph(), Graph()
     random = np.random.default_rng(0)
     kernels, matrix = (random.integers(-127, 128, shape).astype(np.int8) for shape in ((8, 6), (8, 60_000)))
     kernels = kernels.reshape(8, 6, 1, 1)
     blocks, columns = (random.uniform(0.01, 0.02, shape).astype(np.float32) for shape in ((8, 2), 60_000))
     blocks = blocks.reshape(8, 2, 1, 1)
-    x = "x"
-    if quantize_input:
-        parameters = [g.constant(np.float32(0.1)), g.constant(np.int8(0))]
-        x = g.op("DequantizeLinear", [g.op("QuantizeLinear", ["x", *parameters], "q"), *parameters], "dq")
-    stored = [[g.constant(kernels), g.constant(blocks)], [g.constant(matrix), g.constant(columns)]]
-    weights = [
-        g.op("DequantizeLinear", stored[0], "kernels", axis=1, block_size=3),
-        g.op("DequantizeLinear", stored[1], "matrix", axis=1),
-    ]
-    floats = [plain.constant(kernels * blocks.repeat(3, axis=1)), plain.constant(matrix * columns)]
-    models = []
-    for graph, (first, second), source in ((g, weights, x), (plain, floats, "x")):
-        flat = graph.op("Flatten", [graph.op("Conv", [source, first], "conv")], "flat")
-        model = graph.model({"x": ["N", 6, 1, 1]}, graph.op("MatMul", [flat, second], "matmul"))
-        model.opset_import[0].version, model.ir_version = 21, 10
-        models.append(model)
-    return models
+    stored = {"kernels": kernels, "blocks": blocks, "matrix": matrix, "columns": columns}
+    stored |= {"step": np.float32(0.1), "zero": np.int8(0)}
+    dequantized = """k = DequantizeLinear <axis = 1, block_size = 3> (kernels, blocks)
+        m = DequantizeLinear <axis = 1> (matrix, columns)"""
+    pair = "q = QuantizeLinear (x, step, zero) i = DequantizeLinear (q, step, zero)"
+    layers = f"c = Conv ({'i' if quantize_input else 'x'}, k) flat = Flatten (c) y = MatMul (flat, m)"
+    ends, version = ("float[N, 6, 1, 1] x", "float[] y"), {"opset": 21, "ir_version": 10}
+    floats = {"k": kernels * blocks.repeat(3, axis=1), "m": matrix * columns}
+    return (
+        parsed(*ends, f"{pair if quantize_input else ''} {dequantized} {layers}", **version, **stored),
+        parsed(*ends, layers.replace("(i", "(x"), **version, **floats),
+    )
 
 
-def test_weights_stored_as_integers_become_float():
+def test_weights_stored_as_integers_become_float_where_there_are_no_pairs():
     model, wanted = stored_as_integers(quantize_input=False)
     folded, _ = applied(FoldConstantsPass(), model)
     assert operators(folded) == operators(wanted) == ["Conv", "Flatten", "MatMul"]
-    x = np.random.default_rng(1).standard_normal((2, 6, 1, 1), np.float32)
+    x = normal(2, 6, 1, 1, seed=1)
     assert np.array_equal(run(folded, x=x)[0], run(wanted, x=x)[0])
-
-
-def test_weights_of_models_with_pairs_stay_integers():
     folded, modified = applied(FoldConstantsPass(), stored_as_integers(quantize_input=True)[0])
     assert not modified and operators(folded).count("DequantizeLinear") == 3
 
@@ -165,77 +153,63 @@ INTEGERS, FLOATS = np.arange(6).reshape(2, 3), np.arange(6, dtype=np.float32).re
 
 
 @pytest.mark.parametrize(
-    ("operator", "array", "wanted"),
+    ("operator", "arrays", "wanted"),
     [
-        ("Identity", FLOATS, FLOATS),
-        ("Transpose", INTEGERS, INTEGERS.T),
-        ("Transpose", FLOATS, FLOATS.T),
-        ("Neg", INTEGERS, -INTEGERS),
+        ("Identity", [FLOATS], FLOATS),
+        ("Transpose", [INTEGERS], INTEGERS.T),
+        ("Transpose", [FLOATS], FLOATS.T),
+        ("Neg", [INTEGERS], -INTEGERS),
+        ("Clip", [FLOATS, None, np.float32(2)], np.minimum(FLOATS, 2)),
+        ("Log", [np.float32([0, 1])], np.float32([-np.inf, 0])),  # without a warning
     ],
 )
-def test_the_first_output(operator, array, wanted):
-    node = ir.from_proto(helper.make_node(operator, ["x"], ["y"]))
-    found = compute_node(node, {"x": array}, 17)
+def test_the_first_output(operator, arrays, wanted):
+    names = ["" if array is None else f"i{index}" for index, array in enumerate(arrays)]
+    node = ir.from_proto(helper.make_node(operator, names, ["y"]))
+    found = compute_node(node, {name: one for name, one in zip(names, arrays, strict=True) if name}, 17)
     assert found.dtype == wanted.dtype
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_an_input_may_be_left_out():
-    node = ir.from_proto(helper.make_node("Clip", ["x", "", "most"], ["y"]))
-    found = compute_node(node, {"x": FLOATS, "most": np.float32(2)}, 17)
-    np.testing.assert_array_equal(found, np.minimum(FLOATS, 2))
-
-
-def test_values_beyond_the_numbers_give_no_warning():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = compute_node(
-            ir.from_proto(helper.make_node("Log", ["x"], ["y"])), {"x": np.float32([0, 1])}, 17
-        )
-    assert found.tolist() == [-np.inf, 0]
+ALIGNED = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+HALVES = {"mode": "linear", "coordinate_transformation_mode": "half_pixel"}
+POOL = {"kernel_shape": [2, 2], "auto_pad": "SAME_LOWER"}
 
 
 @pytest.mark.parametrize(
     ("operator", "others", "attributes", "computed"),
     [
-        ("Resize", ["", "scales"], {"coordinate_transformation_mode": "align_corners"}, False),
-        ("Resize", ["", "scales"], {"coordinate_transformation_mode": "half_pixel"}, True),
-        ("Resize", ["", "", "sizes"], {"coordinate_transformation_mode": "align_corners"}, True),
-        (
-            "Resize",
-            ["", "", "sizes"],
-            {"coordinate_transformation_mode": "align_corners", "antialias": 1},
-            False,
-        ),
+        ("Resize", ["", "scales"], ALIGNED, False),
+        ("Resize", ["", "scales"], HALVES, True),
+        ("Resize", ["", "", "sizes"], ALIGNED, True),
+        ("Resize", ["", "", "sizes"], {**ALIGNED, "antialias": 1}, False),
         ("LpNormalization", [], {"p": 1}, False),
         ("LpNormalization", [], {"p": 2}, True),
+        ("MaxPool", [], POOL, False),
+        ("AveragePool", [], POOL, False),
+        ("LpPool", [], POOL, False),
+        # The reference takes the places of a MaxUnpool for those in the size that the node would have.
+        ("MaxUnpool", ["places", "larger"], {"kernel_shape": [2, 2]}, False),
     ],
 )
 def test_what_the_reference_computes_otherwise_than_onnx_runtime_is_not_computed(
     operator, others, attributes, computed
 ):
-    if operator == "Resize":
-        attributes = {"mode": "linear", **attributes}
     node = ir.from_proto(helper.make_node(operator, ["x", *others], ["y"], **attributes))
     arrays = {
-        "x": np.random.default_rng(0).standard_normal((1, 1, 5, 6), np.float32),
+        "x": normal(1, 1, 2, 2) if "larger" in others else normal(1, 1, 5, 6),
         "scales": np.float32([1, 1, 0.7, 0.7]),
         "sizes": np.array([1, 1, 3, 4]),
+        "places": np.array([[[[5, 7], [13, 15]]]]),
+        "larger": np.array([1, 1, 5, 5]),
     }
     arrays = {name: array for name, array in arrays.items() if name in ("x", *others)}
-    if not computed:
-        with pytest.raises(NotImplementedError, match=f"computes {operator}"):
+    if computed:
+        found = compute_node(node, arrays, 18)
+        np.testing.assert_allclose(found, by_onnx_runtime(node, arrays), rtol=1e-5, atol=1e-6)
+    else:
+        with pytest.raises(NotImplementedError):
             compute_node(node, arrays, 18)
-        return
-    found = compute_node(node, arrays, 18)
-    np.testing.assert_allclose(found, by_onnx_runtime(node, arrays), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
-def test_pooling_is_not_computed(operator):
-    node = ir.from_proto(helper.make_node(operator, ["x"], ["y"], kernel_shape=[2, 2], auto_pad="SAME_LOWER"))
-    with pytest.raises(NotImplementedError, match=f"computes {operator}"):
-        compute_node(node, {"x": np.zeros((1, 1, 5, 6), np.float32)}, 18)
 
 
 LARGEST = (1 << 63) - 1
@@ -267,15 +241,6 @@ def by_onnx_runtime(node, arrays, dtype=TensorProto.FLOAT):
     graph = helper.make_graph([ir.to_proto(node)], "g", [], [output], stored)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     return run(model)[0]
-
-
-def test_places_in_another_size_are_not_folded():
-    """ONNX's reference takes the places of a MaxUnpool for those in the size that the node would have."""
-    places = np.array([[[[5, 7], [13, 15]]]])
-    node = ir.from_proto(helper.make_node("MaxUnpool", ["x", "i", "s"], ["y"], kernel_shape=[2, 2]))
-    arrays = {"x": FLOATS[:, :2].reshape(1, 1, 2, 2), "i": places, "s": np.array([1, 1, 5, 5])}
-    with pytest.raises(NotImplementedError):
-        compute_node(node, arrays, 17)
 
 
 OPSET = 17
@@ -401,15 +366,14 @@ def test_others_are_left_to_the_reference_evaluator(operator, arrays, attributes
 
 def test_a_padding_of_pytorch_is_folded_without_the_reference_evaluator(tmp_path):
     """The chain in which PyTorch's exporter writes F.pad(x, (0, 0, 0, 0, 2, 2))."""
-    g = Graph()
-    given_pads, missing = g.constant(np.array([0, 0, 0, 0, 2, 2])), g.constant(np.array([2]))
-    zeros = g.op("ConstantOfShape", [missing], "zeros", value=numpy_helper.from_array(np.array([0])))
-    pads = g.op("Concat", [given_pads, zeros], "pads", axis=0)
-    pairs = g.op("Reshape", [pads, g.constant(np.array([-1, 2]))], "pairs")
-    bounds = [g.constant(np.array([value])) for value in (-1, -(1 << 63) + 1, 0, -1)]
-    turned = g.op("Transpose", [g.op("Slice", [pairs, *bounds], "turned")], "columns", perm=[1, 0])
-    flat = g.op("Cast", [g.op("Reshape", [turned, g.constant(np.array([-1]))], "flat")], "integers", to=7)
-    model = g.model({"x": ["N", 3, 4, 4]}, g.op("Pad", ["x", flat], "padded"))
+    vectors = {"given": [0, 0, 0, 0, 2, 2], "missing": [2], "pairs": [-1, 2], "last": [-1], "first": [0]}
+    vectors |= {"end": [-(1 << 63) + 1]}
+    body = """zeros = ConstantOfShape <value = int64[1] {0}> (missing) pads = Concat <axis = 0> (given, zeros)
+        p = Reshape (pads, pairs) t = Slice (p, last, end, first, last)
+        columns = Transpose <perm = [1, 0]> (t) flat = Reshape (columns, last) i = Cast <to = 7> (flat)
+        y = Pad (x, i)"""
+    constants = {name: np.array(values) for name, values in vectors.items()}
+    model = parsed("float[N, 3, 4, 4] x", "float[] y", body, **constants)
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
     script = (
         "import sys; from trtint8.models.model import load_model, prepare; "

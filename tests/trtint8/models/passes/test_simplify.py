@@ -1,18 +1,19 @@
 """Nodes that pass a tensor on: those that go, and those that must stay."""
 
+from itertools import pairwise
+
 import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
-from tests.trtint8.models.passes.applying import IMAGES, applied, operators, run
-from tests.trtint8.onnx_models import Graph, Shaped
+from tests.trtint8.models.passes.applying import applied, operators, run
+from tests.trtint8.onnx_models import function, normal, parsed, sqnr_in_int8
 from tests.trtint8.quantization.float16.half_models import FLOAT, network, weights
-from tests.trtint8.quantization.float16.half_models import run as element_types_run
 from trtint8.models.model import load_model, prepare
 from trtint8.models.passes.simplify import (
     FoldBatchNormPass,
@@ -30,26 +31,16 @@ from trtint8.quantization.placement import place
 
 def branching():
     """An If one of whose branches is an Identity of a tensor from outside, between two convolutions."""
-    info = helper.make_tensor_value_info
-    then = helper.make_graph(
-        [helper.make_node("Identity", ["c"], ["t"])], "then", [], [info("t", TensorProto.FLOAT, None)]
+    return parsed(
+        "float[n, 3, 8, 8] x, bool keep",
+        "float[n, 4, 8, 8] y",
+        """c = Conv <pads = [1, 1, 1, 1]> (x, w)
+        d = If (keep) <then_branch = then () => (float[] t) { t = Identity (c) },
+            else_branch = other () => (float[] e) { e = Relu (c) }>
+        y = Conv <pads = [1, 1, 1, 1]> (d, v)""",
+        w=0.2 * normal(8, 3, 3, 3),
+        v=0.2 * normal(4, 8, 3, 3),
     )
-    other = helper.make_graph(
-        [helper.make_node("Relu", ["c"], ["e"])], "other", [], [info("e", TensorProto.FLOAT, None)]
-    )
-    random = np.random.default_rng(0)
-    weights = [
-        numpy_helper.from_array(0.2 * random.standard_normal(shape).astype(np.float32), name)
-        for name, shape in (("w", (8, 3, 3, 3)), ("v", (4, 8, 3, 3)))
-    ]
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4),
-        helper.make_node("If", ["keep"], ["d"], then_branch=then, else_branch=other),
-        helper.make_node("Conv", ["d", "v"], ["y"], pads=[1] * 4),
-    ]
-    inputs = [info("x", TensorProto.FLOAT, ["n", 3, 8, 8]), info("keep", TensorProto.BOOL, [])]
-    graph = helper.make_graph(nodes, "g", inputs, [info("y", TensorProto.FLOAT, ["n", 4, 8, 8])], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def test_a_branch_that_passes_a_tensor_on_keeps_its_identity():
@@ -63,119 +54,71 @@ def test_a_branch_that_passes_a_tensor_on_keeps_its_identity():
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_such_a_model_is_quantized(keep):
-    images = np.random.default_rng(1).standard_normal((16, 3, 8, 8)).astype(np.float32)
-    data = [{"x": images, "keep": np.array(keep)}]
-    table = trtint8.calibrate(branching(), data, progress=False)
-    quantized = trtint8.quantize(branching(), table)
-    accuracy = trtint8.validate(quantized, data, reference=branching(), progress=False)
-    assert accuracy.outputs[0].sqnr_db > 30
+    assert sqnr_in_int8(branching(), [{"x": normal(16, 3, 8, 8, seed=1), "keep": np.array(keep)}]) > 30
 
 
 def shared(outputs):
     """y = x w, passed on under other names."""
-    g = Graph()
-    product = g.op("MatMul", ["x", g.weights(4, 3)], "product")
-    for name in outputs:
-        g.nodes.append(helper.make_node("Identity", [product], [name], name=name))
-    model = g.model({"x": ["N", 4]}, product)
-    names = [product, *outputs]
-    model.graph.output.extend(
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N", 3]) for name in names[1:]
-    )
-    return model
+    body = "product = MatMul (x, w)" + "".join(f" [{name}] {name} = Identity (product)" for name in "ab")
+    made = parsed("float[N, 4] x", ", ".join(f"float[N, 3] {name}" for name in outputs), body, w=normal(4, 3))
+    del made.graph.node[len(set(outputs) - {"product"}) + 1 :]
+    return made
 
 
 def test_outputs_keep_their_names_where_several_are_the_same_tensor():
-    folded, modified = applied(RemoveIdentitiesPass(), shared(["a", "b"]))
+    folded, modified = applied(RemoveIdentitiesPass(), shared(["product", "a", "b"]))
     assert not modified
-    x = np.ones((2, 4), np.float32)
-    outputs = run(folded, x=x)
+    outputs = run(folded, x=np.ones((2, 4), np.float32))
     assert len(outputs) == 3
     np.testing.assert_array_equal(outputs[0], outputs[1])
-
-
-def test_an_output_takes_the_place_of_the_tensor_that_it_passes_on():
-    model = shared(["a"])
-    del model.graph.output[0]
-    folded, modified = applied(RemoveIdentitiesPass(), model)
+    # An output alone takes the place of the tensor that it passes on.
+    folded, modified = applied(RemoveIdentitiesPass(), shared(["a"]))
     assert modified and operators(folded) == ["MatMul"]
     assert folded.graph.node[0].output == ["a"]
 
 
 def test_an_identity_of_an_input_or_of_a_constant_stays_where_it_is_an_output():
-    g = Graph()
-    constant = g.constant(np.ones(3, np.float32))
-    for name, source in (("a", "x"), ("b", constant)):
-        g.nodes.append(helper.make_node("Identity", [source], [name], name=name))
-    model = g.model({"x": ["N", 4]}, "a")
-    model.graph.output.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, [3]))
+    ends = "float[N, 4] x", "float[N, 4] a, float[3] b"
+    model = parsed(*ends, "a = Identity (x) b = Identity (c)", c=np.ones(3, np.float32))
     folded, modified = applied(RemoveIdentitiesPass(), model)
     assert not modified and operators(folded) == ["Identity", "Identity"]
 
 
 def nested():
     """An If in a branch of an If: the inner one passes on what the outer branch returns as well."""
-    info = helper.make_tensor_value_info
-    inner = [
-        helper.make_graph(
-            [helper.make_node("Identity", ["r"], [name])], name, [], [info(name, TensorProto.FLOAT, None)]
-        )
-        for name in ("inner_then", "inner_else")
-    ]
-    outer = helper.make_graph(
-        [
-            helper.make_node("Relu", ["c"], ["r"]),
-            helper.make_node("If", ["keep"], ["i"], then_branch=inner[0], else_branch=inner[1]),
-        ],
-        "outer",
-        [],
-        [info("r", TensorProto.FLOAT, None), info("i", TensorProto.FLOAT, None)],
+    return parsed(
+        "float[n, 4] x, bool keep",
+        "float[n, 3] y, float[n, 3] z",
+        """[product] c = MatMul (x, w)
+        y, z = If (keep) <
+            then_branch = outer () => (float[] r, float[] i) {
+                r = Relu (c)
+                i = If (keep) <then_branch = one () => (float[] s) { s = Identity (r) },
+                    else_branch = two () => (float[] t) { t = Identity (r) }> },
+            else_branch = other () => (float[] n, float[] m) { n = Neg (c) m = Abs (c) }>""",
+        w=np.eye(4, 3, dtype=np.float32),
     )
-    other = helper.make_graph(
-        [helper.make_node("Neg", ["c"], ["n"]), helper.make_node("Abs", ["c"], ["m"])],
-        "other",
-        [],
-        [info("n", TensorProto.FLOAT, None), info("m", TensorProto.FLOAT, None)],
-    )
-    weights = numpy_helper.from_array(np.eye(4, 3, dtype=np.float32), "w")
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["c"], name="product"),
-        helper.make_node("If", ["keep"], ["y", "z"], then_branch=outer, else_branch=other),
-    ]
-    inputs = [info("x", TensorProto.FLOAT, ["n", 4]), info("keep", TensorProto.BOOL, [])]
-    outputs = [info(name, TensorProto.FLOAT, ["n", 3]) for name in ("y", "z")]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, [weights])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_branch_in_a_branch_returns_what_it_returned(keep):
-    x = np.random.default_rng(2).standard_normal((5, 4)).astype(np.float32)
-    prepared = to_proto(prepare(load_model(nested())).graph_model)
-    onnx.checker.check_model(prepared)
-    for found, wanted in zip(
-        run(prepared, x=x, keep=np.array(keep)), run(nested(), x=x, keep=np.array(keep)), strict=True
-    ):
+    feed = {"x": normal(5, 4, seed=2), "keep": np.array(keep)}
+    made = prepared(nested())
+    onnx.checker.check_model(made)
+    for found, wanted in zip(run(made, **feed), run(nested(), **feed), strict=True):
         np.testing.assert_array_equal(found, wanted)
 
 
 def summed(names):
     """A Sum of inputs of four channels, whose last one is broadcast."""
-    info = helper.make_tensor_value_info
-    inputs = [info(name, TensorProto.FLOAT, ["N", 4, 1 if name == names[-1] else 3]) for name in names]
-    node = helper.make_node("Sum", names, ["y"], "total")
-    graph = helper.make_graph([node], "g", inputs, [info("y", TensorProto.FLOAT, ["N", 4, 3])])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    inputs = ", ".join(f"float[N, 4, {1 if name == names[-1] else 3}] {name}" for name in names)
+    return parsed(inputs, "float[N, 4, 3] y", f"[total] y = Sum ({', '.join(names)})")
 
 
-@pytest.mark.parametrize("names", [["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"]])
+@pytest.mark.parametrize("names", ["ab", "abc", "abcd"])
 def test_the_same_sum(names):
     model = summed(names)
-    random = np.random.default_rng(0)
-    feeds = {
-        name: random.standard_normal((2, 4, 1 if name == names[-1] else 3)).astype(np.float32)
-        for name in names
-    }
+    feeds = {name: normal(2, 4, 1 if name == names[-1] else 3, seed=ord(name)) for name in names}
     rewritten, modified = applied(SumsAsAddsPass(), model)
     onnx.checker.check_model(rewritten, full_check=True)
     assert modified and operators(rewritten) == ["Add"] * (len(names) - 1)
@@ -186,67 +129,54 @@ def test_the_same_sum(names):
 
 
 def test_a_sum_of_one_tensor_stays():
-    g = Shaped(quantized=False)
-    model = g.model(IMAGES, g.op("Sum", ["x"], "same"))
-    rewritten, modified = applied(SumsAsAddsPass(), model)
+    rewritten, modified = applied(SumsAsAddsPass(), parsed("float[N, 4] x", "float[] y", "y = Sum (x)"))
     assert (modified, operators(rewritten)) == (False, ["Sum"])
 
 
 def shortcut(kind):
     """A convolution, another one behind it, and the sum of both."""
-    g = Shaped(quantized=False)
-    first = g.op("Conv", ["x", g.weights(8, 4, 3, 3)], "first", pads=[1] * 4)
-    second = g.op("Conv", [g.op("Relu", [first], "r"), g.weights(8, 8, 3, 3)], "second", pads=[1] * 4)
-    return g.model(IMAGES, g.op("Relu", [g.op(kind, [second, first], "sum")], "y"))
+    body = f"""[first] f = Conv <pads = [1, 1, 1, 1]> (x, w) r = Relu (f)
+        [second] s = Conv <pads = [1, 1, 1, 1]> (r, v) [sum] t = {kind} (s, f) y = Relu (t)"""
+    weights = {"w": 0.1 * normal(8, 4, 3, 3), "v": 0.1 * normal(8, 8, 3, 3)}
+    return parsed("float[N, 4, 6, 6] x", "float[] y", body, **weights)
 
 
 def test_shortcuts_are_quantized_as_those_of_an_add():
     found = []
     for kind in ("Sum", "Add"):
-        prepared = prepare(load_model(shortcut(kind))).graph_model
-        placement = place(prepared)
-        found.append((operators(to_proto(prepared)), set(placement.tensors), set(placement.quantized_nodes)))
+        made = prepare(load_model(shortcut(kind))).graph_model
+        placement = place(made)
+        found.append((operators(to_proto(made)), set(placement.tensors), set(placement.quantized_nodes)))
     assert found[0] == found[1]
-    assert "first_out" in found[0][1]
+    assert "f" in found[0][1]
 
 
-def test_nodes_get_unique_names_and_keep_those_they_have():
-    g = Graph()
-    x = "x"
-    for name in ("a", "b", "c", "d"):
-        x = g.op("Relu", [x], name)
-    model = g.model(IMAGES, x)
-    for node, name in zip(model.graph.node, ("same", "same", "", "own"), strict=True):
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (["same", "same", "", "own"], ["same", "Relu_b", "Relu_c", "own"]),
+        # A made-up name leaves the own name of a later node alone.
+        (["", "Relu_a", "c", "d"], [None, "Relu_a", "c", "d"]),
+    ],
+)
+def test_nodes_get_unique_names_and_keep_those_they_have(names, wanted):
+    body = "a = Relu (x) b = Relu (a) c = Relu (b) d = Relu (c)"
+    model = parsed("float[N] x", "float[] d", body)
+    for node, name in zip(model.graph.node, names, strict=True):
         node.name = name
     named, modified = applied(NameNodesPass(), model)
-    assert modified
-    assert [node.name for node in named.graph.node] == ["same", "Relu_b_out", "Relu_c_out", "own"]
+    found = [node.name for node in named.graph.node]
+    assert modified and len(set(found)) == 4
+    assert all(right in (name, None) for name, right in zip(found, wanted, strict=True))
     again, modified = applied(NameNodesPass(), named)
     assert not modified and again.graph.node == named.graph.node
 
 
-def test_a_made_up_name_leaves_a_later_nodes_own_name_alone():
-    g = Graph()
-    model = g.model(IMAGES, g.op("Relu", [g.op("Relu", ["x"], "a")], "b"))
-    model.graph.node[0].name, model.graph.node[1].name = "", "Relu_a_out"
-    named, _ = applied(NameNodesPass(), model)
-    names = [node.name for node in named.graph.node]
-    assert names[1] == "Relu_a_out" and len(set(names)) == 2
-
-
 def test_nodes_without_a_name_are_named_after_their_function():
-    opset, own = helper.make_opsetid("", 17), helper.make_opsetid("own", 1)
-    body = [helper.make_node("Relu", ["a"], ["b"]), helper.make_node("Neg", ["b"], ["c"], "turn")]
-    inner = helper.make_function("own", "Inner", ["a"], ["c"], body, [opset])
-    body = [helper.make_node("Exp", ["a"], ["b"]), helper.make_node("Inner", ["b"], ["c"], domain="own")]
-    outer = helper.make_function("own", "Outer", ["a"], ["c"], body, [opset, own])
-    calls = [
-        helper.make_node("Outer", ["x"], ["h"], domain="own"),
-        helper.make_node("Inner", ["h"], ["y"], domain="own"),
-    ]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"]) for name in "xy"]
-    graph = helper.make_graph(calls, "g", ends[:1], ends[1:])
-    model = ir.from_proto(helper.make_model(graph, functions=[inner, outer], opset_imports=[opset, own]))
+    inner = function("Inner", "a", "c", "b = Relu (a) [turn] c = Neg (b)")
+    outer = function("Outer", "a", "c", "b = Exp (a) c = own.Inner (b)", domains=["own"])
+    body = "h = own.Outer (x) y = own.Inner (h)"
+    model = ir.from_proto(parsed("float[N] x", "float[N] y", body, inner + outer, domains=["own"]))
     assert InlineFunctionsPass()(model).modified and not model.functions
     names = [node.name for node in model.graph]
     assert names[0] == "Outer_Exp" and len(set(names)) == 5
@@ -254,232 +184,179 @@ def test_nodes_without_a_name_are_named_after_their_function():
     assert [name.rstrip("_0123456789") for name in names[1:]] == ["Inner_Relu", "turn"] * 2
 
 
-OPSETS = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+def model(*functions, body="y = own.F0 (x)"):
+    return parsed("float[N] x", "float[N] y", body, " ".join(functions), domains=["own"])
 
 
-def function(name, nodes, inputs=("a",), outputs=("c",), domain="own"):
-    return helper.make_function(domain, name, list(inputs), list(outputs), nodes, OPSETS)
-
-
-def call(name, source, target, domain="own"):
-    return helper.make_node(name, [source], [target], domain=domain)
-
-
-def constant(name):
-    return helper.make_node("Constant", [], [name], value=helper.make_tensor("v", TensorProto.BOOL, [], [1]))
-
-
-def model(functions, name="F0", nodes=None):
-    ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, ["N"]) for end in "xy"]
-    graph = helper.make_graph(nodes or [call(name, "x", "y")], "g", ends[:1], ends[1:])
-    return helper.make_model(graph, functions=functions, opset_imports=OPSETS, ir_version=8)
+def in_branches(call):
+    """Both branches of an If call a function."""
+    branches = [
+        f"{kind}_branch = b () => (float[] {kind}) {{ {kind} = {call} }}" for kind in ("then", "else")
+    ]
+    return f"k = Constant <value = bool {{1}}> () y = If (k) <{', '.join(branches)}>"
 
 
 def chain(depth, times):
     """Functions of which each calls the next one so many times."""
-    links = [
-        [call(f"F{level + 1}", f"b{turn}" if turn else "a", f"b{turn + 1}") for turn in range(times)]
-        for level in range(depth)
-    ]
-    functions = [function(f"F{level}", nodes, outputs=[f"b{times}"]) for level, nodes in enumerate(links)]
-    return [*functions, function(f"F{depth}", [helper.make_node("Relu", ["a"], ["c"])])]
+    functions = []
+    for level in range(depth):
+        tensors = ["a", *(f"b{turn}" for turn in range(times))]
+        calls = [f"{new} = own.F{level + 1} ({old})" for old, new in pairwise(tensors)]
+        functions.append(function(f"F{level}", "a", tensors[-1], " ".join(calls), domains=["own"]))
+    return [*functions, function(f"F{depth}", "a", "c", "c = Relu (a)")]
 
 
-@pytest.mark.parametrize("depth", [24, 60, 99])
-def test_functions_that_come_to_too_many_nodes(depth):
-    nodes = 2 ** (depth + 1) - 2 + 2**depth
-    shown = f"{nodes:,}" if nodes < 1_000_000_000 else "more than 1,000,000,000"
-    with pytest.raises(ModelError, match=f"the functions of 'model' come to {shown} nodes"):
-        load_model(model(chain(depth, 2)))
-
-
-def test_functions_that_come_to_too_many_nodes_where_they_are_not_called_or_inside_a_branch():
-    uncalled = model(chain(40, 2), nodes=[helper.make_node("Relu", ["x"], ["y"])])
-    with pytest.raises(ModelError, match="the functions of 'model' come to more than"):
-        load_model(uncalled)
-    inner = helper.make_graph([call("F0", "x", "t")], "b", [], [helper.make_empty_tensor_value_info("t")])
-    condition = helper.make_node(
-        "Constant", [], ["c"], value=helper.make_tensor("v", TensorProto.BOOL, [], [1])
-    )
-    branch = helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner)
-    with pytest.raises(ModelError, match="the functions of 'model' come to more than"):
-        load_model(model(chain(40, 2), nodes=[condition, branch]))
+@pytest.mark.parametrize(
+    ("functions", "body", "named"),
+    [
+        *(
+            (chain(depth, 2), "y = own.F0 (x)", f"'model'.* {shown} nodes")
+            for depth, shown in ((24, "50,331,646"), (60, "more than 1,000,000,000"), (99, "1,000,000,000"))
+        ),
+        (chain(40, 2), "y = Relu (x)", "'model'.* more than"),
+        (chain(40, 2), in_branches("own.F0 (x)"), "'model'.* more than"),
+        (chain(150, 1), "y = own.F0 (x)", "'model'.* 100 "),
+    ],
+    ids=["24 deep", "60 deep", "99 deep", "not called", "inside a branch", "too deep"],
+)
+def test_functions_that_come_to_too_many_nodes(functions, body, named):
+    with pytest.raises(ModelError, match=named):
+        load_model(model(*functions, body=body))
 
 
 def test_functions_that_are_called_often_and_come_to_few_nodes():
-    prepared = prepare(load_model(model(chain(8, 2)))).graph_model
-    assert len(list(prepared.graph)) == 2**8
-    prepared = prepare(load_model(model(chain(90, 1)))).graph_model
-    assert [node.op_type for node in prepared.graph] == ["Relu"]
+    made = prepare(load_model(model(*chain(8, 2)))).graph_model
+    assert len(list(made.graph)) == 2**8
+    made = prepare(load_model(model(*chain(90, 1)))).graph_model
+    assert [node.op_type for node in made.graph] == ["Relu"]
 
 
-def test_functions_that_call_each_other_too_deep():
-    with pytest.raises(ModelError, match="of 'model' calls others more than 100 deep"):
-        load_model(model(chain(150, 1)))
+INNER = in_branches("own.F0 (a)")
+RELU = "c = Relu (a)"
 
 
-def test_functions_that_call_themselves():
-    itself = [function("F0", [call("F0", "a", "c")])]
-    each_other = [function("F0", [call("F1", "a", "c")]), function("F1", [call("F0", "a", "c")])]
-    inner = helper.make_graph([call("F0", "a", "t")], "b", [], [helper.make_empty_tensor_value_info("t")])
-    condition = helper.make_node(
-        "Constant", [], ["k"], value=helper.make_tensor("v", TensorProto.BOOL, [], [1])
-    )
-    branch = helper.make_node("If", ["k"], ["c"], then_branch=inner, else_branch=inner)
-    for functions in (itself, each_other, [function("F0", [condition, branch])]):
-        with pytest.raises(ModelError, match=r"the function 'own\.F[01]' of 'model' calls itself"):
-            load_model(model(functions))
-
-
-@pytest.mark.parametrize("domains", [("own", "own"), ("", "ai.onnx")])
-def test_functions_that_are_there_twice(domains):
-    body = [helper.make_node("Relu", ["a"], ["c"])]
-    functions = [function("F0", body, domain=domain) for domain in domains]
-    with pytest.raises(ModelError, match=r"'model' holds the function '.*F0' twice"):
-        load_model(model(functions))
-
-
-def test_a_function_with_the_name_of_an_operator():
-    body = [helper.make_node("Neg", ["a"], ["c"])]
-    hidden = model([function("Relu", body, domain="")], nodes=[helper.make_node("Relu", ["x"], ["y"])])
-    with pytest.raises(ModelError, match="'Relu', which is the name of one of ONNX's operators"):
-        load_model(hidden)
-
-
-def test_calls_with_more_ends_than_the_function_has():
-    body = [helper.make_node("Relu", ["a"], ["c"])]
-    more = [
-        helper.make_node("F0", ["x", "x"], ["y"], domain="own"),
-        helper.make_node("F0", ["x"], ["y", "z"], domain="own"),
-    ]
-    for node in more:
-        with pytest.raises(ModelError, match=r"a call of the function 'own\.F0' of 'model' has"):
-            load_model(model([function("F0", body)], nodes=[node]))
+@pytest.mark.parametrize(
+    ("functions", "body", "named"),
+    [
+        ([("F0", "c", "c = own.F0 (a)", "own")], "y = own.F0 (x)", r"'own\.F0' of 'model' calls itself"),
+        (
+            [("F0", "c", "c = own.F1 (a)", "own"), ("F1", "c", "c = own.F0 (a)", "own")],
+            "y = own.F0 (x)",
+            r"'own\.F[01]' of 'model' calls itself",
+        ),
+        ([("F0", "y", INNER, "own")], "y = own.F0 (x)", r"'own\.F0' of 'model' calls itself"),
+        ([("F0", "c", RELU, "own")] * 2, "y = own.F0 (x)", "'model'.*'.*F0' twice"),
+        ([("F0", "c", RELU, ""), ("F0", "c", RELU, "ai.onnx")], "y = own.F0 (x)", "'model'.*'.*F0' twice"),
+        ([("Relu", "c", "c = Neg (a)", "")], "y = Relu (x)", "'Relu'"),
+        ([("F0", "c", RELU, "own")], "y = own.F0 (x, x)", r"'own\.F0' of 'model'"),
+        ([("F0", "c", RELU, "own")], "y, z = own.F0 (x)", r"'own\.F0' of 'model'"),
+    ],
+    ids=["itself", "each other", "in a branch", "twice", "two names", "an operator", "inputs", "outputs"],
+)
+def test_functions_that_cannot_be(functions, body, named):
+    made = []
+    for name, output, nodes, domain in functions:
+        text = function(name, "a", output, nodes, domains=["own"])
+        made.append(text.replace('<domain: "own"', f'<domain: "{domain}"'))
+    with pytest.raises(ModelError, match=named):
+        load_model(model(*made, body=body))
 
 
 @pytest.mark.parametrize(
     ("operator", "given"),
-    [("Add", ["x", ""]), ("Add", ["", "x"]), ("Add", ["x"]), ("Sum", ["x", ""]), ("MatMul", [])],
+    [("Add", "x, "), ("Add", ", x"), ("Add", "x"), ("Sum", "x, "), ("MatMul", "")],
 )
 def test_calls_that_leave_out_what_a_node_needs(operator, given):
-    body = [helper.make_node(operator, ["a", "b"], ["c"], "n")]
-    node = helper.make_node("F0", given, ["y"], domain="own")
-    with pytest.raises(ModelError, match=rf"the node 'n.*' \({operator}\) of 'model' has no input"):
-        load_model(model([function("F0", body, inputs="ab")], nodes=[node]))
+    called = function("F0", "a, b", "c", f"[n] c = {operator} (a, b)")
+    with pytest.raises(ModelError, match=rf"'n.*' \({operator}\) of 'model'"):
+        load_model(model(called, body=f"y = own.F0 ({given})"))
 
 
 def test_calls_that_leave_out_what_no_node_needs():
-    body = [helper.make_node("Clip", ["a", "low", "high"], ["c"])]
-    node = helper.make_node("F0", ["x", ""], ["y"], domain="own")
-    prepared = prepare(load_model(model([function("F0", body, ["a", "low", "high"])], nodes=[node])))
-    assert [node.op_type for node in prepared.graph_model.graph] == ["Clip"]
+    called = function("F0", "a, low, high", "c", "c = Clip (a, low, high)")
+    made = prepare(load_model(model(called, body="y = own.F0 (x, )")))
+    assert [node.op_type for node in made.graph_model.graph] == ["Clip"]
 
 
 def test_calls_that_leave_out_an_attribute():
-    body = [
-        helper.make_node("Cast", ["a"], ["c"], "cast"),
-        helper.make_node("Constant", [], ["k"], "constant"),
-    ]
-    body[0].attribute.add(name="to", ref_attr_name="kind", type=onnx.AttributeProto.INT)
-    body[1].attribute.add(name="value_float", ref_attr_name="number", type=onnx.AttributeProto.FLOAT)
-    called = helper.make_function("own", "F0", ["a"], ["c"], body, OPSETS, ["kind", "number"])
+    body = "[cast] c = Cast <to: int = @kind> (a) [constant] k = Constant <value_float: float = @number> ()"
+    called = function("F0<kind, number>", "a", "c", body)
 
-    def given(**attributes):
-        return model([called], nodes=[helper.make_node("F0", ["x"], ["y"], domain="own", **attributes)])
+    def given(attributes):
+        return model(called, body=f"y = own.F0 <{attributes}> (x)")
 
-    assert load_model(given(kind=TensorProto.FLOAT, number=1.0))
-    with pytest.raises(ModelError, match=r"the node 'cast' \(Cast\) of 'model' has no attribute 'to'"):
-        load_model(given(number=1.0))
-    with pytest.raises(ModelError, match=r"the node 'constant' \(Constant\) of 'model' has no value"):
-        load_model(given(kind=TensorProto.FLOAT))
+    assert load_model(given("kind = 1, number = 1.0"))
+    with pytest.raises(ModelError, match=r"'cast' \(Cast\) of 'model'.* 'to'"):
+        load_model(given("number = 1.0"))
+    with pytest.raises(ModelError, match=r"'constant' \(Constant\) of 'model'"):
+        load_model(given("kind = 1"))
 
 
 def test_functions_with_graphs_as_attributes():
     inner = helper.make_graph([helper.make_node("Relu", ["a"], ["t"])], "b", [], [])
     body = helper.make_attribute("body", inner)
-    default, referring = (function("F0", [helper.make_node("Relu", ["a"], ["c"])]) for _ in range(2))
-    default.attribute_proto.append(body)
-    referring.attribute.append("body")
+    default, referring, given = (model(function("F0", "a", "c", RELU)) for _ in range(3))
+    default.functions[0].attribute_proto.append(body)
+    referring.functions[0].attribute.append("body")
     reference = onnx.AttributeProto(name="x", ref_attr_name="body", type=onnx.AttributeProto.GRAPH)
-    referring.node[0].attribute.append(reference)
-    given = model([function("F0", [helper.make_node("Relu", ["a"], ["c"])])])
+    referring.functions[0].node[0].attribute.append(reference)
     given.graph.node[0].attribute.append(body)
-    for refused in (model([default]), model([referring]), given):
-        with pytest.raises(
-            ModelError, match=r"the function 'own\.F0' of 'model' has a graph as an attribute"
-        ):
+    for refused in (default, referring, given):
+        with pytest.raises(ModelError, match=r"'own\.F0' of 'model'.* graph"):
             load_model(refused)
 
 
-def normalized(operator="Conv", bias=True):
-    g = Graph()
+def normalized(operator="Conv", bias=True, more="", output="norm_out", **changed):
+    """A normalization behind a layer."""
     shape = (5, 4, 3, 3) if operator == "Conv" else (4, 5, 3, 3)
-    x = g.op(operator, ["x", g.weights(*shape), *([g.weights(5)] if bias else [])], "conv")
-    parameters = [g.weights(5), g.weights(5), g.weights(5), g.constant(np.full(5, 0.7, np.float32))]
-    return g, g.op("BatchNormalization", [x, *parameters], "norm")
+    norm = "a, b, m, v"
+    body = f"""[conv] conv_out = {operator} (x, w{", bias" if bias else ""})
+        [norm] norm_out = BatchNormalization (conv_out, {norm}) {more}"""
+    constants = {name: 0.1 * normal(5, seed=seed) for seed, name in enumerate(("bias", "a", "b", "m"))}
+    constants |= {"w": 0.1 * normal(*shape), "v": np.full(5, 0.7, np.float32)} | changed
+    return parsed("float[N, 4, 6, 6] x", f"float[] {output}", body, **constants)
 
 
 @pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
 @pytest.mark.parametrize("bias", [True, False])
 def test_batch_norm_is_folded(operator, bias):
-    g, y = normalized(operator, bias)
-    model = g.model(IMAGES, y)
+    model = normalized(operator, bias)
     folded, modified = applied(FoldBatchNormPass(), model)
     assert modified and operators(folded) == [operator]
     assert folded.graph.output[0].name == "norm_out"
-    x = np.random.default_rng(1).standard_normal((2, 4, 6, 6)).astype(np.float32)
+    x = normal(2, 4, 6, 6, seed=1)
     np.testing.assert_allclose(run(folded, x=x)[0], run(model, x=x)[0], rtol=1e-5, atol=1e-5)
 
 
-def test_batch_norm_stays_when_the_conv_has_a_second_reader():
-    g, y = normalized()
-    model = g.model(IMAGES, g.op("Add", [y, "conv_out"], "add"))
-    folded, modified = applied(FoldBatchNormPass(), model)
-    assert not modified and operators(folded) == operators(model)
-
-
-def test_batch_norm_stays_when_the_conv_is_a_graph_output():
-    g, y = normalized()
-    model = g.model(IMAGES, y)
-    model.graph.output.append(onnx.helper.make_tensor_value_info("conv_out", 1, None))
+@pytest.mark.parametrize(
+    "model",
+    [
+        normalized(more="y = Add (norm_out, conv_out)", output="y"),
+        normalized(output="norm_out, float[] conv_out"),
+        normalized(v=np.full(5, -1, np.float32)),
+    ],
+    ids=["a second reader", "an output of the graph", "a negative variance"],
+)
+def test_batch_norm_stays(model):
     folded, modified = applied(FoldBatchNormPass(), model)
     assert not modified and operators(folded) == operators(model)
 
 
 def test_folded_parameters_get_names_that_no_activation_has():
-    g, y = normalized()
-    conv = next(node for node in g.nodes if node.op_type == "Conv")
-    name = f"{conv.input[1]}_folded"
-    g.nodes.append(onnx.helper.make_node("Relu", [y], [name], "relu"))
-    folded, _ = applied(FoldBatchNormPass(), g.model(IMAGES, name))
-    assert [tensor.name for tensor in folded.graph.initializer if "_folded" in tensor.name] == [
-        f"{name}_1",
-        f"{name}_bias",
-    ]
-    assert folded.graph.output[0].name == name
+    model = normalized(more="w_folded = Relu (norm_out)", output="w_folded")
+    folded, _ = applied(FoldBatchNormPass(), model)
+    names = [tensor.name for tensor in folded.graph.initializer if "_folded" in tensor.name]
+    assert names == ["w_folded_1", "w_folded_bias"]
+    assert folded.graph.output[0].name == "w_folded"
 
 
-@pytest.mark.parametrize("place", [1, 2, 3, 4])
-def test_parameters_of_another_length_are_refused_by_name(place):
-    g, y = normalized()
-    norm = g.nodes[-1]
-    norm.input[place] = wrong = g.weights(4)
-    model = g.model(IMAGES, y)
-    model.graph.output[0].CopyFrom(
-        onnx.helper.make_tensor_value_info(y, onnx.TensorProto.FLOAT, [2, 5, 4, 4])
-    )
-    with pytest.raises(
-        ModelError, match=rf"'{wrong}' has the shape \[4\], but 'norm' .* 5 channels of 'conv'"
-    ):
+@pytest.mark.parametrize("name", ["a", "b", "m", "v"])
+def test_parameters_of_another_length_are_refused_by_name(name):
+    model = normalized(**{name: 0.1 * normal(4)})
+    output = helper.make_tensor_value_info("norm_out", TensorProto.FLOAT, [2, 5, 4, 4])
+    model.graph.output[0].CopyFrom(output)
+    with pytest.raises(ModelError, match=rf"'{name}'.* \[4\].* 'norm' .* 5 .*'conv'"):
         prepare(load_model(model))
-
-
-def test_batch_norm_of_a_negative_variance_stays():
-    g, y = normalized()
-    g.nodes[-1].input[4] = g.constant(np.full(5, -1, np.float32))
-    model = g.model(IMAGES, y)
-    folded, modified = applied(FoldBatchNormPass(), model)
-    assert not modified and operators(folded) == operators(model)
 
 
 def found_boxes():
@@ -487,31 +364,20 @@ def found_boxes():
 
     The sizes for the Reshape are those of another tensor, as PyTorch's exporter writes them.
     """
-    node = helper.make_node
-    nodes = [
-        node("Greater", ["scores", "limit"], ["is_found"]),
-        node("Compress", ["boxes", "is_found"], ["found"], axis=0),
-        node("Flatten", ["found"], ["flat"], axis=1),
-        node("Shape", ["flat"], ["sizes"]),
-        node("Gather", ["sizes", "zero"], ["first"], axis=0),
-        node("Gather", ["sizes", "one"], ["second"], axis=0),
-        node("Unsqueeze", ["first", "axes"], ["first_alone"]),
-        node("Unsqueeze", ["second", "axes"], ["second_alone"]),
-        node("Concat", ["first_alone", "second_alone"], ["shape"], axis=0),
-        node("Relu", ["found"], ["inside"]),
-        node("Reshape", ["inside", "shape"], ["y"]),
-    ]
-    constants = [
-        numpy_helper.from_array(np.float32(0.5), "limit"),
-        numpy_helper.from_array(np.int64(0), "zero"),
-        numpy_helper.from_array(np.int64(1), "one"),
-        numpy_helper.from_array(np.array([0], np.int64), "axes"),
-    ]
-    info = helper.make_tensor_value_info
-    inputs = [info("boxes", TensorProto.FLOAT, ["N", 2, 2]), info("scores", TensorProto.FLOAT, ["N"])]
-    outputs = [info("y", TensorProto.FLOAT, ["found", None])]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return parsed(
+        "float[N, 2, 2] boxes, float[N] scores",
+        "float[found, ?] y",
+        """is_found = Greater (scores, limit) found = Compress <axis = 0> (boxes, is_found)
+        flat = Flatten <axis = 1> (found) sizes = Shape (flat)
+        first = Gather <axis = 0> (sizes, zero) second = Gather <axis = 0> (sizes, one)
+        first_alone = Unsqueeze (first, axes) second_alone = Unsqueeze (second, axes)
+        shape = Concat <axis = 0> (first_alone, second_alone)
+        inside = Relu (found) y = Reshape (inside, shape)""",
+        limit=np.float32(0.5),
+        zero=np.int64(0),
+        one=np.int64(1),
+        axes=np.array([0]),
+    )
 
 
 def prepared(model):
@@ -527,23 +393,24 @@ def in_float16(model):
 @pytest.mark.parametrize("scores", [[0.1, 0.2, 0.3], [0.9, 0.1, 0.8]], ids=["nothing found", "two found"])
 @pytest.mark.parametrize("changed", [prepared, in_float16])
 def test_a_detector_that_finds_nothing_runs(changed, scores):
-    model = found_boxes()
-    feeds = {
-        "boxes": np.arange(12, dtype=np.float32).reshape(3, 2, 2),
-        "scores": np.array(scores, np.float32),
-    }
+    model, boxes = found_boxes(), np.arange(12, dtype=np.float32).reshape(3, 2, 2)
+    feeds = {"boxes": boxes, "scores": np.float32(scores)}
     (wanted,) = run(model, **feeds)
     assert wanted.shape == (sum(score > 0.5 for score in scores), 4)
     np.testing.assert_array_equal(run(changed(model), **feeds)[0], wanted)
 
 
-def test_the_names_of_the_model_stay():
-    model, modified = applied(InferShapesPass(), found_boxes())
-    assert modified
-    sizes = {
+def sizes_of(model):
+    return {
         value.name: [size.dim_param or size.dim_value or None for size in value.type.tensor_type.shape.dim]
         for value in (*model.graph.input, *model.graph.value_info, *model.graph.output)
     }
+
+
+def test_the_names_of_the_model_stay():
+    model, modified = applied(InferShapesPass(), found_boxes())
+    assert modified
+    sizes = sizes_of(model)
     assert sizes["boxes"] == ["N", 2, 2] and sizes["is_found"] == ["N"] and sizes["y"] == ["found", 4]
     assert sizes["found"] == sizes["inside"] == [None, 2, 2] and sizes["flat"] == [None, 4]
     assert sizes["shape"] == [2]
@@ -551,42 +418,32 @@ def test_the_names_of_the_model_stay():
 
 def test_other_networks_keep_the_names_of_equal_sizes():
     """With them ONNX Runtime fuses an Add with the LayerNormalization behind it."""
-    g = Graph(quantized=False)
-    rows = g.op("Reshape", ["x", g.constant(np.array([-1, 8], np.int64))], "rows")
-    y = g.op("Relu", [rows], "relu")
-    model, _ = applied(InferShapesPass(), g.model({"x": ["N", 4, 8]}, y))
-    values = (*model.graph.value_info, *model.graph.output)
-    names = {
-        value.name: value.type.tensor_type.shape.dim[0].dim_param
-        for value in values
-        if value.name in (rows, y)
-    }
-    assert names[rows] and names[rows] == names[y]
+    body = "rows = Reshape (x, shape) y = Relu (rows)"
+    model, _ = applied(
+        InferShapesPass(), parsed("float[N, 4, 8] x", "float[] y", body, shape=np.array([-1, 8]))
+    )
+    sizes = sizes_of(model)
+    assert sizes["rows"][0] and sizes["rows"][0] == sizes["y"][0]
 
 
 @pytest.mark.parametrize(
-    ("domain", "operator", "attributes"),
-    [("", "GroupNormalization", {"num_groups": 2}), ("com.microsoft", "Gelu", {})],
+    ("domain", "node"),
+    [
+        ("", "GroupNormalization <num_groups = 2> ({}, scale, bias)"),
+        ("com.microsoft", "com.microsoft.Gelu ({})"),
+    ],
 )
-def test_operators_of_which_onnx_infers_nothing_pass_type_and_shape_on(domain, operator, attributes):
-    g = Graph(quantized=False)
-    channels = [g.constant(np.ones(4, np.float32)) for _ in range(2)]
-    values = ["x"]
-    for number in range(2):
-        inputs = values[-1:] + (channels if not domain else [])
-        values.append(g.op(operator, inputs, f"made{number}", domain=domain, **attributes))
-        values.append(g.op("Relu", values[-1:], f"relu{number}"))
-    before = g.model({"x": ["N", 4, 6, 6]}, values[-1])
-    before.opset_import[0].version = 21
+def test_operators_of_which_onnx_infers_nothing_pass_type_and_shape_on(domain, node):
+    body = f"a = {node.format('x')} b = Relu (a) c = {node.format('b')} d = Relu (c)"
+    channels = {name: np.ones(4, np.float32) for name in ("scale", "bias")}
+    before = parsed(
+        "float[N, 4, 6, 6] x", "float[] d", body, opset=21, domains=[domain] * bool(domain), **channels
+    )
     model, _ = applied(InferShapesPass(), before)
-    found = {value.name: value.type.tensor_type for value in (*model.graph.value_info, *model.graph.output)}
-    for name in values[1:]:
-        assert found[name].elem_type == TensorProto.FLOAT
-        assert [size.dim_param or size.dim_value for size in found[name].shape.dim] == ["N", 4, 6, 6]
-    assert [(node.domain, node.op_type) for node in model.graph.node] == [
-        (domain, operator),
-        ("", "Relu"),
-    ] * 2
+    assert {name: sizes_of(model)[name] for name in "xabcd"} == {name: ["N", 4, 6, 6] for name in "xabcd"}
+    for value in (*model.graph.value_info, *model.graph.output):
+        assert value.type.tensor_type.elem_type == TensorProto.FLOAT
+    assert [node.domain for node in model.graph.node] == [domain, ""] * 2
 
 
 MICROSOFT = "com.microsoft"
@@ -622,14 +479,13 @@ FORMS = {
 @pytest.mark.parametrize("float32_io", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_written_is_valid_and_computes_the_same(form, float32_io, target):
-    model = around(*FORMS[form])
-    x = np.random.default_rng(0).standard_normal((4, 32)).astype(np.float32)
+    model, x = around(*FORMS[form]), normal(4, 32)
     table = trtint8.calibrate(model, {"x": x}, method="minmax", progress=False)
     options = {"target": target, "keep_int8": ["*"], "float16": True, "float32_io": float32_io}
     made = trtint8.quantize(model, table, progress=False, **options)
     onnx.checker.check_model(made, full_check=True)
-    wanted = element_types_run(model, {"x": x})
-    got = element_types_run(made, {"x": x if float32_io else x.astype(np.float16)}).astype(np.float32)
+    (wanted,) = run(model, x=x)
+    got = run(made, x=x if float32_io else x.astype(np.float16))[0].astype(np.float32)
     assert np.abs(got - wanted).max() < 0.2 * np.abs(wanted).max() + (form == "decided by")
 
 
@@ -647,20 +503,14 @@ def test_a_plugin_between_layers_reads_and_gives_float32(float32_io):
     assert (reader.op_type, constants[reader.input[1]]) == ("QuantizeLinear", FLOAT)
 
 
-def test_types_follow_from_what_stands_beside():
-    model = around(
-        ("Relu", [], {}), ("ms_QuickGelu", [], {}), ("Sigmoid", [], {}), ("Add", [weights(32)], {})
-    )
-    graph_model = load_model(model).graph_model
+def test_types_follow_from_what_stands_beside_and_stay_open_where_nothing_tells():
+    steps = ("Relu", [], {}), ("ms_QuickGelu", [], {}), ("Sigmoid", [], {}), ("Add", [weights(32)], {})
+    graph_model = load_model(around(*steps)).graph_model
     for node in graph_model.graph:
         for value in node.outputs:
             value.type = None
     settle_element_types(graph_model)
-    types = [node.outputs[0].dtype for node in graph_model.graph]
-    assert types == [TensorProto.FLOAT] * len(types)
-
-
-def test_what_nothing_tells_stays_open():
+    assert {node.outputs[0].dtype for node in graph_model.graph} == {TensorProto.FLOAT}
     graph_model = load_model(around(("ms_A", [], {}), ("Relu", [], {}), ("ms_B", [], {}))).graph_model
     settle_element_types(graph_model)
     assert [node.outputs[0].dtype for node in graph_model.graph][1:3] == [None, None]

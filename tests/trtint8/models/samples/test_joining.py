@@ -1,13 +1,13 @@
 """What two samples show that are run joined and apart."""
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from calibrators.data.feeds import OneSample
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
+from tests.trtint8.onnx_models import parsed
 from trtint8.models.model import load_model, prepare
 from trtint8.models.samples.joining import (
     joined_samples,
@@ -25,12 +25,7 @@ def _weights(*shape):
 
 
 def _network(body, constants, inputs, outputs):
-    """A network from ONNX's text of its nodes."""
-    text = f'<ir_version: 9, opset_import: ["": 17]> net ({inputs}) => ({outputs}) {{ {body} }}'
-    model = onnx.parser.parse_model(text)
-    for name, array in constants.items():
-        model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
-    return model
+    return parsed(inputs, outputs, body, ir_version=9, **constants)
 
 
 def _recurrent(kind, gates, direction="forward", tail="", outputs="float[t,n,5] y", first=""):
@@ -116,13 +111,9 @@ def _suppressed(tail="y = Identity (i)", outputs="int64[k,3] y"):
 
 def _numbered():
     """Boxes as rows of image, class, box and the four corners."""
-    model = _suppressed(
-        """p = Gather <axis = 1> (i, pair) chosen = GatherND (boxes, p) ids = Cast <to = 1> (i)
-        y = Concat <axis = 1> (ids, chosen, chosen)""",
-        "float[k,11] y",
-    )
-    model.graph.initializer.append(numpy_helper.from_array(np.array([0, 2]), "pair"))
-    return model
+    tail = """pair = Constant <value = int64[2] {0, 2}> () p = Gather <axis = 1> (i, pair)
+        chosen = GatherND (boxes, p) ids = Cast <to = 1> (i) y = Concat <axis = 1> (ids, chosen, chosen)"""
+    return _suppressed(tail, "float[k,11] y")
 
 
 def _plain(body, constants=None, outputs="float[n,8,4] y", inputs="float[n,8,4] x"):
@@ -221,29 +212,25 @@ def _sample(model, number, size):
     rng = np.random.default_rng(number)
     feed = {}
     for value in model.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        shape = [1, *(dim.dim_value or size for dim in dims[1:])]
-        if value.type.tensor_type.elem_type == TensorProto.INT64:
-            feed[value.name] = rng.integers(0, 50, shape)
-        else:
-            feed[value.name] = rng.normal(size=shape).astype(np.float32)
+        shape = [1, *(dim.dim_value or size for dim in value.type.tensor_type.shape.dim[1:])]
+        is_float = value.type.tensor_type.elem_type == TensorProto.FLOAT
+        feed[value.name] = rng.normal(size=shape).astype("f") if is_float else rng.integers(0, 50, shape)
     return feed
+
+
+def _pair(model):
+    return [_sample(model, number, 3) for number in range(2)]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_what_becomes_of_two_samples(name):
     model, wanted = NETWORKS[name]
-    samples = [_sample(model, number, 3) for number in range(2)]
-    graph_model = prepare(load_model(model)).graph_model
+    loaded, samples = load_model(model), _pair(model)
+    graph_model = prepare(loaded).graph_model
     # What the graph shows and what is tried may not contradict each other.
     for known in (None, UNKNOWN):
         assert joined_samples(graph_model, lambda: [samples], known).joining is wanted
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_only_rows_of_samples_may_be_joined_for_several_users(name):
-    model, wanted = NETWORKS[name]
-    loaded = load_model(model)
+    # Only rows of samples may be joined for several users.
     shapes = {
         spec.name: (4, *(size if isinstance(size, int) else 3 for size in spec.shape[1:]))
         for spec in loaded.inputs
@@ -263,9 +250,8 @@ def test_the_first_output_that_changes_is_named():
         "y = MatMul (x, w) m = ReduceMean <axes = [0]> (x) z = Sub (x, m)",
         outputs="float[n,8,4] y, float[n,8,4] z",
     )
-    samples = [_sample(model, number, 3) for number in range(2)]
-    found = joined_samples(load_model(model).graph_model, lambda: [samples])
-    assert found.joining is Joining.CHANGED and "output 'z'" in found.reason
+    found = joined_samples(load_model(model).graph_model, lambda: [_pair(model)])
+    assert found.joining is Joining.CHANGED and "'z'" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -273,19 +259,13 @@ def test_the_first_output_that_changes_is_named():
     [
         "m = ReduceMean <axes = [0]> (x) d = Sub (x, m) e = Sqrt (x) y = Add (e, d)",  # NaN
         "y = Reshape (x, shape)",
+        "r = RandomNormalLike (x) y = Add (x, r)",
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*draws random numbers")
 def test_what_shows_nothing(body):
     model = _plain(body, {"shape": np.array([1, 7])})
-    samples = [_sample(model, number, 3) for number in range(2)]
-    assert joined_samples(load_model(model).graph_model, lambda: [samples], UNKNOWN) == UNKNOWN
-
-
-def test_random_outputs_show_nothing():
-    with pytest.warns(UserWarning, match="draws random numbers"):
-        loaded = load_model(_plain("r = RandomNormalLike (x) y = Add (x, r)"))
-    samples = [{"x": np.full((1, 8, 4), number, np.float32)} for number in (1, 2)]
-    assert joined_samples(loaded.graph_model, lambda: [samples], UNKNOWN) == UNKNOWN
+    assert joined_samples(load_model(model).graph_model, lambda: [_pair(model)], UNKNOWN) == UNKNOWN
 
 
 def test_the_samples_with_the_largest_values_are_chosen():
@@ -295,14 +275,17 @@ def test_the_samples_with_the_largest_values_are_chosen():
     assert first["x"].tolist() == [[4, 4]] and second["x"].tolist() == [[-3, -3]]
 
 
+ONE, FOUR = np.ones((1, 2), np.float32), np.ones((4, 2), np.float32)
+
+
 @pytest.mark.parametrize(
     "feeds",
     [
         [],
-        [{"x": np.ones((1, 2), np.float32)}],
-        [{"x": np.ones((1, 2), np.float32)}, {"x": np.ones((1, 3), np.float32)}],
-        [OneSample(x=np.ones((4, 2), np.float32))],
-        [{"x": np.ones((4, 2), np.float32), "h": np.ones((1, 4), np.float32)}],
+        [{"x": ONE}],
+        [{"x": ONE}, {"x": np.ones((1, 3), np.float32)}],
+        [OneSample(x=FOUR)],
+        [{"x": FOUR, "h": np.ones((1, 4), np.float32)}],
     ],
 )
 def test_where_there_are_no_two_samples(feeds):
@@ -332,17 +315,17 @@ def test_inputs_without_an_open_first_axis_are_not_joined():
     assert takes_joined_samples(loaded.graph_model, scalar, {}) is False
 
 
-def test_nothing_is_tried_where_the_graph_shows_it():
+def test_nothing_is_tried_where_the_graph_shows_it_and_what_was_tried_is_no_proof():
+    """A batch is run in pieces only where the graph shows that it may be."""
     model = prepare(load_model(NETWORKS["a row for each"][0]))
     found = joined_samples(model.graph_model, lambda: pytest.fail("tried"))
     assert found.has_rows and found.separate
-
-
-def test_what_was_tried_is_no_proof():
-    """A batch is run in pieces only where the graph shows that it may be."""
     model, _ = NETWORKS["the batch first"]
-    found = joined_samples(load_model(model).graph_model, lambda: [[_sample(model, n, 3) for n in range(2)]])
+    found = joined_samples(load_model(model).graph_model, lambda: [_pair(model)])
     assert found.joining is Joining.ROWS and not found.separate and not found.has_rows
+    model = load_model(NETWORKS["normalized by the batch"][0])
+    found = joined_samples(model.graph_model, list)
+    assert found.joining is None and "ReduceMean" in found.reason
 
 
 def test_the_first_pair_that_shows_something_decides():
@@ -350,9 +333,3 @@ def test_the_first_pair_that_shows_something_decides():
     pairs = [({"x": np.full((1, 8, 4), sign, np.float32)},) * 2 for sign in (np.nan, 0)]
     assert joined_samples(model.graph_model, lambda: pairs[:1]).joining is None
     assert joined_samples(model.graph_model, lambda: pairs).joining is not None
-
-
-def test_why_samples_may_not_be_joined_names_the_node():
-    model = load_model(NETWORKS["normalized by the batch"][0])
-    found = joined_samples(model.graph_model, list)
-    assert found.joining is None and "ReduceMean" in found.reason
