@@ -17,6 +17,7 @@ from calibrators.data.batches import Batches
 from calibrators.data.feeds import batch_rows, listed
 from calibrators.data.inputs import DataOptions, InputSpec, has_fixed_batch
 from calibrators.data.opening import DataSource, open_data
+from calibrators.data.sequences import StateSequences
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError
 from calibrators.histograms.histogram import BINS
@@ -144,7 +145,8 @@ def calibrate_model(
         loaded = load_float_model(model)
         if cut_at:
             loaded = cut_model(prepare(loaded), cut_at).head
-        data = with_recorded_states(data, loaded, run.threads)
+        if isinstance(data, StateSequences):
+            data = with_recorded_states(data, loaded, run.threads)
         prepared = prepare(loaded)
         del loaded
     kept = _open_checkpoint(prepared, checkpoint, run.device)

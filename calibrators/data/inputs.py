@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -102,6 +102,24 @@ _OUTPUT_BYTES_ON_CPU = 64 << 20
 
 #: An array of any shape and element type.
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+
+
+@runtime_checkable
+class Tensor(Protocol):
+    """A tensor of PyTorch, by methods that it has and no array of NumPy."""
+
+    def detach(self) -> Any:
+        """Its values without gradients."""
+        ...
+
+    def cpu(self) -> Any:
+        """Its values in the memory of the processor."""
+        ...
+
+    def numpy(self) -> Any:
+        """Its values as an array."""
+        ...
+
 
 #: Labels, one per sample: class indices, an array whose axis 0 is the samples, or the path of a .npy or .npz
 #: file; or, for a folder of images, of a .json file of COCO's instances.

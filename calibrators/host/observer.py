@@ -24,7 +24,7 @@ from typing import Any, TypeAlias, TypeVar
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, batch_rows, copied_feed, pieces
+from calibrators.data.feeds import FeedDict, batch_rows, pieces
 from calibrators.data.inputs import InputSpec, has_fixed_batch
 from calibrators.data.preflight import Preflight
 from calibrators.data.samples import DataFingerprint, Outputs, SampleKeeper, SampleSizes, numbered
@@ -419,12 +419,11 @@ class _Pass:
             feed = rest
         rows_here, kept = self._check_and_count(feed)
         done = _UpTo(rows_here, self.fingerprint.samples, self._data())
-        copy = copied_feed(feed)
         if self._running and self._is_due():
             self._finish(*self._running)
             self._save(self._running[1])  # while nothing is counted
             self._running = None
-        begun = self._begin(copy, kept if self._outputs else {}), done
+        begun = self._begin(feed, kept if self._outputs else {}), done
         # A worker that has run its part of a batch goes on with the next one.
         if self._running:
             self._finish(*self._running)

@@ -21,12 +21,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.checks import is_number
-from calibrators.data.array_files import first_labels, is_class_indices
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.data.preflight import check_feed
 from calibrators.data.samples import DataFingerprint, numbered
+from calibrators.data.sources.arrays import first_labels, is_class_indices
 from calibrators.errors import Argument, CalibrationDataError, TableError
 from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.host.work import BatchFunction, check_sees, results_here

@@ -79,7 +79,7 @@ def test_only_the_fixed_batch_size_is_taken():
         ("random:3", RandomSamples),
         ("/", Folder),
         (Path("/"), Folder),
-        ("data.npz", ArrayFile),
+        (__file__, ArrayFile),
         (StateSequences({}, {}), Steps),
         ([{}], Stream),
         (iter(()), Stream),
