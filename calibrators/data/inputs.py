@@ -193,7 +193,8 @@ class DataOptions:
                 object.__setattr__(self, name, positive_integer(name, value))
         if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
             raise CalibrationDataError(f"{Argument('seed')} is {self.seed!r}; give an integer of 0 or more")
-        check_preprocessing(self.preprocessing)
+        if self.preprocessing is not None:
+            check_preprocessing(self.preprocessing)
 
     def on_cpu(self, inputs: Sequence[InputSpec], outputs: Sequence[OpenShape] = ()) -> DataOptions:
         """The same options with the batch size that suits runs on the CPU, where nothing else says one.

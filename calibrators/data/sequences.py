@@ -23,7 +23,7 @@ from calibrators.data.feeds import (
     one_sample,
 )
 from calibrators.data.inputs import DataOptions, InputSpec, Tensor, shape_text
-from calibrators.data.preflight import check_feed
+from calibrators.data.samples import check_feed
 from calibrators.data.sources.arrays import ARRAY_SUFFIXES, labels_array, read_arrays
 from calibrators.data.sources.folders import array_files
 from calibrators.data.sources.random_samples import RANDOM
