@@ -135,7 +135,7 @@ def test_one_warning_for_both_doors(tmp_path, monkeypatch, capsys):
         warn_user(f"set {Argument('batch_size')} or {Argument('BatchAxes')}, not 'batch_size'")
         raise trtint8.ModelError("no more")
 
-    monkeypatch.setattr("trtint8.api.calibration.calibrate_model", calibrated)
+    monkeypatch.setattr("trtint8.calibration.calibrate_model", calibrated)
     with pytest.warns(UserWarning) as said, pytest.raises(trtint8.ModelError):
         trtint8.calibrate(DEMO_MODEL, "d.npz")
     assert str(said[0].message) == "set batch_size or BatchAxes, not 'batch_size'"

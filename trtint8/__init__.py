@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from trtint8.api.accuracy import validate as validate
     from trtint8.api.building import build_int8_engine as build_int8_engine
     from trtint8.api.building import set_dynamic_ranges as set_dynamic_ranges
-    from trtint8.api.calibration import calibrate as calibrate
-    from trtint8.api.calibration import model_inputs as model_inputs
     from trtint8.api.doctor import doctor as doctor
     from trtint8.api.elsewhere import cut_model as cut_model
     from trtint8.api.elsewhere import lint as lint
@@ -61,6 +59,8 @@ if TYPE_CHECKING:
     from trtint8.builder.dynamic_ranges import MissingRange as MissingRange
     from trtint8.builder.dynamic_ranges import SetRanges as SetRanges
     from trtint8.built_files import BuildResult as BuildResult
+    from trtint8.calibration import calibrate as calibrate
+    from trtint8.calibration import model_inputs as model_inputs
     from trtint8.engine.file import EngineInfo as EngineInfo
     from trtint8.engine.file import read_engine_info as read_engine_info
     from trtint8.engine.profiles import ShapeRange as ShapeRange
@@ -104,7 +104,7 @@ else:
         "calibrators.ray.cluster": ("RayExecutor",),
         "calibrators.tables.table": ("CalibrationTable",),
         "trtint8.api.building": ("build_int8_engine", "set_dynamic_ranges"),
-        "trtint8.api.calibration": ("calibrate", "model_inputs"),
+        "trtint8.calibration": ("calibrate", "model_inputs"),
         "trtint8.api.elsewhere": ("cut_model", "lint", "mend", "migrate"),
         "trtint8.api.doctor": ("doctor",),
         "trtint8.api.engines": ("audit", "bench", "deploy", "write_report"),

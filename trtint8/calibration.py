@@ -1,4 +1,4 @@
-"""Calibration: from a model and data to a table."""
+"""Calibration: from a model and data to a table. Its public calls are here too."""
 
 from __future__ import annotations
 
@@ -15,31 +15,37 @@ import onnx_ir as ir
 from calibrators.checks import check_choice, is_number, warn_user
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import batch_rows, listed
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, InputSpec, has_fixed_batch
 from calibrators.data.opening import DataSource, open_data
+from calibrators.data.sequences import StateSequences
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError
-from calibrators.histograms.histogram import BINS
+from calibrators.files import check_writable, refuse_overwriting
+from calibrators.histograms.histogram import BINS, bins_within
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import CALIBRATION, Checkpoint, Counted, check_place, check_resume
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.host.cuda_session import device_kind
 from calibrators.host.observer import Observation
-from calibrators.run import AnyObserver, RunOptions
-from calibrators.tables.formats.json import fitting_histograms, stored_bins
-from calibrators.tables.ranges import loss_warning
+from calibrators.run import AnyObserver, Executor, RunOptions
+from calibrators.tables.cache_origin import refuse_foreign_sidecar
+from calibrators.tables.files import check_table_name
+from calibrators.tables.formats.json import MOST_BYTES_OF_COUNTS, fitting_histograms
+from calibrators.tables.ranges import loss_warning, noise_warning
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import graph_values
-from trtint8.models.model import Model, ModelSource, load_float_model, prepare
+from trtint8.models.model import Model, ModelSource, load_float_model, load_model, prepare
 from trtint8.models.outputs.cutting import cut_model
 from trtint8.models.outputs.picked import left_out_nodes, runnable_part
-from trtint8.models.samples.batch import FittingBatchSize
 from trtint8.models.samples.joining import joined_samples, two_samples
 from trtint8.models.samples.separate import Joined, Joining, joined_by_graph
 from trtint8.models.serialization import light_or_file, runnable
 from trtint8.models.session import TAKES_ONE
+from trtint8.models.shapes import FittingBatchSize
 from trtint8.models.states import with_recorded_states
+from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.placement import placed_tensors
 from trtint8.range_choice.auto import MOST_SAMPLES, AutoRanges
 from trtint8.version import __version__
@@ -104,7 +110,129 @@ class CheckpointOptions:
             raise CalibrationDataError(
                 f"{Argument('checkpoint_seconds')} is {self.seconds!r}; give 0 or more"
             )
-        check_resume(self.resume, self.path)
+        if self.resume:
+            check_resume(self.resume, self.path)
+
+
+def model_inputs(model: AnyModel, *, example_inputs: object = None) -> tuple[InputSpec, ...]:
+    """The inputs of a model, as calibrators and data sources take them.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``; or a ``torch.nn.Module``, which is exported
+            with a dynamic batch, in evaluation mode, under the names of the parameters of its forward and of
+            the keys that it returns (``output`` where it returns none). The exported model is kept in memory
+            with a copy of the weights as long as it is needed.
+        example_inputs: For a ``torch.nn.Module``, what its forward takes: a tensor, a tuple of tensors, or a
+            dict of them by name.
+
+    Returns:
+        Name, dtype and shape of every input.
+
+    Raises:
+        ModelError: The model is unusable, or the module cannot be exported.
+    """
+    return load_model(open_module(model, example_inputs)).inputs
+
+
+def calibrate(
+    model: AnyModel,
+    data: DataSource,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    method: Method = "auto",
+    cut_at: Sequence[str] = (),
+    batch_size: int | None = None,
+    limit: int | None = None,
+    shuffle: bool = False,
+    seed: int = 0,
+    preprocessing: Preprocessing | None = None,
+    tensors: Observed = "all",
+    threads: int | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+    resume: bool = False,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    executor: Executor = "local",
+    device: str = "cpu",
+    example_inputs: object = None,
+) -> CalibrationTable:
+    """Finds the range of every activation by running the FP32 model in ONNX Runtime.
+
+    Needs neither TensorRT nor a GPU. The result depends on the samples only: not on their order, the batch
+    size, an interruption after which the run was continued, or the number of workers or threads, as far as
+    ONNX Runtime computes the same activations. With another number of threads it may round some operators
+    differently, and so may another GPU or another kind of processor.
+
+    Args:
+        model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
+        data: What :func:`calibrators.data.opening.open_batches` takes: an array, a dict of arrays, an
+            ``.npz``, a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
+        output: The file to write: a ``.json``, or a ``.cache`` for TensorRT; other endings name other
+            formats.
+        method: ``auto`` tries several ways to turn histograms into ranges, runs the quantized network on a
+            few of the samples, and takes the way that costs its outputs least. ``entropy``, ``percentile``,
+            ``mse`` and ``minmax`` look at each tensor alone.
+        cut_at: Names of tensors: only what comes before them is calibrated. Quantize and build it with the
+            same ``cut_at``.
+        batch_size: Samples per batch; the model's own where it is fixed, else 32, or as many as keep the
+            activations that are observed within 192 MiB.
+        limit: Use only this many samples.
+        shuffle: Take the samples in random order.
+        seed: Seed of the random order.
+        preprocessing: How raw images become what the model is fed.
+        tensors: ``all`` float activations, as the implicit route wants; or only those that get Q/DQ
+            pairs, which is quicker.
+        threads: How many threads run the model and count; all that this process may use where None. Over
+            Ray, the number per worker; 1 where None.
+        progress: Show a progress bar on a terminal.
+        checkpoint: A file that keeps the progress of the run. It is deleted when ``output`` is written.
+        resume: Continue from that file where there is one. The data is read again from its start, compared
+            with what was counted, and run only from there on; so a generator must begin anew too. A run that
+            was begun over Ray can be continued in one process, and the other way round.
+        checkpoint_seconds: The least time between two writes of the checkpoint, in seconds.
+        executor: ``local``; ``ray`` for workers on the cluster that Ray finds, or on this machine; or a
+            :class:`RayExecutor`, which says where and how many.
+        device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which takes
+            onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray
+            that takes an executor with ``num_gpus``.
+        example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
+
+    Returns:
+        The table, with the histograms that it was computed from.
+
+    Raises:
+        ModelError: The model is unusable.
+        CalibrationDataError: The data does not fit the model, or is not the data of the checkpoint.
+        TableError: The method is unknown, or the checkpoint is of another calibration.
+        OutputError: The table or the checkpoint cannot be written.
+        UnsupportedError: Ray is not installed, cannot be reached or has no free processors; or the device is
+            unknown or lacks a package.
+        GpuUnavailableError: There is no such GPU.
+        GpuMemoryError: The model or a batch does not fit the GPU.
+        WorkerError: Workers of Ray died again and again.
+    """
+    path = None if output is None else check_writable(check_table_name(output))
+    if path is not None:
+        if path.suffix.lower() == ".cache":
+            refuse_foreign_sidecar(path)
+        refuse_overwriting([path], [model, data])
+
+    def finish(table: CalibrationTable) -> None:
+        if path is not None:
+            table.save(path)
+        if warning := noise_warning(table.choice):
+            warn_user(warning)
+
+    return calibrate_model(
+        open_module(model, example_inputs),
+        data,
+        CalibrationOptions(method, tensors),
+        DataOptions(batch_size, limit, shuffle, seed, preprocessing),
+        RunOptions(threads, executor, device, progress),
+        CheckpointOptions(checkpoint, resume, checkpoint_seconds),
+        cut_at=cut_at,
+        on_table=finish,
+    )
 
 
 def calibrate_model(
@@ -144,7 +272,8 @@ def calibrate_model(
         loaded = load_float_model(model)
         if cut_at:
             loaded = cut_model(prepare(loaded), cut_at).head
-        data = with_recorded_states(data, loaded, run.threads)
+        if isinstance(data, StateSequences):
+            data = with_recorded_states(data, loaded, run.threads)
         prepared = prepare(loaded)
         del loaded
     kept = _open_checkpoint(prepared, checkpoint, run.device)
@@ -157,11 +286,6 @@ def calibrate_model(
         alone = False
         if calibrated.tried:
             alone, batches = calibrated.tried(batches, data_options.batch_size is None)
-        # Here, because one processor is idle until the model is open. Workers are asked first whether they
-        # can run the model.
-        if calibrated.auto and run.is_local and device_kind(run.device) == "cpu":
-            with pause_garbage_collection():
-                calibrated.auto.open_ahead()
         seen = calibrated.observer.observe(
             batches,
             progress=run.progress,
@@ -169,6 +293,7 @@ def calibrate_model(
             keep=calibrated.samples_kept,
             keep_outputs=calibrated.keeps_outputs,
             alone=alone,
+            meanwhile=calibrated.open_ahead,
         )
         table = calibrated.table(seen, batches.name_of, alone=alone, progress=run.progress)
     on_table(table)
@@ -230,6 +355,11 @@ class _Calibrated:
     def keeps_outputs(self) -> bool:
         """Whether the model's outputs for these samples are kept as well."""
         return self.auto is not None and self.auto.takes_outputs
+
+    def open_ahead(self) -> None:
+        """Opens what ranges are chosen with while batches are run; not on a GPU, whose memory they take."""
+        if self.auto and device_kind(self.device) == "cpu":
+            self.auto.open_ahead()
 
     def table(
         self, seen: Observation, name_of: Callable[[int], str], *, alone: bool, progress: bool
@@ -362,7 +492,7 @@ def _tried(
 
 def _warn_of_fewer_bins(tensors: int) -> None:
     """Says, before the work begins, that there are too many tensors for a table with whole histograms."""
-    bins = stored_bins(tensors)
+    bins = bins_within(MOST_BYTES_OF_COUNTS, tensors)
     if bins < BINS:
         warn_user(
             f"{tensors:,} tensors are observed, so the table keeps histograms of {bins} bins instead of "

@@ -6,7 +6,6 @@ in this process, or by a worker that was sent a shard and reads it with the same
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -17,13 +16,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import refuse_empty_path, warn_user
-from calibrators.data.array_files import load_labels
-from calibrators.data.feeds import LABELS, FeedDict, OneSample, batch_rows, copied_feed, listed
+from calibrators.checks import warn_user
+from calibrators.data.feeds import LABELS, FeedDict, OneSample, batch_rows
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import DEFAULT_BATCH_SIZE, BatchBudget, DataOptions, InputSpec, fixed_batches
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions
 from calibrators.data.samples import NamesOfPart, numbered
-from calibrators.errors import Argument, CalibrationDataError
+from calibrators.errors import CalibrationDataError
 from calibrators.words import counted
 
 _Batch = TypeVar("_Batch")
@@ -142,6 +140,65 @@ class IndexedSource(Source):
         """The first sample."""
         return self.read(self.batch(np.arange(1)))[0]
 
+    def taken(self, order: NDArray[np.intp], **changed: Any) -> IndexedSource | _Taken:
+        """Takes some of the samples.
+
+        Args:
+            order: Those that are taken, in their order, shape (samples,).
+            changed: What is known otherwise of the samples that are taken.
+        """
+        labels = None if self.labels is None else self.labels[order]
+        known = {**facts(self), "count": len(order), "labels": labels, **changed}
+        if len(order) == self.count and np.array_equal(order, np.arange(len(order))):
+            return replace(self, **known)
+        return _Taken(self, order, **{**known, "name_of": partial(_named, self.name_of, order)})
+
+
+@dataclass(frozen=True, eq=False)
+class AtPath(IndexedSource):
+    """Samples at a path, which each process opens for itself.
+
+    Attributes:
+        place: The absolute path: a worker has another working folder.
+        opens: Opens it.
+        opened: What was opened; None in a process that has not read from it yet.
+    """
+
+    place: str
+    opens: Callable[[Path], IndexedSource] = field(repr=False)
+    opened: IndexedSource | None = field(repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "opened": None}
+
+    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where they are stored with the samples.
+
+        Raises:
+            CalibrationDataError: The path cannot be read, or has another number of samples than it had where
+                it was opened first.
+        """
+        source = self._opened_here()
+        return source.read(source.batch(batch))
+
+    def boxes(
+        self, labels: Any, order: NDArray[np.intp], preprocessing: Preprocessing | None
+    ) -> NDArray[Any]:
+        """The boxes of images in a file of COCO's instances."""
+        return self._opened_here().boxes(labels, order, preprocessing)
+
+    def _opened_here(self) -> IndexedSource:
+        if self.opened is not None:
+            return self.opened
+        opened = self.opens(Path(self.place))
+        if opened.count != self.count:
+            raise CalibrationDataError(
+                f"'{self.place}' has {opened.count} samples for a worker but {self.count} for the program "
+                "that cut it; put it where all machines see the same"
+            )
+        object.__setattr__(self, "opened", opened)
+        return opened
+
 
 @dataclass(frozen=True, eq=False)
 class Feeds(Source):
@@ -224,20 +281,6 @@ class _Taken(Around):
     def first(self) -> FeedDict:
         """The first sample that is taken."""
         return self.source.read(self.source.batch(self.order[:1]))[0]
-
-
-def _taken(source: IndexedSource, order: NDArray[np.intp], **changed: Any) -> IndexedSource | _Taken:
-    """Takes some samples of a source.
-
-    Args:
-        source: All samples.
-        order: Those that are taken, in their order, shape (samples,).
-        changed: What is known otherwise of the samples that are taken.
-    """
-    known = {**facts(source), "count": len(order), **changed}
-    if len(order) == source.count and np.array_equal(order, np.arange(len(order))):
-        return replace(source, **known)
-    return _Taken(source, order, **{**known, "name_of": partial(_named, source.name_of, order)})
 
 
 def _named(name_of: Callable[[int], str], order: NDArray[np.intp], sample: int) -> str:
@@ -342,33 +385,6 @@ class Batches:
     batch_size: int | None = None
 
     @classmethod
-    def of(cls, source: Source, inputs: Sequence[InputSpec], options: DataOptions) -> Batches:
-        """Divides a source as a user wants it and a model takes it.
-
-        Args:
-            source: All samples.
-            inputs: The model's inputs.
-            options: Which samples are taken, in which order, and how many make a batch.
-
-        Raises:
-            CalibrationDataError: The options do not fit the samples or the model.
-
-        Warns:
-            UserWarning: The model has a fixed batch and the last samples do not fill one: they are left out.
-        """
-        if source.is_single:
-            _check_single(options.batch_size)
-            size: int | None = 1
-            fixed_batch = None
-        else:
-            fixed_batch = None if source.passes_on else _fixed_batch(inputs)
-            _check_fixed(options.batch_size, fixed_batches(inputs))
-            size = options.batch_size or fixed_batch
-        if isinstance(source, IndexedSource):
-            source = _selected(source, options, fixed_batch)
-        return cls(source, size or _default_size(source, options.default_batch_size))
-
-    @classmethod
     def of_feeds(cls, start: Callable[[], Iterator[FeedDict]], **known: Any) -> Batches:
         """Feed dicts that are prepared already.
 
@@ -428,7 +444,8 @@ class Batches:
         return self.source.batches(self.batch_size)
 
     def __iter__(self) -> Iterator[FeedDict]:
-        return (self.source.read(batch)[0] for batch in self.start())
+        for batch in self.start():
+            yield self.source.read(batch)[0]
 
     def labelled(self, first: int = 0) -> Iterator[LabelledFeed]:
         """One pass over the feed dicts with their labels.
@@ -458,8 +475,7 @@ class Batches:
             batches: How many batches make a shard; the last one may have fewer.
         """
         first, start = 0, self.start()
-        # Each batch is copied at once, because a loader may overwrite its buffers for the next one.
-        while some := [_copied(batch) for batch in islice(start, batches)]:
+        while some := list(islice(start, batches)):
             samples = sum(map(self.source.samples, some))
             labels = None if self.labels is None else self.labels[first : first + samples]
             yield Shard(first, samples, some, labels, NamesOfPart.of(self.name_of, first, samples))
@@ -491,7 +507,7 @@ class Batches:
         def enough(head: list[Any]) -> bool:
             return sum(map(self.source.samples, head)) >= samples
 
-        head, rest = _begun(self.start(), enough, _copied)
+        head, rest = _begun(self.start(), enough)
         only_head = self.passing(lambda: iter(head))
         return next(only_head.cut(len(head)), None), self.passing(lambda: chain(head, rest))
 
@@ -524,10 +540,7 @@ class Batches:
         def enough(first: list[LabelledFeed]) -> bool:
             return sum(array.nbytes for batch in first for array in batch.feed.values()) >= nbytes
 
-        def copied(batch: LabelledFeed) -> LabelledFeed:
-            return replace(batch, feed=_copied(batch.feed))
-
-        first, rest = _begun(self.labelled(), enough, copied)
+        first, rest = _begun(self.labelled(), enough)
         read = _ReadAlready(self.source, lambda: chain(first, rest), **facts(self.source))
         return first, replace(self, source=read)
 
@@ -536,63 +549,6 @@ def warn_left_out(count: int, fixed_batch: int) -> None:
     """Says that samples at the end do not fill a batch of a model that takes no other."""
     samples = "sample" if count == 1 else f"{count} samples"
     warn_user(f"left out the last {samples}, too few to fill the model's fixed batch of {fixed_batch}")
-
-
-def _check_single(batch_size: int | None) -> None:
-    """Refuses to join samples that cannot share a batch."""
-    if batch_size not in (None, 1):
-        raise CalibrationDataError(
-            f"{Argument('batch_size')} is {batch_size}, and inputs that are one number or have another batch "
-            f"axis than 0 are fed one sample at a time; leave {Argument('batch_size')} out"
-        )
-
-
-def _check_fixed(batch_size: int | None, fixed: set[int]) -> None:
-    """Refuses a batch size that is not the model's fixed one."""
-    if batch_size is not None and fixed and fixed != {batch_size}:
-        raise CalibrationDataError(
-            f"{Argument('batch_size')} is {batch_size} but the model has a fixed batch of "
-            f"{' and '.join(map(str, sorted(fixed)))}; leave {Argument('batch_size')} out"
-        )
-
-
-def _fixed_batch(inputs: Sequence[InputSpec]) -> int | None:
-    """The model's fixed batch, for data that gives one sample at a time; None where it takes any."""
-    fixed = fixed_batches(inputs)
-    if len(fixed) > 1:
-        raise CalibrationDataError(
-            f"the model's inputs have different fixed first dimensions: {listed(inputs)}; "
-            "pass an iterable of feed dicts"
-        )
-    return next(iter(fixed), None)
-
-
-def _default_size(source: Source, default: int | BatchBudget | None) -> int | None:
-    """Samples per batch where neither the user nor the model says; None where that is not said here."""
-    if source.passes_on:
-        return None
-    if isinstance(default, BatchBudget):
-        return default.size(source.first())
-    return default
-
-
-def _selected(source: IndexedSource, options: DataOptions, fixed_batch: int | None) -> Source:
-    """The samples that are taken, in their order, with their labels."""
-    assert source.count is not None
-    classes = source.labels if source.class_names else None
-    order = sample_order(source.count, options, fixed_batch, classes)
-    if options.labels is None:
-        return _taken(source, order, labels=None if source.labels is None else source.labels[order])
-    return _taken(source, order, labels=_own_labels(source, options, order), class_names=None)
-
-
-def _own_labels(source: IndexedSource, options: DataOptions, order: NDArray[np.intp]) -> NDArray[Any]:
-    """Labels that do not come with the samples, in the order of iteration."""
-    labels = options.labels
-    refuse_empty_path("the labels", labels, CalibrationDataError)
-    if isinstance(labels, str | os.PathLike) and Path(labels).suffix.lower() == ".json":
-        return source.boxes(labels, order, options.preprocessing)
-    return load_labels(labels, source.count)[order]
 
 
 def sample_order(
@@ -674,19 +630,17 @@ def labelled_alike(batches: Iterator[Any], source: Source, first: int = 0) -> It
 
 
 def _begun(
-    start: Iterator[_Batch], enough: Callable[[list[_Batch]], bool], copied: Callable[[_Batch], _Batch]
+    start: Iterator[_Batch], enough: Callable[[list[_Batch]], bool]
 ) -> tuple[list[_Batch], Iterator[_Batch]]:
     """The first batches of a pass, and the others. What fails behind the first one does so in its turn.
 
     Args:
         start: The pass.
         enough: Tells of the first batches whether they are enough.
-        copied: Copies a batch, because a loader may overwrite its buffers for the next one.
     """
     head, failures = list(islice(start, 1)), []
     try:
         while head and not enough(head):
-            head[-1] = copied(head[-1])
             head.append(next(start))
     except StopIteration:
         pass
@@ -699,7 +653,3 @@ def _begun(
         yield from start
 
     return head, rest()
-
-
-def _copied(batch: Any) -> Any:
-    return copied_feed(batch) if isinstance(batch, dict) else batch

@@ -6,18 +6,16 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import as_integer
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec, shape_text
+from calibrators.data.inputs import InputSpec, Tensor, shape_text
 from calibrators.errors import Argument, CalibrationDataError
 
 #: Input name to array: what one run of a model is given.
@@ -117,11 +115,12 @@ class Binding:
                     "leave the preprocessing out"
                 )
 
-    def prepare(self, feed: FeedDict) -> FeedDict:
+    def prepare(self, feed: FeedDict, *, copied: bool = False) -> FeedDict:
         """Preprocesses the images of a checked feed and makes every array C-contiguous.
 
         Args:
             feed: Arrays by input name, as :meth:`check` accepts them.
+            copied: Whether every array gets memory of its own.
 
         Returns:
             What the model is fed. Preprocessed images get the input's floating-point type.
@@ -131,6 +130,8 @@ class Binding:
             array = feed[spec.name]
             if self.preprocessing is not None and is_image_batch(array):
                 array = self.preprocessing(array).astype(spec.dtype, copy=False)
+            elif copied:
+                array = array.copy()
             prepared[spec.name] = np.asarray(array, order="C")
         return prepared
 
@@ -312,32 +313,6 @@ class BatchAxes:
     axes: Mapping[str, int]
 
 
-def check_axes(data: BatchAxes, binding: Binding) -> None:
-    """Refuses axes of inputs that the model lacks, what is no axis, and data that has none.
-
-    Raises:
-        CalibrationDataError: Says which.
-    """
-    is_path = isinstance(data.data, str | os.PathLike)
-    if not isinstance(data.data, Mapping) and not (is_path and Path(data.data).suffix.lower() == ".npz"):
-        what = f"'{data.data}'" if is_path else f"a {type(data.data).__name__}"
-        raise CalibrationDataError(
-            f"batch axes are for a .npz or a dict of arrays, and the data is {what}; leave them out"
-        )
-    names = {spec.name for spec in binding.inputs}
-    for name, axis in data.axes.items():
-        if name not in names:
-            raise CalibrationDataError(
-                f"a batch axis is given for '{name}', which is no input of the model; it has "
-                f"{listed(binding.inputs)}: name one of these"
-            )
-        number = as_integer(axis)
-        if number is None or number < 0:
-            raise CalibrationDataError(
-                f"the batch axis of '{name}' is {axis!r}; give an integer of 0 or more"
-            )
-
-
 def needs_single_feeds(arrays: FeedDict, axes: Mapping[str, int]) -> bool:
     """Whether arrays cannot be cut into batches along axis 0.
 
@@ -417,17 +392,6 @@ LABEL_KEYS = (LABELS, "label")
 _BITS = {"bfloat16": "int16", "float8_e4m3fn": "int8", "float8_e5m2": "int8"}
 
 
-def known_length(data: object) -> int | None:
-    """Returns the length of data; None where it has none, or cannot tell it.
-
-    Readers of ONNX Runtime, and loaders over iterable datasets, have a ``__len__`` that raises.
-    """
-    try:
-        return len(cast("Sized", data))
-    except Exception:  # noqa: BLE001  # whatever a user's class raises
-        return None
-
-
 def named_arrays(item: object, binding: Binding) -> dict[str, Any]:
     """Names the parts of an item after the model's inputs.
 
@@ -494,11 +458,6 @@ def are_numbers(labels: Any) -> bool:
         return False
 
 
-def is_tensor(value: object) -> bool:
-    """Whether something is a tensor of PyTorch, by methods that it has and no array of NumPy."""
-    return all(hasattr(value, name) for name in ("detach", "cpu", "numpy"))
-
-
 def as_array(value: Any) -> Any:
     """A tensor or an image as a NumPy array; everything else as it is.
 
@@ -507,7 +466,7 @@ def as_array(value: Any) -> Any:
     """
     if isinstance(value, np.ndarray):
         return value
-    if is_tensor(value):
+    if isinstance(value, Tensor):
         return _tensor_values(value)
     if hasattr(value, "__array__") or hasattr(value, "__array_interface__"):  # images have the second only
         return np.asarray(value)

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -103,6 +103,24 @@ _OUTPUT_BYTES_ON_CPU = 64 << 20
 #: An array of any shape and element type.
 Array: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
+
+@runtime_checkable
+class Tensor(Protocol):
+    """A tensor of PyTorch, by methods that it has and no array of NumPy."""
+
+    def detach(self) -> Any:
+        """Its values without gradients."""
+        ...
+
+    def cpu(self) -> Any:
+        """Its values in the memory of the processor."""
+        ...
+
+    def numpy(self) -> Any:
+        """Its values as an array."""
+        ...
+
+
 #: Labels, one per sample: class indices, an array whose axis 0 is the samples, or the path of a .npy or .npz
 #: file; or, for a folder of images, of a .json file of COCO's instances.
 LabelSource: TypeAlias = Sequence[int] | Array | str | os.PathLike[str]
@@ -175,7 +193,8 @@ class DataOptions:
                 object.__setattr__(self, name, positive_integer(name, value))
         if not isinstance(self.seed, (int, np.integer)) or self.seed < 0:
             raise CalibrationDataError(f"{Argument('seed')} is {self.seed!r}; give an integer of 0 or more")
-        check_preprocessing(self.preprocessing)
+        if self.preprocessing is not None:
+            check_preprocessing(self.preprocessing)
 
     def on_cpu(self, inputs: Sequence[InputSpec], outputs: Sequence[OpenShape] = ()) -> DataOptions:
         """The same options with the batch size that suits runs on the CPU, where nothing else says one.

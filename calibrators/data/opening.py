@@ -8,27 +8,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from calibrators.data.batches import Batches, Source
-from calibrators.data.feeds import BatchAxes, Binding
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrators.checks import refuse_empty_path
+from calibrators.data.batches import Batches, IndexedSource, Source, sample_order
+from calibrators.data.feeds import BatchAxes, Binding, listed
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import Array, DataOptions, InputSpec, LabelSource
+from calibrators.data.inputs import (
+    Array,
+    BatchBudget,
+    DataOptions,
+    InputSpec,
+    LabelSource,
+    Tensor,
+    fixed_batches,
+)
 from calibrators.data.sequences import RecordedSteps, StateSequences, Steps
-from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes
+from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes, load_labels
 from calibrators.data.sources.datasets import Blocks, Indexed, Rows
 from calibrators.data.sources.folders import Folder
-from calibrators.data.sources.random_samples import RandomSamples
-from calibrators.data.sources.streams import Stream
+from calibrators.data.sources.random_samples import RANDOM, RandomSamples
+from calibrators.data.sources.streams import Stream, has_columns, is_dataset, is_indexed
 from calibrators.errors import Argument, CalibrationDataError
+from calibrators.files import exists, is_folder
 
 
 class Kind(Protocol):
     """A kind of data."""
-
-    def accepts(self, data: Any) -> bool:
-        """Whether data is of this kind, where it is of none before it."""
-        ...
 
     def open(self, data: Any, binding: Binding, options: DataOptions) -> Source:
         """Opens data for a model.
@@ -42,21 +52,6 @@ class Kind(Protocol):
             CalibrationDataError: The data is unusable, or does not fit the model or the options.
         """
         ...
-
-
-#: All kinds of data. The first one that accepts data opens it.
-_KINDS: tuple[Kind, ...] = (
-    Arrays,
-    ArraysAlongAxes,
-    RandomSamples,
-    Folder,
-    ArrayFile,
-    Steps,
-    Indexed,
-    Rows,
-    Blocks,
-    Stream,
-)
 
 
 class RayDataset(Protocol):
@@ -160,12 +155,70 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
         _check_untouched(options)
         return data
     binding = Binding(tuple(inputs), options.preprocessing)
-    return Batches.of(kind_of(data).open(data, binding, options), binding.inputs, options)
+    source = kind_of(data).open(data, binding, options)
+    size, fixed_batch = options.batch_size, None
+    if source.is_single:
+        _check_single(size)
+        size = 1
+    else:
+        fixed_batch = None if source.passes_on else _fixed_batch(binding.inputs)
+        _check_fixed(size, fixed_batches(binding.inputs))
+        size = size or fixed_batch
+    if isinstance(source, IndexedSource):
+        assert source.count is not None
+        classes = source.labels if source.class_names else None
+        order = sample_order(source.count, options, fixed_batch, classes)
+        known: dict[str, Any] = {}
+        if options.labels is not None:
+            known = {"labels": _own_labels(source, options, order), "class_names": None}
+        source = source.taken(order, **known)
+    if size is None and not source.passes_on:
+        default = options.default_batch_size
+        size = default.size(source.first()) if isinstance(default, BatchBudget) else default
+    return Batches(source, size)
 
 
 def kind_of(data: object) -> Kind:
-    """The kind of data that is not opened yet."""
-    return next(kind for kind in _KINDS if kind.accepts(data))
+    """Tells the kind of data that is not opened yet. Nothing else asks for kinds.
+
+    Raises:
+        CalibrationDataError: It is a path at which there is nothing.
+    """
+    if isinstance(data, np.ndarray | Mapping | Tensor):
+        return Arrays
+    if isinstance(data, BatchAxes):
+        return ArraysAlongAxes
+    if isinstance(data, str) and data.startswith(RANDOM):
+        return RandomSamples
+    if isinstance(data, str | os.PathLike):
+        return _kind_at(data)
+    if isinstance(data, StateSequences | RecordedSteps):
+        return Steps
+    if is_indexed(data):
+        return Indexed
+    if has_columns(data):
+        return Rows
+    if is_dataset(data):
+        return Blocks
+    return Stream  # an iterable, or a callable that returns one
+
+
+def _kind_at(path: str | os.PathLike[str]) -> Kind:
+    if is_folder(path):
+        return Folder
+    if not exists(path):
+        refuse_empty_path("the data", path, CalibrationDataError)
+        raise CalibrationDataError(f"the data '{path}' does not exist; check the path")
+    return ArrayFile
+
+
+def _own_labels(source: IndexedSource, options: DataOptions, order: NDArray[np.intp]) -> NDArray[Any]:
+    """Labels that do not come with the samples, in the order of iteration."""
+    labels = options.labels
+    refuse_empty_path("the labels", labels, CalibrationDataError)
+    if isinstance(labels, str | os.PathLike) and Path(labels).suffix.lower() == ".json":
+        return source.boxes(labels, order, options.preprocessing)
+    return load_labels(labels, source.count)[order]
 
 
 def _check_untouched(options: DataOptions) -> None:
@@ -181,3 +234,32 @@ def _check_untouched(options: DataOptions) -> None:
             f"the data is opened already, so {', '.join(given)} would have no effect; "
             "give it where the data is opened"
         )
+
+
+def _check_single(batch_size: int | None) -> None:
+    """Refuses to join samples that cannot share a batch."""
+    if batch_size not in (None, 1):
+        raise CalibrationDataError(
+            f"{Argument('batch_size')} is {batch_size}, and inputs that are one number or have another batch "
+            f"axis than 0 are fed one sample at a time; leave {Argument('batch_size')} out"
+        )
+
+
+def _check_fixed(batch_size: int | None, fixed: set[int]) -> None:
+    """Refuses a batch size that is not the model's fixed one."""
+    if batch_size is not None and fixed and fixed != {batch_size}:
+        raise CalibrationDataError(
+            f"{Argument('batch_size')} is {batch_size} but the model has a fixed batch of "
+            f"{' and '.join(map(str, sorted(fixed)))}; leave {Argument('batch_size')} out"
+        )
+
+
+def _fixed_batch(inputs: Sequence[InputSpec]) -> int | None:
+    """The model's fixed batch, for data that gives one sample at a time; None where it takes any."""
+    fixed = fixed_batches(inputs)
+    if len(fixed) > 1:
+        raise CalibrationDataError(
+            f"the model's inputs have different fixed first dimensions: {listed(inputs)}; "
+            "pass an iterable of feed dicts"
+        )
+    return next(iter(fixed), None)

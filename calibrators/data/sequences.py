@@ -12,25 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import refuse_empty_path
-from calibrators.data.array_files import ARRAY_SUFFIXES, labels_array
 from calibrators.data.feeds import (
     LABELS,
     Binding,
     FeedDict,
     as_array,
     batch_rows,
-    is_tensor,
     listed,
     named_arrays,
     one_sample,
 )
-from calibrators.data.inputs import DataOptions, InputSpec, shape_text
-from calibrators.data.preflight import check_feed
-from calibrators.data.sources.arrays import read_arrays
-from calibrators.data.sources.datasets import is_dataset, is_indexed
+from calibrators.data.inputs import DataOptions, InputSpec, Tensor, shape_text
+from calibrators.data.samples import check_feed
+from calibrators.data.sources.arrays import ARRAY_SUFFIXES, labels_array, read_arrays
 from calibrators.data.sources.folders import array_files
 from calibrators.data.sources.random_samples import RANDOM
-from calibrators.data.sources.streams import Stream, refuse_shuffling, restartable
+from calibrators.data.sources.streams import (
+    Stream,
+    is_dataset,
+    is_indexed,
+    refuse_shuffling,
+    restartable,
+)
 from calibrators.errors import Argument, CalibrationDataError
 from calibrators.files import exists, is_folder
 
@@ -100,7 +103,7 @@ class SequenceReader:
         if isinstance(data, str | os.PathLike):
             paths = _files(data)
             return lambda: (read_arrays(path, self.fed) for path in paths)
-        if isinstance(data, np.ndarray) or is_tensor(data):
+        if isinstance(data, np.ndarray | Tensor):
             arrays = {self.fed.only_input("an array").name: as_array(data)}
             return lambda: iter([arrays])
         if isinstance(data, Mapping):
@@ -277,11 +280,6 @@ class RecordedSteps:
 @dataclass(frozen=True, eq=False)
 class Steps(Stream):
     """The steps of sequences: what the float model was fed at each, its recorded states included."""
-
-    @staticmethod
-    def accepts(data: Any) -> bool:
-        """True for sequences, whether there is a model or not."""
-        return isinstance(data, StateSequences | RecordedSteps)
 
     @classmethod
     def open(cls, data: Any, binding: Binding, options: DataOptions) -> Stream:

@@ -351,6 +351,26 @@ def bin_width_for(amax: float, bins: int) -> float:
     return math.ldexp(1.0, max(exponent - (bins.bit_length() - 1), _SMALLEST_EXPONENT))
 
 
+#: The bytes of the count of a bin.
+_COUNT_BYTES = 8
+
+
+def bins_within(nbytes: int, histograms: int) -> int:
+    """The most bins that histograms may have to fit into so many bytes.
+
+    Args:
+        nbytes: Bytes for the counts of all histograms.
+        histograms: How many there are.
+
+    Returns:
+        As many as a calibration counts into, or a smaller power of two.
+    """
+    bins = BINS
+    while bins > 1 and histograms * bins * _COUNT_BYTES > nbytes:
+        bins //= 2
+    return bins
+
+
 def _is_count(number: object) -> bool:
     return isinstance(number, (int, np.integer)) and not isinstance(number, bool)
 

@@ -24,10 +24,9 @@ from typing import Any, TypeAlias, TypeVar
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, batch_rows, copied_feed, pieces
+from calibrators.data.feeds import FeedDict, batch_rows, pieces
 from calibrators.data.inputs import InputSpec, has_fixed_batch
-from calibrators.data.preflight import Preflight
-from calibrators.data.samples import DataFingerprint, Outputs, SampleKeeper, SampleSizes, numbered
+from calibrators.data.samples import DataFingerprint, Outputs, Preflight, SampleKeeper, SampleSizes, numbered
 from calibrators.errors import CalibrationDataError, TrtInt8Error
 from calibrators.histograms.counting import ParallelHistograms
 from calibrators.histograms.histogram import Histogram
@@ -243,6 +242,7 @@ class Observer:
         keep: int = 0,
         keep_outputs: bool = False,
         alone: bool = False,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> Observation:
         """Runs the model on every batch and counts the magnitudes of the tensors.
 
@@ -264,6 +264,7 @@ class Observer:
                 compute every sample by itself. They are kept where they are small, on the CPU, and where the
                 model is not run part by part: elsewhere their last bits may change with the batch size.
             alone: Whether every sample has to be run by itself.
+            meanwhile: Called while the second batch is run, if there is one: what the caller can do beside.
 
         Returns:
             The histograms and what identifies the data. There may be no samples at all: asking for its
@@ -302,11 +303,13 @@ class Observer:
                 most_rows,
                 plan.outputs if keep_outputs and isinstance(self._device, Cpu) else (),
             )
-            for feed in batches:
+            for number, feed in enumerate(batches):
                 if one_pass.workers is None:
                     self.open(min(_rows_at_once(most_rows, feed), batch_rows(feed) or 1))
                     one_pass.workers = opened.enter_context(_Workers(1 if alone else self._at_once))
                 one_pass.take(feed)
+                if number == 1:
+                    meanwhile()
             one_pass.finish()
             histograms = counted.merged()
         # Copied, because tensors that hold the same values were counted once.
@@ -396,7 +399,7 @@ class _Pass:
         self._most_rows = most_rows
         self._outputs = outputs
         self._running: tuple[list[Future[dict[int, Outputs]]], _UpTo] | None = None
-        self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
+        self._timer = Timer(checkpoint.seconds) if checkpoint else None
         #: How many samples are still to be checked and not run.
         self._to_skip = before.samples if before else skip
         if not self._to_skip:
@@ -419,12 +422,11 @@ class _Pass:
             feed = rest
         rows_here, kept = self._check_and_count(feed)
         done = _UpTo(rows_here, self.fingerprint.samples, self._data())
-        copy = copied_feed(feed)
         if self._running and self._is_due():
             self._finish(*self._running)
             self._save(self._running[1])  # while nothing is counted
             self._running = None
-        begun = self._begin(copy, kept if self._outputs else {}), done
+        begun = self._begin(feed, kept if self._outputs else {}), done
         # A worker that has run its part of a batch goes on with the next one.
         if self._running:
             self._finish(*self._running)
@@ -494,7 +496,6 @@ class _Pass:
     def _run_piece(self, feed: FeedDict, kept: Mapping[int, int], observe: _Observe) -> dict[int, Outputs]:
         """Does that for a part that is run at once."""
         plan, outputs = self._plan, self._outputs if kept else ()
-        observe((name, feed[name]) for name in plan.fed)
         tensors = dict(feed)
         for number, (run, part) in enumerate(zip(self._runs, plan.parts, strict=True)):
             # There are outputs to return only where there is one part.
@@ -505,6 +506,7 @@ class _Pass:
             # The activations of a part are dropped before the next one, except those that are read again.
             later = plan.read_later(number)
             tensors = {name: array for name, array in {**tensors, **found}.items() if name in later}
+        observe((name, feed[name]) for name in plan.fed)
         # Copied here, because memory of ONNX Runtime's that is in use when the next piece is run splits what
         # that could use.
         return {
@@ -524,7 +526,7 @@ class _Pass:
 
     def _is_due(self) -> bool:
         """Whether the checkpoint is to be written."""
-        return self._checkpoint is not None and self._timer.due()
+        return self._timer is not None and self._timer.due()
 
     def _save(self, done: _UpTo) -> None:
         assert self._checkpoint is not None

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preflight import Preflight
-from calibrators.data.samples import DataFingerprint, SampleKeeper
+from calibrators.data.samples import DataFingerprint, Preflight, SampleKeeper
 from calibrators.errors import Argument, UnsupportedError
 from calibrators.histograms.histogram import Histogram
 from calibrators.host.checkpoint import Checkpoint, Counted, Timer
@@ -97,6 +96,7 @@ class RayObserver:
         keep: int = 0,
         keep_outputs: bool = False,
         alone: bool = False,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> Observation:
         """Has all batches observed.
 
@@ -113,6 +113,7 @@ class RayObserver:
             keep_outputs: Whether to keep the model's outputs for these samples as well: see
                 :meth:`calibrators.host.observer.Observer.observe`.
             alone: Whether every sample has to be run by itself.
+            meanwhile: Called when the first shard is done: what the caller can do beside the workers.
 
         Returns:
             What one process would have seen.
@@ -148,9 +149,11 @@ class RayObserver:
                 fan_out(work, batches, self._executor, self._threads) as results,
                 progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
             ):
-                for done in results:
+                for number, done in enumerate(results):
                     merged.add(done.result)
                     advance(done.samples)
+                    if not number:
+                        meanwhile()
             return merged.finish()
 
     def _start(self, keep: int) -> Observation:

@@ -21,8 +21,7 @@ from calibrators.cuda import Device, DeviceBuffer, PinnedBuffer, Stream
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
-from calibrators.data.preflight import Preflight
-from calibrators.data.samples import DataFingerprint
+from calibrators.data.samples import DataFingerprint, Preflight
 from calibrators.errors import Argument, CalibrationDataError
 
 #: How long a batch is waited for before it is asked whether to go on waiting, in seconds.

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from calibrators.data.array_files import load_labels
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.images.true_boxes import read_coco_boxes, read_true_boxes
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import open_batches
-from calibrators.data.preflight import check_feed
+from calibrators.data.samples import check_feed
+from calibrators.data.sources.arrays import load_labels
 from calibrators.errors import TrtInt8Error
 from calibrators.tables.cache_origin import CacheOrigin
 from calibrators.tables.files import FORMATS

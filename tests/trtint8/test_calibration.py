@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 import trtint8
+import trtint8.calibration as trtint8_calibration
 from calibrators.data.feeds import BatchAxes
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.host.observer import Observer
@@ -302,7 +303,8 @@ def test_a_model_that_was_traced_with_one_sample_gets_one_at_a_time(target, work
 @pytest.mark.parametrize("method", ["minmax", "auto"])
 def test_more_tensors_than_a_table_keeps_whole_are_said_before_the_run(images, tmp_path, method, monkeypatch):
     whole = trtint8.calibrate(DEMO_MODEL, images, method=method, progress=False)
-    monkeypatch.setattr(json, "MOST_BYTES_OF_COUNTS", len(whole.histograms) * 2048 * 8 - 1)
+    for module in (json, trtint8_calibration):
+        monkeypatch.setattr(module, "MOST_BYTES_OF_COUNTS", len(whole.histograms) * 2048 * 8 - 1)
     with pytest.warns(UserWarning, match=f"{len(whole.histograms)} tensors are observed, .* of 1024 bins"):
         table = trtint8.calibrate(DEMO_MODEL, images, method=method, progress=False)
     assert (table.amax, table.peaks) == (whole.amax, whole.peaks)

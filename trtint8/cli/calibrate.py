@@ -7,7 +7,7 @@ import argparse
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place
 from calibrators.tables.files import check_table_name
-from trtint8.api.calibration import calibrate
+from trtint8.calibration import calibrate
 from trtint8.cli.output import (
     named_nodes,
     print_json,

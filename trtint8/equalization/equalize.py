@@ -16,7 +16,7 @@ from calibrators.checks import warn_user
 from calibrators.data.feeds import FeedDict, first_feeds
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
-from calibrators.data.preflight import Preflight
+from calibrators.data.samples import Preflight
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import TableError
 from calibrators.histograms.thresholds import Method
@@ -29,7 +29,7 @@ from trtint8.equalization.following.follow import follow_channels
 from trtint8.equalization.forms import apply_factors, find_forms, from_last_to_first
 from trtint8.models.model import Model, rebuilt
 from trtint8.models.outputs.picked import runnable_part, with_plugins
-from trtint8.models.samples.batch import FittingBatchSize
+from trtint8.models.shapes import FittingBatchSize
 from trtint8.models.states import with_recorded_states
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import tensor_names

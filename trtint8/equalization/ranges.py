@@ -15,9 +15,9 @@ from calibrators.data.feeds import FeedDict, pieces
 from calibrators.errors import CalibrationDataError
 from calibrators.host.session import first_line, run_in_place
 from trtint8.equalization.following.labelling import Channels
-from trtint8.models.samples.batch import FittingBatchSize
 from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.session import open_graph_model
+from trtint8.models.shapes import FittingBatchSize
 
 #: The most values of one tensor that are kept; of its first sample there may be more.
 _MOST_VALUES = 1 << 18

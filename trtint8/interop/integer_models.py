@@ -35,9 +35,15 @@ from trtint8.interop.pairs import (
     replace_value,
     with_type_of,
 )
-from trtint8.models.graph import add_initializer, is_constant, nodes_inside, read_constant
+from trtint8.models.graph import (
+    add_initializer,
+    as_model_errors,
+    is_constant,
+    nodes_inside,
+    read_constant,
+    run_passes,
+)
 from trtint8.models.model import OLDEST_OPSET
-from trtint8.models.onnx_errors import as_model_errors, run_passes
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.simplify import InlineFunctionsPass, NameNodesPass

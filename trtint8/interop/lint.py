@@ -55,9 +55,8 @@ from trtint8.interop.unquantize import (
     quantized_nodes,
     unquantize,
 )
-from trtint8.models.graph import is_constant, read_constant
+from trtint8.models.graph import is_constant, read_constant, run_passes
 from trtint8.models.model import FLOAT_MODEL, OLDEST_OPSET, Model, check_model_name, forget_origin, prepare
-from trtint8.models.onnx_errors import run_passes
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.attention_masks import RemoveNanGuardsPass
 from trtint8.models.passes.float32 import ComputeInFloat32Pass

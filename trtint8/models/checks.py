@@ -26,8 +26,14 @@ from calibrators.host.plan import names_read
 from calibrators.host.weights import LightModel
 from calibrators.operators import operator_of
 from calibrators.words import counted
-from trtint8.models.graph import all_nodes, message_containers, message_graphs, read_constant, take_name
-from trtint8.models.onnx_errors import run_passes
+from trtint8.models.graph import (
+    all_nodes,
+    message_containers,
+    message_graphs,
+    read_constant,
+    run_passes,
+    take_name,
+)
 from trtint8.models.passes.simplify import InlineFunctionsPass
 
 

@@ -17,8 +17,7 @@ from calibrators.checks import warn_user
 from calibrators.errors import ModelError
 from calibrators.host.weights import LightModel
 from calibrators.operators import Values, operator_of
-from trtint8.models.graph import all_nodes, graph_values, message_graphs
-from trtint8.models.onnx_errors import as_model_errors
+from trtint8.models.graph import all_nodes, as_model_errors, graph_values, message_graphs
 
 
 def infer_types(message: onnx.ModelProto) -> onnx.ModelProto | None:

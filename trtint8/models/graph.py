@@ -1,18 +1,26 @@
-"""How a graph is followed: kinds of nodes and values, constants, graphs inside nodes, windows."""
+"""How a graph is followed: kinds of nodes and values, constants, graphs inside nodes, windows; runs of passes.
+
+onnx and onnx_ir raise dozens of kinds of errors with messages of several lines: here they become one sentence.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import math
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
+
+from calibrators.errors import ModelError, TrtInt8Error
+from calibrators.words import cause_in_words
 
 
 def is_constant(value: ir.Value | None) -> bool:
@@ -274,3 +282,86 @@ def is_along_last_axis(node: ir.Node) -> bool:
     """Whether a node that takes an axis, such as a Softmax, takes the last; false where that is not known."""
     axis, shape = node.attributes.get_int("axis", -1), node.outputs[0].shape
     return axis == -1 or (shape is not None and axis == len(shape) - 1)
+
+
+#: Attributes that name the element type of what a node gives out.
+TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+
+
+def computes_in(model: ir.Model, dtype: ir.DataType) -> bool:
+    """Whether a model has weights or inputs of a type, or a node that converts to it."""
+    return any(
+        any(value.dtype == dtype for value in (*graph.inputs, *graph.initializers.values()))
+        or any(_names_type(node, dtype) for node in graph)
+        for graph in model.graphs()
+    )
+
+
+def _names_type(node: ir.Node, dtype: ir.DataType) -> bool:
+    if not node.attributes:  # most nodes of a network that gradients were appended to
+        return False
+    attributes = (node.attributes.get(name) for name in TYPE_ATTRIBUTES)
+    return any(
+        one is not None and one.type == ir.AttributeType.INT and not one.is_ref() and one.as_int() == dtype
+        for one in attributes
+    )
+
+
+#: How onnx writes where in its sources something failed.
+_ASSERTION = re.compile(r"^/\S+:\d+: \w+: Assertion `.*?` failed: ")
+
+
+@contextlib.contextmanager
+def as_model_errors(name: str, problem: str, advice: str = "export it again") -> Iterator[None]:
+    """Turns whatever onnx and onnx_ir raise in the block into a ModelError.
+
+    Args:
+        name: What to call the model in messages.
+        problem: What the error says of it, such as ``cannot be read``.
+        advice: What to do.
+
+    Raises:
+        ModelError: The block failed.
+        TrtInt8Error: A pass of this project refused the model, inside onnx_ir or not.
+    """
+    try:
+        yield
+    except TrtInt8Error:
+        raise
+    except Exception as error:
+        if isinstance(error.__cause__, TrtInt8Error):  # onnx_ir wraps what a pass raises
+            raise error.__cause__ from None
+        words = _ASSERTION.sub("", cause_in_words(error))
+        raise ModelError(f"'{name}' {problem}: {words}; {advice}") from error
+
+
+class OperatorPass(ir.passes.InPlacePass):
+    """A pass that changes nothing in a graph without certain operators.
+
+    Attributes:
+        operators: The names of the operators, in any domain.
+    """
+
+    operators: ClassVar[frozenset[str]]
+
+
+def run_passes(graph_model: ir.Model, name: str, *passes: ir.passes.PassBase) -> None:
+    """Runs passes one after another. Those for operators that no node has are left out.
+
+    Args:
+        graph_model: The model; changed.
+        name: What to call the model in messages.
+        passes: The passes, which change the model in place.
+
+    Raises:
+        ModelError: A pass fails, because nodes are not as their operators demand.
+    """
+    with as_model_errors(name, "cannot be prepared"):
+        present: set[str] = set()
+        for one in passes:
+            if isinstance(one, OperatorPass):
+                present = present or {node.op_type for node in all_nodes(graph_model)}
+                if not present & one.operators:
+                    continue
+            if ir.passes.Sequential(one)(graph_model).modified:
+                present = set()

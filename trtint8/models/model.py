@@ -49,8 +49,7 @@ from trtint8.models.declared import (
     with_some_shapes,
 )
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph import message_graphs, values_behind
-from trtint8.models.onnx_errors import as_model_errors, run_passes
+from trtint8.models.graph import as_model_errors, computes_in, message_graphs, run_passes, values_behind
 from trtint8.models.opset import (
     settle_domains,
     settle_function_opsets,
@@ -60,7 +59,7 @@ from trtint8.models.opset import (
 )
 from trtint8.models.passes.attention_masks import RemoveNanGuardsPass
 from trtint8.models.passes.einsum import EinsumProductsPass, LowerCaseEinsumPass
-from trtint8.models.passes.float32 import ComputeInFloat32Pass
+from trtint8.models.passes.float32 import NARROW_TYPES, ComputeInFloat32Pass
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.simplify import (
     FoldBatchNormPass,
@@ -81,9 +80,14 @@ from trtint8.models.plugins import (
     unknown_nodes,
     write_experimental_operators,
 )
-from trtint8.models.serialization import fingerprint, to_proto
+from trtint8.models.serialization import (
+    StoredTensors,
+    check_stored_tensors,
+    fingerprint,
+    to_proto,
+    without_stored_tensors,
+)
 from trtint8.models.shapes import open_shape
-from trtint8.models.stored_tensors import StoredTensors, check_stored_tensors, without_stored_tensors
 
 #: The first opset whose QuantizeLinear and DequantizeLinear take one scale per channel.
 OLDEST_OPSET = 13
@@ -241,12 +245,12 @@ def prepare(model: Model) -> Model:
         ModelError: The opset is older than 13 and cannot be converted, or constants do not fit their nodes.
     """
     copy = _with_recent_opset(model).clone()
+    run_passes(copy, model.name, InlineFunctionsPass(), common.RemoveInitializersFromInputsPass())
+    if any(computes_in(copy, dtype) for dtype in NARROW_TYPES):
+        run_passes(copy, model.name, ComputeInFloat32Pass())
     run_passes(
         copy,
         model.name,
-        InlineFunctionsPass(),
-        common.RemoveInitializersFromInputsPass(),
-        ComputeInFloat32Pass(),
         LowerCaseEinsumPass(),
         common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
         FoldConstantsPass(),

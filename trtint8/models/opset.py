@@ -17,6 +17,7 @@ from calibrators.errors import ModelError
 from calibrators.operators import operator_of
 from trtint8.models.declared import clear_new_names, declare_sequences, names_to_keep
 from trtint8.models.graph import (
+    as_model_errors,
     constant_input,
     message_containers,
     message_graphs,
@@ -24,7 +25,6 @@ from trtint8.models.graph import (
     unused_name,
     value_names,
 )
-from trtint8.models.onnx_errors import as_model_errors
 from trtint8.models.passes.simplify import InferShapesPass, InlineFunctionsPass
 from trtint8.models.plugins import HIDDEN, hide, show
 

@@ -26,12 +26,12 @@ from calibrators.host.session import (
 )
 from calibrators.host.weights import LightModel
 from trtint8.models.declared import declare_inner_shapes
+from trtint8.models.graph import computes_in
 from trtint8.models.model import Model
 from trtint8.models.outputs.picked import with_outputs
 from trtint8.models.passes.float32 import (
     ComputeInFloat32Pass,
     QuantizeInFloat32Pass,
-    computes_in,
     quantizes_half,
 )
 from trtint8.models.samples.separate import joined_by_graph

@@ -37,12 +37,12 @@ from trtint8.models.graph import (
     is_constant,
     nodes_inside,
     read_constant,
+    run_passes,
     set_element_type,
     take_name,
     value_names,
     values_read,
 )
-from trtint8.models.onnx_errors import run_passes
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.simplify import InferShapesPass, NameNodesPass
 from trtint8.quantization.float16_magnitudes import (

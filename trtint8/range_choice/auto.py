@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import onnx_ir as ir
-
 from calibrators.data.feeds import FeedDict
 from calibrators.data.samples import Outputs
 from calibrators.errors import ModelError
@@ -20,12 +18,13 @@ from calibrators.histograms.rules import range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import progress_bar
 from calibrators.tables.choice import RangeChoice
+from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model
 from trtint8.models.outputs.joined import without_cached_outputs
 from trtint8.models.outputs.picked import before_picks
-from trtint8.models.samples.batch import FittingBatchSize
 from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.serialization import weight_bytes
+from trtint8.models.shapes import FittingBatchSize
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.trial_network import Reference, References, TrialNetwork, mean_level
 from trtint8.range_choice.trials import RuleComparison, Trials, samples_of_all
@@ -47,13 +46,10 @@ class AutoRanges:
     """
 
     def __init__(self, prepared: Model, threads: int | None, device: str) -> None:
-        part = before_picks(prepared.graph_model)
-        self._model = without_cached_outputs(part)
+        self._part = before_picks(prepared.graph_model)
+        self._model = without_cached_outputs(self._part)
         self._is_part = self._model is not prepared.graph_model
         self._threads, self._device = threads, device
-        self._placement = _placement(part)
-        self._quantized = tuple(self._placement.tensors) if self._placement else ()
-        self._fitting = FittingBatchSize(self._model, self._quantized)
         self._network: TrialNetwork | None = None
         #: Whether the weights are so large that the caller should close the model that it has observed.
         self.is_large = weight_bytes(self._model) >= _LARGE_WEIGHTS
@@ -67,6 +63,22 @@ class AutoRanges:
     def _separate(self) -> bool:
         return joined_by_graph(self._model).has_rows
 
+    @cached_property
+    def _placement(self) -> Placement | None:
+        """What is quantized; None where there is nothing to quantize."""
+        try:
+            return place(self._part)
+        except ModelError:
+            return None
+
+    @cached_property
+    def _quantized(self) -> tuple[str, ...]:
+        return tuple(self._placement.tensors) if self._placement else ()
+
+    @cached_property
+    def _fitting(self) -> FittingBatchSize:
+        return FittingBatchSize(self._model, self._quantized)
+
     def __enter__(self) -> AutoRanges:
         return self
 
@@ -74,6 +86,7 @@ class AutoRanges:
         if self._network:
             self._network.close()
 
+    @pause_garbage_collection()
     def open_ahead(self) -> None:
         """Opens the network that ranges are tried on while the caller goes on, for :meth:`choose`.
 
@@ -146,13 +159,6 @@ class AutoRanges:
             return_memory=rows == 1,
             one_at_a_time=self.is_large,
         )
-
-
-def _placement(graph_model: ir.Model) -> Placement | None:
-    try:
-        return place(graph_model)
-    except ModelError:  # there is nothing to quantize
-        return None
 
 
 #: The most samples that ranges are tried on.

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.array_files import is_class_indices
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, is_float
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preflight import check_feed
+from calibrators.data.samples import check_feed
+from calibrators.data.sources.arrays import is_class_indices
 from calibrators.errors import Argument, CalibrationDataError, ModelError
 from calibrators.progress import progress_bar
 from calibrators.words import counted

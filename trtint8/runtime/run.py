@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
-from calibrators.data.preflight import Preflight
+from calibrators.data.samples import Preflight
 from calibrators.errors import CalibrationDataError
 from calibrators.progress import progress_bar
 from trtint8.engine.file import TensorSpec

@@ -18,12 +18,11 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.checks import is_number
-from calibrators.data.array_files import first_labels, is_class_indices
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import InputSpec, shape_text
-from calibrators.data.preflight import check_feed
-from calibrators.data.samples import DataFingerprint, numbered
+from calibrators.data.samples import DataFingerprint, check_feed, numbered
+from calibrators.data.sources.arrays import first_labels, is_class_indices
 from calibrators.errors import Argument, CalibrationDataError, TableError
 from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.host.work import BatchFunction, check_sees, results_here
@@ -33,7 +32,7 @@ from trtint8.models.graph import is_constant
 from trtint8.models.model import Model, load_model
 from trtint8.models.outputs.joined import without_cached_outputs, without_outputs
 from trtint8.models.outputs.picked import before_picks, runnable_part
-from trtint8.models.samples.batch import with_open_batch
+from trtint8.models.samples.joining import with_open_batch
 from trtint8.models.serialization import runnable
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import tensor_names

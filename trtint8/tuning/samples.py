@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from calibrators.data.array_files import first_labels
 from calibrators.data.batches import Batches, labelled_alike
 from calibrators.data.feeds import batch_rows, first_feeds
 from calibrators.data.inputs import DataOptions
-from calibrators.data.preflight import check_feed
-from calibrators.data.samples import numbered
+from calibrators.data.samples import check_feed, numbered
+from calibrators.data.sources.arrays import first_labels
 from calibrators.errors import Argument, CalibrationDataError
 from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model

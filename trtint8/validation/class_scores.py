@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.array_files import is_class_indices
 from calibrators.data.inputs import shape_text
+from calibrators.data.sources.arrays import is_class_indices
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, DeclaredShape, by_sample
 from trtint8.validation.meters import PERCENT, CountedSumsMeter, HitMeter, Measurand, SumsMeter

@@ -20,13 +20,12 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
-from calibrators.data.array_files import first_labels
 from calibrators.data.batches import Around, Batches, LabelledFeed, facts
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
-from calibrators.data.preflight import check_feed
-from calibrators.data.samples import DataFingerprint, numbered
+from calibrators.data.samples import DataFingerprint, check_feed, numbered
+from calibrators.data.sources.arrays import first_labels
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TrtInt8Error
 from calibrators.files import is_file
 from calibrators.host.session import in_thread

@@ -18,9 +18,8 @@ from calibrators.checks import warn_user
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
 from calibrators.words import counted
-from trtint8.models.graph import graph_values, take_name, value_names
+from trtint8.models.graph import computes_in, graph_values, take_name, value_names
 from trtint8.models.model import Model, prepare
-from trtint8.models.passes.float32 import computes_in
 from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.validation.comparison import observed

@@ -1,18 +1,25 @@
-"""Arrays, array files and labels: samples that can be read in any order."""
+"""Arrays, in memory and in .npz and .npy files: samples that can be read in any order, and labels.
+
+Of an archive no more is read than is needed, and nothing before the sizes of its arrays are known.
+"""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeGuard, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.array_files import ARRAY_SUFFIXES, as_labels, load_arrays, read_archive, read_array_file
-from calibrators.data.batches import IndexedSource, facts
+from calibrators import records
+from calibrators.checks import as_integer
+from calibrators.data.batches import AtPath, IndexedSource, facts
 from calibrators.data.feeds import (
     LABELS,
     BatchAxes,
@@ -21,16 +28,18 @@ from calibrators.data.feeds import (
     OneSample,
     as_array,
     batch_rows,
-    check_axes,
     count_rows,
     count_samples,
-    is_tensor,
+    listed,
     needs_single_feeds,
     one_sample,
 )
-from calibrators.data.inputs import DataOptions
+from calibrators.data.inputs import DataOptions, shape_text
 from calibrators.errors import CalibrationDataError
-from calibrators.files import exists
+from calibrators.files import exists, is_file
+from calibrators.words import counted, in_words
+
+# Sources -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +58,12 @@ class Arrays(IndexedSource):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "arrays": {}}
 
-    @staticmethod
-    def accepts(data: Any) -> bool:
-        """True for an array, a tensor, or a dict of these."""
-        return isinstance(data, np.ndarray | Mapping) or is_tensor(data)
-
     @classmethod
     def open(cls, data: Any, binding: Binding, options: DataOptions) -> Arrays:  # noqa: ARG003  # as every kind
         """Opens arrays for a model.
 
         Args:
-            data: What :meth:`accepts` is true for.
+            data: An array, a tensor, or a dict of these.
             binding: Says which array feeds which input.
             options: Not needed.
 
@@ -107,31 +111,11 @@ def _from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Arrays:
     return Arrays(fed, binding, count=count, labels=own_labels, is_single=single)
 
 
-@dataclass(frozen=True, eq=False)
-class ArrayFile(IndexedSource):
-    """Samples in one .npz or .npy file, which each process opens for itself; a .npy file stays on disk.
-
-    Attributes:
-        place: Its absolute path: a worker has another working folder.
-        binding: Says what feeds the model.
-        wanted: Only so many samples from the first on are read; None for all.
-    """
-
-    place: str
-    binding: Binding
-    wanted: int | None
-    _opened: list[Arrays] = field(default_factory=list, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_opened": []}
+class ArrayFile:
+    """One .npz or .npy file; a .npy file stays on disk."""
 
     @staticmethod
-    def accepts(data: Any) -> bool:
-        """True for a path."""
-        return isinstance(data, str | os.PathLike)
-
-    @classmethod
-    def open(cls, data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> ArrayFile:
+    def open(data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> AtPath:
         """Opens a file for a model.
 
         Args:
@@ -143,65 +127,59 @@ class ArrayFile(IndexedSource):
             CalibrationDataError: There is no such file, it cannot be read, or it does not fit the model.
         """
         path = Path(data)
-        if not exists(path):
-            raise CalibrationDataError(f"the data '{path}' does not exist; check the path")
         if path.suffix.lower() not in ARRAY_SUFFIXES:
             raise CalibrationDataError(
                 f"cannot take data from the file '{path}'; pass a .npz, a .npy, or a folder of these or of "
                 "images"
             )
+        # Only so many samples from the first on are read.
         first = None if options.shuffle else options.limit
-        opened = _from_array_file(path, binding, first)
-        return cls(str(path.absolute()), binding, first, [opened], **facts(opened))
-
-    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
-        """What the model is fed.
-
-        Raises:
-            CalibrationDataError: The file cannot be read, or has another number of samples than it had where
-                it was opened first.
-        """
-        if not self._opened:
-            opened = _from_array_file(Path(self.place), self.binding, self.wanted)
-            check_same_count(self.place, self.count, opened.count)
-            self._opened.append(opened)
-        (source,) = self._opened
-        return source.read(source.batch(batch))
+        opens = partial(_from_array_file, binding=binding, first=first)
+        opened = opens(path)
+        return AtPath(str(path.absolute()), opens, opened, **facts(opened))
 
 
 class ArraysAlongAxes:
     """Arrays of which some inputs have their samples along another axis than the first."""
 
     @staticmethod
-    def accepts(data: Any) -> bool:
-        """True for :class:`calibrators.data.feeds.BatchAxes`."""
-        return isinstance(data, BatchAxes)
-
-    @staticmethod
-    def open(data: BatchAxes, binding: Binding, options: DataOptions) -> Arrays | ArrayFile:
+    def open(data: BatchAxes, binding: Binding, options: DataOptions) -> Arrays | AtPath:
         """Opens a .npz or a dict of arrays for a model.
 
         Raises:
             CalibrationDataError: It is neither, an axis does not fit, or see :class:`Arrays`.
         """
-        check_axes(data, binding)
+        _check_axes(data, binding)
         binding = replace(binding, batch_axes=dict(data.axes))
         if isinstance(data.data, Mapping):
             return Arrays.open(data.data, binding, options)
         return ArrayFile.open(data.data, binding, options)
 
 
-def check_same_count(place: str, expected: int | None, found: int | None) -> None:
-    """Refuses data of which a worker sees another number of samples than the program that cut it.
+def _check_axes(data: BatchAxes, binding: Binding) -> None:
+    """Refuses axes of inputs that the model lacks, what is no axis, and data that has none.
 
     Raises:
-        CalibrationDataError: It does.
+        CalibrationDataError: Says which.
     """
-    if found != expected:
+    is_path = isinstance(data.data, str | os.PathLike)
+    if not isinstance(data.data, Mapping) and not (is_path and Path(data.data).suffix.lower() == ".npz"):
+        what = f"'{data.data}'" if is_path else f"a {type(data.data).__name__}"
         raise CalibrationDataError(
-            f"'{place}' has {found} samples for a worker but {expected} for the program that cut it; put it "
-            "where all machines see the same"
+            f"batch axes are for a .npz or a dict of arrays, and the data is {what}; leave them out"
         )
+    names = {spec.name for spec in binding.inputs}
+    for name, axis in data.axes.items():
+        if name not in names:
+            raise CalibrationDataError(
+                f"a batch axis is given for '{name}', which is no input of the model; it has "
+                f"{listed(binding.inputs)}: name one of these"
+            )
+        number = as_integer(axis)
+        if number is None or number < 0:
+            raise CalibrationDataError(
+                f"the batch axis of '{name}' is {axis!r}; give an integer of 0 or more"
+            )
 
 
 def _from_array_file(path: Path, binding: Binding, first: int | None = None) -> Arrays:
@@ -233,3 +211,258 @@ def read_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
     if isinstance(loaded, dict):
         return loaded
     return {binding.only_input(f"the file '{path}'").name: loaded}
+
+
+# Files -------------------------------------------------------------------------------------------------
+
+_SUFFIX = ".npy"
+
+#: The version of a .npy file to how its header is read. Others are rare, and read whole.
+_HEADERS: dict[tuple[int, int], Callable[..., tuple[tuple[int, ...], bool, np.dtype[Any]]]] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Archive:
+    """What was read of an archive.
+
+    Attributes:
+        arrays: Name to array.
+        rows: How many rows along axis 0 the file has, where arrays hold only the first of them; else None.
+    """
+
+    arrays: dict[str, NDArray[Any]]
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class _Header:
+    """What a member says about its array, whose values lie row after row.
+
+    Attributes:
+        shape: Its shape.
+        dtype: Its element type.
+        size: The bytes before its values.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    size: int
+
+
+def read_archive(stream: IO[bytes], first: int | None = None) -> Archive:
+    """Reads the arrays of an archive.
+
+    Args:
+        stream: The file, open for reading.
+        first: How many rows along axis 0 are needed; None for all. Where the arrays do not share axis 0 they
+            are read whole.
+
+    Raises:
+        Exception: The file is no archive of arrays, is damaged, or an array has more or fewer bytes than its
+            shape needs. Each part of such a file has errors of its own.
+    """
+    with zipfile.ZipFile(stream) as archive:
+        headers = {info: _header(archive, info) for info in archive.infolist()}
+        lengths = {header.shape[0] if header and header.shape else None for header in headers.values()}
+        rows = lengths.pop() if len(lengths) == 1 else None
+        if first is not None and rows is not None and first < rows:
+            return Archive(
+                {
+                    _name(info): _rows(archive, info, header, first)
+                    for info, header in headers.items()
+                    if header
+                },
+                rows,
+            )
+    # Not numpy.load: it takes any kind of file.
+    stream.seek(0)
+    with np.lib.npyio.NpzFile(stream, allow_pickle=False) as whole:
+        return Archive(dict(whole))
+
+
+def _name(info: zipfile.ZipInfo) -> str:
+    return info.filename.removesuffix(_SUFFIX)
+
+
+def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Header | None:
+    """The header of a member, compared with the size that the archive states; None where it has no rows."""
+    if not info.filename.endswith(_SUFFIX):
+        return None
+    with archive.open(info) as member:
+        read = _HEADERS.get(np.lib.format.read_magic(member))
+        if read is None:
+            return None
+        shape, fortran, dtype = read(member)
+        size = member.tell()
+    if dtype.hasobject:  # NumPy refuses it, with a reason
+        return None
+    needed = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or info.file_size - size != needed:
+        name, stored = _name(info), info.file_size - size
+        raise ValueError(f"its array '{name}' has {stored} bytes, but the shape {shape} needs {needed}")
+    return None if fortran else _Header(shape, dtype, size)
+
+
+def _rows(archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: _Header, first: int) -> NDArray[Any]:
+    """The first rows of a member."""
+    shape = (first, *header.shape[1:])
+    with archive.open(info) as member:
+        member.seek(header.size)
+        data = _read_bytes(member, math.prod(shape) * header.dtype.itemsize)
+    return np.frombuffer(data, header.dtype).reshape(shape)
+
+
+def _read_bytes(member: IO[bytes], size: int) -> bytes:
+    data = member.read(size)
+    if len(data) != size:
+        raise ValueError("it is truncated")
+    return data
+
+
+_Result = TypeVar("_Result")
+
+#: File name endings that are taken as arrays, in lower case.
+ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
+
+
+# Without types in some versions of NumPy.
+_open_memmap: Callable[..., NDArray[Any]] = np.lib.format.open_memmap
+
+
+def load_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
+    """All arrays of a .npz, or the array of a .npy, mapped."""
+    if path.suffix.lower() == ".npy":
+        # NumPy maps a file by its name, which was opened as a file before.
+        return read_array_file(path, lambda _stream: _open_memmap(path, mode="r"))
+    return read_array_file(path, lambda stream: read_archive(stream).arrays)
+
+
+def read_array_file(path: Path, read: Callable[[IO[bytes]], _Result]) -> _Result:
+    """Reads a file, with one error for all that may be wrong with it."""
+    try:
+        stream = records.open_file(path)
+    except (OSError, records.RecordError) as error:
+        reason = "it is no file" if exists(path) else "there is no such file"
+        if is_file(path):
+            reason = in_words(error)
+        raise CalibrationDataError(f"cannot read '{path}': {reason}; give a .npz or .npy file") from error
+    try:
+        with stream:
+            return read(stream)
+    except Exception as error:  # each part of a damaged file has errors of its own, tokenizers' included
+        raise CalibrationDataError(
+            f"cannot read '{path}': {in_words(error)}; save it again with numpy.save or numpy.savez"
+        ) from error
+
+
+# Labels ------------------------------------------------------------------------------------------------
+
+
+def load_labels(labels: Any, count: int | None) -> NDArray[Any]:
+    """Labels that were given apart from the data.
+
+    Args:
+        labels: One label per sample, or the path of a .npy or of a .npz with ``labels`` or one array only.
+        count: How many there must be; None where that is not known.
+
+    Returns:
+        One label per sample; see :func:`as_labels`.
+
+    Raises:
+        CalibrationDataError: The file is unusable, or the labels are no such array.
+    """
+    if not isinstance(labels, str | os.PathLike):
+        return as_labels(labels, count, "labels")
+    path = Path(labels)
+    if path.suffix.lower() not in ARRAY_SUFFIXES:
+        raise CalibrationDataError(f"labels file '{path}' must be a .npy or .npz file; convert it")
+    loaded = load_arrays(path)
+    if isinstance(loaded, dict):
+        if LABELS not in loaded and len(loaded) != 1:
+            raise CalibrationDataError(
+                f"labels file '{path}' has no array named '{LABELS}' among {', '.join(sorted(loaded))}; "
+                f"rename the one that holds them"
+            )
+        loaded = loaded[LABELS] if LABELS in loaded else next(iter(loaded.values()))
+    return as_labels(loaded, count, f"labels file '{path}'")
+
+
+def labels_array(labels: Any, what: str, advice: str) -> NDArray[Any]:
+    """Labels as an array.
+
+    Args:
+        labels: An array, or nested sequences.
+        what: How messages call the labels.
+        advice: What to give instead, in messages.
+
+    Raises:
+        CalibrationDataError: They are of unequal lengths.
+    """
+    try:
+        return np.asarray(labels)
+    except ValueError as error:
+        raise CalibrationDataError(f"{what} cannot become an array: {error}; {advice}") from error
+
+
+def as_labels(labels: Any, count: int | None, what: str) -> NDArray[Any]:
+    """Checks that labels are one class index, or one array, per sample.
+
+    Args:
+        labels: An array of numbers whose axis 0 is the samples, or a sequence of ints: class indices, or what
+            a model's output should be, such as images or maps of classes.
+        count: How many samples there are; None where that is not known.
+        what: How messages call the labels.
+
+    Returns:
+        int64 of shape (count,) for class indices; other labels as they are, shape (count, ...).
+
+    Raises:
+        CalibrationDataError: Type, rank or length is wrong, or a class index is beyond int64.
+    """
+    array = labels_array(labels, what, "pass one int, or one array, per sample")
+    if not array.ndim or array.dtype.kind not in "biuf":
+        raise CalibrationDataError(
+            f"{what} must be one class index or one array of numbers per sample, not {array.dtype} of shape "
+            f"{shape_text(array.shape)}; pass an array of numbers whose axis 0 is the samples"
+        )
+    if count is not None and len(array) != count:
+        raise CalibrationDataError(
+            f"{what} has {len(array)} entries but the data has {counted(count, 'sample')}; give one per "
+            "sample"
+        )
+    return _as_int64(array, what) if is_class_indices(array) else array
+
+
+def _as_int64(indices: NDArray[np.integer[Any]], what: str) -> NDArray[np.int64]:
+    # Larger ones would become negative, and messages would name what the data does not hold.
+    if (beyond := indices[indices > np.iinfo(np.int64).max]).size:
+        raise CalibrationDataError(
+            f"{what} has the class index {beyond[0]}, which no model has; check the labels"
+        )
+    return indices.astype(np.int64)
+
+
+def is_class_indices(labels: NDArray[Any] | None) -> TypeGuard[NDArray[np.int64]]:
+    """Whether labels are one class index per sample, and not arrays or numbers of another kind."""
+    return labels is not None and labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
+
+
+def first_labels(labels: NDArray[Any] | None, count: int, before: int) -> NDArray[Any] | None:
+    """The labels of a batch.
+
+    Args:
+        labels: Labels from the batch's first sample on; None where the data has none.
+        count: How many samples the batch has.
+        before: How many samples come before it, for the message.
+
+    Raises:
+        CalibrationDataError: There are fewer labels than samples.
+    """
+    if labels is not None and len(labels) < count:
+        raise CalibrationDataError(
+            f"there are {before + len(labels)} labels but more samples; give one per sample"
+        )
+    return None if labels is None else labels[:count]

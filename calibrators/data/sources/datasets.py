@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.array_files import as_labels
 from calibrators.data.batches import IndexedSource, Source, warn_left_out
 from calibrators.data.feeds import (
     LABEL_KEYS,
@@ -19,38 +17,17 @@ from calibrators.data.feeds import (
     Binding,
     FeedDict,
     are_numbers,
-    known_length,
     named_arrays,
 )
 from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions, fixed_batches, shape_text
-from calibrators.data.sources.streams import Stream, refuse_shuffling
+from calibrators.data.sources.arrays import as_labels
+from calibrators.data.sources.streams import Stream, has_columns, refuse_shuffling
 from calibrators.errors import CalibrationDataError
-
-
-def is_indexed(data: Any) -> bool:
-    """Whether something gives one sample per index: a dataset of PyTorch or of Hugging Face with a length."""
-    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
-        return False
-    torch_data = sys.modules.get("torch.utils.data")  # nothing is PyTorch's before it was imported
-    of_torch = torch_data is not None and isinstance(data, torch_data.Dataset)
-    if of_torch and isinstance(data, getattr(torch_data, "IterableDataset", ())):
-        return False  # its samples have no indices, though it may have a length
-    return (of_torch or has_columns(data)) and known_length(data) is not None
-
-
-def has_columns(data: Any) -> bool:
-    """Whether something is a dataset of Hugging Face, which yields rows of columns."""
-    return hasattr(data, "column_names") and hasattr(data, "with_format") and not isinstance(data, Mapping)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows(Stream):
     """The rows of a streamed dataset of Hugging Face, one sample each."""
-
-    @staticmethod
-    def accepts(data: Any) -> bool:
-        """True for a dataset of Hugging Face; one with a length is of another kind."""
-        return has_columns(data)
 
     @classmethod
     def open(cls, data: Any, binding: Binding, options: DataOptions) -> Stream:
@@ -83,11 +60,6 @@ class Indexed(IndexedSource):
     binding: Binding
     rows: bool
     labelled: bool
-
-    @staticmethod
-    def accepts(data: Any) -> bool:
-        """True for a dataset of PyTorch or of Hugging Face with a length: see :func:`is_indexed`."""
-        return is_indexed(data)
 
     @classmethod
     def open(cls, data: Any, binding: Binding, options: DataOptions) -> Indexed:
@@ -212,12 +184,6 @@ class Slice:
     stop: int
 
 
-def is_dataset(data: Any) -> bool:
-    """Whether something is a Ray Dataset. Nothing is one before Ray Data was imported."""
-    ray_data = sys.modules.get("ray.data")
-    return ray_data is not None and isinstance(data, ray_data.Dataset)
-
-
 @dataclass(frozen=True, eq=False)
 class Blocks(Source):
     """A Ray Dataset: where its rows are is looked up here, and they are read where they are needed.
@@ -240,11 +206,6 @@ class Blocks(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "dataset": None}
-
-    @staticmethod
-    def accepts(data: Any) -> bool:
-        """True for a Ray Dataset."""
-        return is_dataset(data)
 
     @classmethod
     def open(cls, data: Any, binding: Binding, options: DataOptions) -> Blocks:

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import refuse_empty_path, warn_user
-from calibrators.data.array_files import ARRAY_SUFFIXES, as_labels
-from calibrators.data.batches import IndexedSource, facts
+from calibrators.checks import warn_user
+from calibrators.data.batches import AtPath, IndexedSource, facts
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float
 from calibrators.data.images.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
 from calibrators.data.images.preprocessing import Preprocessing
@@ -23,9 +22,9 @@ from calibrators.data.images.true_boxes import IMAGES, label_folder, read_coco_b
 from calibrators.data.images.true_boxes import LABELS as BOXES
 from calibrators.data.inputs import DataOptions, InputSpec, shape_text
 from calibrators.data.samples import file_name
-from calibrators.data.sources.arrays import check_same_count, read_arrays
+from calibrators.data.sources.arrays import ARRAY_SUFFIXES, as_labels, read_arrays
 from calibrators.errors import CalibrationDataError
-from calibrators.files import exists, is_folder
+from calibrators.files import exists
 from calibrators.words import counted
 
 
@@ -65,64 +64,16 @@ class Files(IndexedSource):
         return read_coco_boxes(Path(labels), files, preprocessing, upright=self.upright)
 
 
-@dataclass(frozen=True, eq=False)
-class Folder(IndexedSource):
-    """Samples in the files of a folder, which each process opens for itself.
-
-    Attributes:
-        place: Its absolute path: a worker has another working folder.
-        binding: Says what feeds the model.
-        wanted: Only so many samples from the first on are needed; None for all.
-    """
-
-    place: str
-    binding: Binding
-    wanted: int | None
-    _opened: list[Files] = field(default_factory=list, repr=False)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_opened": []}
+class Folder:
+    """A folder of files."""
 
     @staticmethod
-    def accepts(data: Any) -> bool:
-        """True for the path of a folder.
-
-        Raises:
-            CalibrationDataError: It is an empty path.
-        """
-        if not isinstance(data, str | os.PathLike):
-            return False
-        refuse_empty_path("the data", data, CalibrationDataError)
-        return is_folder(Path(data))
-
-    @classmethod
-    def open(cls, data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> Folder:
+    def open(data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> AtPath:
         """Opens a folder for a model: see :func:`_from_folder`."""
-        first = None if options.shuffle else options.limit
-        opened = _from_folder(Path(data), binding, first)
-        return cls(str(Path(data).absolute()), binding, first, [opened], **facts(opened))
-
-    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
-        """What the model is fed.
-
-        Raises:
-            CalibrationDataError: A file cannot be read, or the folder has another number of samples than it
-                had where it was opened first.
-        """
-        return self._files().read(batch)
-
-    def boxes(
-        self, labels: Any, order: NDArray[np.intp], preprocessing: Preprocessing | None
-    ) -> NDArray[np.float32]:
-        """The boxes of the images in a file of COCO's instances."""
-        return self._files().boxes(labels, order, preprocessing)
-
-    def _files(self) -> Files:
-        if not self._opened:
-            opened = _from_folder(Path(self.place), self.binding, self.wanted)
-            check_same_count(self.place, self.count, opened.count)
-            self._opened.append(opened)
-        return self._opened[0]
+        path = Path(data)
+        opens = partial(_from_folder, binding=binding, first=None if options.shuffle else options.limit)
+        opened = opens(path)
+        return AtPath(str(path.absolute()), opens, opened, **facts(opened))
 
 
 def _from_folder(folder: Path, binding: Binding, first: int | None = None) -> Files:

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,11 +65,6 @@ class RandomSamples(IndexedSource):
     inputs: Sequence[InputSpec]
     shapes: Mapping[str, tuple[int, ...]]
     seed: int
-
-    @staticmethod
-    def accepts(data: Any) -> bool:
-        """True for the text ``random:COUNT``."""
-        return isinstance(data, str) and data.startswith(RANDOM)
 
     @classmethod
     def open(cls, data: str, binding: Binding, options: DataOptions) -> RandomSamples:

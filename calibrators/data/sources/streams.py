@@ -1,15 +1,19 @@
-"""Feed dicts that arrive one after another, in an unknown number, and the items that make them."""
+"""Feed dicts that arrive one after another, in an unknown number, and the items that make them.
+
+What an iterable gives is copied when it is bound to the inputs: a loader may overwrite its buffers once it is
+asked for the next item. Everything behind has arrays of its own.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from calibrators.data.array_files import as_labels, load_labels
 from calibrators.data.batches import Feeds, warn_left_out
 from calibrators.data.feeds import (
     LABELS,
@@ -18,10 +22,10 @@ from calibrators.data.feeds import (
     OneSample,
     are_numbers,
     batch_rows,
-    known_length,
     named_arrays,
 )
 from calibrators.data.inputs import DataOptions, fixed_batches
+from calibrators.data.sources.arrays import as_labels, load_labels
 from calibrators.errors import Argument, CalibrationDataError
 from calibrators.words import counted
 
@@ -43,11 +47,6 @@ class Stream(Feeds):
     binding: Binding = field(kw_only=True)
     limit: int | None = field(default=None, kw_only=True)
     fixed_batch: int | None = field(default=None, kw_only=True)
-
-    @staticmethod
-    def accepts(data: Any) -> bool:  # noqa: ARG004  # as every kind
-        """True: what is of no other kind is taken for an iterable, or for a callable that returns one."""
-        return True
 
     @classmethod
     def open(cls, data: Any, binding: Binding, options: DataOptions) -> Stream:
@@ -118,11 +117,11 @@ class Stream(Feeds):
             try:
                 feed, labels = self.binding.split(named_arrays(item, self.binding))
                 self.binding.check(feed)
-                prepared = self.binding.prepare(feed)
+                prepared = self.binding.prepare(feed, copied=True)
                 if isinstance(item, OneSample):
                     prepared = OneSample(prepared)
                 if self.labels is None and are_numbers(labels):
-                    prepared[LABELS] = as_labels(labels, batch_rows(prepared), "labels")
+                    prepared[LABELS] = as_labels(np.array(labels), batch_rows(prepared), "labels")
             except CalibrationDataError as error:
                 raise CalibrationDataError(f"item {index} of the data: {error.template}") from error
             yield prepared
@@ -152,6 +151,39 @@ class Stream(Feeds):
                 f"{Argument('labels')} has {len(self.labels)} entries but the data has "
                 f"{counted(count, 'sample')}; give one per sample"
             )
+
+
+def known_length(data: object) -> int | None:
+    """Returns the length of data; None where it has none, or cannot tell it.
+
+    Readers of ONNX Runtime, and loaders over iterable datasets, have a ``__len__`` that raises.
+    """
+    try:
+        return len(cast("Sized", data))
+    except Exception:  # noqa: BLE001  # whatever a user's class raises
+        return None
+
+
+def is_indexed(data: Any) -> bool:
+    """Whether something gives one sample per index: a dataset of PyTorch or of Hugging Face with a length."""
+    if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
+        return False
+    torch_data = sys.modules.get("torch.utils.data")  # nothing is PyTorch's before it was imported
+    of_torch = torch_data is not None and isinstance(data, torch_data.Dataset)
+    if of_torch and isinstance(data, getattr(torch_data, "IterableDataset", ())):
+        return False  # its samples have no indices, though it may have a length
+    return (of_torch or has_columns(data)) and known_length(data) is not None
+
+
+def has_columns(data: Any) -> bool:
+    """Whether something is a dataset of Hugging Face, which yields rows of columns."""
+    return hasattr(data, "column_names") and hasattr(data, "with_format") and not isinstance(data, Mapping)
+
+
+def is_dataset(data: Any) -> bool:
+    """Whether something is a Ray Dataset. Nothing is one before Ray Data was imported."""
+    ray_data = sys.modules.get("ray.data")
+    return ray_data is not None and isinstance(data, ray_data.Dataset)
 
 
 def refuse_shuffling(options: DataOptions) -> None:
@@ -242,8 +274,7 @@ def _regrouped(feeds: Iterator[FeedDict], size: int) -> Iterator[FeedDict]:
         start = 0
         while start < rows:
             stop = min(rows, start + size - waiting)
-            # Copied, because a loader may overwrite its buffers once it is asked for the next feed.
-            pieces.append({name: array[start:stop].copy() for name, array in feed.items()})
+            pieces.append({name: array[start:stop] for name, array in feed.items()})
             waiting += stop - start
             start = stop
             if waiting == size:

@@ -16,7 +16,7 @@ from calibrators.checks import warn_user
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError
 from calibrators.histograms.binning import PER_OCTAVE, Octaves
-from calibrators.histograms.histogram import BINS, Histogram
+from calibrators.histograms.histogram import Histogram, bins_within
 from calibrators.records import Count, Line, NonNegativeFloat32
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.formats.common import refuse_large_parts, refuse_repeated_names
@@ -29,9 +29,6 @@ _LEVEL = 4
 
 #: Histograms that are packed at once: zlib takes most of the time that writing a table takes.
 _THREADS = 4
-
-#: The bytes of the count of a bin.
-_COUNT_BYTES = 8
 
 #: The most bytes that the counts of a histogram unpack to: a million bins, where ours have 2048.
 _MOST_BYTES = 8 << 20
@@ -186,21 +183,6 @@ def parse(data: bytes, source: str) -> TableRecord:
         return records.to_record(document, TableRecord)
 
 
-def stored_bins(tensors: int) -> int:
-    """How many bins the histograms of a table have.
-
-    Args:
-        tensors: How many tensors have a histogram.
-
-    Returns:
-        As many as a calibration counts into; a smaller power of two where the table would become too large.
-    """
-    bins = BINS
-    while bins > 1 and tensors * bins * _COUNT_BYTES > MOST_BYTES_OF_COUNTS:
-        bins //= 2
-    return bins
-
-
 def fitting_histograms(histograms: Mapping[str, Histogram]) -> Mapping[str, Histogram]:
     """The histograms as a table holds them: with fewer bins where the table would become too large.
 
@@ -210,7 +192,7 @@ def fitting_histograms(histograms: Mapping[str, Histogram]) -> Mapping[str, Hist
     kept = {name: found.kept() for name, found in histograms.items()}
     if sum(map(_bytes_of, kept.values())) <= MOST_BYTES_OF_COUNTS:
         return kept
-    return _with_bins(kept, stored_bins(len(kept)))
+    return _with_bins(kept, bins_within(MOST_BYTES_OF_COUNTS, len(kept)))
 
 
 def _bytes_of(histogram: Histogram) -> int:

@@ -5,9 +5,9 @@ import zipfile
 import numpy as np
 import pytest
 
-from calibrators.data.array_files import read_archive
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
+from calibrators.data.sources.arrays import read_archive
 from calibrators.errors import CalibrationDataError
 
 VALUES = np.arange(60, dtype=np.float32).reshape(10, 2, 3)

@@ -79,7 +79,7 @@ def test_only_the_fixed_batch_size_is_taken():
         ("random:3", RandomSamples),
         ("/", Folder),
         (Path("/"), Folder),
-        ("data.npz", ArrayFile),
+        (__file__, ArrayFile),
         (StateSequences({}, {}), Steps),
         ([{}], Stream),
         (iter(()), Stream),
@@ -101,3 +101,16 @@ def test_who_takes_the_batches_may_choose_their_size():
     assert open_data(data, inputs, DataOptions(5, default_batch_size=None)).fitting(3).batch_size == 5
     stream = open_data([{"x": data}], inputs, DataOptions(default_batch_size=None))
     assert [len(feed["x"]) for feed in stream.fitting(3)] == [8]  # as the user has put them together
+
+
+def test_what_a_loader_gives_is_copied_before_it_is_asked_for_more():
+    buffer, inputs = np.zeros((2, 3), np.float32), [InputSpec("x", FLOAT, ("n", 3))]
+
+    def loader():
+        for number in range(3):
+            buffer[:] = number
+            yield {"x": buffer, "labels": buffer[:, 0]}
+
+    batches = open_data(loader, inputs, DataOptions())
+    assert [feed["x"][0, 0] for feed in list(batches)] == [0, 1, 2]
+    assert [batch.labels.tolist() for batch in list(batches.labelled())] == [[0, 0], [1, 1], [2, 2]]

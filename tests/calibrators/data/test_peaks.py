@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.preflight import SamplePeaks, UnusualSamples
+from calibrators.data.samples import SamplePeaks, UnusualSamples
 
 
 def peaks_of(*peaks, first=0):

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators.data.inputs import InputSpec
-from calibrators.data.preflight import Preflight, check_feed
-from calibrators.data.samples import SampleSizes
+from calibrators.data.samples import Preflight, SampleSizes, check_feed
 from calibrators.errors import CalibrationDataError
 
 FLOAT, INT = np.dtype(np.float32), np.dtype(np.int64)

@@ -20,7 +20,6 @@ from tests.trtint8.builder.networks import (
     named,
     new_network,
 )
-from trtint8.api.calibration import model_inputs
 from trtint8.builder.config import BuildOptions
 from trtint8.builder.implicit import (
     ImplicitInt8,
@@ -34,6 +33,7 @@ from trtint8.builder.implicit import (
     set_io,
     set_network_ranges,
 )
+from trtint8.calibration import model_inputs
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model, prepare

@@ -8,10 +8,10 @@ from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from tests.host_device import HostDevice
 from tests.trtint8.onnx_models import Shaped
-from trtint8.api.calibration import model_inputs
 from trtint8.builder import routes
 from trtint8.builder.config import BuildOptions
 from trtint8.builder.routes import choose_route, quantization_target
+from trtint8.calibration import model_inputs
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model
 

@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from calibrators.errors import ModelError, TableError
-from trtint8.models.onnx_errors import as_model_errors, run_passes
+from trtint8.models.graph import as_model_errors, run_passes
 
 
 class Failing(ir.passes.InPlacePass):

@@ -6,8 +6,9 @@ The masks of an attention's scores, as far as they are constant or chosen betwee
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 import onnx_ir as ir
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from calibrators.operators import Values, operator_of
 from trtint8.models.graph import (
+    OperatorPass,
     add_initializer,
     is_along_last_axis,
     is_constant,
@@ -32,7 +34,7 @@ _AXES_AS_INPUT = 18
 _BOOL, _FLOAT = ir.DataType.BOOL, ir.DataType.FLOAT
 
 
-class RemoveNanGuardsPass(ir.passes.InPlacePass):
+class RemoveNanGuardsPass(OperatorPass):
     """Replaces Where(IsNaN(p), 0, p) behind a softmax p, so that TensorRT can fuse a quantized attention.
 
     A softmax makes NaN of finite numbers and minus infinity only where a mask hides a whole row. PyTorch 2.13
@@ -50,16 +52,17 @@ class RemoveNanGuardsPass(ir.passes.InPlacePass):
             of: a softmax to a guard, an output with zeros to that of the product.
     """
 
-    def __init__(self) -> None:
-        self.sources: dict[str, str] = {}
+    operators = frozenset({"IsNaN"})
+    sources: Mapping[str, str] = MappingProxyType({})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Removes the guards of the main graph."""
         nodes = list(model.graph)
         if any(node.op_type == "IsNaN" for node in nodes) and any(map(_lacks_rank, nodes)):
             InferShapesPass()(model)
-        self.sources = {}
-        remover = _Remover(model.graph, model.opset_imports.get("", 1), self.sources)
+        sources: dict[str, str] = {}
+        self.sources = sources
+        remover = _Remover(model.graph, model.opset_imports.get("", 1), sources)
         removed = [remover.remove(node) for node in nodes if node.op_type == "Where"]
         if any(removed):
             _logger.debug("removed %d guards against NaN", sum(removed))

@@ -14,10 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from trtint8.models.graph import add_initializer, is_constant, read_constant, take_name, value_names
+from trtint8.models.graph import (
+    OperatorPass,
+    add_initializer,
+    is_constant,
+    read_constant,
+    take_name,
+    value_names,
+)
 from trtint8.models.passes.simplify import InferShapesPass
 
 _logger = logging.getLogger(__name__)
+
+_EINSUM = frozenset({"Einsum"})
 
 #: Letters of axes in one operand or in the output of a product, in groups that are one axis of it each.
 _Groups = tuple[str, ...]
@@ -46,7 +55,7 @@ class _Product:
     sums: str
 
 
-class EinsumProductsPass(ir.passes.InPlacePass):
+class EinsumProductsPass(OperatorPass):
     """Replaces an Einsum of two operands by Transpose, Reshape, MatMul, Reshape and Transpose, as needed.
 
     The MatMul keeps the node's name, and the output its name. An Einsum that sums over an axis of one operand
@@ -54,11 +63,11 @@ class EinsumProductsPass(ir.passes.InPlacePass):
     needs a Reshape whose sizes are not known.
     """
 
+    operators = _EINSUM
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites the nodes of the main graph."""
         nodes = [node for node in model.graph if node.domain == "" and node.op_type == "Einsum"]
-        if not nodes:
-            return ir.passes.PassResult(model, modified=False)
         # Exporters may leave types and sizes out.
         InferShapesPass()(model)
         writer = _Writer(model.graph)
@@ -308,8 +317,10 @@ def _product(left: str, right: str, output: str) -> _Product | None:
     return _Product(left, right, output, batch, rows, columns, sums)
 
 
-class LowerCaseEinsumPass(ir.passes.InPlacePass):
+class LowerCaseEinsumPass(OperatorPass):
     """Gives every axis of an Einsum a lower-case letter; which one means nothing."""
+
+    operators = _EINSUM
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites the equations that have upper-case letters."""

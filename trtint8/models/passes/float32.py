@@ -11,22 +11,19 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.errors import ModelError
-from trtint8.models.graph import inner_graphs, set_element_type, take_name, unused_name, value_names
+from trtint8.models.graph import (
+    TYPE_ATTRIBUTES,
+    computes_in,
+    inner_graphs,
+    set_element_type,
+    take_name,
+    unused_name,
+    value_names,
+)
 
 _HALF, _BRAIN, _FLOAT = ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT
-_NARROW = (_HALF, _BRAIN)
-
-#: Attributes that name the element type of what a node gives out.
-_TYPES = ("to", "dtype", "output_dtype", "output_datatype")
-
-
-def computes_in(model: ir.Model, dtype: ir.DataType) -> bool:
-    """Whether a model has weights or inputs of a type, or a node that converts to it."""
-    return any(
-        any(value.dtype == dtype for value in (*graph.inputs, *graph.initializers.values()))
-        or any(_names_type(node, dtype) for node in graph)
-        for graph in model.graphs()
-    )
+#: Floating-point types of 16 bits.
+NARROW_TYPES = (_HALF, _BRAIN)
 
 
 def _cast_node(value: ir.Value, dtype: ir.DataType, output: ir.Value) -> ir.Node:
@@ -55,7 +52,7 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
         outputs = [index for index, value in enumerate(graph.outputs) if value.dtype == _HALF]
         stored = (value for one in model.graphs() for value in one.initializers.values())
         weights = [value for value in stored if _is_narrow(value)]
-        if not any(computes_in(model, dtype) for dtype in _NARROW):
+        if not any(computes_in(model, dtype) for dtype in NARROW_TYPES):
             return ir.passes.PassResult(model, False)
         _check_types(inputs)
         for value in weights:
@@ -92,7 +89,7 @@ def _check_types(inputs: Iterable[ir.Value]) -> None:
 def _check_attributes(function: ir.Function) -> None:
     """Refuses a function whose callers say in an attribute which element type it gives out."""
     for node in ir.traversal.RecursiveGraphIterator(function):
-        for name in _TYPES:
+        for name in TYPE_ATTRIBUTES:
             if name in node.attributes and node.attributes[name].is_ref():
                 raise ModelError(
                     f"the function '{function.domain}:{function.name}' of a model in 16 bits takes the "
@@ -107,7 +104,7 @@ def _change_nodes(graph: ir.Graph | ir.Function) -> None:
         _change_attributes(node.attributes)
         inside = (value for inner in inner_graphs(node) for value in inner.inputs)
         for value in (*node.outputs, *inside):
-            if value.dtype in _NARROW:
+            if value.dtype in NARROW_TYPES:
                 set_element_type(value, _FLOAT)
 
 
@@ -141,25 +138,19 @@ def _change_attributes(attributes: MutableMapping[str, ir.Attr]) -> None:
     for name, attribute in list(attributes.items()):
         if attribute.value is None:  # a reference to an attribute of the function
             continue
-        if name in _TYPES and attribute.type == ir.AttributeType.INT and attribute.as_int() in _NARROW:
+        if (
+            name in TYPE_ATTRIBUTES
+            and attribute.type == ir.AttributeType.INT
+            and attribute.as_int() in NARROW_TYPES
+        ):
             attributes[name] = ir.AttrInt64(name, int(_FLOAT))
-        elif attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in _NARROW:
+        elif attribute.type == ir.AttributeType.TENSOR and attribute.as_tensor().dtype in NARROW_TYPES:
             values = attribute.as_tensor().numpy().astype(np.float32)
             attributes[name] = ir.AttrTensor(name, ir.tensor(values))
 
 
 def _is_narrow(value: ir.Value) -> bool:
-    return value.const_value is not None and value.const_value.dtype in _NARROW
-
-
-def _names_type(node: ir.Node, dtype: ir.DataType) -> bool:
-    if not node.attributes:  # most nodes of a network that gradients were appended to
-        return False
-    attributes = (node.attributes.get(name) for name in _TYPES)
-    return any(
-        one is not None and one.type == ir.AttributeType.INT and not one.is_ref() and one.as_int() == dtype
-        for one in attributes
-    )
+    return value.const_value is not None and value.const_value.dtype in NARROW_TYPES
 
 
 def quantizes_half(model: ir.Model) -> bool:

@@ -30,6 +30,7 @@ from calibrators.errors import ModelError
 from calibrators.operators import operator_named, operator_of
 from trtint8.models.declared import clear_new_names, names_to_keep
 from trtint8.models.graph import (
+    OperatorPass,
     add_initializer,
     all_nodes,
     holds_graphs,
@@ -80,17 +81,19 @@ def _remove(node: ir.Node) -> bool:
     return True
 
 
-class SumsAsAddsPass(ir.passes.InPlacePass):
+class SumsAsAddsPass(OperatorPass):
     """Replaces a Sum of two tensors or more, as Caffe2 and Keras export shortcuts, by Adds of two tensors.
 
     The last Add keeps the node's name, and its output its name.
     """
 
+    operators = frozenset({"Sum"})
+
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrites the nodes of the main graph."""
         graph = model.graph
         sums = [node for node in graph if (node.domain, node.op_type) == ("", "Sum") and len(node.inputs) > 1]
-        names = value_names(graph) if sums else set()
+        names = value_names(graph)
         for node in sums:
             *first, last = node.inputs
             total = first[0]
@@ -309,13 +312,15 @@ def _check_graphs(attributes: Iterable[onnx.AttributeProto], function: _Identifi
 _logger = logging.getLogger(__name__)
 
 
-class FoldBatchNormPass(ir.passes.InPlacePass):
+class FoldBatchNormPass(OperatorPass):
     """Folds each BatchNormalization into the Conv or ConvTranspose whose only reader it is.
 
     TensorRT does the same, and its INT8 kernels have no normalization between the convolution and its
     activation function; so weights must be quantized after the fold, not before. The output of the
     convolution gets the name of the normalization's output.
     """
+
+    operators = frozenset({"BatchNormalization"})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Folds the nodes that can be folded, and leaves the others unchanged."""

@@ -18,7 +18,7 @@ from calibrators.data.images.files import image_size, read_image, resize_images
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
-from calibrators.data.preflight import check_feed
+from calibrators.data.samples import check_feed
 from calibrators.errors import CalibrationDataError, UnsupportedError
 from tests.calibrators.data.sample_data import (
     FLOAT,

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.data.array_files import load_labels
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
+from calibrators.data.sources.arrays import load_labels
 from calibrators.errors import CalibrationDataError
 from tests.calibrators.data.sample_data import (
     FLOAT,

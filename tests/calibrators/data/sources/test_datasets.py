@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators.data.feeds import Binding
-from calibrators.data.sources.datasets import Blocks, Slice, is_dataset
+from calibrators.data.sources.datasets import Blocks, Slice
+from calibrators.data.sources.streams import is_dataset
 
 
 class Dataset:

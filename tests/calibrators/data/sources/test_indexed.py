@@ -11,7 +11,8 @@ from calibrators.data.feeds import Binding
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
-from calibrators.data.sources.datasets import has_columns, is_indexed, sample_arrays
+from calibrators.data.sources.datasets import sample_arrays
+from calibrators.data.sources.streams import has_columns, is_indexed
 from calibrators.errors import CalibrationDataError
 
 X = np.arange(30, dtype=np.float32).reshape(5, 2, 3)

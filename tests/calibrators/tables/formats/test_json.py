@@ -12,7 +12,7 @@ import pytest
 from calibrators import records
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError
-from calibrators.histograms.histogram import Histogram
+from calibrators.histograms.histogram import Histogram, bins_within
 from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.formats import json as json_format
 from calibrators.tables.table import CalibrationTable, Provenance
@@ -283,7 +283,9 @@ def many(tensors, values=(0.5, 1.0, 3.0)):
 
 def test_more_histograms_than_are_read_again_have_fewer_bins(tmp_path, monkeypatch):
     monkeypatch.setattr(json_format, "MOST_BYTES_OF_COUNTS", 10 * 2048 * 8)
-    assert [json_format.stored_bins(count) for count in (0, 10, 11, 21, 20480, 10**9)] == [
+    assert [
+        bins_within(json_format.MOST_BYTES_OF_COUNTS, count) for count in (0, 10, 11, 21, 20480, 10**9)
+    ] == [
         2048,
         2048,
         1024,

@@ -7,9 +7,10 @@ import pytest
 
 from tests.trtint8.onnx_models import normal, parsed
 from trtint8.models.model import load_model, prepare
-from trtint8.models.samples.batch import FittingBatchSize, with_open_batch
+from trtint8.models.samples.joining import with_open_batch
 from trtint8.models.serialization import to_proto
 from trtint8.models.session import open_graph_model
+from trtint8.models.shapes import FittingBatchSize
 
 X = np.random.default_rng(3).standard_normal((4, 6, 2)).astype(np.float32)
 
