@@ -131,6 +131,7 @@ def test_a_table_does_not_change_with_the_ranges_it_was_made_of():
 
 def test_what_a_table_does_not_have():
     one, two = (CalibrationTable({"a": 1.0}, provenance=Provenance(model=name)) for name in ("x", "y"))
+    assert one.scale("a") == np.float32(1 / 127)
     for ask, named in (
         (lambda: one.scale("zz"), "'zz'"),
         (lambda: one.method_of("zz"), "'zz'"),
