@@ -5,7 +5,6 @@ import fcntl
 import hashlib
 import itertools
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -97,44 +96,37 @@ def test_the_umask_of_the_process_is_not_touched(tmp_path, monkeypatch):
         assert path.stat().st_mode == plain.stat().st_mode
 
 
-def test_what_cannot_be_written_is_said_before_the_work(tmp_path):
+def test_what_cannot_be_written_is_said_before_the_work(tmp_path, monkeypatch):
     assert check_writable(str(tmp_path / "f")) == tmp_path / "f"
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(OutputError, match=r"^cannot write '.*': it is a folder; give a file name$"):
-        check_writable(tmp_path)
-    with pytest.raises(OutputError, match=r"the folder '.*no' does not exist; create it first$"):
-        check_writable(tmp_path / "no" / "f")
-    with pytest.raises(OutputError, match=r"cannot write '.*f': No such file or directory; choose another"):
-        write_atomically(tmp_path / "no" / "f", b"")
+    missing = tmp_path / "no" / "f"
+    for write, path, named in (
+        (check_writable, tmp_path, f"'{tmp_path}': it is a folder"),
+        (check_writable, missing, f"'{missing.parent}' does not exist"),
+        (lambda path: write_atomically(path, b""), missing, f"'{missing}': No such file or directory"),
+    ):
+        with pytest.raises(OutputError, match=named):
+            write(path)
 
-
-def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
     def full(_descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OutputError, match="No space left on device; choose another place"):
+    with pytest.raises(OutputError, match="No space left on device"):
         write_atomically(tmp_path / "f", b"data")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_no_file_is_not_replaced(tmp_path):
-    pipe, link, device = tmp_path / "pipe", tmp_path / "link", Path(os.devnull)
+    pipe, link, device, address = tmp_path / "pipe", tmp_path / "link", Path(os.devnull), tmp_path / "socket"
     os.mkfifo(pipe)
     link.symlink_to(pipe)
-    address = tmp_path / "socket"
+    kinds = {pipe: "named pipe", link: "named pipe", device: "device", address: "socket"}
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(address))
-        for path, kind in (
-            (pipe, "named pipe"),
-            (link, "named pipe"),
-            (device, "device"),
-            (address, "socket"),
-        ):
+        for path, kind in kinds.items():
             for write in (check_writable, lambda path: write_atomically(path, b"")):
-                with pytest.raises(
-                    OutputError, match=rf"^cannot write '{path}': it is a {kind}; give a file"
-                ):
+                with pytest.raises(OutputError, match=rf"'{path}': it is a {kind};"):
                     write(path)
     assert pipe.is_fifo() and device.is_char_device() and address.is_socket()
 
@@ -177,16 +169,12 @@ def test_files_of_an_earlier_run_alone_are_replaced(tmp_path):
     for gone in (output, table, log):
         gone.unlink()
         first = log if gone == table else table
-        message = (
-            f"cannot write '{first}': no earlier run with the output '{output}' has made it, because then "
-            f"there would be '{gone}'; move it away or give the output another name"
-        )
-        with pytest.raises(OutputError, match=f"^{re.escape(message)}$"):
+        with pytest.raises(OutputError, match=f"'{first}': .*'{output}' .*'{gone}';"):
             refuse_losing(output, [table, log], [other])
         gone.touch()
     for path in (output, table, log):
         path.unlink()
-    with pytest.raises(OutputError, match=re.escape(f"cannot write '{other}': no earlier run")):
+    with pytest.raises(OutputError, match=f"'{other}': "):
         refuse_losing(output, [table, log], [other])
 
 
@@ -552,13 +540,6 @@ def test_names_that_nothing_can_have(tmp_path):
     assert (is_file(tmp_path / "f"), is_folder(tmp_path), exists(tmp_path / "f")) == (True, True, True)
 
 
-def test_an_output_of_a_name_that_no_file_can_have():
-    for write in (check_writable, lambda path: write_atomically(path, b"a")):
-        with pytest.raises(OutputError, match="no file can have that name; choose another"):
-            write("a\ud800")
-    refuse_overwriting([Path("a")], ["a\ud800"])
-
-
 class TestNewFolders:
     """Folders that are complete or not there."""
 
@@ -649,14 +630,13 @@ class TestNewFolders:
         assert list(folder.iterdir()) == [folder / "f"]
 
 
-def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
+def test_a_name_that_no_file_can_have_or_none_at_all(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for write in (check_writable, lambda path: write_atomically(path, b"data")):
-        with pytest.raises(OutputError, match=r"^the path of a file to write is empty; give the path$"):
-            write("")
-    with (
-        pytest.raises(OutputError, match=r"^the path of a folder to write is empty; give the path$"),
-        new_folder(""),
-    ):
+    for name, named in (("", "is empty"), ("a\ud800", "name")):
+        for write in (check_writable, lambda path: write_atomically(path, b"data")):
+            with pytest.raises(OutputError, match=named):
+                write(name)
+    with pytest.raises(OutputError, match="is empty"), new_folder(""):
         pass
+    refuse_overwriting([Path("a")], ["a\ud800"])
     assert not list(tmp_path.iterdir())

@@ -34,32 +34,22 @@ def test_it_counts_on_a_terminal(monkeypatch):
     assert "Counting" in text and "3/3" in text
 
 
-def test_nothing_where_standard_error_is_no_terminal(monkeypatch):
+def test_nothing_where_none_is_wanted_or_standard_error_is_no_terminal(monkeypatch):
     assert shown(monkeypatch, io.StringIO()) == ""
-
-
-def test_nothing_where_none_is_wanted(monkeypatch):
     assert shown(monkeypatch, Terminal(), enabled=False) == ""
-
-
-def test_a_total_that_is_not_known(monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream := Terminal())
-    with progress_bar("Counting", None) as advance:
+    with progress_bar("Counting", None) as advance:  # a total that is not known
         advance(5)
     assert "5/?" in stream.getvalue()
 
 
 def test_without_a_standard_error_the_work_goes_on(monkeypatch):
-    for stream in (None, closed()):
+    closed = io.StringIO()
+    closed.close()
+    for stream in (None, closed):
         monkeypatch.setattr(sys, "stderr", stream)
         with progress_bar("Working", 2) as advance:
             advance(1)
-
-
-def closed():
-    stream = io.StringIO()
-    stream.close()
-    return stream
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")

@@ -45,18 +45,16 @@ def test_round_trip():
     assert records.to_record(records.parse(data), Whole) == WHOLE
     assert data.decode().startswith('{\n  "name": "étage",\n  "level": 1.5,\n')
     assert json.loads(data)["data"] == "AP8="
-
-
-def test_the_format_goes_first():
     assert list(json.loads(records.render(WHOLE, "a-format")))[:2] == ["format", "name"]
 
 
-@pytest.mark.parametrize(("level", "text"), [(math.inf, "inf"), (-math.inf, "-inf")])
+@pytest.mark.parametrize(("level", "text"), [(math.inf, "inf"), (-math.inf, "-inf"), (math.nan, "nan")])
 def test_infinities_are_text(level, text):
     data = records.render(Whole("a", level))
     assert json.loads(data)["level"] == text
-    assert records.to_record(records.parse(data), Whole, numbers_as_text=True).level == level
-    with pytest.raises(RecordError, match=r"Expected `float`, got `str` - at `\$\.level`"):
+    found = records.to_record(records.parse(data), Whole, numbers_as_text=True).level
+    assert found == level or (math.isnan(found) and math.isnan(level))
+    with pytest.raises(RecordError, match=r"`float`, .*`str` - at `\$\.level`"):
         records.to_record(records.parse(data), Whole)
 
 
@@ -89,12 +87,6 @@ def test_null_is_nan_where_there_has_to_be_a_number():
         records.to_record(document, Levels, null_as_nan=True)
 
 
-def test_nan_is_text():
-    data = records.render(Whole("a", math.nan))
-    assert json.loads(data)["level"] == "nan"
-    assert math.isnan(records.to_record(records.parse(data), Whole, numbers_as_text=True).level)
-
-
 def test_numbers_of_numpy():
     assert json.loads(records.render(Whole("a", np.float64(0.25))))["level"] == 0.25
     with pytest.raises(TypeError, match="JSON holds no ndarray"):
@@ -111,52 +103,43 @@ def test_encodings_of_shells(encoding):
     assert records.parse('{"name": "étage"}'.encode(encoding)) == {"name": "étage"}
 
 
+def parts_with(**part):
+    return {"name": "a", "level": 1, "parts": [part]}
+
+
 @pytest.mark.parametrize(
-    ("document", "problem"),
+    ("document", "place"),
     [
-        ({}, "Object missing required field `name`"),
-        ([], "Expected `object`, got `array`"),
-        (None, "Expected `object`, got `null`"),
-        ({"name": "a", "level": True}, "Expected `float`, got `bool` - at `$.level`"),
-        ({"name": "a", "level": 10**400}, "Number out of range - at `$.level`"),
-        ({"name": "a", "level": 1, "parts": [{"count": -1}]}, "Expected `int` >= 0 - at `$.parts[0].count`"),
-        ({"name": "a", "level": 1, "parts": [{"count": 1.5}]}, "Expected `int`, got `float` - at `$.parts"),
-        (
-            {"name": "a", "level": 1, "parts": [{"count": 1 << 63}]},
-            "Expected `int` <= 9223372036854775807",
-        ),
-        ({"name": "a", "level": 1, "parts": [{"count": 1, "share": 1.5}]}, "Expected `float` <= 1.0 - at "),
-        ({"name": "a", "level": 1, "data": "?"}, "Invalid base64 encoded string - at `$.data`"),
+        ({}, "`name`"),
+        ([], "`array`"),
+        (None, "`null`"),
+        ({"name": "a", "level": True}, r"`bool` - at `\$\.level`"),
+        ({"name": "a", "level": 10**400}, r"at `\$\.level`"),
+        (parts_with(count=-1), r"`int` >= 0 - at `\$\.parts\[0\]\.count`"),
+        (parts_with(count=1.5), r"`float` - at `\$\.parts"),
+        (parts_with(count=1 << 63), "`int` <= 9223372036854775807"),
+        (parts_with(count=1, share=1.5), "`float` <= 1.0"),
+        ({"name": "a", "level": 1, "data": "?"}, r"at `\$\.data`"),
     ],
 )
-def test_wrong_documents(document, problem):
-    with pytest.raises(RecordError) as caught:
+def test_wrong_documents(document, place):
+    with pytest.raises(RecordError, match=place):
         records.to_record(document, Whole)
-    assert str(caught.value).startswith(problem)
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("amax", math.nan),
-        ("amax", math.inf),
-        ("amax", -1e-9),
-        ("seconds", 0),
-        ("seconds", math.nan),
-        ("digest", "0A" * 32),
-        ("digest", "0a" * 32 + "\n"),
+        *(("amax", value) for value in (math.nan, math.inf, -1e-9)),
+        *(("seconds", value) for value in (0, math.nan)),
+        *(("digest", value) for value in ("0A" * 32, "0a" * 32 + "\n")),
     ],
 )
 def test_limits(field, value):
-    with pytest.raises(
-        RecordError, match=rf"(Expected `(float|str)` .*|form of its field) - at `\$\.{field}`"
-    ):
-        records.to_record({field: value}, Limited)
-
-
-def test_values_within_the_limits():
     document = {"amax": 0, "seconds": 1e-300, "digest": "0a" * 32}
     assert records.to_record(document, Limited) == Limited(0.0, 1e-300, "0a" * 32)
+    with pytest.raises(RecordError, match=rf"at `\$\.{field}`"):
+        records.to_record({**document, field: value}, Limited)
 
 
 @dataclass(frozen=True)
@@ -176,18 +159,15 @@ def test_a_text_is_any_but_half_a_character(text):
 def test_a_line_is_short_and_without_control_characters(line):
     assert records.to_record({"line": line}, Texts).line == line
     assert records.is_line(line)
-    for wrong in (
-        f"{line}\n",
+    wrong = [
         f"\r{line}",
-        f"{line}\x1b[2J",
-        f"{line}\x9b",
-        f"{line}\u2028",
-        f"{line}\ud800",
+        *(f"{line}{end}" for end in ("\n", "\x1b[2J", "\x9b", "\u2028", "\ud800")),
         "x" * 201,
-    ):
-        assert not records.is_line(wrong)
+    ]
+    for other in wrong:
+        assert not records.is_line(other)
         with pytest.raises(RecordError, match=r"at `\$\.line`"):
-            records.to_record({"line": wrong}, Texts)
+            records.to_record({"line": other}, Texts)
     assert not records.is_line(None)
 
 
@@ -199,18 +179,17 @@ def test_fields_that_are_not_known():
 
 
 @pytest.mark.parametrize(
-    ("data", "problem"),
+    ("data", "named"),
     [
-        (b"", "Expecting value: line 1 column 1 (char 0)"),
-        (b'{"a": 1,\n "b" 2}', "Expecting ':' delimiter: line 2 column 6 (char 14)"),
-        (b"[" * 100_000, "it is nested too deeply"),
-        (b"PK\3\4\xff", "it is not text"),
+        (b"", "line 1 column 1 "),
+        (b'{"a": 1,\n "b" 2}', "':' .*line 2 column 6 "),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"PK\3\4\xff", "not text"),
     ],
 )
-def test_what_is_not_json(data, problem):
-    with pytest.raises(RecordError) as caught:
+def test_what_is_not_json(data, named):
+    with pytest.raises(RecordError, match=named):
         records.parse(data)
-    assert str(caught.value) == problem
 
 
 def test_files_of_a_limited_size(tmp_path, monkeypatch):
@@ -219,22 +198,17 @@ def test_files_of_a_limited_size(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "MOST_BYTES", 6)
     assert records.read(path) == [1, 2]
     path.write_bytes(b"[1, 2] ")
-    with pytest.raises(RecordError, match="it is larger than 6 bytes"):
-        records.read(path)
-    with pytest.raises(FileNotFoundError):
-        records.read(tmp_path / "missing.json")
-
-
-def test_what_cannot_be_read_is_said_in_one_sentence(tmp_path, monkeypatch):
-    path = tmp_path / "r.json"
-    expected = r"^cannot read the table: No such file or directory$"
-    with pytest.raises(TableError, match=expected), records.reading("the table", TableError, "; make one"):
-        records.read(path)
-    path.write_text("{")
-    monkeypatch.setattr(records, "MOST_BYTES", 0)
-    expected = r"^cannot read the table: it is larger than 0 bytes; make one$"
-    with pytest.raises(TableError, match=expected), records.reading("the table", TableError, "; make one"):
-        records.read(path)
+    for place, error, named in (
+        (path, RecordError, "6 bytes; make one$"),
+        (tmp_path / "missing", FileNotFoundError, "No such file or directory$"),
+    ):
+        with pytest.raises(error):
+            records.read(place)
+        with (
+            pytest.raises(TableError, match=f"^cannot read the table: .*{named}"),
+            records.reading("the table", TableError, "; make one"),
+        ):
+            records.read(place)
 
 
 def test_a_lone_surrogate_in_place_of_a_number_is_refused():
@@ -277,18 +251,17 @@ def test_a_pipe_to_a_link_in_dev_fd_is_no_pipe_of_the_user(tmp_path):
 
 
 def test_a_pipe_that_the_user_has_connected_is_read_to_its_end(monkeypatch):
-    reading, writing = os.pipe()
-    with os.fdopen(reading, "rb"):
-        with os.fdopen(writing, "wb") as stream:
-            stream.write(b"[1, 2]")
-        assert records.read(f"/dev/fd/{reading}") == [1, 2]
-    reading, writing = os.pipe()
-    monkeypatch.setattr(records, "MOST_BYTES", 5)
-    with os.fdopen(reading, "rb"):
-        with os.fdopen(writing, "wb") as stream:
-            stream.write(b"[1, 2]")
-        with pytest.raises(RecordError, match="larger than 5 bytes"):
-            records.read_bytes(f"/dev/fd/{reading}")
+    for most in (records.MOST_BYTES, 5):
+        monkeypatch.setattr(records, "MOST_BYTES", most)
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb"):
+            with os.fdopen(writing, "wb") as stream:
+                stream.write(b"[1, 2]")
+            if most > 5:
+                assert records.read(f"/dev/fd/{reading}") == [1, 2]
+                continue
+            with pytest.raises(RecordError, match="5 bytes"):
+                records.read_bytes(f"/dev/fd/{reading}")
 
 
 def test_names_that_no_file_can_have():

@@ -5,16 +5,16 @@ import pytest
 from calibrators.words import cause_in_words, counted, enumerated, in_one_line, megabytes
 
 
-def test_an_error_of_several_lines():
-    assert in_one_line(ValueError("no such\n  image.")) == "ValueError: no such image"
-
-
-def test_an_error_that_says_nothing():
-    assert in_one_line(KeyboardInterrupt()) == "KeyboardInterrupt"
-
-
-def test_a_long_error():
-    assert in_one_line(OSError("x" * 1000)) == "OSError: " + "x" * 300
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("no such\n  image."), "ValueError: no such image"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (OSError("x" * 1000), "OSError: " + "x" * 300),
+    ],
+)
+def test_an_error_in_one_line(error, text):
+    assert in_one_line(error) == text
 
 
 def test_the_error_that_began_a_chain():

@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from calibrators.errors import EngineError, GpuMemoryError, TrtInt8Error
+from calibrators.errors import EngineError, GpuMemoryError
 
 
 @pytest.fixture
@@ -41,12 +41,14 @@ def failing(error):
 
 
 def test_a_lack_of_memory(pycuda, device):
-    pycuda.mem_alloc = failing(pycuda.MemoryError("cuMemAlloc failed: out of memory"))
-    pycuda.pagelocked_empty = failing(pycuda.MemoryError("cuMemHostAlloc failed: out of memory"))
-    with pytest.raises(GpuMemoryError, match=r"^cannot allocate 2\.0 MB of the GPU; use a smaller batch"):
-        device.allocate(2_000_000)
-    with pytest.raises(GpuMemoryError, match=r"^cannot allocate 2\.0 MB of page-locked host memory; use"):
-        device.allocate_pinned(2_000_000)
+    full = failing(pycuda.MemoryError("out of memory"))
+    pycuda.mem_alloc = pycuda.pagelocked_empty = full
+    for allocate, where in (
+        (device.allocate, "the GPU"),
+        (device.allocate_pinned, "page-locked host memory"),
+    ):
+        with pytest.raises(GpuMemoryError, match=rf"2\.0 MB of {where};"):
+            allocate(2_000_000)
 
 
 @pytest.mark.parametrize("kind", ["Error", "LogicError", "LaunchError", "RuntimeError"])
@@ -56,17 +58,9 @@ def test_every_other_failure(pycuda, device, kind):
         setattr(pycuda, name, failing(failure))
     stream = device.new_stream()
     stream.raw.synchronize = failing(failure)
-    for work in (
-        lambda: device.allocate(8),
-        device.memory,
-        device.new_event,
-        stream.synchronize,
-    ):
-        with pytest.raises(
-            EngineError, match=r"^the GPU failed \(cuX failed: an illegal memory access"
-        ) as caught:
+    for work in (lambda: device.allocate(8), device.memory, device.new_event, stream.synchronize):
+        with pytest.raises(EngineError, match=r"\(cuX failed: an illegal memory access") as caught:
             work()
-        assert isinstance(caught.value, TrtInt8Error)
         assert caught.value.__cause__ is failure
 
 

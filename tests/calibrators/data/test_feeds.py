@@ -41,49 +41,30 @@ def test_a_feed_that_is_one_sample():
     assert batch_rows(copied_feed({"x": np.zeros((4, 3))})) == 4
 
 
-def test_names_must_be_the_inputs():
-    check_names(["ids", "x"], [X, IDS])
-    with pytest.raises(CalibrationDataError) as caught:
-        check_names(["ids", "b", "a"], [X, IDS])
-    assert str(caught.value) == (
-        "the data does not match the model's inputs: unknown 'a', 'b' and missing 'x'; the model has "
-        "'x' (float32, Nx3), 'ids' (int64, Nx2), and the data has 'a', 'b', 'ids': name the arrays after the "
-        "inputs, in an .npz by numpy.savez"
-    )
-
-
 @pytest.mark.parametrize(
-    ("names", "end"),
+    ("names", "words"),
     [
-        (
-            ["ids", "images"],
-            "'ids', 'images': rename 'images' to 'x', in an .npz by numpy.savez(path, "
-            "**{'x': data['images']})",
-        ),
-        (["ids"], "'ids': add what is missing"),
-        ([], "no arrays: add what is missing"),
-        (["ids", "x", "y"], "'ids', 'x', 'y': leave 'y' out"),
+        (["ids", "b", "a"], r"unknown 'a', 'b' and missing 'x'; .*\(float32, Nx3\), 'ids' \(int64, Nx2\), "),
+        (["ids", "images"], r"'ids', 'images': rename 'images' to 'x', .*\*\*{'x': data\['images'\]}\)$"),
+        (["ids"], "'ids': add what is missing$"),
+        ([], "no arrays: add what is missing$"),
+        (["ids", "x", "y"], "'ids', 'x', 'y': leave 'y' out$"),
     ],
 )
-def test_what_to_do_about_other_names(names, end):
-    with pytest.raises(CalibrationDataError) as caught:
+def test_names_must_be_the_inputs(names, words):
+    check_names(["ids", "x"], [X, IDS])
+    with pytest.raises(CalibrationDataError, match=words):
         check_names(names, [X, IDS])
-    assert str(caught.value).endswith(f", and the data has {end}")
 
 
 def test_nothing_is_cast():
     check_dtype(np.zeros((1, 3), np.float32), X)
-    with pytest.raises(
-        CalibrationDataError, match=r"takes float32 but its data is float64; convert .*astype"
+    for array, words in (
+        (np.zeros((1, 3)), r"float32 .*float64; .*astype"),
+        (np.zeros((1, 4, 4, 3), np.uint8), "uint8 images; declare how they become float32"),
     ):
-        check_dtype(np.zeros((1, 3)), X)
-    with pytest.raises(
-        CalibrationDataError, match="its data is uint8 images; declare how they become float32"
-    ):
-        check_dtype(np.zeros((1, 4, 4, 3), np.uint8), X)
-
-
-def test_kinds():
+        with pytest.raises(CalibrationDataError, match=words):
+            check_dtype(array, X)
     assert is_image_batch(np.zeros((1, 4, 4, 3), np.uint8))
     assert not is_image_batch(np.zeros((4, 4, 3), np.uint8))
     assert is_float(np.dtype(np.float16)) and not is_float(np.dtype(np.int8))
@@ -98,17 +79,12 @@ def test_labels_are_not_fed():
     assert Binding([VECTOR]).split({"x": vectors(3)})[1] is None
 
 
-def test_the_only_array_needs_no_name_where_images_are_preprocessed():
-    fed, _ = Binding([IMAGE], RAW).split({"pictures": pixels(2, 4, 4, 3)})
-    assert list(fed) == ["x"]
-    with pytest.raises(CalibrationDataError, match="the data, 'pictures', is uint8 images; declare"):
-        Binding([IMAGE]).split({"pictures": pixels(2, 4, 4, 3)})
-
-
 def test_only_one_input_needs_no_name():
     assert Binding([VECTOR]).only_input("an array") is VECTOR
-    with pytest.raises(CalibrationDataError, match=r"^an array names no input and the model has 2"):
+    with pytest.raises(CalibrationDataError, match=r"^an array .*2"):
         Binding([VECTOR, TOKENS]).only_input("an array")
+    with pytest.raises(CalibrationDataError, match="'x' is float32"):
+        Binding([VECTOR], RAW).check({"x": vectors(3)})
 
 
 def test_images_are_preprocessed_and_the_rest_stays():
@@ -118,11 +94,6 @@ def test_images_are_preprocessed_and_the_rest_stays():
     prepared = binding.prepare(feed)
     np.testing.assert_array_equal(prepared["x"], images.transpose(0, 3, 1, 2))
     assert prepared["x"].dtype == np.float32 and prepared["ids"].flags.c_contiguous
-
-
-def test_preprocessing_that_does_not_apply():
-    with pytest.raises(CalibrationDataError, match=r"not uint8 images of shape .*: 'x' is float32"):
-        Binding([VECTOR], RAW).check({"x": vectors(3)})
 
 
 @given(st.integers(1, 20), st.integers(1, 25), st.integers(1, 4))
@@ -139,11 +110,8 @@ def test_pieces_are_the_feed(samples, rows, at_once):
 
 
 def test_what_cannot_be_divided_stays_one_piece():
-    for feed, rows in (
-        ({"a": np.zeros((4, 2))}, None),
-        ({"a": np.zeros((4, 2)), "b": np.zeros(3)}, 2),
-        ({"a": np.zeros(())}, 1),
-    ):
+    x = np.zeros((4, 2))
+    for feed, rows in (({"a": x}, None), ({"a": x, "b": np.zeros(3)}, 2), ({"a": np.zeros(())}, 1)):
         (found,) = pieces(feed, rows)
         assert found is feed
 
@@ -151,11 +119,7 @@ def test_what_cannot_be_divided_stays_one_piece():
 @pytest.mark.parametrize("shape", [(2, 8, 8, 3), (8, 8, 3)])
 def test_images_of_another_name_need_preprocessing_and_no_renaming(shape):
     images = {"data": np.ones(shape, np.uint8)}
-    words = (
-        r"input 'x' takes float32 but the data, 'data', is uint8 images; declare how they become "
-        r"float32 with preprocessing=.*: then 'data' goes into 'x' whatever its name"
-    )
-    with pytest.raises(CalibrationDataError, match=words):
+    with pytest.raises(CalibrationDataError, match=r"'x' takes float32 .*'data', is uint8 images; declare"):
         Binding([IMAGE]).split(images)
     assert list(Binding([IMAGE], Preprocessing()).split(images)[0]) == ["x"]
     for arrays, inputs in (

@@ -5,37 +5,21 @@ import pytest
 
 from calibrators.data.inputs import InputSpec, shape_text
 
-FLOAT = np.dtype(np.float32)
-
 
 @pytest.mark.parametrize(
-    ("shape", "batch", "text"),
+    ("shape", "batch", "is_open", "text"),
     [
-        ((4, 3, "H", None), 4, "'x' (float32, 4x3xHx?)"),
-        (("N", 3), None, "'x' (float32, Nx3)"),
-        ((None,), None, "'x' (float32, ?)"),
-        ((), None, "'x' (float32, scalar)"),
-        (None, None, "'x' (float32, unknown shape)"),
+        ((4, 3, "H", None), 4, True, "'x' (float32, 4x3xHx?)"),
+        (("N", 3), None, False, "'x' (float32, Nx3)"),
+        ((1, None), 1, True, "'x' (float32, 1x?)"),
+        ((None,), None, False, "'x' (float32, ?)"),
+        ((), None, False, "'x' (float32, scalar)"),
+        (None, None, False, "'x' (float32, unknown shape)"),
     ],
 )
-def test_its_batch_and_its_words(shape, batch, text):
-    spec = InputSpec("x", FLOAT, shape)
-    assert (spec.static_batch, str(spec)) == (batch, text)
-
-
-@pytest.mark.parametrize(
-    ("shape", "is_open"),
-    [
-        (("N", 3, 64), False),
-        (("N", 3, "width"), True),
-        ((1, None), True),
-        (("N",), False),
-        ((), False),
-        (None, False),
-    ],
-)
-def test_open_sizes(shape, is_open):
-    assert InputSpec("x", np.dtype(np.float32), shape).has_open_sizes is is_open
+def test_its_batch_its_open_sizes_and_its_words(shape, batch, is_open, text):
+    spec = InputSpec("x", np.dtype(np.float32), shape)
+    assert (spec.static_batch, spec.has_open_sizes, str(spec)) == (batch, is_open, text)
 
 
 def test_shapes_as_text():

@@ -57,10 +57,7 @@ def test_those_with_the_smallest_digests_are_kept_in_their_order():
 @pytest.mark.parametrize(("most_bytes", "kept"), [(40, 5), (39, 4), (16, 2), (15, 1), (1, 1)])
 def test_bytes_are_limited_but_one_sample_is_kept(most_bytes, kept):
     assert len(keep(batches(rows(9), 2), 5, most_bytes=most_bytes).samples) == kept
-
-
-def test_none_are_kept_where_none_are_wanted():
-    assert keep(batches(rows(9), 2), 0).samples == []
+    assert keep(batches(rows(9), 2), 0, most_bytes=most_bytes).samples == []
 
 
 def test_equal_samples_are_kept_once():

@@ -13,29 +13,25 @@ NUMBERS = InputSpec("x", np.dtype(np.float32), ("N", 1))
 IMAGES = InputSpec("x", np.dtype(np.float32), ("N", 3, 4, 4))
 
 
-def test_a_sample_is_named_by_its_place_in_the_data():
+def test_a_sample_is_named_by_its_place_or_its_file(tmp_path):
     data = {"x": np.arange(20, dtype=np.float32)[:, None]}
     batches = open_batches(data, [NUMBERS], batch_size=4, limit=12, shuffle=True)
     values = np.concatenate([feed["x"][:, 0] for feed in batches]).astype(int).tolist()
     assert values != sorted(values)
     assert [batches.name_of(row) for row in range(12)] == [f"sample {value}" for value in values]
-
-
-def test_an_image_is_named_by_its_file(tmp_path):
-    save_images(tmp_path, ["a.png", "b.png", "c.png"])
-    batches = open_batches(tmp_path, [IMAGES], batch_size=2, preprocessing=RAW)
-    assert [batches.name_of(row) for row in range(3)] == [f"'{tmp_path / name}.png'" for name in "abc"]
-
-
-def test_a_sample_in_a_folder_of_arrays_is_named_by_its_file(tmp_path):
-    for name, rows in (("a", 2), ("b", 1)):
-        np.save(tmp_path / f"{name}.npy", np.zeros((rows, 1), np.float32))
-    batches = open_batches(tmp_path, [NUMBERS])
-    assert [batches.name_of(row) for row in range(3)] == [f"'{tmp_path / name}.npy'" for name in "aab"]
-
-
-def test_a_sample_of_a_stream_is_named_by_its_turn():
     assert open_batches([{"x": np.zeros((1, 1), np.float32)}], [NUMBERS]).name_of(7) == "sample 7"
+    save_images(tmp_path / "images", ["a.png", "b.png", "c.png"])
+    images = open_batches(tmp_path / "images", [IMAGES], batch_size=2, preprocessing=RAW)
+    (tmp_path / "arrays").mkdir()
+    for name, rows in (("a", 2), ("b", 1)):
+        np.save(tmp_path / "arrays" / f"{name}.npy", np.zeros((rows, 1), np.float32))
+    arrays = open_batches(tmp_path / "arrays", [NUMBERS])
+    for found, names in (
+        (images, ("images/a.png", "images/b.png", "images/c.png")),
+        (arrays, ("arrays/a.npy",) * 2),
+    ):
+        assert [found.name_of(row) for row in range(len(names))] == [f"'{tmp_path / name}'" for name in names]
+    assert arrays.name_of(2) == f"'{tmp_path / 'arrays' / 'b.npy'}'"
 
 
 def test_a_sample_of_a_shard_is_called_what_it_is_called_in_the_data(tmp_path):

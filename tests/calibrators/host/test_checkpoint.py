@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import trtint8
 from calibrators import records
@@ -22,6 +21,7 @@ from calibrators.host import cuda_session, observer
 from calibrators.host.checkpoint import CALIBRATION, Checkpoint, Counted
 from tests.calibrators.host.checkpoint_files import change, document_of
 from tests.calibrators.killing import AFTER, BEFORE, kill_at_write
+from tests.calibrators.networks import network
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 
@@ -32,14 +32,7 @@ IDENTITY = {"model": "abc", "onnxruntime": "1.2"}
 
 def _model():
     weight = np.random.default_rng(6).standard_normal((3, 4)).astype(np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], "product")],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
-        [onnx.numpy_helper.from_array(weight, "w")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return network("(float[n,3] x) => (float[n,4] y) { y = MatMul(x, w) }", w=weight)
 
 
 def _feeds(data, size, stop=None):
@@ -103,61 +96,62 @@ def test_without_resume_it_begins_anew(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "data", [DATA + 1, DATA[::-1], DATA[:10], DATA[5:]], ids=["other", "order", "fewer", "moved"]
+    "data", [DATA + 1, DATA[::-1], DATA[:10], DATA[4:]], ids=["other", "order", "fewer", "moved"]
 )
 def test_other_data_is_refused(tmp_path, data):
     _interrupted(tmp_path / "c", 24)
-    with pytest.raises(CalibrationDataError, match="first 20 samples of the data are not those"):
+    with pytest.raises(CalibrationDataError, match="first 20 samples"):
         _observe(tmp_path / "c", _feeds(data, 4))
-
-
-def test_a_generator_that_was_used_before_is_refused(tmp_path):
-    _interrupted(tmp_path / "c", 24)
-    feeds = _feeds(DATA, 4)
-    next(feeds)
-    with pytest.raises(CalibrationDataError, match="not those that the checkpoint has seen"):
-        _observe(tmp_path / "c", feeds)
 
 
 def test_another_model_version_or_set_of_tensors_is_refused(tmp_path):
     _interrupted(tmp_path / "c", 24)
-    for identity, message in [
-        ({**IDENTITY, "model": "xyz"}, r"made with another model \(abc then, xyz now\)"),
-        ({**IDENTITY, "onnxruntime": "2"}, r"another onnxruntime \(1.2 then, 2 now\)"),
-    ]:
-        with pytest.raises(TableError, match=message):
-            Checkpoint(tmp_path / "c", identity, CALIBRATION, resume=True).load()
-    with pytest.raises(TableError, match="another set of tensors"):
+    for other, named in (
+        ({"model": "xyz"}, "model .*abc .*xyz"),
+        ({"onnxruntime": "2"}, "onnxruntime .*1.2 .*2"),
+    ):
+        with pytest.raises(TableError, match=named):
+            Checkpoint(tmp_path / "c", {**IDENTITY, **other}, CALIBRATION, resume=True).load()
+    with pytest.raises(TableError, match="tensors"):
         _observe(tmp_path / "c", _feeds(DATA, 4), tensors=("y",))
 
 
-@pytest.mark.parametrize("damage", [b"", b"no archive", None])
-def test_a_damaged_file_is_refused(tmp_path, damage):
-    path = tmp_path / "c"
-    _interrupted(path, 24)
-    path.write_bytes(path.read_bytes()[:-500] if damage is None else damage)
-    with pytest.raises(TableError, match="cannot read the checkpoint"):
-        Checkpoint(path, IDENTITY, CALIBRATION, resume=True).load()
+def _flipped(content):
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
 @pytest.mark.parametrize(
-    ("work", "problem"),
+    "damage", [lambda _: b"", lambda _: b"no archive", lambda content: content[:-500], _flipped]
+)
+def test_a_damaged_file_is_refused_and_stays(tmp_path, damage):
+    path = tmp_path / "c"
+    _interrupted(path, 24)
+    content = damage(path.read_bytes())
+    path.write_bytes(content)
+    with pytest.raises(TableError, match=r"c' \(.*\); remove it"):
+        _observe(path, _feeds(DATA, 4))
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    ("work", "named"),
     [
         (lambda document: document.update(version=0), "trtint8-checkpoint 0"),
         (lambda document: document.update(format="trtint8-sensitivity"), "trtint8-sensitivity 1"),
-        (lambda document: document.pop("format"), "another version of trtint8"),
-        (lambda document: document.update(kind="search"), "'search', and not of a calibration"),
+        (lambda document: document.pop("format"), "another version"),
+        (lambda document: document.update(kind="search"), "'search'"),
         (lambda document: document.update(more=1), "`more`"),
         (lambda document: document.update(identity=[]), r"\$.identity"),
         (lambda document: document.update(progress=[]), r"\$.progress"),
         (lambda document: document["progress"].update(samples=-4), r"\$.samples"),
     ],
 )
-def test_a_file_that_no_calibration_of_this_version_has_written_is_refused(work, problem, tmp_path):
+def test_a_file_that_no_calibration_of_this_version_has_written_is_refused(work, named, tmp_path):
     path = tmp_path / "c"
     _interrupted(path, 24)
     change(path, work)
-    with pytest.raises(TableError, match=f"cannot read the checkpoint .*{problem}.*; remove it"):
+    with pytest.raises(TableError, match=f"c' .*{named}"):
         _observe(path, _feeds(DATA, 4))
 
 
@@ -168,18 +162,6 @@ def test_files_of_earlier_versions_are_refused_and_may_be_overwritten(content, t
     with pytest.raises(TableError, match=r"c' \(another version of trtint8 has written it.*; remove it"):
         _checkpoint(path).load()
     assert _checkpoint(path, resume=False).load() is None
-
-
-def test_what_is_written_is_read_back_exactly(tmp_path):
-    checkpoint = Checkpoint(tmp_path / "c", IDENTITY, CALIBRATION, resume=True)
-    assert checkpoint.load() is None
-    histogram = Histogram()
-    histogram.observe(np.array([1e-44, 0.1, 3e38, np.inf, np.nan, 0], np.float32))
-    checkpoint.save(Counted(3, "data", {"a/b:0": histogram}))
-    found = checkpoint.load()
-    assert (found.samples, found.data, found.histograms) == (3, "data", {"a/b:0": histogram})
-    checkpoint.remove()
-    assert checkpoint.load() is None
 
 
 @pytest.mark.slow
@@ -207,46 +189,19 @@ def test_killed_while_it_writes_it_ends_with_the_same_table(tmp_path):
 
 
 def _samples(path):
-    if not path.exists():
-        return None
-    return document_of(path)["progress"]["samples"]
-
-
-def test_a_changed_file_is_refused_by_its_checksum(tmp_path):
-    _interrupted(tmp_path / "c", 24)
-    content = bytearray((tmp_path / "c").read_bytes())
-    content[len(content) // 2] ^= 1
-    (tmp_path / "c").write_bytes(content)
-    with pytest.raises(
-        TableError, match=r"its checksum is not that of its content.*; remove it to begin anew"
-    ):
-        _observe(tmp_path / "c", _feeds(DATA, 4))
+    return document_of(path)["progress"]["samples"] if path.exists() else None
 
 
 @pytest.mark.parametrize("content", [b'{"mine": 1}', b"", b"mine\nsha256:abc"])
 def test_a_file_that_is_something_else_is_neither_overwritten_nor_removed(content, tmp_path, capsys):
-    path, model = tmp_path / "notes.json", str(DEMO_MODEL)
+    path, beside = tmp_path / "notes.json", tmp_path / "t.json.checkpoint"
     path.write_bytes(content)
-    options = {"checkpoint": path, "checkpoint_seconds": 0, "progress": False}
-    sentence = (
-        r"^cannot write the checkpoint '.*notes\.json': the file is something else, which would be lost"
-    )
-    with pytest.raises(OutputError, match=sentence), pytest.warns(UserWarning, match="random:8"):
-        trtint8.calibrate(DEMO_MODEL, "random:8", **options)
-    beside = tmp_path / "t.json.checkpoint"
     beside.write_bytes(content)
-    assert main(["calibrate", model, "random:8", "-o", str(tmp_path / "t.json")]) == 2
-    assert "cannot write the checkpoint" in capsys.readouterr().err
+    with pytest.raises(OutputError, match=r"notes\.json'"), pytest.warns(UserWarning, match="random:8"):
+        trtint8.calibrate(DEMO_MODEL, "random:8", checkpoint=path, checkpoint_seconds=0, progress=False)
+    assert main(["calibrate", str(DEMO_MODEL), "random:8", "-o", str(tmp_path / "t.json")]) == 2
+    assert str(beside) in capsys.readouterr().err
     assert path.read_bytes() == beside.read_bytes() == content
-
-
-def test_what_is_no_checkpoint_is_refused_and_stays(tmp_path):
-    path = tmp_path / "c"
-    path.write_bytes(b"some notes")
-    checkpoint = Checkpoint(path, {}, CALIBRATION, resume=True)
-    with pytest.raises(TableError, match=r"c' \(.*\); remove it to begin anew, or give another name"):
-        checkpoint.load()
-    assert path.read_bytes() == b"some notes"
 
 
 def _progress():
@@ -341,26 +296,26 @@ def test_with_the_checkpoint_goes_what_killed_runs_have_left_of_it(tmp_path, mon
     assert not list(tmp_path.iterdir())
 
 
-def _counted_checkpoint(path):
-    return Checkpoint(path, {"model": "abc"}, CALIBRATION, resume=True)
-
-
 def test_a_file_holds_identity_and_progress_exactly(tmp_path):
+    checkpoint = _checkpoint(tmp_path / "c")
+    assert checkpoint.load() is None
     histogram = Histogram()
     histogram.observe(np.array([1e-44, 0.1, 3e38, np.inf, np.nan, 0], np.float32))
     counted = Counted(3, "fingerprint", {"a/b:0": histogram, "nothing seen": Histogram()})
-    _counted_checkpoint(tmp_path / "c").save(counted)
-    assert _counted_checkpoint(tmp_path / "c").load() == counted
-    assert document_of(tmp_path / "c")["identity"] == {"model": "abc"}
+    checkpoint.save(counted)
+    assert _checkpoint(tmp_path / "c").load() == counted
+    assert document_of(tmp_path / "c")["identity"] == IDENTITY
+    checkpoint.remove()
+    assert checkpoint.load() is None
 
 
 def test_other_data_and_other_tensors_are_refused():
     counted = Counted(3, "fingerprint", {"x": Histogram()})
     counted.check_data("fingerprint")
     counted.check_tensors(["x"])
-    with pytest.raises(CalibrationDataError, match="first 3 samples of the data are not those"):
+    with pytest.raises(CalibrationDataError, match="first 3 samples"):
         counted.check_data("another")
-    with pytest.raises(TableError, match="another set of tensors"):
+    with pytest.raises(TableError, match="tensors"):
         counted.check_tensors(["x", "y"])
 
 
@@ -377,34 +332,31 @@ def _counts(work, packed=zlib.compress):
     return changed
 
 
+def _progress_with(name, *values):
+    return [lambda progress, value=value: progress.update({name: value}) for value in values]
+
+
+def _tensor_with(**values):
+    return lambda progress: progress["histograms"]["x"].update(values)
+
+
 @pytest.mark.parametrize(
     "work",
     [
         *(_number("bin_width", width) for width in (1e-300, 1.0, 1e300, -1.0, 0, None, "nan")),
         *(_number("amax", amax) for amax in (1e30, 1e-30, 0.0, 3.0000001, 10**400, "nan", "inf")),
-        *(
-            _number(name, count)
-            for name in ("zeros", "infs")
-            for count in (10**30, 1 << 62, 1 << 50, -1, 0.5, None)
-        ),
+        *(_number("zeros", count) for count in (10**30, 1 << 62, 1 << 50, -1, 0.5, None)),
+        *(_number("infs", count) for count in (10**30, 1 << 62, 1 << 50, -1, 0.5, None)),
         *(_number("octave", octave) for octave in (-1, 1 << 40, 0.5, "1")),
         *(_number("octaves", octaves) for octaves in ("", "AAAA", 7)),
-        _number("counts", ""),
-        _number("counts", "AAAA"),
+        *(_number("counts", counts) for counts in ("", "AAAA")),
+        *(_tensor_with(nans=count) for count in (10**30, 1 << 50, -1, 0.5, None)),
+        *_progress_with("histograms", [], {"x": None}),
+        *_progress_with("samples", 1 << 70, -3, 0, 4.5),
+        *_progress_with("data", 5),
+        *_progress_with("more", 1),
         lambda progress: progress["histograms"]["x"]["histogram"].pop("counts"),
-        *(
-            lambda progress, count=count: progress["histograms"]["x"].update(nans=count)
-            for count in (10**30, 1 << 50, -1, 0.5, None)
-        ),
-        lambda progress: progress["histograms"].update(x=None),
-        lambda progress: progress.update(histograms=[]),
-        lambda progress: progress.update(samples=1 << 70),
-        lambda progress: progress.update(samples=-3),
-        lambda progress: progress.update(samples=0),
-        lambda progress: progress.update(samples=4.5),
-        lambda progress: progress.update(data=5),
         lambda progress: progress.pop("data"),
-        lambda progress: progress.update(more=1),
         _counts(lambda counts: -counts),
         _counts(lambda counts: counts[:1024]),
         _counts(lambda counts: counts[:-1]),
@@ -418,9 +370,9 @@ def _counts(work, packed=zlib.compress):
 def test_a_file_that_no_calibration_has_written_is_refused(work, tmp_path):
     histogram = Histogram()
     histogram.observe(np.array([0, 0.25, 3.0], np.float32))
-    checkpoint = _counted_checkpoint(tmp_path / "c")
+    checkpoint = _checkpoint(tmp_path / "c")
     checkpoint.save(Counted(3, "fingerprint", {"x": histogram, "y": Histogram(zeros=3)}))
     assert checkpoint.load().samples == 3
     change(tmp_path / "c", lambda document: work(document["progress"]))
-    with pytest.raises(TableError, match=r"cannot read the checkpoint '.*c' \(.*\); remove it"):
+    with pytest.raises(TableError, match=r"c' \("):
         checkpoint.load()

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper
 
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
@@ -19,6 +18,7 @@ from calibrators.host.cuda_session import Gpu, open_gpu
 from calibrators.host.observer import Observer
 from calibrators.host.plan import plan_observation
 from tests.calibrators.here import NEEDS_DLPACK, Here
+from tests.calibrators.networks import network
 
 pytestmark = NEEDS_DLPACK
 
@@ -30,20 +30,15 @@ FULL = (
 )
 
 
-def _model(operator="Relu", output=TensorProto.FLOAT):
-    last = helper.make_node("Cast", ["product"], ["y"], to=output)
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "x"], ["square"]),
-            helper.make_node(operator, ["square"], ["product"]),
-            last,
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
-        [helper.make_tensor_value_info("y", output, ["n", 3])],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return model.SerializeToString()
+def _model(operator="Relu", output="float"):
+    code = {"float": 1, "float16": 10, "double": 11}[output]
+    return network(
+        f"""(float[n,3] x) => ({output}[n,3] y) {{
+            square = MatMul(x, x)
+            product = {operator}(square)
+            y = Cast <to = {code}> (product)
+        }}"""
+    ).SerializeToString()
 
 
 def _observed(batches, tensors=("x", "square", "product"), model=None, device="cuda"):
@@ -66,19 +61,21 @@ def test_what_stays_there_is_counted_as_on_the_host(monkeypatch, name):
     assert len(gpu.given) == 2 * 13  # x is an input and stays on the host
 
 
-def test_nan_names_the_tensor(monkeypatch):
+def test_nan_and_other_errors_of_a_run_stay_what_they_are(monkeypatch):
     monkeypatch.setattr(observer, "open_device", lambda device: Here())
-    with pytest.raises(CalibrationDataError, match=r"tensor 'product' held NaN during calibration"):
+    with pytest.raises(CalibrationDataError, match="'product' held NaN"):
         _observed(_squares, model=_model("Sqrt"))
+    with pytest.raises(CalibrationDataError, match=r"'x' \(4, 3\)"):
+        _observed({"x": DATA[:4]})
 
 
-def _outputs(names, output=TensorProto.FLOAT):
+def _outputs(names, output="float"):
     plan = plan_observation(_model(output=output), ["x"], names)
     session = Here().open_session(plan.parts[0].model, optimize=True)
     return Gpu.run(Here(), session, names, {"x": DATA[:3]})
 
 
-@pytest.mark.parametrize("output", [TensorProto.FLOAT16, TensorProto.DOUBLE])
+@pytest.mark.parametrize("output", ["float16", "double"])
 def test_other_types_are_counted_on_the_host(output):
     square, y = _outputs(("square", "y"), output)
     assert isinstance(square, OnDevice)
@@ -144,22 +141,11 @@ def test_full_memory_is_said_plainly(monkeypatch, error, says):
         def run_with_iobinding(self, binding):
             raise error
 
-    class Small(Here):
-        def open_session(self, model, **options):
-            return Full()
-
-    monkeypatch.setattr(observer, "open_device", lambda device: Small())
-    with pytest.raises(
-        GpuMemoryError, match=r"the memory of GPU 0 is full: .*; use a smaller batch_size"
-    ) as raised:
+    small = Here()
+    monkeypatch.setattr(type(small), "open_session", lambda *_, **__: Full())
+    monkeypatch.setattr(observer, "open_device", lambda device: small)
+    with pytest.raises(GpuMemoryError, match=f"GPU 0 .*{says}.*batch_size"):
         _observed(_squares)
-    assert says in str(raised.value)
-
-
-def test_other_errors_of_a_run_stay_what_they_are(monkeypatch):
-    monkeypatch.setattr(observer, "open_device", lambda device: Here())
-    with pytest.raises(CalibrationDataError, match=r"the model fails on a batch with 'x' \(4, 3\)"):
-        _observed({"x": DATA[:4]})
 
 
 def _pretend(monkeypatch, *, cuda=True, cupy=None, torch=None):
@@ -167,12 +153,8 @@ def _pretend(monkeypatch, *, cuda=True, cupy=None, torch=None):
     providers = ["CUDAExecutionProvider"] * cuda + ["CPUExecutionProvider"]
     monkeypatch.setattr(ort, "get_available_providers", lambda: providers)
     for name, value in (("cupy", cupy), ("torch", torch)):
-        module = (
-            None
-            if value is None
-            else SimpleNamespace(cuda=value, ones=lambda size, device=None: np.ones(size))
-        )
-        monkeypatch.setitem(sys.modules, name, module)
+        module = SimpleNamespace(cuda=value, ones=lambda size, device=None: np.ones(size))
+        monkeypatch.setitem(sys.modules, name, module if value else None)
 
 
 def _cupy(count):
@@ -189,9 +171,7 @@ def _torch(count):
 
 
 def _no_driver():
-    raise RuntimeError(
-        "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version"
-    )
+    raise RuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient")
 
 
 def test_cupy_is_preferred_and_pytorch_takes_its_place(monkeypatch):
@@ -214,39 +194,30 @@ def test_cupy_that_cannot_compile_is_passed_over(monkeypatch):
         open_gpu(0)
 
 
-def test_onnx_runtime_without_cuda(monkeypatch):
+def test_an_onnx_runtime_or_an_index_that_does_not_do(monkeypatch):
+    _pretend(monkeypatch, torch=_torch(2))
+    with pytest.raises(GpuUnavailableError, match="index 2; torch sees 2"):
+        open_gpu(2)
     _pretend(monkeypatch, cuda=False, torch=_torch(1))
-    with pytest.raises(
-        UnsupportedError, match=r'no CUDA provider; .* pip install "onnxruntime-gpu\[cuda,cudnn\]"'
-    ):
+    with pytest.raises(UnsupportedError, match=r"onnxruntime-gpu\[cuda,cudnn\]"):
         open_gpu(0)
-
-
-def test_onnx_runtime_that_speaks_no_dlpack(monkeypatch):
     _pretend(monkeypatch, torch=_torch(1))
     old = SimpleNamespace(ortvalue_from_numpy=lambda array: SimpleNamespace(_ortvalue=object()))
     monkeypatch.setattr(ort, "OrtValue", old)
-    with pytest.raises(UnsupportedError, match=r"install onnxruntime-gpu 1\.23 or newer"):
+    with pytest.raises(UnsupportedError, match=r"onnxruntime-gpu 1\.23"):
         open_gpu(0)
 
 
 def test_no_library_or_none_that_sees_a_gpu(monkeypatch):
     _pretend(monkeypatch, cupy=_cupy(_no_driver), torch=_torch(0))
     monkeypatch.setattr(ort, "cuda_version", "13.0", raising=False)
-    with pytest.raises(UnsupportedError) as raised:
+    with pytest.raises(
+        UnsupportedError, match=r"cupy: cudaErrorInsufficientDriver.*torch sees no GPU.*cupy-cuda13x\[ctk\]"
+    ):
         open_gpu(0)
-    assert "cupy: cudaErrorInsufficientDriver" in str(raised.value)
-    assert "torch sees no GPU" in str(raised.value)
-    assert 'pip install "cupy-cuda13x[ctk]"' in str(raised.value)
     _pretend(monkeypatch)
-    with pytest.raises(UnsupportedError, match=r"nothing counts on a GPU here \(cupy: .*; torch: .*\)"):
+    with pytest.raises(UnsupportedError, match=r"\(cupy: .*; torch: .*\)"):
         open_gpu(0)
-
-
-def test_an_index_that_is_not_there(monkeypatch):
-    _pretend(monkeypatch, torch=_torch(2))
-    with pytest.raises(GpuUnavailableError, match="there is no GPU with index 2; torch sees 2, from 0 on"):
-        open_gpu(2)
 
 
 @pytest.mark.filterwarnings("ignore:Specified provider")

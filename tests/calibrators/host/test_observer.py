@@ -3,15 +3,15 @@ import contextlib
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import open_batches, open_data
 from calibrators.errors import CalibrationDataError, ModelError
-from calibrators.histograms.histogram import Histogram
 from calibrators.host import cuda_session
 from calibrators.host.observer import Observer
 from calibrators.host.session import open_session
+from tests.calibrators.histograms.kernels import whole
+from tests.calibrators.networks import network
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 3)),)
 DATA = np.random.default_rng(5).standard_normal((40, 3)).astype(np.float32)
@@ -19,17 +19,8 @@ WEIGHT = np.random.default_rng(6).standard_normal((3, 4)).astype(np.float32)
 
 
 def _model(operator="Relu"):
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "w"], ["product"], "product"),
-            helper.make_node(operator, ["product"], ["y"], "last"),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])],
-        [onnx.numpy_helper.from_array(WEIGHT, "w")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    text = f"(float[n,3] x) => (float[n,4] y) {{ product = MatMul(x, w) y = {operator}(product) }}"
+    return network(text, w=WEIGHT)
 
 
 def _observe(model, data=DATA, tensors=("x", "product", "y"), batch_size=7):
@@ -42,14 +33,9 @@ def test_histograms_of_input_intermediate_and_output():
     assert seen.samples == 40
     assert seen.histograms["product"].amax == pytest.approx(np.abs(DATA @ WEIGHT).max(), rel=1e-6)
     assert seen.histograms["y"].zeros == int((DATA @ WEIGHT <= 0).sum())
-    expected = Histogram()
-    expected.observe(DATA)
-    assert seen.histograms["x"] == expected
-    assert {name: histogram.total for name, histogram in seen.histograms.items()} == {
-        "x": 120,
-        "product": 160,
-        "y": 160,
-    }
+    assert seen.histograms["x"] == whole(DATA)
+    totals = {name: histogram.total for name, histogram in seen.histograms.items()}
+    assert totals == {"x": 120, "product": 160, "y": 160}
 
 
 def test_external_data_beside_the_model(tmp_path):
@@ -59,9 +45,11 @@ def test_external_data_beside_the_model(tmp_path):
     assert _observe(path).histograms == inline.histograms
 
 
-def test_nan_in_an_activation_names_the_tensor():
-    with pytest.raises(CalibrationDataError, match=r"tensor 'y' held NaN during calibration"):
-        _observe(_model("Sqrt").SerializeToString())
+@pytest.mark.parametrize("threads", [1, 2])
+def test_nan_in_an_activation_names_the_tensor(threads):
+    observer = Observer(_model("Sqrt").SerializeToString(), INPUTS, ("y",), threads, most_rows=32)
+    with pytest.raises(CalibrationDataError, match="'y' held NaN"):
+        observer.observe(open_batches(DATA, INPUTS, batch_size=8), progress=False)
 
 
 def test_what_looks_odd_comes_back_as_a_warning():
@@ -77,19 +65,14 @@ def test_a_sample_without_meaning_is_named_by_its_place_in_the_data():
         observer.observe(open_batches(bad, INPUTS, shuffle=True), progress=False)
 
 
-def test_a_model_that_the_runtime_refuses():
-    model = _model()
-    model.graph.node[1].op_type = "NoSuchOperator"
-    with pytest.raises(ModelError, match="ONNX Runtime cannot run the model: "):
-        _observe(model.SerializeToString())
-
-
-def test_a_model_opens_while_the_caller_goes_on_and_may_be_waited_for():
-    model = _model()
-    model.graph.node[1].op_type = "NoSuchOperator"
-    observer = Observer(model.SerializeToString(), INPUTS, ("y",))
-    with pytest.raises(ModelError, match="ONNX Runtime cannot run the model: "):
-        observer.open().result()
+def test_what_the_runtime_or_the_observer_refuses():
+    model = _model("NoSuchOperator").SerializeToString()
+    with pytest.raises(ModelError, match="NoSuchOperator"):
+        _observe(model)
+    with pytest.raises(ModelError, match="NoSuchOperator"):
+        Observer(model, INPUTS, ("y",)).open().result()
+    with pytest.raises(CalibrationDataError, match="threads is 0"):
+        Observer(model, INPUTS, ("y",), 0)
 
 
 def test_a_file_is_needed_until_the_model_is_open(tmp_path):
@@ -174,11 +157,6 @@ def test_a_loader_may_overwrite_its_buffer():
     assert seen.histograms == _observe(_model().SerializeToString()).histograms
 
 
-def test_no_thread_is_none_too_few():
-    with pytest.raises(CalibrationDataError, match="threads is 0; give a positive integer"):
-        Observer(_model().SerializeToString(), INPUTS, ("y",), 0)
-
-
 def test_ctrl_c_in_the_data_comes_through():
     def feeds():
         yield {"x": DATA[:4]}
@@ -235,19 +213,17 @@ def test_batches_are_run_in_pieces(monkeypatch, most_rows):
 
 
 @pytest.mark.parametrize(
-    ("threads", "usual_rows", "parts"),
-    [(1, 8, 1), (2, 8, 2), (3, 2, 2), (8, 8, 4), (2, 1, 1)],
+    ("threads", "usual_rows", "parts"), [(1, 8, 1), (2, 8, 2), (3, 2, 2), (8, 8, 4), (2, 1, 1)]
 )
 def test_threads_have_parts_of_a_batch(monkeypatch, threads, usual_rows, parts):
-    opened = []
-    open_one = cuda_session.open_session
-    monkeypatch.setattr(
-        cuda_session,
-        "open_session",
-        lambda model, **how: opened.append(how["threads"]) or open_one(model, **how),
-    )
-    tensors = ("x", "product", "y")
-    observer = Observer(_model().SerializeToString(), INPUTS, tensors, threads, most_rows=32)
+    opened, open_one = [], cuda_session.open_session
+
+    def noted(model, **how):
+        opened.append(how["threads"])
+        return open_one(model, **how)
+
+    monkeypatch.setattr(cuda_session, "open_session", noted)
+    observer = Observer(_model().SerializeToString(), INPUTS, ("x", "product", "y"), threads, most_rows=32)
     observer.open(usual_rows)
     rows = _rows_of_runs(monkeypatch)
     found = observer.observe(open_batches(DATA, INPUTS, batch_size=8), progress=False, keep=5)
@@ -261,12 +237,6 @@ def test_parts_of_a_batch_are_no_larger_than_what_is_run_at_once(monkeypatch):
     observer = Observer(_model().SerializeToString(), INPUTS, ("y",), 2, most_rows=4)
     observer.observe(open_batches(DATA[:21], INPUTS, batch_size=10), progress=False)
     assert sorted(rows) == [1] * 5 + [2] * 8
-
-
-def test_a_part_in_which_the_model_fails_ends_the_pass():
-    observer = Observer(_model("Sqrt").SerializeToString(), INPUTS, ("y",), 2, most_rows=32)
-    with pytest.raises(CalibrationDataError, match=r"tensor 'y' held NaN during calibration"):
-        observer.observe(open_batches(DATA, INPUTS, batch_size=8), progress=False)
 
 
 def test_the_model_that_was_observed_is_a_reference():

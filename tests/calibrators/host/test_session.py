@@ -5,7 +5,6 @@ import threading
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import GraphOptimizationLevel, OrtValue
 
 from calibrators.errors import CalibrationDataError
@@ -19,6 +18,7 @@ from calibrators.host.session import (
     open_session,
 )
 from calibrators.host.weights import LightModel
+from tests.calibrators.networks import network
 
 ROWS = np.random.default_rng(0).integers(0, 256, (8, 64)).astype(np.uint8)
 WEIGHTS = np.random.default_rng(1).integers(-128, 128, (64, 8)).astype(np.int8)
@@ -26,14 +26,8 @@ WEIGHTS = np.random.default_rng(1).integers(-128, 128, (64, 8)).astype(np.int8)
 
 def product():
     """MatMulInteger of uint8 rows with constant int8 weights, and their zero point."""
-    graph = helper.make_graph(
-        [helper.make_node("MatMulInteger", ["x", "weights", "", "zero_point"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, ROWS.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.INT32, [8, 8])],
-        [numpy_helper.from_array(WEIGHTS, "weights"), numpy_helper.from_array(np.int8(0), "zero_point")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    text = '(uint8[8,64] x) => (int32[8,8] y) { y = MatMulInteger(x, weights, "", zero_point) }'
+    return network(text, weights=WEIGHTS, zero_point=np.int8(0))
 
 
 @pytest.mark.parametrize("optimize", [False, True])
@@ -62,50 +56,32 @@ def test_sums_of_integers_do_not_saturate():
 
 
 @pytest.mark.parametrize(
-    ("values", "dtype"), [([1.5], "f2"), ([1.5], "f4"), ([1.5], "f8"), ([3], "i8"), ([True], "?")]
+    ("dtype", "shape"),
+    [*((dtype, (2, 3)) for dtype in ("f2", "f4", "f8", "i8", "?")), ("f4", ()), ("f4", (0,)), ("f4", (0, 4))],
 )
-def test_tensors_keep_their_type(values, dtype):
-    array = as_array(OrtValue.ortvalue_from_numpy(np.array(values, dtype)))
-    assert array.tolist() == values
-    assert array.dtype == dtype
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (0, 4), (2, 3)])
-def test_tensors_of_any_shape_are_read(shape):
+def test_tensors_keep_their_type_and_shape(dtype, shape):
     """Where a detector finds nothing, its boxes have no elements."""
-    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    array = as_array(OrtValue.ortvalue_from_numpy(values))
-    assert array.dtype == np.float32
-    np.testing.assert_array_equal(array, values)
+    values = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    np.testing.assert_array_equal(as_array(OrtValue.ortvalue_from_numpy(values)), values, strict=True)
 
 
 def test_a_model_with_weights_that_nothing_reads_is_opened():
     rows, weights = np.eye(2, 32, dtype=np.float32), np.arange(1024, dtype=np.float32).reshape(32, 32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "weights"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 32])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 32])],
-        [numpy_helper.from_array(weights, name) for name in ("weights", "unused")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    text = "(float[2,32] x) => (float[2,32] y) { y = MatMul(x, weights) }"
+    model = network(text, weights=weights, unused=weights)
     session = open_session(LightModel.parse(model.SerializeToString()), optimize=True)
     np.testing.assert_array_equal(session.run(None, {"x": rows})[0], weights[:2])
 
 
 def test_an_output_that_optimizations_remove_is_kept():
     """ONNX Runtime takes a Transpose into the Gemm before it, whose result is lost."""
-    graph = helper.make_graph(
-        [
-            helper.make_node("Transpose", ["z"], ["columns"], perm=[1, 0]),
-            helper.make_node("Gemm", ["x", "columns"], ["product"]),
-            helper.make_node("Transpose", ["product"], ["y"], perm=[1, 0]),
-        ],
-        "g",
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 8]) for name in "xz"],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 4]) for name in ("y", "product")],
+    model = network(
+        """(float[4,8] x, float[4,8] z) => (float[4,4] y, float[4,4] product) {
+            columns = Transpose <perm = [1, 0]> (z)
+            product = Gemm(x, columns)
+            y = Transpose <perm = [1, 0]> (product)
+        }"""
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     x, z = np.random.default_rng(0).standard_normal((2, 4, 8)).astype(np.float32)
     session = open_session(model.SerializeToString(), optimize=True)
     turned, product = session.run(None, {"x": x, "z": z})
@@ -137,33 +113,26 @@ def test_errors_begin_with_the_node_and_leave_sources_out(text, wanted):
 def test_a_containers_quota_is_rounded_up_and_never_exceeds_the_processors(tmp_path):
     processors = len(os.sched_getaffinity(0))
     quota = tmp_path / "cpu.max"
-    found = {}
-    for text in ("50000 100000", "150000 100000", "max 100000", "9900000 100000", "nonsense"):
+    assert available_threads(quota) == processors
+    for text, threads in (
+        ("50000 100000", 1),
+        ("150000 100000", min(2, processors)),
+        ("max 100000", processors),
+        ("9900000 100000", min(99, processors)),
+        ("nonsense", processors),
+    ):
         quota.write_text(text)
-        found[text] = available_threads(quota)
-    assert found == {
-        "50000 100000": 1,
-        "150000 100000": min(2, processors),
-        "max 100000": processors,
-        "9900000 100000": min(99, processors),
-        "nonsense": processors,
-    }
-    assert available_threads(tmp_path / "missing") == processors
+        assert available_threads(quota) == threads
 
 
 def test_threads_are_at_most_a_few_for_each_processor(monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 20)
-    for threads in (None, 1, 80):
-        check_threads(threads)
-    for threads in (81, 2000, 100_000):
-        with pytest.raises(
-            CalibrationDataError, match=f"threads is {threads}, and 80 are the most on this ma"
-        ):
+    for processors, allowed, refused in ((20, (None, 1, 80), (81, 2000, 100_000)), (2, (64,), (0,))):
+        monkeypatch.setattr("os.cpu_count", lambda count=processors: count)
+        for threads in allowed:
             check_threads(threads)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    check_threads(64)
-    with pytest.raises(CalibrationDataError, match="threads is 0; give a positive integer"):
-        check_threads(0)
+        for threads in refused:
+            with pytest.raises(CalibrationDataError, match=rf"^threads is {threads}(, and 80|; give)"):
+                check_threads(threads)
 
 
 @pytest.mark.parametrize(("nbytes", "elsewhere"), [(1000, False), (1 << 30, True)])

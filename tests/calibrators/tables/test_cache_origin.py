@@ -55,12 +55,8 @@ def test_a_stop_between_cache_and_sidecar_leaves_no_wrong_sidecar(tmp_path, monk
 def test_a_cache_that_is_not_its_sidecars_is_refused(tmp_path):
     cache = write_with_origin(tmp_path / "model.cache", DATA, ORIGIN)
     cache.write_bytes(NEWER)
-    with pytest.raises(TableError) as caught:
+    with pytest.raises(TableError, match=f"'{cache}' .*'model.cache.json'"):
         CalibrationTable.load(cache)
-    assert str(caught.value) == (
-        f"the cache '{cache}' is not the one that its sidecar 'model.cache.json' describes: it was changed "
-        "or replaced; calibrate again, or remove the sidecar to take the ranges as they are"
-    )
 
 
 def test_a_first_cache_that_cannot_be_written_leaves_no_sidecar(tmp_path):
@@ -90,18 +86,15 @@ def test_who_calibrates_before_fusion():
 @pytest.mark.parametrize("content", ["[1, 2]", '{"colour": 1}', "not JSON"])
 def test_a_file_that_is_no_sidecar_is_not_replaced(tmp_path, content):
     cache = tmp_path / "model.cache"
+    table = CalibrationTable({"images": 2.5}, "entropy")
     origin_path(cache).write_text(content)
-    words = (
-        r"cannot write '.*model\.cache\.json', the sidecar of .*: the file is something else, which would be"
-    )
-    with pytest.raises(OutputError, match=words):
-        CalibrationTable({"images": 2.5}, "entropy").save(cache)
-    with pytest.raises(OutputError, match=words):
-        read_cache(cache, ORIGIN)
+    for write in (table.save, lambda path: read_cache(path, ORIGIN)):
+        with pytest.raises(OutputError, match=r"'.*model\.cache\.json'"):
+            write(cache)
     assert origin_path(cache).read_text() == content and not cache.exists()
     origin_path(cache).unlink()
     for amax in (2.5, 3.5):  # its own sidecar is replaced
-        CalibrationTable({"images": amax}, "entropy").save(cache)
+        table.override({"images": amax}).save(cache)
     assert CalibrationTable.load(cache).amax["images"] == pytest.approx(3.5)
 
 

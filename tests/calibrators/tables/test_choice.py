@@ -17,24 +17,11 @@ def test_the_reason_names_the_rules_that_saw_all_samples():
         "'wide' (widest of about the least squared error) for every tensor: 31.3 dB at the network's outputs "
         "for a typical one of 16 samples (mse 31.5 dB), of 3 rules tried"
     )
-
-
-def test_a_single_sample():
-    assert RangeChoice("mse", {"mse": 40.0, "wide": 38.0}, {"mse": 1, "wide": 1}).reason == (
-        "'mse' (least squared error) for every tensor: 40.0 dB at the network's outputs on 1 sample "
-        "(wide 38.0 dB), of 2 rules tried"
-    )
-
-
-def test_nothing_was_compared():
-    assert RangeChoice("mse", {}, {}).reason == (
-        "'mse' (least squared error) for every tensor, as the network's outputs could not be compared"
-    )
-
-
-def test_every_rule_is_explained():
-    assert MEANINGS.keys() == {*RULES, TIGHT}
+    single = RangeChoice("mse", {"mse": 40.0, "wide": 38.0}, {"mse": 1, "wide": 1}).reason
+    assert single.endswith("40.0 dB at the network's outputs on 1 sample (wide 38.0 dB), of 2 rules tried")
+    assert RangeChoice("mse", {}, {}).reason.startswith("'mse' (least squared error) for every tensor, as")
     assert RangeChoice("new", {}, {}).reason.startswith("'new' for every tensor, as")
+    assert MEANINGS.keys() == {*RULES, TIGHT}
 
 
 @pytest.mark.parametrize(
@@ -46,11 +33,7 @@ def test_rules_that_differ_are_refused(sqnr_db, samples):
         RangeChoice("mse", sqnr_db, samples)
 
 
-def test_by_hand():
-    scale = scale_of(2.54)
-    assert scale == np.float32(0.02) and scale.dtype == np.float32
-
-
 @given(st.floats(2.0**-120, 2.0**120, width=32))
 def test_the_range_of_a_scale_has_this_scale(scale):
-    assert float(scale_of(scale * 127)) == scale
+    found = scale_of(scale * 127)
+    assert float(found) == scale and found.dtype == np.float32

@@ -1,12 +1,11 @@
 """How a table shows itself."""
 
 import json
+import re
 import struct
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from calibrators.errors import TableError
 from calibrators.histograms import thresholds
@@ -29,17 +28,15 @@ def _table(model=None):
     )
 
 
-def test_json_keeps_everything(tmp_path):
-    table = _table("m").override({"a": 2.5})
-    assert CalibrationTable.load(table.save(tmp_path / "t.json")) == table
-
-
 def test_another_method_comes_from_the_stored_histograms_and_spares_what_was_set_by_hand():
     table = _table().override({"a": 2.5}).with_method("mse")
     assert table.amax == {"a": 2.5, "b::c d": thresholds.mse(table.histograms["b::c d"])}
+    assert _table().with_choice({"a": 9.0, "b::c d": 3.5}, CHOICE).with_method("mse") == _table().with_method(
+        "mse"
+    )
     with pytest.raises(TableError, match="no histograms"):
         CalibrationTable({"a": 1.0}).with_method("mse")
-    with pytest.raises(TableError, match="unknown calibration method 'magic'"):
+    with pytest.raises(TableError, match="'magic'"):
         table.with_method("magic")
 
 
@@ -51,11 +48,6 @@ def test_a_choice_spares_what_was_set_by_hand_and_survives_the_file(tmp_path):
     assert (table.amax, table.method, table.choice) == ({"a": 2.5, "b::c d": 3.5}, "auto", CHOICE)
     assert [table.method_of(name) for name in table.amax] == ["by hand", "wide"]
     assert CalibrationTable.load(table.save(tmp_path / "t.json")) == table
-
-
-def test_another_method_ends_the_choice():
-    table = _table().with_choice({"a": 9.0, "b::c d": 3.5}, CHOICE).with_method("mse")
-    assert (table.method, table.choice, table.method_of("a")) == ("mse", None, "mse")
 
 
 @pytest.mark.parametrize(("rule", "method"), [("wide", "wide"), ("mse", "by hand")])
@@ -109,14 +101,6 @@ def test_rounding_to_float32_is_no_difference(tmp_path):
     assert found.name == "7"
 
 
-@pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), -1.0, 0.0, "2.6", None, (-1, 1), True, 10**400]
-)
-def test_a_range_set_by_hand_is_a_positive_number(value):
-    with pytest.raises(TableError, match="'a'"):
-        _table().override({"a": value})
-
-
 def test_cache_golden_bytes():
     cache = tensorrt_cache.parse(HEADER + b"images: 3c010204\nb::c d: 1020304\n", "c")
     assert cache.version == "8601" and cache.algorithm == "EntropyCalibration2"
@@ -124,30 +108,17 @@ def test_cache_golden_bytes():
     assert tensorrt_cache.render(cache) == HEADER + b"images: 3c010204\nb::c d: 01020304\n"
 
 
-@given(st.floats(2.0**-120, 2.0**120, width=32))
-def test_scales_survive_the_table_bit_for_bit(scale):
-    table = CalibrationTable({"x": scale * 127})
-    assert float(table.scale("x")) == scale
-
-
-def test_tables_of_different_models_are_not_merged():
-    from calibrators.tables.table import Provenance
-
-    one, two = (CalibrationTable({"a": 1.0}, provenance=Provenance(model=name)) for name in ("x", "y"))
-    with pytest.raises(TableError, match=r"the tables are of different models \(x and y\)"):
-        one.merged(two)
-
-
-@pytest.mark.parametrize("value", ["2.6", None, True, [1.0], np.array([1.0])])
+@pytest.mark.parametrize("value", ["2.6", None, True, [1.0], (-1, 1), np.array([1.0])])
 def test_a_range_is_a_number(value):
-    with pytest.raises(TableError, match=r"a range must be a number .*: 'a' \("):
-        CalibrationTable({"a": value})
+    for make in (lambda: CalibrationTable({"a": value}), lambda: _table().override({"a": value})):
+        with pytest.raises(TableError, match=r"'a' \("):
+            make()
 
 
 @pytest.mark.parametrize("name", [5, None, b"a"])
 def test_a_name_is_a_text(name):
     for make in (lambda: CalibrationTable({name: 1.0}), lambda: _table().override({name: 1.0})):
-        with pytest.raises(TableError, match="is no text; give names of tensors"):
+        with pytest.raises(TableError, match=re.escape(repr(name))):
             make()
 
 
@@ -158,53 +129,49 @@ def test_a_table_does_not_change_with_the_ranges_it_was_made_of():
     assert table.amax == {"a": 1.0}
 
 
-def test_a_tensor_that_the_table_does_not_have():
-    table = _table()
-    for ask in (table.scale, table.method_of):
-        with pytest.raises(TableError, match="the table has no tensor 'zz'; its names are like"):
-            ask("zz")
-
-
-def test_one_pattern_by_itself_is_one():
-    table = CalibrationTable({"conv1": 1.0, "c": 2.0})
-    assert list(table.without("conv1").amax) == ["c"]
-
-
-@pytest.mark.parametrize("ranges", [None, "t.json"])
-def test_ranges_by_hand_are_a_dict(ranges):
-    with pytest.raises(
-        TableError, match=f"^what is set by hand is {ranges!r}; give a dict from tensor name to range$"
+def test_what_a_table_does_not_have():
+    one, two = (CalibrationTable({"a": 1.0}, provenance=Provenance(model=name)) for name in ("x", "y"))
+    assert one.scale("a") == np.float32(1 / 127)
+    for ask, named in (
+        (lambda: one.scale("zz"), "'zz'"),
+        (lambda: one.method_of("zz"), "'zz'"),
+        (lambda: one.merged(two), r"\(x and y\)"),
+        (lambda: one.override(None), "None"),
+        (lambda: one.override("t.json"), r"'t\.json'"),
     ):
-        CalibrationTable({"a": 1.0}).override(ranges)
+        with pytest.raises(TableError, match=named):
+            ask()
 
 
 @pytest.mark.parametrize(
-    ("patterns", "shown"), [("*", "'*'"), (["conv?", "c"], "'conv?', 'c'"), (["conv1", "c"], "'conv1', 'c'")]
+    ("patterns", "shown"),
+    [("*", r"'\*'"), (["conv?", "c"], r"'conv\?', 'c'"), (["conv1", "c"], "'conv1', 'c'")],
 )
 def test_a_table_does_not_lose_all_of_its_tensors(patterns, shown):
     table = CalibrationTable({"conv1": 1.0, "c": 2.0})
-    with pytest.raises(TableError) as caught:
+    with pytest.raises(TableError, match=f"^without {shown} no"):
         table.without(patterns)
-    assert str(caught.value) == f"without {shown} no tensor is left in the table; keep at least one"
     assert table.without([]) == table
+    assert list(table.without("conv1").amax) == ["c"]  # one pattern by itself is one
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"model": "a\nb"}, {"data": "x" * 201}, {"versions": {"numpy": "2\x1b[2J"}}, {"versions": {"\r": "2"}}],
+    [
+        {"model": "a\nb"},
+        {"data": "a\r"},
+        {"data": "x" * 201},
+        {"versions": {"numpy": "2\x1b[2J"}},
+        {"versions": {"numpy": "\x00"}},
+        {"versions": {"\r": "2"}},
+        {"versions": {"\u2028": "2"}},
+    ],
 )
-def test_what_no_file_of_a_table_holds_is_no_provenance(wrong):
-    with pytest.raises(TableError, match="the provenance of a table holds"):
+def test_what_no_file_of_a_table_holds_is_no_provenance(tmp_path, wrong):
+    with pytest.raises(TableError, match="provenance"):
         Provenance(**wrong)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"model": "a\nb"}, {"data": "a\r"}, {"versions": {"numpy": "\x00"}}, {"versions": {"\u2028": "2"}}],
-)
-def test_a_file_with_such_a_provenance_is_refused(tmp_path, changes):
     file = CalibrationTable({"a": 1.0}).save(tmp_path / "t.json")
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    file.write_text(json.dumps({**json.loads(file.read_text()), **wrong}))
     with pytest.raises(TableError, match="is damaged"):
         CalibrationTable.load(file)
 
@@ -228,11 +195,8 @@ def test_a_notebook_shows_every_tensor(table):
     for cell in ("&lt;x&gt;", "2.54", "0.02", "by hand", "8", "12.500 %"):
         assert f">{cell}</td>" in page
     assert "<svg" in page and "<x>" not in page
-
-
-def test_tables_without_histograms_have_no_columns_for_them():
-    page = CalibrationTable({"x": 1.27})._repr_html_()
-    assert ">0.01</td>" in page and "magnitudes" not in page
+    plain = CalibrationTable({"x": 1.27})._repr_html_()  # has no columns of histograms
+    assert ">0.01</td>" in plain and "magnitudes" not in plain
 
 
 def test_a_tensor_without_a_histogram_among_others_has_empty_cells(table):

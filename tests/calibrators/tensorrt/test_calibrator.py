@@ -161,17 +161,19 @@ def test_the_cache_of_one_model_is_stale_for_the_next_that_a_calibrator_is_built
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        ({"data": None}, "nothing to calibrate with: give data, or a cache that exists"),
-        ({"inputs": ()}, "the model's inputs are missing; give inputs="),
-        ({"num_batches": 0}, "num_batches is 0; give a positive integer or leave it out"),
-        ({"last_batch": "Pad"}, "last_batch is 'Pad'; use one of drop, pad, refuse"),
-        ({"stale": "ignore"}, "stale is 'ignore'; use one of refuse, recalibrate"),
+        ({"data": None}, "nothing to calibrate with"),
+        ({"data": None, "inputs": (), "cache": "c" * 300}, "nothing to calibrate with"),
+        ({"data": None, "inputs": (), "cache": 5}, "cache is given as int"),
+        ({"inputs": ()}, "inputs="),
+        ({"num_batches": 0}, "num_batches is 0"),
+        ({"last_batch": "Pad"}, "last_batch is 'Pad'; .*drop, pad, refuse"),
+        ({"stale": "ignore"}, "stale is 'ignore'; .*refuse, recalibrate"),
     ],
 )
-def test_options_that_make_no_sense(arguments, message):
-    with pytest.raises(CalibrationDataError, match=message):
+def test_options_that_make_no_sense(arguments, named):
+    with pytest.raises(CalibrationDataError, match=named):
         make(**arguments)
 
 
@@ -203,12 +205,8 @@ def test_a_cache_of_a_part_of_the_data_is_not_kept(batches, tmp_path):
     for _ in range(batches):
         calibrator.get_batch(["x"])
     calibrator.write_calibration_cache(memoryview(CACHE))
-    with pytest.raises(CalibrationDataError) as caught:
+    with pytest.raises(CalibrationDataError, match=f"batch {batches}, .*limit or num_batches"):
         calibrator.raise_failure()
-    assert str(caught.value) == (
-        f"the calibration ended at batch {batches}, before the data did, so its cache is not kept; give "
-        "limit or num_batches, or correct the get_batch of your own calibrator"
-    )
     assert list(tmp_path.iterdir()) == [] and calibrator.table is None
 
 
@@ -276,16 +274,6 @@ def test_the_states_of_a_calibrator():
     assert calibrator.state is State.READY and calibrator.failure is None
     # What a failure before the first batch has read is not lost.
     assert calibrate(calibrator) and calibrator.state is State.FED
-
-
-def test_what_is_no_path_of_a_cache():
-    with pytest.raises(CalibrationDataError, match=r"^the cache is given as int; give the path$"):
-        make(None, (), cache=5)
-
-
-def test_a_name_that_no_cache_can_have():
-    with pytest.raises(CalibrationDataError, match="nothing to calibrate with"):
-        make(None, (), cache="c" * 300)
 
 
 @pytest.mark.parametrize("as_batches", [False, True])

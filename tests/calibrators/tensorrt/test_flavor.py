@@ -33,36 +33,21 @@ def test_capabilities(name, version, true):
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "target"),
+    ("name", "version", "target", "plans", "weights"),
     [
-        ("tensorrt", "8.6.1", "tensorrt-8.6"),
-        ("tensorrt", "9.3.0", "tensorrt-8.6"),
-        ("tensorrt", "10.16.1.11", "tensorrt-10"),
-        ("tensorrt", "11.4.0", "tensorrt-11"),
-        ("rtx", "1.7.1.116", "rtx"),
+        ("tensorrt", "8.5.3", "tensorrt-8.6", False, False),
+        ("tensorrt", "8.6.1", "tensorrt-8.6", True, False),
+        ("tensorrt", "9.3.0", "tensorrt-8.6", True, False),
+        ("tensorrt", "10.16.1.11", "tensorrt-10", True, True),
+        ("tensorrt", "11.4.0", "tensorrt-11", True, True),
+        ("rtx", "1.7.1.116", "rtx", True, True),
     ],
 )
-def test_target_of_quantization(name, version, target):
-    assert Flavor(name, version).quantization_target == target
-
-
-@pytest.mark.parametrize(
-    ("name", "version", "plans", "weights"),
-    [
-        ("tensorrt", "8.5.3", False, False),
-        ("tensorrt", "8.6.1", True, False),
-        ("tensorrt", "10.16.1.11", True, True),
-        ("rtx", "1.7.1.116", True, True),
-    ],
-)
-def test_plans_with_code_and_weights_by_address(name, version, plans, weights):
+def test_target_plans_with_code_and_weights_by_address(name, version, target, plans, weights):
     one = Flavor(name, version)
+    assert one.quantization_target == target
     assert (one.has_version_compatible_plans, one.takes_weights_by_address) == (plans, weights)
-
-
-def test_str():
-    assert str(Flavor("rtx", "1.7.1")) == "TensorRT for RTX 1.7.1"
-    assert str(Flavor("tensorrt", "10.1")) == "TensorRT 10.1"
+    assert str(one) == f"TensorRT{' for RTX' if name == 'rtx' else ''} {version}"
 
 
 def test_load_rtx():
@@ -95,20 +80,20 @@ def only(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("target", "message"),
+    ("target", "named"),
     [
-        (
-            "auto",
-            r"no TensorRT is installed; run pip install 'trtint8\[rtx\]' .*'trtint8\[tensorrt\]'",
-        ),
-        ("rtx", r"TensorRT for RTX is not installed; run pip install 'trtint8\[rtx\]'"),
-        ("tensorrt", r"TensorRT is not installed; run pip install 'trtint8\[tensorrt\]'"),
+        ("auto", r"'trtint8\[rtx\]' .*'trtint8\[tensorrt\]'"),
+        ("rtx", r"TensorRT for RTX .*'trtint8\[rtx\]'"),
+        ("tensorrt", r"^TensorRT is .*'trtint8\[tensorrt\]'"),
     ],
 )
-def test_nothing_installed(only, target, message):
+def test_nothing_installed(only, target, named):
     only()
-    with pytest.raises(UnsupportedError, match=f"^{message}$"):
+    with pytest.raises(UnsupportedError, match=named):
         flavor.load(target)
+    only(Flavor("tensorrt", "8.4.3"))
+    with pytest.raises(UnsupportedError, match=r"8\.4\.3 .*8\.5"):
+        flavor.load("tensorrt")
 
 
 @pytest.fixture
@@ -124,15 +109,12 @@ def broken_tensorrt(tmp_path, monkeypatch):
 
 def test_broken_installation_is_reported(broken_tensorrt, only):
     assert broken_tensorrt.name in {one.name for one in flavor.installed()}
-    expected = (
-        "TensorRT 10.1.0 is installed but cannot be imported (libnvinfer.so.10: cannot open); reinstall it "
-        "with pip install --force-reinstall 'trtint8[tensorrt]'"
-    )
-    assert broken_tensorrt.import_problem == expected
     only(broken_tensorrt)
-    with pytest.raises(UnsupportedError) as caught:
+    with pytest.raises(
+        UnsupportedError, match=r"10\.1\.0 .*\(libnvinfer\.so\.10: cannot open\).*trtint8\[tensorrt\]"
+    ) as caught:
         flavor.load()
-    assert str(caught.value) == expected
+    assert broken_tensorrt.import_problem == str(caught.value)
 
 
 def test_auto_prefers_what_works(broken_tensorrt, only, monkeypatch):
@@ -153,14 +135,6 @@ def test_auto_prefers_tensorrt_with_a_gpu(monkeypatch, only):
     monkeypatch.setattr(flavor, "gpu_problem", lambda: "no driver")
     assert flavor.load() == rtx
     assert flavor.load("tensorrt") == tensorrt
-
-
-def test_too_old(only):
-    only(Flavor("tensorrt", "8.4.3"))
-    with pytest.raises(
-        UnsupportedError, match=r"^TensorRT 8\.4\.3 is too old; install TensorRT 8\.5 or newer$"
-    ):
-        flavor.load("tensorrt")
 
 
 def test_the_librarys_version(rtx, monkeypatch):

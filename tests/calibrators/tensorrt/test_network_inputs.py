@@ -29,28 +29,22 @@ def test_what_has_the_type_already_is_not_copied():
 
 
 @pytest.mark.parametrize(
-    ("array", "dtypes", "message"),
+    ("array", "dtype", "named"),
     [
-        (
-            np.array([5, 1 << 40]),
-            INT32,
-            r"^input 'x' is int32 in TensorRT's network, and its int64 data, from 5 to 1.09951e\+12",
-        ),
-        (np.array([1e300]), FLOAT, "is float32 in TensorRT's network, and its float64 data"),
-        (np.array([1e5], np.float32), {"x": np.dtype(np.float16)}, "give values that float16 holds"),
+        (np.array([5, 1 << 40]), "int32", r"'x' is int32 .*int64 .*5 to 1.09951e\+12"),
+        (np.array([1e300]), "float32", "float32 .*float64"),
+        (np.array([1e5], np.float32), "float16", "float16"),
+        (np.full((4, 3), 200, np.float32), "int8", r"\[-128, 127\].*200 to 200"),
     ],
 )
-def test_values_that_the_type_does_not_hold(array, dtypes, message):
-    with pytest.raises(CalibrationDataError, match=message):
-        to_network({"x": array}, dtypes)
+def test_values_that_the_type_does_not_hold(array, dtype, named):
+    with pytest.raises(CalibrationDataError, match=named):
+        to_network({"x": array}, {"x": np.dtype(dtype)})
 
 
 def test_inputs_that_are_int8_take_what_fits_in_it():
-    int8 = {"x": np.dtype(np.int8)}
     array = np.full((4, 3), 127, np.float32)
-    assert to_network({"x": array}, int8)["x"] is array
-    with pytest.raises(CalibrationDataError, match=r"within \[-128, 127\], not float32 from 200 to 200; div"):
-        to_network({"x": np.full((4, 3), 200, np.float32)}, int8)
+    assert to_network({"x": array}, {"x": np.dtype(np.int8)})["x"] is array
 
 
 def test_types_of_a_parsed_network(rtx):

@@ -52,41 +52,42 @@ def test_boxes_by_file_name_and_class_by_the_order_of_ids(folder):
     assert labels_of(folder, limit=1) == [[[0, 2, 4, 6, 2], [4, 2, 8, 4, 0]]]
 
 
-def test_boxes_of_samples_that_are_taken_in_turn_over_sub_folders(tmp_path):
+def one_box_each(folder, names):
+    """Makes images of these names; returns their document, with a box at (n, n) of image n."""
     image = pytest.importorskip("PIL.Image")
-    names = ["cam1/a.png", "cam1/b.png", "cam2/c.png", "cam2/d.png"]
     for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        image.new("RGB", (8, 8)).save(tmp_path / name)
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        image.new("RGB", (8, 8)).save(folder / name)
     entries = [{"id": n, "file_name": name, "width": 8, "height": 8} for n, name in enumerate(names)]
-    boxes = [{"image_id": n, "category_id": 1, "bbox": [n, n, 2, 2]} for n in range(4)]
-    document = {"images": entries, "annotations": boxes, "categories": [{"id": 1}]}
+    boxes = [{"image_id": n, "category_id": 1, "bbox": [n, n, 2, 2]} for n in range(len(names))]
+    return {"images": entries, "annotations": boxes, "categories": [{"id": 1}]}
+
+
+def test_boxes_of_samples_that_are_taken_in_turn_over_sub_folders(tmp_path):
+    document = one_box_each(tmp_path, ["cam1/a.png", "cam1/b.png", "cam2/c.png", "cam2/d.png"])
     (tmp_path / "instances.json").write_text(json.dumps(document))
-    for options, order in (({}, [0, 1, 2, 3]), ({"limit": 2}, [0, 2]), ({"limit": 3}, [0, 2, 1])):
-        assert labels_of(tmp_path, **options) == [[[n, n, n + 2, n + 2, 0]] for n in order]
     shuffled = np.random.default_rng(0).permutation(4)[:3].tolist()
-    found = labels_of(tmp_path, limit=3, shuffle=True)
-    assert found == [[[n, n, n + 2, n + 2, 0]] for n in shuffled]
+    for options, order in (
+        ({}, [0, 1, 2, 3]),
+        ({"limit": 2}, [0, 2]),
+        ({"limit": 3}, [0, 2, 1]),
+        ({"limit": 3, "shuffle": True}, shuffled),
+    ):
+        assert labels_of(tmp_path, **options) == [[[n, n, n + 2, n + 2, 0]] for n in order]
 
 
 def test_images_of_one_name_are_told_apart_by_their_folders(tmp_path):
-    image = pytest.importorskip("PIL.Image")
     names = ["cam1/a.png", "cam2/a.png", "north/cam2/a.png"]
-    entries = [{"id": n, "file_name": name, "width": 8, "height": 8} for n, name in enumerate(names)]
-    boxes = [{"image_id": n, "category_id": 1, "bbox": [n, n, 2, 2]} for n in range(3)]
-    document = {"images": entries, "annotations": boxes, "categories": [{"id": 1}]}
+    document = one_box_each(tmp_path, names)
     for n, name in enumerate(names):
-        (tmp_path / name).parent.mkdir(parents=True)
-        image.new("RGB", (8, 8)).save(tmp_path / name)
         labels = tmp_path / name.replace("a.png", "instances.json")
         labels.write_text(json.dumps(document))
         assert labels_of(labels.parent) == [[[n, n, n + 2, n + 2, 0]]]
-    twin = {**entries[1], "id": 2}
-    for images in ([entries[0], {**entries[0], "id": 1}, {**entries[0], "id": 2}], [*entries[:2], twin]):
+    first, second, _ = document["images"]
+    for images in ([first, {**first, "id": 1}, {**first, "id": 2}], [first, second, {**second, "id": 2}]):
         labels = tmp_path / "cam2" / "instances.json"
         labels.write_text(json.dumps({**document, "images": images}))
-        words = r"of the name 'a.png', such as 'cam1/a.png', and not exactly one of them is '.*cam2/a.png'; w"
-        with pytest.raises(CalibrationDataError, match=words):
+        with pytest.raises(CalibrationDataError, match=r"'a.png', .*'cam1/a.png', .*cam2/a.png'"):
             labels_of(tmp_path / "cam2")
 
 
@@ -95,8 +96,7 @@ def test_an_image_that_was_labelled_upright_and_is_stored_on_its_side_is_refused
     exif = image.Exif()
     exif[0x0112] = 6
     image.new("RGB", (4, 8)).save(folder / "a.png", exif=exif)
-    words = "a.png' is read with 4 x 8 pixels, and labels file .* is for 8 x 4: it is turned by 90 degrees; s"
-    with pytest.raises(CalibrationDataError, match=words):
+    with pytest.raises(CalibrationDataError, match=r"a.png' .*4 x 8 .*8 x 4: .*90 degrees"):
         labels_of(folder)
     # A folder that has ultralytics' labels too is read upright.
     (folder / "images").mkdir()
@@ -107,35 +107,19 @@ def test_an_image_that_was_labelled_upright_and_is_stored_on_its_side_is_refused
 
 
 @pytest.mark.parametrize(
-    ("document", "message"),
+    ("document", "named"),
     [
-        (
-            "no JSON",
-            "does not hold COCO's instances, with images, .* and categories: Expecting value: line 1",
-        ),
-        ([], "does not hold COCO's instances"),
-        (
-            {**INSTANCES, "categories": [{}]},
-            "categories: Object missing required field `id` - at `.*categories.*`; correct it",
-        ),
-        (
-            {**INSTANCES, "images": [{"id": 5, "file_name": "a.png"}], "annotations": []},
-            "missing required field `width`",
-        ),
-        (
-            {**INSTANCES, "images": [{**INSTANCES["images"][0], "width": 0}], "annotations": []},
-            "Expected .* >= 1.*width`",
-        ),
-        (
-            {**INSTANCES, "images": INSTANCES["images"][1:], "annotations": []},
-            "has 2 images, and 'b.png' is not among",
-        ),
+        ("no JSON", "line 1"),
+        ([], "COCO's instances"),
+        ({**INSTANCES, "categories": [{}]}, "`id` .*categories"),
+        ({**INSTANCES, "images": [{"id": 5, "file_name": "a.png"}], "annotations": []}, "`width`"),
+        ({**INSTANCES, "images": INSTANCES["images"][1:], "annotations": []}, "2 images, .*'b.png'"),
     ],
 )
-def test_what_is_no_such_file_is_refused(folder, document, message):
+def test_what_is_no_such_file_is_refused(folder, document, named):
     text = document if isinstance(document, str) else json.dumps(document)
     (folder / "instances.json").write_text(text)
-    with pytest.raises(CalibrationDataError, match=message):
+    with pytest.raises(CalibrationDataError, match=named):
         labels_of(folder)
 
 
@@ -145,55 +129,42 @@ def with_annotation(**values):
     return {**INSTANCES, "annotations": [*INSTANCES["annotations"], one]}
 
 
+def with_more(name, one):
+    return {**INSTANCES, name: [*INSTANCES[name], one]}
+
+
 @pytest.mark.parametrize(
-    ("document", "message"),
+    ("document", "named"),
     [
-        (
-            with_annotation(bbox=[np.nan, 1, 2, 2]),
-            r"annotation 41 has the bbox \[nan, 1, 2, 2\]; give finite",
-        ),
-        (
-            with_annotation(bbox=[1, 1, np.inf, 2]),
-            r"annotation 41 has the bbox \[1, 1, inf, 2\]; give finite",
-        ),
-        (with_annotation(bbox=[1e308, 1, 1e308, 2]), "annotation 41 has the bbox .*; give finite"),
-        (with_annotation(bbox=[1e300, 1, 2, 2]), "annotation 41 has the bbox .*; give finite"),
-        (with_annotation(bbox=[-1e10, 1, 2, 2]), "annotation 41 has the bbox .*; give finite"),
-        (with_annotation(bbox=None), "annotation 41 has the bbox None; give finite"),
-        (with_annotation(bbox=[4, 1, -2, 2]), r"annotation 41 has the bbox \[4, 1, -2, 2\]; .* not negative"),
-        (with_annotation(bbox=[4, 3, 2, -2]), r"annotation 41 has the bbox \[4, 3, 2, -2\]; .* not negative"),
-        (
-            with_annotation(image_id="5"),
-            "annotation 41 has the image_id '5', which is the id of no image; corr",
-        ),
-        (
-            with_annotation(category_id=2),
-            "annotation 41 has the category_id 2, which is the id of no category",
-        ),
-        (
-            {**INSTANCES, "categories": []},
-            "annotation number 1 has the category_id 90, which is the id of no",
-        ),
-        (
-            {**INSTANCES, "categories": [*INSTANCES["categories"], {"id": 3}]},
-            "several categories with the id 3;",
-        ),
-        (
-            {**INSTANCES, "images": [*INSTANCES["images"], INSTANCES["images"][2]]},
-            "several images with the id 6",
-        ),
+        (with_annotation(bbox=[np.nan, 1, 2, 2]), r"annotation 41 .*bbox \[nan, 1, 2, 2\]; give finite"),
+        (with_annotation(bbox=[1, 1, np.inf, 2]), r"annotation 41 .*bbox \[1, 1, inf, 2\]; give finite"),
+        (with_annotation(bbox=[1e308, 1, 1e308, 2]), "annotation 41 .*bbox .*; give finite"),
+        (with_annotation(bbox=[1e300, 1, 2, 2]), "annotation 41 .*bbox .*; give finite"),
+        (with_annotation(bbox=[-1e10, 1, 2, 2]), "annotation 41 .*bbox .*; give finite"),
+        (with_annotation(bbox=None), "annotation 41 .*bbox None; give finite"),
+        (with_annotation(bbox=[4, 1, -2, 2]), r"annotation 41 .*bbox \[4, 1, -2, 2\]; .*negative"),
+        (with_annotation(bbox=[4, 3, 2, -2]), r"annotation 41 .*bbox \[4, 3, 2, -2\]; .*negative"),
+        (with_annotation(image_id="5"), "annotation 41 .*image_id '5'"),
+        (with_annotation(category_id=2), "annotation 41 .*category_id 2"),
+        ({**INSTANCES, "categories": []}, "annotation number 1 .*category_id 90"),
+        (with_more("categories", {"id": 3}), "categories with the id 3"),
+        (with_more("images", INSTANCES["images"][2]), "images with the id 6"),
     ],
 )
-def test_what_would_be_dropped_or_shifted_is_refused_by_its_id(folder, document, message):
+def test_what_would_be_dropped_or_shifted_is_refused_by_its_id(folder, document, named):
     (folder / "instances.json").write_text(json.dumps(document))
-    with pytest.raises(CalibrationDataError, match=f"^labels file '.*instances.json'(:| has) {message}"):
+    with pytest.raises(CalibrationDataError, match=f"'.*instances.json'.*{named}"):
         labels_of(folder)
 
 
 @pytest.mark.parametrize(
     "values",
-    [{"bbox": [1, 1, 0, 2]}, {"image_id": 6}, {"iscrowd": 1, "bbox": [1, 1, -2, 2]}],
-    ids=["without width", "of an image elsewhere", "crowd"],
+    [
+        {"bbox": [1, 1, 0, 2]},
+        {"bbox": [5e-324, 0, 5e-324, 4]},  # a size too small for a number
+        {"image_id": 6},  # which is elsewhere
+        {"iscrowd": 1, "bbox": [1, 1, -2, 2]},
+    ],
 )
 def test_annotations_that_leave_no_box(folder, values):
     expected = labels_of(folder)
@@ -216,8 +187,7 @@ def test_an_image_that_was_resized_has_the_same_boxes_in_proportion(folder, size
 def test_an_image_in_other_proportions_than_the_labelled_one_is_refused(folder):
     image = pytest.importorskip("PIL.Image")
     image.new("RGB", (8, 6)).save(folder / "a.png")
-    words = "a.png' has 6 x 8 pixels, and labels file .*instances.json' is for 4 x 8; give the image that was"
-    with pytest.raises(CalibrationDataError, match=words):
+    with pytest.raises(CalibrationDataError, match=r"a.png' .*6 x 8 .*instances.json' .*4 x 8"):
         labels_of(folder)
 
 
@@ -235,13 +205,6 @@ def test_an_image_of_a_size_that_none_has_is_refused(folder, width):
     (folder / "instances.json").write_text(json.dumps({**INSTANCES, "images": images}))
     with pytest.raises(CalibrationDataError, match=r"images.*width"):
         labels_of(folder)
-
-
-@pytest.mark.filterwarnings("error")
-def test_boxes_that_are_too_small_for_a_number_have_no_size(folder):
-    expected = labels_of(folder)
-    (folder / "instances.json").write_text(json.dumps(with_annotation(bbox=[5e-324, 0, 5e-324, 4])))
-    assert labels_of(folder) == expected
 
 
 @pytest.mark.parametrize(

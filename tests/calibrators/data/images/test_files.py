@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import struct
 import sys
 import zlib
@@ -37,49 +36,44 @@ from tests.calibrators.data.sample_data import (
 Image = pytest.importorskip("PIL.Image", reason=NO_PILLOW)
 
 
+def opened(folder, inputs=(IMAGE,), preprocessing=RAW, **options):
+    return open_batches(folder, inputs, preprocessing=preprocessing, **options)
+
+
 class TestImageFolders:
     def test_sorted_by_name_whatever_the_ending(self, tmp_path):
         x = save_images(tmp_path, ["c.PNG", "a.bmp", "b.ppm", "d.tiff", "e.TIF"])
         (tmp_path / "README.md").write_text("no image")
-        batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW, batch_size=2)
+        batches = opened(tmp_path, batch_size=2)
         assert np.array_equal(whole(batches), RAW(x[[1, 2, 0, 3, 4]]))
         assert (batches.num_samples, batches.labels, batches.class_names) == (5, None, None)
 
     @pytest.mark.parametrize("ending", [".jpg", ".jpeg", ".webp"])
     def test_lossy_formats(self, tmp_path, ending):
         save_images(tmp_path, ["a" + ending])
-        assert whole(open_batches(tmp_path, [IMAGE], preprocessing=RAW)).shape == (1, 3, 4, 4)
+        assert whole(opened(tmp_path)).shape == (1, 3, 4, 4)
 
     def test_class_folders_give_labels(self, tmp_path):
         dogs = save_images(tmp_path / "dog", ["1.png", "2.png"])
         cats = save_images(tmp_path / "cat", ["9.png"])
         (tmp_path / "cow").mkdir()
         (tmp_path / ".cache").mkdir()
-        with pytest.warns(UserWarning) as warned:
-            batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW)
-        assert [str(one.message) for one in warned] == [
-            f"'{tmp_path}' has 1 sub-folder without images, such as 'cow': each keeps an index among the "
-            "classes; move away what is no class"
-        ]
-        assert batches.class_names == ("cat", "cow", "dog")
-        assert batches.labels.tolist() == [0, 2, 2]
-        assert batches.labels.dtype == np.int64
+        with pytest.warns(UserWarning, match=f"^'{tmp_path}' has 1 .*'cow'") as warned:
+            batches = opened(tmp_path)
+        assert len(warned) == 1 and batches.class_names == ("cat", "cow", "dog")
+        assert (batches.labels.tolist(), batches.labels.dtype) == ([0, 2, 2], np.int64)
         assert np.array_equal(whole(batches), RAW(np.concatenate([cats, dogs])))
 
     def test_folders_inside_those_of_classes_are_not_read(self, tmp_path):
         save_images(tmp_path / "dog", ["1.png"])
         for name in ("less", "more", ".cache"):
             save_images(tmp_path / "dog" / name, ["2.png"])
-        words = (
-            f"the sub-folders of '{tmp_path}' have 2 sub-folders of their own, such as 'dog/less', whose "
-            "images are not read; move them one level up"
-        )
-        with pytest.warns(UserWarning, match=re.escape(words)):
-            assert open_batches(tmp_path, [IMAGE], preprocessing=RAW).num_samples == 1
+        with pytest.warns(UserWarning, match=f"'{tmp_path}' have 2 .*'dog/less'"):
+            assert opened(tmp_path).num_samples == 1
 
     def test_labels_of_ones_own_have_no_class_names(self, tmp_path):
         save_images(tmp_path / "dog", ["1.png"])
-        batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW, labels=[4])
+        batches = opened(tmp_path, labels=[4])
         assert (batches.labels.tolist(), batches.class_names) == ([4], None)
 
     @given(st.integers(0, 3), st.integers(1, 6))
@@ -89,9 +83,7 @@ class TestImageFolders:
             for i in range(2):
                 (folder / str(label)).mkdir(exist_ok=True)
                 Image.new("RGB", (2, 2), (label, i, 0)).save(folder / str(label) / f"{i}.png")
-        batches = open_batches(
-            folder, [IMAGE], preprocessing=RAW, shuffle=True, seed=seed, limit=limit, batch_size=4
-        )
+        batches = opened(folder, shuffle=True, seed=seed, limit=limit, batch_size=4)
         assert whole(batches)[:, 0, 0, 0].tolist() == batches.labels.tolist()
         assert len(batches.labels) == limit
 
@@ -99,50 +91,38 @@ class TestImageFolders:
     def test_a_limit_takes_images_of_every_class_in_turn(self, tmp_path, own_labels):
         cats = save_images(tmp_path / "cat", ["1.png", "2.png", "3.png"])
         dogs = save_images(tmp_path / "dog", ["1.png"])
-        labels = [5, 6, 7, 8] if own_labels else None
-        batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW, limit=3, batch_size=2, labels=labels)
+        batches = opened(tmp_path, limit=3, batch_size=2, labels=[5, 6, 7, 8] if own_labels else None)
         assert np.array_equal(whole(batches), RAW(np.stack([cats[0], dogs[0], cats[1]])))
         assert batches.labels.tolist() == ([5, 8, 6] if own_labels else [0, 1, 0])
         for limit in (4, 5, None):  # nothing is left out, and the order stays that of the names
-            batches = open_batches(tmp_path, [IMAGE], preprocessing=RAW, limit=limit)
-            assert batches.labels.tolist() == [0, 0, 0, 1]
+            assert opened(tmp_path, limit=limit).labels.tolist() == [0, 0, 0, 1]
 
     @pytest.mark.parametrize(
         ("layout", "shape"), [("NCHW", ("N", 1, "H", "W")), ("NHWC", ("N", None, None, 1))]
     )
     def test_grey_where_the_model_has_one_channel(self, tmp_path, layout, shape):
         save_images(tmp_path, ["a.png"])
-        (feed,) = open_batches(
-            tmp_path, [InputSpec("x", FLOAT, shape)], preprocessing=Preprocessing(layout=layout, scale=1)
-        )
+        (feed,) = opened(tmp_path, [InputSpec("x", FLOAT, shape)], Preprocessing(layout=layout, scale=1))
         grey = np.asarray(Image.open(tmp_path / "a.png").convert("L"))
-        assert np.array_equal(feed["x"].squeeze(), grey)
-        assert feed["x"].ndim == 4
+        assert np.array_equal(feed["x"].squeeze(), grey) and feed["x"].ndim == 4
 
     def test_grey_files_become_rgb(self, tmp_path):
         Image.new("L", (4, 4), 7).save(tmp_path / "a.png")
-        assert np.array_equal(
-            whole(open_batches(tmp_path, [IMAGE], preprocessing=RAW)), np.full((1, 3, 4, 4), 7)
-        )
+        assert np.array_equal(whole(opened(tmp_path)), np.full((1, 3, 4, 4), 7))
 
     def test_images_of_many_sizes_meet_after_resize_and_crop(self, tmp_path):
         save_images(tmp_path, ["a.png"], (4, 9))
         save_images(tmp_path, ["b.png"], (7, 5))
         refused(tmp_path, "'b.png' gives 'x' the shape 1x3x7x5 but 'a.png'", [IMAGE], preprocessing=RAW)
-        batches = open_batches(tmp_path, [IMAGE], preprocessing=Preprocessing(resize=4, crop=(4, 4)))
-        assert whole(batches).shape == (2, 3, 4, 4)
+        assert whole(opened(tmp_path, [IMAGE], Preprocessing(resize=4, crop=(4, 4)))).shape == (2, 3, 4, 4)
 
     def test_are_read_when_they_are_needed(self, tmp_path):
         save_images(tmp_path, ["a.png", "b.png"])
         (tmp_path / "b.png").write_bytes(b"nonsense")
-        batches = iter(open_batches(tmp_path, [IMAGE], preprocessing=RAW, batch_size=1))
+        batches = iter(opened(tmp_path, batch_size=1))
         assert next(batches)["x"].shape == (1, 3, 4, 4)
-        with pytest.raises(CalibrationDataError, match=r"cannot read the image .*b.png'"):
+        with pytest.raises(CalibrationDataError, match=r"b.png'"):
             next(batches)
-
-    def test_refuses_more_than_8_bits(self, tmp_path):
-        Image.fromarray(np.full((4, 4), 4000, np.uint16)).save(tmp_path / "a.png")
-        refused(tmp_path, "a.png' has more than 8 bits per channel", [IMAGE], preprocessing=RAW)
 
     @pytest.mark.parametrize(("colour_type", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
     def test_refuses_a_png_of_16_bits(self, tmp_path, colour_type, channels):
@@ -155,51 +135,40 @@ class TestImageFolders:
             for kind, data in chunks:
                 stream.write(struct.pack(">I", len(data)) + kind + data)
                 stream.write(struct.pack(">I", zlib.crc32(kind + data)))
-        with pytest.raises(
-            CalibrationDataError, match=r"a.png' has more than 8 bits per channel \(mode .*8 bits"
-        ):
-            read_image(tmp_path / "a.png", grey=False)
-
-    @pytest.mark.parametrize("most", [1000, 65535])
-    def test_refuses_a_ppm_of_more_than_8_bits(self, tmp_path, most):
-        (tmp_path / "a.ppm").write_text(f"P3 1 1 {most} 0 7 {most}")
-        with pytest.raises(CalibrationDataError, match=r"a.ppm' has more than 8 bits per channel"):
-            read_image(tmp_path / "a.ppm", grey=False)
+        refused(tmp_path, "a.png' has more than 8 bits", [IMAGE], preprocessing=RAW)
 
     @pytest.mark.parametrize(
-        ("text", "colour"), [("P3 1 1 255 0 7 255", [0, 7, 255]), ("P1 1 1 0 ", [255, 255, 255])]
+        ("text", "colour"),
+        [
+            ("P3 1 1 255 0 7 255", [0, 7, 255]),
+            ("P1 1 1 0 ", [255, 255, 255]),
+            ("P3 1 1 1000 0 7 1000", None),
+            ("P3 1 1 65535 0 7 65535", None),
+        ],
     )
-    def test_a_ppm_of_8_bits_or_less(self, tmp_path, text, colour):
+    def test_a_ppm_has_8_bits_or_less(self, tmp_path, text, colour):
         (tmp_path / "a.ppm").write_text(text)
-        assert read_image(tmp_path / "a.ppm", grey=False).tolist() == [[colour]]
-
-    def test_need_preprocessing_for_a_float_model(self, tmp_path):
-        save_images(tmp_path, ["a.png"])
-        refused(tmp_path, "takes float32 but its data is uint8 images; declare", [IMAGE])
+        if colour:
+            assert read_image(tmp_path / "a.ppm", grey=False).tolist() == [[colour]]
+        else:
+            unreadable(tmp_path / "a.ppm", "a.ppm' has more than 8 bits")
 
     def test_are_fed_as_they_are_to_a_uint8_model(self, tmp_path):
         x = save_images(tmp_path, ["a.png"])
-        assert np.array_equal(
-            whole(open_batches(tmp_path, [InputSpec("x", np.dtype(np.uint8), ("N", 4, 4, 3))])), x
-        )
-
-    def test_need_a_single_input(self, tmp_path):
-        save_images(tmp_path, ["a.png"])
-        refused(tmp_path, "a folder of images names no input and the model has 2", [IMAGE, TOKENS])
+        assert np.array_equal(whole(opened(tmp_path, [InputSpec("x", np.dtype(np.uint8), x.shape)], None)), x)
+        refused(tmp_path, "float32 .*uint8 images; declare", [IMAGE])
+        refused(tmp_path, "model has 2", [IMAGE, TOKENS])
 
     def test_need_pillow(self, tmp_path, monkeypatch):
         save_images(tmp_path, ["a.png"])
         monkeypatch.setitem(sys.modules, "PIL", None)
-        with pytest.raises(UnsupportedError, match=r'pip install "trtint8\[images\]"'):
-            list(open_batches(tmp_path, [IMAGE], preprocessing=RAW))
+        with pytest.raises(UnsupportedError, match=r"trtint8\[images\]"):
+            list(opened(tmp_path))
 
     def test_refuses_a_folder_without_samples(self, tmp_path):
         (tmp_path / "empty_class").mkdir()
-        refused(
-            tmp_path,
-            r"has no samples; put images \(.bmp .jpeg .jpg .png .ppm .tif .tiff .webp\) or arrays "
-            r"\(.npy .npz\)",
-        )
+        endings = ".bmp .jpeg .jpg .png .ppm .tif .tiff .webp"
+        refused(tmp_path, rf"no samples.*\({endings}\) .*\(.npy .npz\)")
 
     def test_what_belongs_to_a_data_set_is_left_out_in_silence(self, tmp_path, recwarn):
         save_images(tmp_path, ["a.png"])
@@ -209,17 +178,14 @@ class TestImageFolders:
         (tmp_path / "empty" / "x.gif").touch()
         for name in ("labels.txt", "Thumbs.db", "annotations.json", "a.xml", "README"):
             (tmp_path / name).touch()
-        assert open_batches(tmp_path, [IMAGE], preprocessing=RAW).num_samples == 1
+        assert opened(tmp_path).num_samples == 1
         assert not recwarn.list
 
     def test_images_that_are_not_read_are_named(self, tmp_path):
         save_images(tmp_path, ["a.png"])
         (tmp_path / "b.GIF").touch()
-        words = rf"^1 file of '{tmp_path}' cannot be read and is left out, such as 'b.GIF': "
-        with pytest.warns(
-            UserWarning, match=words + r"a link leads nowhere, or the format is none of \.bmp \.jpeg "
-        ):
-            assert open_batches(tmp_path, [IMAGE], preprocessing=RAW).num_samples == 1
+        with pytest.warns(UserWarning, match=rf"^1 file of '{tmp_path}' .*'b.GIF'.*\.bmp \.jpeg "):
+            assert opened(tmp_path).num_samples == 1
 
     @pytest.mark.parametrize("kind", ["nowhere", "b.png"])
     def test_links_that_lead_nowhere_are_named(self, tmp_path, kind):
@@ -227,8 +193,8 @@ class TestImageFolders:
         save_images(tmp_path, ["a.png"])
         (tmp_path / "b.png").symlink_to(kind)
         (tmp_path / "c").symlink_to(kind)
-        with pytest.warns(UserWarning, match="2 files of .* are left out, such as 'b.png'"):
-            assert open_batches(tmp_path, [IMAGE], preprocessing=RAW).num_samples == 1
+        with pytest.warns(UserWarning, match=r"^2 files .*'b.png'"):
+            assert opened(tmp_path).num_samples == 1
 
     def test_what_classes_leave_out_is_named_once(self, tmp_path):
         save_images(tmp_path / "dog", ["1.png"])
@@ -236,18 +202,15 @@ class TestImageFolders:
         (tmp_path / "cat" / "3.heic").touch()
         (tmp_path / "dog" / "4.png").symlink_to("nowhere")
         (tmp_path / "cow").symlink_to("nowhere")
-        with pytest.warns(UserWarning) as warned:
-            assert open_batches(tmp_path, [IMAGE], preprocessing=RAW).class_names == ("cat", "dog")
-        (one,) = warned
-        assert str(one.message).startswith(
-            f"3 files of '{tmp_path}' cannot be read and are left out, such as "
-        )
+        with pytest.warns(UserWarning, match=f"^3 files of '{tmp_path}'") as warned:
+            assert opened(tmp_path).class_names == ("cat", "dog")
+        assert len(warned) == 1
 
     @pytest.mark.parametrize("name", [".", "dog"])
     def test_a_folder_that_may_not_be_read(self, tmp_path, monkeypatch, name):
         save_images(tmp_path / "dog", ["1.png"])
         hide(monkeypatch, tmp_path / name)
-        refused(tmp_path, rf"cannot read the folder '{tmp_path / name}': Permission denied; make it readable")
+        refused(tmp_path, rf"'{tmp_path / name}': Permission denied")
 
     @pytest.mark.parametrize("other", ["array", "class"])
     def test_refuses_a_mixed_folder(self, tmp_path, other):
@@ -256,7 +219,7 @@ class TestImageFolders:
             np.save(tmp_path / "b.npy", vectors(1))
         else:
             save_images(tmp_path / "dog", ["a.png"])
-        refused(tmp_path, "mixes arrays, images and sub-folders of images", [IMAGE])
+        refused(tmp_path, "mixes arrays, images and sub-folders", [IMAGE])
 
 
 def unreadable(path, words):
@@ -265,30 +228,24 @@ def unreadable(path, words):
 
 
 def test_postscript_never_starts_ghostscript(tmp_path, monkeypatch):
-    def start(*_, **__):
-        raise AssertionError("a program was started")
-
-    monkeypatch.setattr("subprocess.Popen", start)
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("a program was started"))
     path = tmp_path / "a.png"
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n")
-    unreadable(path, "a.png': its content is none of PNG, JPEG, BMP, WEBP, PPM, TIFF; replace or remove it")
+    unreadable(path, "a.png': .*PNG, JPEG, BMP, WEBP, PPM, TIFF")
 
 
-@pytest.mark.parametrize("side", [8000, 20_000])
-def test_more_pixels_than_fit_into_memory_are_not_decoded(side, tmp_path):
+@pytest.mark.parametrize(
+    ("side", "named"), [(8000, "8000 x 8000 .* 50,000,000"), (20_000, "20000|exceeds limit")]
+)
+def test_more_pixels_than_fit_into_memory_are_not_made(side, named, tmp_path):
     path = tmp_path / "a.png"
     Image.new("1", (8, 8)).save(path)
     content = bytearray(path.read_bytes())
     content[16:24] = side.to_bytes(4, "big") * 2
     content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
     path.write_bytes(content)
-    unreadable(
-        path, "8000 x 8000 pixels, and 50,000,000 are the most" if side == 8000 else "20000|exceeds limit"
-    )
-
-
-def test_resizing_has_the_same_limit():
-    with pytest.raises(CalibrationDataError, match="resizing to 200000 x 200000 makes images of more than"):
+    unreadable(path, named)
+    with pytest.raises(CalibrationDataError, match="200000 x 200000"):
         resize_images(np.zeros((1, 2, 2, 3), np.uint8), (200_000, 200_000))
 
 
@@ -330,24 +287,14 @@ def test_an_orientation_tag_is_applied_where_that_is_asked_for(tag, tmp_path):
     exif[0x0112] = tag
     for name in ("a.png", "a.webp"):
         Image.fromarray(stored).save(tmp_path / name, exif=exif, lossless=True)
-        assert np.array_equal(read_image(tmp_path / name, grey=False), stored)
-        found = read_image(tmp_path / name, grey=False, upright=True)
-        assert np.array_equal(found, TURNS[tag](stored))
-        assert image_size(tmp_path / name) == (2, 3)
-        assert image_size(tmp_path / name, upright=True) == found.shape[:2]
+        for upright, expected in ((False, stored), (True, TURNS[tag](stored))):
+            checked = []
+            options = {"upright": upright, "check_size": lambda *size, seen=checked: seen.append(size)}
+            assert np.array_equal(read_image(tmp_path / name, grey=False, **options), expected)
+            assert image_size(tmp_path / name, upright=upright) == expected.shape[:2] == checked[0]
     # Pillow turns a TIFF itself, and it is not turned twice.
     Image.fromarray(stored).save(tmp_path / "a.tif", exif=exif)
     assert np.array_equal(read_image(tmp_path / "a.tif", grey=False, upright=True), TURNS[tag](stored))
-
-
-def test_the_size_of_the_upright_image_is_checked(tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("RGB", (6, 4)).save(tmp_path / "a.jpg", exif=exif)
-    seen = []
-    for upright in (False, True):
-        read_image(tmp_path / "a.jpg", grey=True, upright=upright, check_size=lambda *size: seen.append(size))
-    assert seen == [(4, 6), (6, 4)]
 
 
 def test_a_damaged_orientation_tag_leaves_an_image_as_it_is(tmp_path):
@@ -370,21 +317,21 @@ def test_a_photo_with_further_pictures_behind_it_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("preprocessing", "message"),
+    ("preprocessing", "named"),
     [
-        (RAW, r"'.*a.png' comes out as 6x8 \(height x width\), which input 'x' .*4x4\) does not take"),
-        (Preprocessing(resize=5), r"comes out as 5x6"),
-        (Preprocessing(crop=(7, 7)), "cannot crop 7x7 from images of 6x8"),
-        (None, r"comes out as 6x8"),
+        (RAW, r"'.*a.png' .*6x8 .*'x' .*4x4\)"),
+        (Preprocessing(resize=5), "5x6"),
+        (Preprocessing(crop=(7, 7)), "7x7 from images of 6x8"),
+        (None, "6x8"),
     ],
 )
 def test_a_size_that_the_input_does_not_take_is_refused_before_decoding(
-    preprocessing, message, tmp_path, monkeypatch
+    preprocessing, named, tmp_path, monkeypatch
 ):
     save_images(tmp_path, ["a.png"], (6, 8))
     monkeypatch.setattr("PIL.Image.Image.convert", lambda *_: pytest.fail("decoded"))
     dtype, shape = (FLOAT, ("N", 3, 4, 4)) if preprocessing else (np.dtype(np.uint8), ("N", 4, 4, 3))
-    refused(tmp_path, message, [InputSpec("x", dtype, shape)], preprocessing=preprocessing)
+    refused(tmp_path, named, [InputSpec("x", dtype, shape)], preprocessing=preprocessing)
 
 
 def test_a_wrong_layout_is_named_as_such(tmp_path):
@@ -409,11 +356,9 @@ def test_what_is_no_file_is_refused_and_not_waited_for(make, read, tmp_path):
 
 
 def test_an_image_file_larger_than_any_image_is_refused(tmp_path, monkeypatch):
-    image = pytest.importorskip("PIL.Image")
-    image.new("RGB", (8, 4)).save(tmp_path / "a.webp")
+    Image.new("RGB", (8, 4)).save(tmp_path / "a.webp")
     size = (tmp_path / "a.webp").stat().st_size
     monkeypatch.setattr(files, "_MOST_BYTES", size)
     assert image_size(tmp_path / "a.webp") == (4, 8)
     monkeypatch.setattr(files, "_MOST_BYTES", size - 1)
-    with pytest.raises(CalibrationDataError, match=f"it is larger than {size - 1} bytes"):
-        read_image(tmp_path / "a.webp", grey=False)
+    unreadable(tmp_path / "a.webp", f"{size - 1} bytes")

@@ -34,6 +34,11 @@ def folder(tmp_path):
     return images
 
 
+@pytest.fixture
+def labels(folder):
+    return folder.parents[1] / "labels" / "val"
+
+
 def labels_of(place, preprocessing=LETTERBOX, **options):
     return open_batches(place, INPUTS, preprocessing=preprocessing, **options).labels.tolist()
 
@@ -55,18 +60,24 @@ def test_boxes_move_with_the_letterbox(folder):
     assert found[0].feed["x"][0, 0, :, 0] == pytest.approx([114 / 255] * 2 + [1] * 4 + [114 / 255] * 2)
 
 
-def test_a_byte_order_mark_before_the_boxes(folder):
-    path = folder.parents[1] / "labels" / "val" / "a.txt"
-    path.write_bytes(path.read_text().encode("utf-8-sig"))
+def test_a_byte_order_mark_before_the_boxes(folder, labels):
+    (labels / "a.txt").write_bytes((labels / "a.txt").read_text().encode("utf-8-sig"))
     assert labels_of(folder) == BOXES
 
 
-def test_other_preprocessing(folder):
+def test_other_preprocessing(folder, labels):
     stretched = [[[0, 0, 4, 8, 1], [4, 0, 8, 4, 0]], [[0, 4, 8, 6, 2], NONE], [NONE, NONE]]
     assert labels_of(folder, Preprocessing(resize=(8, 8))) == stretched
     # Of image a the centre is left, x from 4 to 12 of 16 after resizing; of image b y from 4 to 12.
-    cropped = labels_of(folder, Preprocessing(resize=8, crop=(8, 8)))
-    assert cropped == [[[0, 0, 4, 8, 1], [4, 0, 8, 4, 0]], [[0, 4, 8, 8, 2], NONE], [NONE, NONE]]
+    crop = Preprocessing(resize=8, crop=(8, 8))
+    assert labels_of(folder, crop) == [
+        [[0, 0, 4, 8, 1], [4, 0, 8, 4, 0]],
+        [[0, 4, 8, 8, 2], NONE],
+        [NONE, NONE],
+    ]
+    # A box that is cropped away is left out.
+    (labels / "a.txt").write_text("1 0.125 0.5 0.25 1\n0 0.5 0.5 0.25 0.5\n")
+    assert labels_of(folder, crop, limit=1) == [[[2, 2, 6, 6, 0]]]
 
 
 def test_photos_are_turned_upright_as_they_were_labelled(tmp_path):
@@ -88,12 +99,6 @@ def test_photos_are_turned_upright_as_they_were_labelled(tmp_path):
     assert np.argwhere(feed["x"][0, 0] == 1).tolist() == [[5, 0], [5, 1]]
 
 
-def test_what_is_cropped_away_is_left_out(folder):
-    (folder.parents[1] / "labels" / "val" / "a.txt").write_text("1 0.125 0.5 0.25 1\n0 0.5 0.5 0.25 0.5\n")
-    crop = Preprocessing(resize=8, crop=(8, 8))
-    assert labels_of(folder, crop, limit=1) == [[[2, 2, 6, 6, 0]]]
-
-
 def test_the_folder_above_both_is_taken_too(folder):
     root = folder.parents[1]
     with pytest.raises(CalibrationDataError, match=r"images' has no images .*; give the folder"):
@@ -105,23 +110,22 @@ def test_the_folder_above_both_is_taken_too(folder):
     assert labels_of(root) == labels_of(root / "images") == BOXES
 
 
-def test_only_the_boxes_of_samples_that_are_taken_are_read(folder):
-    (folder.parents[1] / "labels" / "val" / "b.txt").write_text("no box")
+def test_only_the_boxes_of_samples_that_are_taken_are_read(folder, labels):
+    (labels / "b.txt").write_text("no box")
     assert labels_of(folder, limit=1) == BOXES[:1]
     with pytest.raises(
-        CalibrationDataError, match="line 1: 'no box' is no box; write 'class x y width height'"
-    ):
-        open_batches(folder, INPUTS, preprocessing=LETTERBOX)  # others have boxes, so a line is wrong
+        CalibrationDataError, match="line 1: 'no box'"
+    ):  # others have boxes, so a line is wrong
+        labels_of(folder)
 
 
-def test_without_label_files_there_are_no_labels(folder):
-    assert label_folder(folder) == folder.parents[1] / "labels" / "val"
-    for path in (folder.parents[1] / "labels" / "val").iterdir():
+def test_without_label_files_there_are_no_labels(folder, labels):
+    assert label_folder(folder) == labels
+    for path in labels.iterdir():
         path.unlink()
     assert open_batches(folder, INPUTS, preprocessing=LETTERBOX).labels is None
-    (folder.parents[1] / "labels" / "val").rmdir()
-    assert label_folder(folder) is None
-    assert label_folder(folder.parents[2]) is None
+    labels.rmdir()
+    assert label_folder(folder) is label_folder(folder.parents[2]) is None
     assert open_batches(folder, INPUTS, preprocessing=LETTERBOX).labels is None
 
 
@@ -138,18 +142,14 @@ def test_without_label_files_there_are_no_labels(folder):
         "0 0.5 0.5 0.2 0.2" + " 0.5 0.6 1 0 0 0" * 12,  # one with as many values as a polygon
     ],
 )
-def test_files_that_hold_no_boxes_are_left_out_with_a_warning(folder, line):
-    labels = folder.parents[1] / "labels" / "val"
+def test_files_that_hold_no_boxes_are_left_out_with_a_warning(folder, labels, line):
     (labels / "a.txt").write_text(f"0 0.5 0.5 1 1\n{line}\n")
     (labels / "b.txt").write_text(line)
-    with pytest.warns(UserWarning) as warned:
+    with pytest.warns(
+        UserWarning, match=rf"^'{labels / 'a.txt'}', line 2: '{line[:60]}'.*'{labels}'"
+    ) as warned:
         batches = open_batches(folder, INPUTS, preprocessing=LETTERBOX)
-    assert [str(one.message) for one in warned] == [
-        f"'{labels / 'a.txt'}', line 2: '{line[:60]}' is no box ('class x y width height', with the box's "
-        f"centre and size as shares of the image from 0 to 1), and no file in '{labels}' has any: they are "
-        "left out, and the images have no labels of their own"
-    ]
-    assert batches.labels is None
+    assert len(warned) == 1 and batches.labels is None
     assert [feed["x"].shape for feed in batches] == [(3, 3, 8, 8)]
 
 
@@ -161,24 +161,18 @@ def test_files_that_hold_no_boxes_are_left_out_with_a_warning(folder, line):
         ("0.25 0.5 0.75 0.5 0.75 1 0 0.75 0.25 1", [2, 4, 5, 8, 2]),
     ],
 )
-def test_a_polygon_at_the_corner_of_the_image_is_no_box_with_key_points(folder, polygon, box):
+def test_a_polygon_at_the_corner_of_the_image_is_no_box_with_key_points(folder, labels, polygon, box):
     """Its values for what would be the visibility of points are 0 and 1 as well."""
-    labels = folder.parents[1] / "labels" / "val"
     (labels / "b.txt").write_text(f"2 {polygon}\n")
     assert labels_of(folder)[1] == [box, NONE]
 
 
-def test_a_file_of_boxes_that_cannot_be_read_is_refused(folder):
-    (folder.parents[1] / "labels" / "val" / "a.txt").write_bytes(b"0 0.5 0.5 1 \xff")
-    with pytest.raises(CalibrationDataError, match=r"cannot read the boxes '.*a.txt': .*; replace the file"):
+def test_boxes_that_cannot_be_read_are_refused(folder, labels, monkeypatch):
+    (labels / "a.txt").write_bytes(b"0 0.5 0.5 1 \xff")
+    with pytest.raises(CalibrationDataError, match=r"a\.txt'"):
         labels_of(folder)
-
-
-def test_a_folder_of_boxes_that_may_not_be_read(folder, monkeypatch):
-    boxes = folder.parents[1] / "labels" / "val"
-    hide(monkeypatch, boxes)
-    words = f"cannot read the folder '{boxes}' with the boxes: Permission denied; make it readable"
-    with pytest.raises(CalibrationDataError, match=words):
+    hide(monkeypatch, labels)
+    with pytest.raises(CalibrationDataError, match=f"'{labels}' .*Permission denied"):
         labels_of(folder)
 
 
@@ -198,9 +192,7 @@ def test_labels_that_would_fill_memory_are_refused(tmp_path, monkeypatch):
     read = functools.partial(read_true_boxes, [tmp_path / "a.png"], tmp_path, None)
     monkeypatch.setattr(true_boxes, "_MOST_BYTES_TOGETHER", 100 * 5 * 4 * 3)
     assert read(3).shape == (3, 100, 5)
-    with pytest.raises(
-        CalibrationDataError, match=r"number 0 has 100 boxes.* 4 images takes more than 6,000"
-    ):
+    with pytest.raises(CalibrationDataError, match=r"number 0 .*100 .*4 .*6,000"):
         read(4)
     monkeypatch.setattr(true_boxes, "_MOST_BYTES", 1000)
     with pytest.raises(CalibrationDataError, match=r"a\.txt.* larger than 1,000 bytes"):

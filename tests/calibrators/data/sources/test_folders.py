@@ -86,9 +86,7 @@ class TestArrayFolders:
 
     def test_refuses_other_ranks(self, tmp_path):
         np.save(tmp_path / "a.npy", np.zeros((1, 1, 3), np.float32))
-        refused(
-            tmp_path, "file 'a.npy': the array of shape 1x1x3 is neither a sample nor a batch .* rank 1 or 2"
-        )
+        refused(tmp_path, "'a.npy': .*1x1x3 .*rank 1 or 2")
 
     def test_refuses_an_unknown_rank(self, tmp_path):
         np.save(tmp_path / "a.npy", vectors(1))

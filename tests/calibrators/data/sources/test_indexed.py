@@ -52,7 +52,7 @@ class StreamedRows:
         self._rows, self.column_names = rows, rows.column_names
 
     def __iter__(self):
-        return (self._rows[index] for index in range(len(self._rows)))
+        return map(self._rows.__getitem__, range(len(self._rows)))
 
     def with_format(self, kind):
         return StreamedRows(self._rows.with_format(kind))
@@ -89,11 +89,9 @@ def test_columns_become_batches_with_their_labels():
 @pytest.mark.parametrize("make", [lambda rows: rows, StreamedRows])
 def test_the_batch_of_a_model_that_takes_no_other(make):
     fixed = (InputSpec("x", np.dtype(np.float32), (2, 2, 3)),)
-    with pytest.warns(UserWarning, match="left out the last sample, too few to fill"):
+    with pytest.warns(UserWarning, match="the last sample"):
         assert read(make(Rows({"x": X})), fixed) == [(X[:2].tolist(), None), (X[2:4].tolist(), None)]
-    with pytest.raises(
-        CalibrationDataError, match=r"inputs have different fixed first dimensions: 'x' .*; p"
-    ):
+    with pytest.raises(CalibrationDataError, match="first dimensions: 'x'"):
         read(make(Rows({"x": X, "ids": range(5)})), (*fixed, InputSpec("ids", np.dtype(np.int64), (3,))))
 
 
@@ -117,32 +115,23 @@ def test_the_only_column_feeds_the_only_input():
 
 @pytest.mark.parametrize("make", [lambda rows: rows, StreamedRows])
 def test_a_column_that_is_not_there(make):
-    with pytest.raises(
-        CalibrationDataError,
-        match=r"the dataset has no column 'x', which is an input of the model; it has 'image', 'ids': rename "
-        r"one with dataset.rename_column\('image', 'x'\)",
-    ):
+    with pytest.raises(CalibrationDataError, match=r"'x', .*'image', 'ids': .*rename_column\('image', 'x'\)"):
         read(make(Rows({"image": X, "ids": np.arange(5)})), TWO)
 
 
 def test_images_of_different_sizes_are_prepared_one_by_one():
-    images = [np.full((4 + i, 6, 3), i, np.uint8) for i in range(2)]
+    images = Rows({"image": [np.full((4 + i, 6, 3), i, np.uint8) for i in range(2)]})
     spec = (InputSpec("x", np.dtype(np.float32), ("n", 3, 2, 2)),)
-    feed = next(iter(open_batches(Rows({"image": images}), spec, preprocessing=Preprocessing(crop=(2, 2)))))
+    feed = next(iter(open_batches(images, spec, preprocessing=Preprocessing(crop=(2, 2)))))
     assert feed["x"].shape == (2, 3, 2, 2)
     assert feed["x"][1, 0, 0, 0] == np.float32(1) * np.float32(1 / 255)
-    with pytest.raises(
-        CalibrationDataError,
-        match="sample 1 of the data gives 'x' the shape 3x5x6 but sample 0 gives 3x4x6; bring all samples",
+    for rows, inputs, options, named in (
+        (images, spec, {"preprocessing": Preprocessing()}, "sample 1 .*'x' .*3x5x6 .*sample 0 .*3x4x6"),
+        (Rows({"x": []}), ONE, {}, "empty Rows"),
+        (Rows({"x": X.astype(np.float16)}), ONE, {}, "sample 0 .*'x' takes float32"),
     ):
-        read(Rows({"image": images}), spec, preprocessing=Preprocessing())
-
-
-def test_what_does_not_fit_is_refused():
-    with pytest.raises(CalibrationDataError, match="the data is an empty Rows; pass at least one sample"):
-        read(Rows({"x": []}))
-    with pytest.raises(CalibrationDataError, match="sample 0 of the data: input 'x' takes float32 but its"):
-        read(Rows({"x": X.astype(np.float16)}))
+        with pytest.raises(CalibrationDataError, match=named):
+            read(rows, inputs, **options)
 
 
 def test_one_sample_gets_a_batch_axis():

@@ -39,61 +39,57 @@ class Tensor:
         raise RuntimeError("it is on a GPU")
 
 
-def same(found, expected):
+IDS, MASK = np.zeros((4, 4), np.int64), np.ones((4, 4), np.int64)
+BOTH = Binding((*ONE.inputs, InputSpec("labels", np.dtype(np.int64), ("n",))))
+
+
+@pytest.mark.parametrize(
+    ("item", "binding", "expected"),
+    [
+        *((item, ONE, {"x": X}) for item in (X, Tensor(X), (X,), [Tensor(X)], {"x": X}, {"x": Tensor(X)})),
+        *(
+            (item, ONE, {"x": X, "labels": LABELS})
+            for item in ((X, LABELS), [Tensor(X), Tensor(LABELS)], {"x": X, "labels": LABELS})
+        ),
+        ((IDS, MASK), TWO, {"ids": IDS, "mask": MASK}),
+        ((IDS, MASK, LABELS), TWO, {"ids": IDS, "mask": MASK, "labels": LABELS}),
+        ((X, LABELS), BOTH, {"x": X, "labels": LABELS}),
+        # Inputs that stand together before the labels.
+        *(
+            ((inputs, LABELS), TWO, {"ids": X, "mask": X, "labels": LABELS})
+            for inputs in ({"ids": X, "mask": X}, (X, X), [X, X])
+        ),
+        # Names that are no inputs are left out where all inputs are there.
+        (
+            {"ids": IDS, "mask": MASK, "special_tokens_mask": MASK, "label": LABELS},
+            TWO,
+            {"ids": IDS, "mask": MASK, "labels": LABELS},
+        ),
+        # Where one is missing, the others may be it by another name, and the message that follows has them.
+        ({"ids": IDS, "attention_mask": MASK}, TWO, {"ids": IDS, "attention_mask": MASK}),
+    ],
+)
+def test_which_array_goes_into_which_input(item, binding, expected):
+    found = named_arrays(item, binding)
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
 
 
-@pytest.mark.parametrize("item", [X, Tensor(X), (X,), [Tensor(X)], {"x": X}, {"x": Tensor(X)}])
-def test_one_input(item):
-    same(named_arrays(item, ONE), {"x": X})
-
-
-@pytest.mark.parametrize("item", [(X, LABELS), [Tensor(X), Tensor(LABELS)], {"x": X, "labels": LABELS}])
-def test_labels_come_after_the_inputs(item):
-    same(named_arrays(item, ONE), {"x": X, "labels": LABELS})
-
-
-def test_several_inputs_come_in_the_models_order():
-    ids, mask = np.zeros((4, 4), np.int64), np.ones((4, 4), np.int64)
-    same(named_arrays((ids, mask), TWO), {"ids": ids, "mask": mask})
-    same(named_arrays((ids, mask, LABELS), TWO), {"ids": ids, "mask": mask, "labels": LABELS})
-
-
-def test_an_input_called_labels_is_fed():
-    both = Binding((*ONE.inputs, InputSpec("labels", np.dtype(np.int64), ("n",))))
-    same(named_arrays((X, LABELS), both), {"x": X, "labels": LABELS})
-    with pytest.raises(CalibrationDataError, match="a tuple of 3 does not fit the model's 2 inputs"):
-        named_arrays((X, LABELS, LABELS), both)
-
-
 @pytest.mark.parametrize(
-    ("item", "binding", "message"),
+    ("item", "binding", "named"),
     [
-        ((X, X, X), ONE, r"a tuple of 3 does not fit the model's 1 inputs \(x\); an array for each"),
-        ([], ONE, "a list of 0 does not fit"),
-        ("abc", ONE, "it is a str; yield arrays, tuples of arrays, or dicts"),
-        (X, TWO, "an array names no input and the model has 2"),
-        (Tensor(None), ONE, "a tensor does not become a NumPy array: Got unsupported ScalarType BFloat16"),
+        ((X, X, X), ONE, r"tuple of 3 .*1 inputs \(x\)"),
+        ((X, LABELS, LABELS), BOTH, "tuple of 3 .*2 inputs"),
+        ([], ONE, "list of 0"),
+        ("abc", ONE, "is a str"),
+        (X, TWO, "an array .*2"),
+        (Tensor(None), ONE, "Got unsupported ScalarType BFloat16"),
     ],
 )
-def test_what_does_not_fit_is_refused(item, binding, message):
-    with pytest.raises(CalibrationDataError, match=message):
+def test_what_does_not_fit_is_refused(item, binding, named):
+    with pytest.raises(CalibrationDataError, match=named):
         named_arrays(item, binding)
-
-
-def test_names_that_are_no_inputs_are_left_out_where_all_inputs_are_there():
-    ids, mask = np.zeros((4, 4), np.int64), np.ones((4, 4), np.int64)
-    tokens = {"ids": ids, "mask": mask, "special_tokens_mask": mask, "label": LABELS}
-    same(named_arrays(tokens, TWO), {"ids": ids, "mask": mask, "labels": LABELS})
-    # Where one is missing, the others may be it by another name, and the message that follows has them.
-    assert named_arrays({"ids": ids, "attention_mask": mask}, TWO).keys() == {"ids", "attention_mask"}
-
-
-@pytest.mark.parametrize("inputs", [{"ids": X, "mask": X}, (X, X), [X, X]])
-def test_inputs_that_stand_together_before_the_labels(inputs):
-    same(named_arrays((inputs, LABELS), TWO), {"ids": X, "mask": X, "labels": LABELS})
 
 
 def test_images_become_arrays():
@@ -102,10 +98,10 @@ def test_images_become_arrays():
 
 
 def test_which_labels_are_numbers():
-    assert [are_numbers(labels) for labels in (LABELS, 3, [1.5], None, "a", [{}], [[1], [1, 2]])] == [
-        *[True] * 3,
-        *[False] * 4,
-    ]
+    assert all(map(are_numbers, (LABELS, 3, [1.5])))
+    assert not any(map(are_numbers, (None, "a", [{}], [[1], [1, 2]])))
+    boxes = [{"boxes": [1, 2]}]
+    assert as_array(boxes) is boxes
 
 
 class TestPyTorch:
@@ -133,11 +129,6 @@ class TestPyTorch:
                 as_array(tensor)
 
 
-def test_other_values_stay_as_they_are():
-    boxes = [{"boxes": [1, 2]}]
-    assert as_array(boxes) is boxes
-
-
 def labelled(data, **options):
     batches = open_batches(data, ONE.inputs, **options)
     return [
@@ -162,11 +153,7 @@ def test_labels_that_are_no_numbers_are_left_out():
 
 
 def test_labels_of_some_samples_only_are_refused():
-    with pytest.raises(
-        CalibrationDataError, match="item 0 of the data: labels has 3 entries but the data has 4"
-    ):
+    with pytest.raises(CalibrationDataError, match=r"item 0 .*labels has 3 .*4"):
         labelled([(X, LABELS[:3])])
-    with pytest.raises(
-        CalibrationDataError, match="some items of the data come with labels and others without"
-    ):
+    with pytest.raises(CalibrationDataError, match="some items"):
         labelled([(X, LABELS), (X,)], batch_size=3)

@@ -26,14 +26,17 @@ def path(tmp_path):
     return table.save(tmp_path / "t.json")
 
 
-def refusal(path, change):
-    """The message with which a table is refused after ``change`` was made to its document."""
+def refused(path, change, words):
+    """Asserts that a table is refused after ``change`` was made to its document."""
     document = json.loads(path.read_bytes())
     change(document)
     path.write_text(json.dumps(document))
-    with pytest.raises(TableError) as caught:
+    with pytest.raises(TableError, match=words):
         CalibrationTable.load(path)
-    return str(caught.value)
+
+
+def counts(values):
+    return packed(np.array(values, "<i8").tobytes())
 
 
 def packed(data):
@@ -41,108 +44,68 @@ def packed(data):
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    ("change", "place"),
     [
-        (lambda d: d["amax"].update(a="1.0"), "Expected `float`, got `str` - at `$.amax[...]`"),
-        (lambda d: d.pop("amax"), "Object missing required field `amax`"),
-        (lambda d: d.update(samples=-1), "Expected `int` >= 0 - at `$.samples`"),
-        (lambda d: d.update(overridden=[3]), "Expected `str`, got `int` - at `$.overridden[0]`"),
-        (lambda d: d["versions"].update(x=1), "Expected `str`, got `int` - at `$.versions[...]`"),
-        (
-            lambda d: d["histograms"]["a"].update(zeros=-1),
-            "Expected `int` >= 0 - at `$.histograms[...].zeros`",
+        (lambda d: d["amax"].update(a="1.0"), r"\$\.amax\[\.\.\.\]"),
+        (lambda d: d.pop("amax"), "field `amax`"),
+        (lambda d: d.update(samples=-1), r"\$\.samples"),
+        (lambda d: d.update(overridden=[3]), r"\$\.overridden\[0\]"),
+        (lambda d: d["versions"].update(x=1), r"\$\.versions\[\.\.\.\]"),
+        (lambda d: d["histograms"]["a"].update(zeros=-1), r"\$\.histograms\[\.\.\.\]\.zeros"),
+        (lambda d: d["histograms"]["a"].update(amax=float("nan")), r"\$\.histograms\[\.\.\.\]\.amax"),
+        (lambda d: d["histograms"]["a"].update(counts="*"), r"\$\.histograms\[\.\.\.\]\.counts"),
+        (lambda d: d["histograms"]["a"].pop("infs"), r"field `infs` - at `\$\.histograms\[\.\.\.\]`"),
+        *(
+            (lambda d, value=value: d["amax"].update(a=value), rf": 'a' \({value}\)$")
+            for value in (float("nan"), float("inf"), -1.0)
         ),
-        (
-            lambda d: d["histograms"]["a"].update(amax=float("nan")),
-            "Expected `float` >= 0.0 - at `$.histograms[...].amax`",
-        ),
-        (
-            lambda d: d["histograms"]["a"].update(counts="*"),
-            "Invalid base64 encoded string - at `$.histograms[...].counts`",
-        ),
-        (
-            lambda d: d["histograms"]["a"].pop("infs"),
-            "Object missing required field `infs` - at `$.histograms[...]`",
-        ),
+        (lambda d: d.update(version=2), "version 2, .*version 1"),
+        (lambda d: d.update(version="1"), "version '1', .*version 1"),
+        (lambda d: d.update(format=["x"]), '"format": "trtint8-calibration-table"'),
     ],
 )
-def test_wrong_fields_are_named(path, change, problem):
-    assert refusal(path, change) == (
-        f"the table '{path}' is damaged ({problem}); correct it, or calibrate again"
-    )
+def test_wrong_fields_are_named(path, change, place):
+    refused(path, change, f"'{path}'.*{place}")
 
 
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"counts": packed(np.array([1, -1], "<i8").tobytes())}, "a count is negative"),
-        ({"counts": packed(bytes(7))}, "buffer size must be a multiple of element size"),
-        ({"counts": packed(bytes((8 << 20) + 8))}, "its counts are cut off, or more than 8,388,608 bytes"),
-        (
-            {"counts": base64.b64encode(zlib.compress(bytes(64))[:-2]).decode()},
-            "its counts are cut off, or more than 8,388,608 bytes",
-        ),
-        ({"counts": "AAAA"}, "Error -3 while decompressing data: unknown compression method"),
-        ({"bin_width": 0}, "its bins do not reach its largest value"),
-        ({"bin_width": 1e-30}, "its bins do not reach its largest value"),
-        (
-            {"counts": packed(np.array([1 << 60, 1 << 60, 1 << 60], "<i8").tobytes())},
-            "its counts are more than any calibration counts",
-        ),
+        ({"counts": counts([1, -1])}, "negative"),
+        ({"counts": packed(bytes(7))}, "multiple of element size"),
+        ({"counts": packed(bytes((8 << 20) + 8))}, "8,388,608 bytes"),
+        ({"counts": base64.b64encode(zlib.compress(bytes(64))[:-2]).decode()}, "cut off"),
+        ({"counts": "AAAA"}, "decompressing"),
+        ({"counts": counts([1 << 60] * 3)}, "more than any calibration counts"),
+        ({"counts": counts([1] * 2048)}, ""),
+        ({"counts": counts([0] * 2048)}, ""),
+        ({"counts": packed(b"")}, ""),
+        *(({"bin_width": width}, "") for width in (0, 1e-30, 1e-300, 2.0, 1e300)),
+        *(({"amax": amax}, "") for amax in (1e30, 0.0)),
+        *(({"zeros": zeros}, "") for zeros in (1 << 62, 10**30)),
+        ({"infs": (1 << 63) - 1}, ""),
     ],
 )
-def test_histograms_that_cannot_be_decoded(path, change, problem):
-    assert refusal(path, lambda document: document["histograms"]["a"].update(change)) == (
-        f"'{path}': the histogram of 'a' cannot be decoded ({problem}); calibrate again"
-    )
+def test_numbers_that_no_calibration_counts_are_refused(path, change, problem):
+    words = rf"'{path}'.*('a'|histograms\[\.\.\.\]).*{problem}"
+    refused(path, lambda document: document["histograms"]["a"].update(change), words)
+    broken = Histogram(np.ones(2048, np.int64), 1.0, 5.0)
+    with pytest.raises(TableError, match="'x'"):  # nor are they written
+        CalibrationTable({"x": 5.0}, histograms={"x": broken}).save(path)
 
 
-@pytest.mark.parametrize(("value", "shown"), [(float("nan"), "nan"), (float("inf"), "inf"), (-1, "-1.0")])
-def test_ranges_that_are_none_name_the_tensor(path, value, shown):
-    assert refusal(path, lambda document: document["amax"].update(a=value)) == (
-        f"'{path}': a range must be a number that is not negative, and no larger than a float32 holds: "
-        f"'a' ({shown})"
-    )
-
-
-def test_another_format_or_version(path):
-    assert refusal(path, lambda document: document.update(version=2)) == (
-        f"'{path}' is a table of version 2, and this trtint8 reads version 1; use the trtint8 that wrote it "
-        "or calibrate again"
-    )
-    assert refusal(path, lambda document: document.update(version="1")) == (
-        f"'{path}' is a table of version '1', and this trtint8 reads version 1; use the trtint8 that wrote "
-        "it or calibrate again"
-    )
-    assert refusal(path, lambda document: document.update(format=["x"])) == (
-        f'\'{path}\' is JSON but not a calibration table: it has no "format": "trtint8-calibration-table", '
-        "and is none of PPQ or ONNX Runtime either"
-    )
-
-
-def test_mistakes_of_who_edits_it_have_a_line_and_a_column():
-    with pytest.raises(TableError) as caught:
+def test_mistakes_of_who_edits_it_have_a_line_and_a_column(path, monkeypatch):
+    with pytest.raises(TableError, match=r"'t\.json' .*':' .*line 2 column 16"):
         json_format.parse(b'{\n  "amax": {"a" 1}\n}', "t.json")
-    assert str(caught.value) == (
-        "'t.json' is neither a JSON table nor a TensorRT calibration cache: Expecting ':' delimiter: line 2 "
-        "column 16 (char 17); ranges as text end in .txt, .csv or (ONNX Runtime's) .cache, and ONNX "
-        "Runtime's flatbuffers in .flatbuffers"
-    )
+    monkeypatch.setattr(records, "MOST_BYTES", 100)
+    with pytest.raises(TableError, match=f"'{path}': .*100 bytes"):
+        CalibrationTable.load(path)
 
 
 def test_fields_of_a_person_are_left_alone(path):
     document = json.loads(path.read_bytes())
     path.write_text(json.dumps({**document, "comment": "corrected by hand"}))
     assert CalibrationTable.load(path).amax == {"a": 1.0}
-
-
-def test_huge_files(path, monkeypatch):
-    monkeypatch.setattr(records, "MOST_BYTES", 100)
-    with pytest.raises(TableError) as caught:
-        CalibrationTable.load(path)
-    assert str(caught.value) == (
-        f"cannot read the table '{path}': it is larger than 100 bytes; give a calibration table"
-    )
 
 
 @pytest.fixture
@@ -205,23 +168,15 @@ def test_a_file_of_an_older_version_has_no_octaves(crowded, tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"octave": 0},
-        {"octave": 254},
-        {"octave": 10**30},
-        {"octave": None},
-        {"octave": -1},
-        {"octaves": packed(b"")},
-        {"octaves": packed(np.ones(256, "<i8").tobytes())},
-        {"octaves": packed(np.full(256, -1, "<i8").tobytes())},
-        {"octaves": packed(np.ones(100, "<i8").tobytes())},
-        {"octaves": packed(bytes(9 << 20))},
-        {"octaves": "AAAA"},
+        *({"octave": octave} for octave in (0, 254, 10**30, None, -1)),
+        *({"octaves": octaves} for octaves in (packed(b""), packed(bytes(9 << 20)), "AAAA")),
+        *({"octaves": counts(values)} for values in ([1] * 256, [-1] * 256, [1] * 100)),
     ],
 )
 def test_octaves_that_no_calibration_counts_are_refused(crowded, tmp_path, change):
     path = crowded.save(tmp_path / "t.json")
-    words = refusal(path, lambda document: document["histograms"]["crowded"].update(change))
-    assert "'crowded'" in words or "histograms[...]" in words
+    words = r"'crowded'|histograms\[\.\.\.\]"
+    refused(path, lambda document: document["histograms"]["crowded"].update(change), words)
 
 
 def test_a_table_that_would_be_too_large_keeps_no_octaves(crowded, tmp_path, monkeypatch):
@@ -239,23 +194,19 @@ def test_counts_that_unpack_to_too_much_together(path):
         one = {**document["histograms"]["a"], "counts": bomb}
         document["histograms"] = {f"t{i}": one for i in range(30)}
 
-    assert refusal(path, change) == (
-        f"'{path}': the histogram of 't25' cannot be decoded (all counts together are more than "
-        "209,715,200 bytes); calibrate again"
-    )
+    refused(path, change, f"'{path}': .*'t25' .*209,715,200 bytes")
 
 
-def test_a_tensor_that_stands_twice(path):
+@pytest.mark.parametrize(
+    ("name", "once", "again"),
+    [("a", '"a": 1.0', '"a": 2.0'), ("method", '"method": "minmax"', '"method": "mse"')],
+)
+def test_a_tensor_that_stands_twice(path, name, once, again):
     text = path.read_text()
-    for name, once, twice in (
-        ("a", '"a": 1.0', '"a": 1.0, "a": 2.0'),
-        ("method", '"method": "minmax"', '"method": "minmax", "method": "mse"'),
-    ):
-        assert once in text
-        path.write_text(text.replace(once, twice))
-        with pytest.raises(TableError) as caught:
-            CalibrationTable.load(path)
-        assert str(caught.value) == f"'{path}': '{name}' stands twice; remove one of them"
+    assert once in text
+    path.write_text(text.replace(once, f"{once}, {again}"))
+    with pytest.raises(TableError, match=f"'{path}': '{name}' "):
+        CalibrationTable.load(path)
 
 
 def test_nesting_that_the_parser_just_takes():
@@ -283,32 +234,21 @@ def many(tensors, values=(0.5, 1.0, 3.0)):
 
 def test_more_histograms_than_are_read_again_have_fewer_bins(tmp_path, monkeypatch):
     monkeypatch.setattr(json_format, "MOST_BYTES_OF_COUNTS", 10 * 2048 * 8)
-    assert [
-        bins_within(json_format.MOST_BYTES_OF_COUNTS, count) for count in (0, 10, 11, 21, 20480, 10**9)
-    ] == [
-        2048,
-        2048,
-        1024,
-        512,
-        1,
-        1,
-    ]
-    whole = many(10)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert CalibrationTable.load(whole.save(tmp_path / "t.json")) == whole
-    table = many(11)
-    with pytest.warns(UserWarning, match="keeps histograms of 1024 bins"):
+    tensors_to_bins = {0: 2048, 10: 2048, 11: 1024, 21: 512, 20480: 1, 10**9: 1}
+    assert {
+        count: bins_within(json_format.MOST_BYTES_OF_COUNTS, count) for count in tensors_to_bins
+    } == tensors_to_bins
+    whole, table = many(10), many(11)
+    assert CalibrationTable.load(whole.save(tmp_path / "t.json")) == whole  # and warnings are errors here
+    with pytest.warns(UserWarning, match="1024 bins"):
         table.save(tmp_path / "t.json")
     found = CalibrationTable.load(tmp_path / "t.json")
     assert (found.amax, found.peaks) == (table.amax, table.peaks)
     assert found.histograms["t0"] == table.histograms["t0"].coarsened(1024)
-    with pytest.warns(UserWarning, match="keeps histograms of 512 bins"):
-        table.merged(
-            CalibrationTable(
-                {**many(30).amax}, histograms=dict.fromkeys(many(30).amax, found.histograms["t0"])
-            )
-        ).save(tmp_path / "m.json")
+    amax = many(30).amax
+    larger = CalibrationTable(amax, histograms=dict.fromkeys(amax, found.histograms["t0"]))
+    with pytest.warns(UserWarning, match="512 bins"):
+        table.merged(larger).save(tmp_path / "m.json")
     assert len(CalibrationTable.load(tmp_path / "m.json").histograms["t29"].counts) == 512
 
 
@@ -323,33 +263,6 @@ def test_a_file_that_would_be_too_large_has_fewer_bins_or_none(tmp_path, monkeyp
         assert found.amax == table.amax
         assert max((len(one.counts) for one in found.histograms.values()), default=0) == bins
     monkeypatch.setattr(records, "MOST_BYTES", 100)
-    with pytest.raises(TableError, match="a table of 8 tensors would be larger than what is read again"):
+    with pytest.raises(TableError, match="8 tensors"):
         table.save(tmp_path / "u.json")
     assert not (tmp_path / "u.json").exists()
-
-
-def test_a_histogram_that_is_none_is_not_written(tmp_path):
-    broken = Histogram(np.ones(2048, np.int64), 1.0, 5.0)
-    with pytest.raises(TableError, match="the histogram of 'x' is none that a calibration counts"):
-        CalibrationTable({"x": 5.0}, histograms={"x": broken}).save(tmp_path / "t.json")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"bin_width": 1e-300},
-        {"bin_width": 2.0},
-        {"bin_width": 1e300},
-        {"amax": 1e30},
-        {"amax": 0.0},
-        {"zeros": 1 << 62},
-        {"zeros": 10**30},
-        {"infs": (1 << 63) - 1},
-        {"counts": packed(np.ones(2048, "<i8").tobytes())},
-        {"counts": packed(np.zeros(2048, "<i8").tobytes())},
-        {"counts": packed(b"")},
-    ],
-)
-def test_numbers_that_no_calibration_counts_are_refused(path, change):
-    words = refusal(path, lambda document: document["histograms"]["a"].update(change))
-    assert "'a'" in words or "histograms[...]" in words

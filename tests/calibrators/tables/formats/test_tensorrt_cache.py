@@ -39,9 +39,7 @@ def test_the_legacy_calibrators_cache_begins_with_its_settings():
     (bits,) = struct.unpack(">I", struct.pack(">f", cache.scales["images"]))
     assert bits == 0x3C6E756E
     assert looks_like_cache(written)
-    with pytest.raises(
-        TableError, match="cache of 'LegacyCalibration' cannot be written; use one of Entropy"
-    ):
+    with pytest.raises(TableError, match="'LegacyCalibration'"):
         render_cache(cache)
 
 
@@ -56,9 +54,7 @@ def test_every_line_after_the_header_has_a_tensor_and_its_scale():
     for name in ("entropy2_8601.cache", "legacy_8600.cache"):
         data = golden(name) + b"quantile 0.9999\n"
         number = data.count(b"\n")
-        with pytest.raises(
-            TableError, match=f"line {number} is not '<tensor>: <scale as hexadecimal float32>'"
-        ):
+        with pytest.raises(TableError, match=f"line {number} "):
             parse_cache(data, "golden")
 
 
