@@ -105,17 +105,11 @@ def test_every_option():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--layer-precision", "conv1"), "--layer-precision: 'conv1' is not NAME=VALUE"),
-        (("--io-type", "=int8"), "--io-type: '=int8' is not NAME=VALUE"),
-        (("--io-type", "x=int8", "--io-type", "x=fp16"), "--io-type gives 'x' twice; give each name once"),
-        (
-            ("--shape-values", "s=1,2,3", "--shape-values", "s=1,2,4"),
-            "--shape-values gives 's' twice; give each name once",
-        ),
-        (
-            ("--memory-pool", "workspace=big"),
-            "--memory-pool: 'big' is not a size; write for example 512M or 1G",
-        ),
+        (("--layer-precision", "conv1"), "--layer-precision.*'conv1'"),
+        (("--io-type", "=int8"), "--io-type.*'=int8'"),
+        (("--io-type", "x=int8", "--io-type", "x=fp16"), "--io-type.*'x'"),
+        (("--shape-values", "s=1,2,3", "--shape-values", "s=1,2,4"), "--shape-values.*'s'"),
+        (("--memory-pool", "workspace=big"), "--memory-pool.*'big'"),
         (("--memory-pool", f"workspace={'9' * 400}G"), "9G' is not a size; write for example 512M or 1G"),
     ],
 )

