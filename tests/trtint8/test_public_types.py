@@ -105,7 +105,7 @@ def test_type_checkers_see_the_names_that_python_finds():
     assert trtint8.__all__ == ["__version__", *sorted(found)]
     assert dir(trtint8) == sorted(trtint8.__all__)
     assert all(getattr(trtint8, name) is getattr(import_module(found[name]), name) for name in found)
-    with pytest.raises(AttributeError, match="module 'trtint8' has no attribute 'calibrated'"):
+    with pytest.raises(AttributeError, match=r"'trtint8'.*'calibrated'"):
         trtint8.calibrated  # noqa: B018
     assert not hasattr(trtint8, "__nothing__")
 

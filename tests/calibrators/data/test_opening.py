@@ -80,7 +80,7 @@ def test_who_takes_the_batches_may_choose_their_size():
 
 
 def test_what_a_loader_gives_is_copied_before_it_is_asked_for_more():
-    buffer, inputs = np.zeros((2, 3), np.float32), [InputSpec("x", FLOAT, ("n", 3))]
+    buffer, inputs = np.zeros((2, 3), np.float32), [InputSpec("x", np.dtype(np.float32), ("n", 3))]
 
     def loader():
         for number in range(3):

@@ -22,7 +22,7 @@ def test_labels_of_another_length(split, table):
 
 
 def test_a_label_beyond_the_classes(split, table):
-    with pytest.raises(CalibrationDataError, match="label 10 is not one of the model's 10 classes"):
+    with pytest.raises(CalibrationDataError, match=r"label 10.*10"):
         trtint8.validate(
             trtint8.quantize(DEMO_MODEL, table),
             split.heldout_images,
@@ -45,10 +45,10 @@ def test_a_folder_of_a_class_that_is_missing_would_shift_all_labels(split, table
         lambda: trtint8.validate(int8, tmp_path, reference=DEMO_MODEL, **options),
         lambda: trtint8.tune(DEMO_MODEL, table, tmp_path, batch_size=2, **options),
     ):
-        with pytest.raises(CalibrationDataError, match=r"9 sub-folders, .* 'logits' has 10 classes"):
+        with pytest.raises(CalibrationDataError, match=r"9.*'logits'.*has 10"):
             call()
     (tmp_path / "9").mkdir()
-    with pytest.warns(UserWarning, match="1 sub-folder without images, such as '9': each keeps an index"):
+    with pytest.warns(UserWarning, match=r"1.*'9'"):
         found = trtint8.validate(int8, tmp_path, reference=DEMO_MODEL, **options)
     assert found.measures[0].name == "top1"
 
@@ -94,9 +94,7 @@ def test_one_function_as_metrics_is_one_metric(split, table):
 
 
 def test_other_models_have_names(split, table):
-    with pytest.raises(
-        UnsupportedError, match=r"^also is \['q\.onnx'\]; give a dict from the name of a model"
-    ):
+    with pytest.raises(UnsupportedError, match=r"also.*'q\.onnx'"):
         trtint8.validate(DEMO_MODEL, split.calibration_images, reference=DEMO_MODEL, also=["q.onnx"])
 
 
@@ -152,9 +150,7 @@ def test_the_search_ends_where_the_budget_is_kept_from_the_start(split, held_out
 
 
 def test_a_target_that_tuning_does_not_know_is_refused(split, held_out):
-    with pytest.raises(
-        UnsupportedError, match=r"^target is 'tensorrt-8\.6'; use one of auto, rtx, tensorrt$"
-    ):
+    with pytest.raises(UnsupportedError, match=r"target.*'tensorrt-8\.6'"):
         trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, target="tensorrt-8.6", progress=False)
 
 

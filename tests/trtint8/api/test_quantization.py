@@ -32,7 +32,7 @@ def test_a_stale_table_is_refused(split, table):
 
 
 def test_patterns_are_compared_with_the_model_whatever_they_are_for(table):
-    with pytest.raises(ModelError, match="keep_int8: 'nowhere' matches no node"):
+    with pytest.raises(ModelError, match=r"keep_int8.*'nowhere'"):
         trtint8.quantize(DEMO_MODEL, table, float16=True, keep_int8=["nowhere"])
 
 
@@ -71,12 +71,12 @@ def test_what_is_no_table_is_refused(ranges):
 
 
 def test_options_of_data_are_checked_without_data(table):
-    with pytest.raises(CalibrationDataError, match="limit is -3; give a positive integer"):
+    with pytest.raises(CalibrationDataError, match=r"limit.*is -3"):
         trtint8.quantize(DEMO_MODEL, table, limit=-3)
 
 
 def test_names_of_nodes_are_strings(table):
-    with pytest.raises(ModelError, match=r"^keep_float: 5 is no name of a node; give strings$"):
+    with pytest.raises(ModelError, match=r"keep_float.*5"):
         trtint8.quantize(DEMO_MODEL, table, keep_float=[5])
 
 

@@ -125,19 +125,18 @@ def test_the_batch_of_real_data(spec, arguments, batch, pretend_gpu, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        (["--seconds", "0"], "--seconds is 0; give a positive number"),
-        (["--seconds", "nan"], "--seconds is nan; give a positive number"),
-        (["--seconds", "inf"], "--seconds is inf; give a positive number"),
-        (["--limit", "3"], "--limit and the options for images have no effect without --data"),
-        (["--mean", "0.5"], "--limit and the options for images have no effect without --data"),
-        (["--batch-axis", "x=1"], "--batch-axis has no effect without --data; leave it out"),
+        *((["--seconds", value], f"--seconds is {value}") for value in ("0", "nan", "inf")),
+        (["--limit", "3"], "--limit"),
+        (["--mean", "0.5"], "--limit"),
+        (["--batch-axis", "x=1"], "--batch-axis"),
     ],
 )
-def test_options_that_make_no_sense(arguments, message, pretend_gpu, capsys):
+def test_options_that_make_no_sense(arguments, named, pretend_gpu, capsys):
     assert main(["bench", "x.engine", *arguments]) == 2
-    assert capsys.readouterr().err == f"trtint8 bench: {message}\n"
+    error = capsys.readouterr().err
+    assert error.startswith(f"trtint8 bench: {named}") and error.count("\n") == 1
 
 
 @pytest.mark.skipif(gpu_problem() is None, reason="this machine has a GPU")

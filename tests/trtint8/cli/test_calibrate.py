@@ -53,11 +53,8 @@ def test_a_quantized_model_is_refused(images, table, tmp_path, capsys):
 
 def test_random_data_is_warned_of_once(tmp_path, capsys):
     assert main(["calibrate", str(DEMO_MODEL), "random:16", "-o", str(tmp_path / "t.json")]) == 0
-    assert capsys.readouterr().err.splitlines() == [
-        "warning: the calibration data is 'random:16': the ranges of random values mean nothing for a "
-        "trained network, so use them for trials and for timing only; for accuracy calibrate with typical "
-        "samples"
-    ]
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith("warning: the calibration data is 'random:16'")
 
 
 def test_a_foreign_file_in_the_place_of_a_cache_s_sidecar_is_refused_before_calibration(tmp_path, capsys):

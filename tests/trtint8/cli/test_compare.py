@@ -29,10 +29,13 @@ def test_the_terminal_names_what_differs(runs, capsys):
     assert main(["compare", *runs]) == 0
     lines = capsys.readouterr().out.splitlines()
     (method,) = [line for line in lines if "│" in line and "calibration method" in line]
-    assert [cell.strip() for cell in method.split("│")[1:-1]] == [
-        "calibration method", "entropy", "mse", "differs",
-    ]  # fmt: skip
+    cells = [cell.strip() for cell in method.split("│")[1:-1]]
+    assert cells == ["calibration method", "entropy", "mse", "differs"]
     assert lines[-1] == "Different: calibration method"
+    assert main(["compare", *runs, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["runs"] == ["net", "other"] and printed["differences"] == ["calibration method"]
+    assert printed["rows"][0] == {"name": "calibration method", "values": ["entropy", "mse"]}
 
 
 def row(name, *values):
@@ -59,8 +62,12 @@ def test_as_many_runs_stand_in_one_table_as_fit(runs, rows, width, count):
     assert runs_per_table(runs, rows, width) == count
 
 
+def titles(lines):
+    return [line.strip().partition(", ")[2] for line in lines if line.strip().startswith("Side by side")]
+
+
 def test_eight_runs_fit_80_columns(tmp_path, capsys, monkeypatch):
-    methods = ("entropy", "mse", "minmax", "percentile", "entropy", "mse", "minmax", "percentile")
+    methods = ("entropy", "mse", "minmax", "percentile") * 2
     (tmp_path / "net").mkdir()
     write_all(tmp_path / "net")
     text = (tmp_path / "net/net.table.json").read_text()
@@ -71,27 +78,14 @@ def test_eight_runs_fit_80_columns(tmp_path, capsys, monkeypatch):
     assert main(["compare", *map(str, files)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert [line.strip() for line in lines if line.startswith("Side by side")] == [
-        "Side by side, runs 1 to 3 of 8", "Side by side, runs 4 to 6 of 8", "Side by side, runs 7 to 8 of 8",
-    ]  # fmt: skip
+    assert titles(lines) == ["runs 1 to 3 of 8", "runs 4 to 6 of 8", "runs 7 to 8 of 8"]
     table = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
     rows = [cells[1:] for cells in table if cells[0].startswith("calibration") and cells[1] in methods]
     assert rows == [[*methods[first : first + 3], "differs"] for first in range(0, 8, 3)]
     assert lines[-1] == "Different: calibration method"
-
-
-def test_the_last_table_may_have_one_run(capsys, monkeypatch):
-    monkeypatch.setattr("trtint8.cli.output._PIPE_WIDTH", 80)
+    # The last table may have one run.
     print_rows("Side by side", EIGHT[:4], [row("n" * 30, *["v" * 20] * 4)])
-    titles = [line.strip() for line in capsys.readouterr().out.splitlines() if "of 4" in line]
-    assert titles == ["Side by side, runs 1 to 3 of 4", "Side by side, run 4 of 4"]
-
-
-def test_json(runs, capsys):
-    assert main(["compare", *runs, "--json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["runs"] == ["net", "other"] and printed["differences"] == ["calibration method"]
-    assert printed["rows"][0] == {"name": "calibration method", "values": ["entropy", "mse"]}
+    assert titles(capsys.readouterr().out.splitlines()) == ["runs 1 to 3 of 4", "run 4 of 4"]
 
 
 def test_a_page(runs, tmp_path, capsys):
@@ -116,13 +110,13 @@ def test_a_page_is_written_under_the_name_of_a_page(tmp_path, capsys):
     """Before anything is read."""
     data = tmp_path / "heldout.npz"
     data.write_bytes(b"samples")
-    assert main(["compare", "nowhere", "elsewhere", "-o", str(data)]) == 2
-    assert capsys.readouterr().err == (
-        f"trtint8 compare: the name '{data}' does not end in .html or .htm, as that of a page does; "
-        "end it in .html\n"
-    )
-    assert main(["compare", "nowhere", "elsewhere", "-o", str(tmp_path / "no" / "c.html")]) == 2
-    assert "does not exist; create it first" in capsys.readouterr().err
+    for output, words in (
+        (data, f"'{data}' does not end in .html"),
+        (tmp_path / "no" / "c.html", "does not exist"),
+    ):
+        assert main(["compare", "nowhere", "elsewhere", "-o", str(output)]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("trtint8 compare: ") and words in error and error.count("\n") == 1
     assert data.read_bytes() == b"samples"
 
 
@@ -135,8 +129,7 @@ def test_without_the_extra_there_is_no_page(runs, tmp_path, capsys, monkeypatch)
     assert main(["compare", *runs]) == 0
 
 
-def test_mistakes(runs, capsys):
-    assert main(["compare", runs[0]]) == 2
-    assert "a comparison needs at least two runs" in capsys.readouterr().err
-    assert main(["compare", runs[0], "nowhere"]) == 2
-    assert "there is no 'nowhere'" in capsys.readouterr().err
+@pytest.mark.parametrize(("others", "words"), [([], "at least two runs"), (["nowhere"], "'nowhere'")])
+def test_mistakes(runs, others, words, capsys):
+    assert main(["compare", runs[0], *others]) == 2
+    assert words in capsys.readouterr().err

@@ -154,26 +154,39 @@ def test_the_parts_of_an_earlier_cut_go_with_it(build, tmp_path):
     assert Path("e.tail.onnx").read_bytes() == b"mine"
 
 
-def test_a_part_that_is_built_stays(build):
+def test_a_part_that_is_built_stays(build, split):
     assert build(FIRST) == 0
-    before = Path("e.tail.onnx").read_bytes()
+    tail = Path("e.tail.onnx").read_bytes()
     samples = np.random.default_rng(0).standard_normal((4, 24, 8, 8)).astype(np.float32)
     np.savez("d.npz", **{FIRST: samples})
     assert build(model="e.tail.onnx") == 0
-    assert Path("e.tail.onnx").read_bytes() == before
+    assert Path("e.tail.onnx").read_bytes() == tail
     assert not Path("e.float.onnx").exists()
-
-
-def test_the_same_tail_of_another_output_stays(build):
-    assert build(FIRST) == 0
-    tail = Path("e.tail.onnx").read_bytes()
+    # So does the same tail of another output.
     for path in Path().glob("e.*"):
         path.unlink()
     Path("e.tail.onnx").write_bytes(tail)
+    np.savez("d.npz", images=split.calibration_images[:8])
     assert build(FIRST) == 0
     assert build() == 0
     assert Path("e.tail.onnx").read_bytes() == tail
     assert not Path("e.float.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("quantize m.onnx t.json -o q.onnx --cut-at nothing", "cannot be cut at 'nothing'"),
+        ("calibrate m.onnx d.npz -o t.json --cut-at x", "no node computes a tensor"),
+        ("quantize q.float.onnx t.json -o q.onnx --cut-at s", "q.float.onnx"),  # it is read
+    ],
+)
+def test_mistakes(model, capsys, tmp_path, line, words):
+    onnx.save(refused_model(), "q.float.onnx")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert main(line.split()) == 2
+    assert words in " ".join(capsys.readouterr().err.split())
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_in_python(model):
@@ -181,28 +194,3 @@ def test_in_python(model):
     assert [value.name for value in head.graph.output] == ["positions", "s"]
     assert [value.name for value in rest.graph.input] == ["s"]
     assert trtint8.calibrate(head, model, progress=False).amax.keys() >= {"x", "s"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["quantize", "m.onnx", "t.json", "-o", "q.onnx", "--cut-at", "nothing"],
-            "cannot be cut at 'nothing'",
-        ),
-        (["calibrate", "m.onnx", "d.npz", "-o", "t.json", "--cut-at", "x"], "no node computes a tensor"),
-    ],
-)
-def test_mistakes(model, capsys, tmp_path, arguments, message):
-    assert main(arguments) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
-    assert {path.name for path in tmp_path.iterdir()} == {"m.onnx", "d.npz"}
-
-
-def test_no_model_that_is_read_is_overwritten(model, capsys):
-    onnx.save(refused_model(), "q.float.onnx")
-    before = Path("q.float.onnx").read_bytes()
-    arguments = ["quantize", "q.float.onnx", "t.json", "-o", "q.onnx", "--cut-at", "s"]
-    assert main(arguments) == 2
-    assert "q.float.onnx" in capsys.readouterr().err
-    assert Path("q.float.onnx").read_bytes() == before

@@ -26,65 +26,91 @@ def ctrl_c(monkeypatch):
 def test_the_status_of_the_program(capsys):
     assert heeding_signals(lambda: 7) == 7
     assert capsys.readouterr().err == ""
+    with pytest.raises(SystemExit) as ended:
+        heeding_signals(lambda: sys.exit(2))
+    assert ended.value.code == 2
 
 
-#: Each signal with the exit status after it and what is said then.
-SIGNALS = pytest.mark.parametrize(
-    ("number", "status", "said"), [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "")]
-)
+def alone(number, begun):
+    signal.raise_signal(number)
 
 
-@SIGNALS
-def test_a_signal(number, status, said, capsys):
-    assert heeding_signals(lambda: signal.raise_signal(number)) == status
-    assert capsys.readouterr().err == said
+def as_another_error(number, begun):
+    try:
+        signal.raise_signal(number)
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise ImportError("initialization failed") from error
 
 
-@SIGNALS
-def test_a_signal_that_became_another_error(number, status, said, capsys):
-    def work():
+def as_an_error_of_a_verb(number, begun):
+    def run(_options):
         try:
             signal.raise_signal(number)
         except (KeyboardInterrupt, SystemExit) as error:
-            raise ImportError("initialization failed") from error
+            raise UnsupportedError("'x' is not installed") from error
 
-    assert heeding_signals(work) == status
-    assert capsys.readouterr().err == said
-
-
-@SIGNALS
-def test_a_signal_that_something_has_caught(number, status, said, capsys):
-    def work():
-        with pytest.raises((KeyboardInterrupt, SystemExit)):
-            signal.raise_signal(number)
-        return 0
-
-    assert heeding_signals(work) == status
-    assert capsys.readouterr().err == said
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trtint8.cli.table.run", run)
+        return main.main(["table", "show", "x"])
 
 
-@SIGNALS
-def test_a_signal_while_an_object_is_destroyed(number, status, said, capsys):
+def caught(number, begun):
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        signal.raise_signal(number)
+    return 0
+
+
+def wait():
+    for _ in range(3000):
+        time.sleep(0.01)
+    return 0
+
+
+def while_an_object_is_destroyed(number, begun):
     """Python prints what is raised then, and goes on."""
 
     class Object:
         def __del__(self):
             signal.raise_signal(number)
 
-    def work():
-        Object()
-        for _ in range(3000):
-            time.sleep(0.01)
-        return 0
+    Object()
+    return wait()
 
-    assert heeding_signals(work) == status
+
+def while_a_compiled_module_begins(number, begun):
+    """Some end the process with a signal of another kind where an exception comes while they begin."""
+
+    class Loader(ExtensionFileLoader):
+        def exec_module(self, _module):
+            signal.raise_signal(number)
+            begun.append("not interrupted")
+
+    Loader("compiled", "compiled.so").exec_module(None)
+    return wait()
+
+
+#: Each signal with the exit status after it and what is said then.
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "said"), [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "")]
+)
+@pytest.mark.parametrize(
+    "work",
+    [
+        alone,
+        as_another_error,
+        as_an_error_of_a_verb,
+        caught,
+        while_an_object_is_destroyed,
+        while_a_compiled_module_begins,
+    ],
+)
+def test_a_signal(work, number, status, said, capsys):
+    begun = []
+    assert heeding_signals(lambda: work(number, begun)) == status
     assert capsys.readouterr().err == said
-
-
-def test_the_status_of_a_command_line_that_cannot_be_parsed():
-    with pytest.raises(SystemExit) as ended:
-        heeding_signals(lambda: sys.exit(2))
-    assert ended.value.code == 2
+    assert begun == (["not interrupted"] if work is while_a_compiled_module_begins else [])
 
 
 def test_other_errors_stay():
@@ -95,19 +121,6 @@ def test_other_errors_stay():
         heeding_signals(work)
 
 
-@SIGNALS
-def test_a_signal_that_became_an_error_of_a_verb(number, status, said, monkeypatch, capsys):
-    def run(_options):
-        try:
-            signal.raise_signal(number)
-        except (KeyboardInterrupt, SystemExit) as error:
-            raise UnsupportedError("'x' is not installed") from error
-
-    monkeypatch.setattr("trtint8.cli.table.run", run)
-    assert heeding_signals(lambda: main.main(["table", "show", "x"])) == status
-    assert capsys.readouterr().err == said
-
-
 def test_where_ctrl_c_is_ignored_it_stays_so():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -115,24 +128,3 @@ def test_where_ctrl_c_is_ignored_it_stays_so():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@SIGNALS
-def test_a_signal_waits_for_the_end_of_the_import_of_a_compiled_module(number, status, said, capsys):
-    """Some end the process with a signal of another kind where an exception comes while they begin."""
-    begun = []
-
-    class Loader(ExtensionFileLoader):
-        def exec_module(self, _module):
-            signal.raise_signal(number)
-            begun.append("not interrupted")
-
-    def work():
-        Loader("compiled", "compiled.so").exec_module(None)
-        for _ in range(3000):
-            time.sleep(0.01)
-        return 0
-
-    assert heeding_signals(work) == status
-    assert begun == ["not interrupted"]
-    assert capsys.readouterr().err == said

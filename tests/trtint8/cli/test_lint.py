@@ -47,18 +47,12 @@ def test_onnxruntimes_default_is_mended(rtx, foreign, tmp_path, split, capsys):
 
 
 def test_findings_decide_the_status_where_that_is_asked_for(foreign, tmp_path, capsys):
-    assert [main(["lint", str(foreign), *more]) for more in ([], ["--strict"], ["--strict", "--json"])] == [
-        0,
-        1,
-        1,
-    ]
+    for more, status in (([], 0), (["--strict"], 1), (["--strict", "--json"], 1)):
+        assert main(["lint", str(foreign), *more]) == status
     mended = tmp_path / "mended.onnx"
     assert main(["lint", str(foreign), "--strict", "--fix", "-o", str(mended)]) == 1
     capsys.readouterr()
     assert main(["lint", str(mended), "--strict"]) == 0
-    assert capsys.readouterr().out == "no findings: TensorRT takes the Q/DQ pairs as they are\n"
-
-
-def test_fix_and_output_belong_together(foreign, capsys):
+    assert capsys.readouterr().out.startswith("no findings")
     assert main(["lint", str(foreign), "--fix"]) == 2
-    assert "give --fix and --output together" in capsys.readouterr().err
+    assert "--fix and --output" in capsys.readouterr().err

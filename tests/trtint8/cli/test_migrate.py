@@ -36,27 +36,21 @@ def test_migrate_proves_its_result(cache, tmp_path, capsys):
     assert status == 0
     assert found["in_int8"] == found["weighted_layers"] == 9
     assert load_model(tmp_path / "q.onnx").is_quantized
+    assert main(["migrate", str(tmp_path / "q.onnx"), str(cache), "-o", str(tmp_path / "again.onnx")]) == 2
+    assert capsys.readouterr().err.startswith("trtint8 migrate: 'q.onnx' holds Q/DQ pairs already")
 
 
 def test_gaps_are_filled_only_when_asked(cache, tmp_path, capsys):
-    table = CalibrationTable.load(cache).without(["/block1/relu?/Relu_output_0"])
-    gap = table.save(tmp_path / "gap.cache")
+    table = CalibrationTable.load(cache)
+    gap = table.without(["/block1/relu?/Relu_output_0"]).save(tmp_path / "gap.cache")
     status, _, error = migrated([gap, "-o", tmp_path / "q.onnx"], capsys)
-    assert status == 2
-    assert "no range for 2 tensors that need one" in error
-    assert "pass --fill to take those" in error
+    assert status == 2 and "2 tensors" in error and "--fill" in error
     assert not (tmp_path / "q.onnx").exists()
     status, found, _ = migrated([gap, "-o", tmp_path / "q.onnx", "--fill"], capsys)
-    assert status == 0
-    assert len(found["proposals"]) == 2
-    assert found["in_int8"] == 9
-
-
-def test_gaps_that_nothing_fills(cache, tmp_path, capsys):
-    gap = CalibrationTable.load(cache).without(["images"]).save(tmp_path / "gap.cache")
+    assert (status, len(found["proposals"]), found["in_int8"]) == (0, 2, 9)
+    gap = table.without(["images"]).save(tmp_path / "gap.cache")  # which nothing fills
     status, _, error = migrated([gap, "-o", tmp_path / "q.onnx", "--fill"], capsys)
-    assert status == 2
-    assert "for 1 tensor that needs one: 'images'; calibrate the model, or add ranges with" in error
+    assert status == 2 and "1 tensor that needs one: 'images'" in error
 
 
 @pytest.mark.parametrize(
@@ -80,13 +74,3 @@ def test_a_proof_that_fails_leaves_what_was_there(tmp_path, capsys):
     assert output.read_text() == "before"
     assert main([*arguments, "--no-proof"]) == 0
     assert load_model(output).is_quantized
-
-
-def test_a_model_with_qdq_pairs_is_refused(cache, tmp_path, capsys):
-    quantized = str(tmp_path / "q.onnx")
-    assert main(["migrate", str(DEMO_MODEL), str(cache), "-o", quantized, "--no-proof"]) == 0
-    capsys.readouterr()
-    assert main(["migrate", quantized, str(cache), "-o", str(tmp_path / "again.onnx")]) == 2
-    assert capsys.readouterr().err == (
-        "trtint8 migrate: 'q.onnx' holds Q/DQ pairs already; build it as it is, or give the float model\n"
-    )

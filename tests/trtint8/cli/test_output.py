@@ -58,6 +58,10 @@ def test_a_share_comes_with_its_interval(capsys):
     found = json.loads(capsys.readouterr().out)
     assert (found["value"], found["count"], found["total"]) == (0.8, 8, 10)
     assert found["interval"] == [*Share(8, 10).interval]
+    print_json({"a": ["\x9b2J", "\u202e", "plain"] * 2})
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {"a": ["\x9b2J", "\u202e", "plain"] * 2}
+    assert printed.replace("\n", "").isprintable()  # what a terminal obeys is escaped
 
 
 def test_a_table_has_its_title_and_every_cell(capsys):
@@ -124,13 +128,6 @@ def test_a_table_of_many_rows_has_all_of_them_and_is_written_without_lines(capsy
     assert len(lines) == 2 + len(rows)
     assert lines[:3] == ["Title", f"{'name':14}  size", f"{'t0':14}     1"]
     assert lines[-2:] == [f"{'t4999':14}     1", "層\\x1b[2J:cat:    22"]
-
-
-def test_json_of_many_lines_escapes_what_a_terminal_obeys(capsys):
-    print_json({"a": ["\x9b2J", "\u202e", "plain"] * 2})
-    printed = capsys.readouterr().out
-    assert json.loads(printed) == {"a": ["\x9b2J", "\u202e", "plain"] * 2}
-    assert printed.replace("\n", "").isprintable()
 
 
 RESUME = "keeps what was done; --resume continues from it\ninterrupted\n"
@@ -217,17 +214,12 @@ def test_an_error_in_the_data_after_a_long_search(error, tried, kept, continues,
 )
 def test_what_is_said(method, name, said, capsys):
     say_method_in_cache(CalibrationTable({"x": 1.0}, method), Path(name))
-    words = (
-        f"'{name}' is a calibration cache, which has no name for the method '{method}': "
-        "read back, its method is 'entropy'\n"
-    )
-    assert capsys.readouterr().err == (words if said else "")
+    error = capsys.readouterr().err
+    assert error.count("\n") == said
+    assert all((part in error) == said for part in (f"'{name}'", f"'{method}'", "'entropy'"))
 
 
 def test_values_by_name():
     assert named_values("--profile", [("a", 1), ("b", 2)], BuildError) == {"a": 1, "b": 2}
-
-
-def test_a_name_that_is_given_twice_is_refused():
-    with pytest.raises(BuildError, match=r"^--profile gives 'a' twice; give each name once$"):
+    with pytest.raises(BuildError, match=r"--profile.*'a' twice"):
         named_values("--profile", [("a", 1), ("b", 2), ("a", 1)], BuildError)

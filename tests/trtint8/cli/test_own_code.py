@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
 import trtint8
 from calibrators.data.feeds import BatchAxes
@@ -33,28 +32,20 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "own_code_wrong.py").write_text("1 / 0\n")
 
 
-def test_an_object_of_an_installed_module():
+def test_what_text_names():
     assert named_object("math:pi", "data", "a file", "a number") == math.pi
-
-
-def test_text_of_another_form_names_nothing():
     for text in ("random:3", "data.npz", "folder/a:b", "a:b:c", "1a:b", "a:", ":b", ""):
         assert named_object(text, "data", "a file", "a function") is None
+    for name in ("top1", "top3:logits", "psnr:y", "sqnr", "map50", "detections", "ssim", "a:b:c"):
+        assert metric_from(name) == name
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("math:tau2", "the metric 'math:tau2': the module 'math' has no 'tau2'; name a function of it$"),
-        (
-            "own_code_none.part:f",
-            "^the metric 'own_code_none.part:f' is neither a name nor a function: there is no module "
-            "'own_code_none' in the current folder or among what is installed; check the spelling$",
-        ),
-        (
-            "own_code_wrong:f",
-            "the module 'own_code_wrong' cannot be imported: ZeroDivisionError: division by zero; correct it",
-        ),
+        ("math:tau2", "'math:tau2'.*'math'.*'tau2'"),
+        ("own_code_none.part:f", "'own_code_none.part:f'.*'own_code_none'"),
+        ("own_code_wrong:f", "'own_code_wrong'"),
     ],
 )
 def test_mistakes_are_named(text, message):
@@ -63,19 +54,15 @@ def test_mistakes_are_named(text, message):
 
 
 @pytest.mark.parametrize("status", [0, 1])
-def test_a_module_that_ends_the_program_is_named(status, tmp_path, monkeypatch, capsys):
+def test_a_module_that_ends_the_program_is_named(status, tmp_path, capsys):
     """With its status 0 a budget would seem to be kept, with 1 to be missed."""
     module = tmp_path / f"own_code_ends_{status}.py"
     module.write_text(f"import sys\n\nsys.exit({status})\n")
-    monkeypatch.chdir(tmp_path)
     arguments = [str(DEMO_MODEL), "random:4", "--reference", str(DEMO_MODEL), "--metric", f"{module.stem}:f"]
     assert main(["validate", *arguments, "--min", "1"]) == 2
     output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.splitlines()[-1] == (
-        f"trtint8 validate: '{module}' ends the program in line 3 (SystemExit: {status}); remove that from "
-        "what is imported and called here"
-    )
+    error = output.err.splitlines()[-1]
+    assert output.out == "" and f"'{module}'" in error and f"line 3 (SystemExit: {status})" in error
 
 
 def test_files_beside_a_named_module_are_imported_by_nothing_else(tmp_path):
@@ -143,12 +130,9 @@ ready = listed()
 
 
 @pytest.fixture
-def own_data_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def own_data_folder(tmp_path):
     (tmp_path / "own_loaders.py").write_text(LOADERS)
     (tmp_path / "own_broken.py").write_text("import no_such_package\n")
-    (tmp_path / "own_wrong.py").write_text("1 / 0\n")
     return tmp_path
 
 
@@ -166,12 +150,9 @@ def test_what_a_function_returns_is_read_again_for_each_pass(own_data_folder, na
     assert labels.tolist() == [0, 0]
 
 
-def test_what_is_no_loader_is_passed_on(own_data_folder):
+def test_other_text_stays_as_it_is(own_data_folder):
     assert read("own_loaders:arrays")[0] == [[1, 1, 1, 1]]
     assert data_from("own_loaders:path", PLAIN) == "data.npz"
-
-
-def test_other_text_stays_as_it_is(own_data_folder):
     for text in (None, "random:3", "data.npz", "folder/a:b", "a:b:c", "own_loaders.py"):
         assert data_from(text, PLAIN) == text
     (own_data_folder / "own_loaders:batches").touch()
@@ -179,51 +160,31 @@ def test_other_text_stays_as_it_is(own_data_folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "named"),
     [
-        (
-            "missing_one:f",
-            "'missing_one:f' is neither a file nor a function: there is no module 'missing",
-        ),
-        (
-            "own_loaders.part:f",
-            r"is neither a file nor a function: there is no module 'own_loaders\.part'",
-        ),
-        (
-            "own_broken:f",
-            "the module 'own_broken' cannot be imported: ModuleNotFoundError: No module",
-        ),
-        (
-            "own_wrong:f",
-            "the module 'own_wrong' cannot be imported: ZeroDivisionError: division",
-        ),
-        (
-            "own_loaders:typo",
-            "the module 'own_loaders' has no 'typo'; name a function of it",
-        ),
-        ("own_loaders:takes", "the function failed: TypeError: .*'one'; it is called without arguments"),
-        ("own_loaders:raises", "the function failed: KeyError: 'split'; it is called without arguments"),
-        ("own_loaders:nothing", "the function returned None; return a data loader"),
-        ("own_loaders:breaks", "failed at item 1: ValueError: no such image; correct the function"),
+        ("missing_one:f", "'missing_one:f'"),
+        ("own_loaders.part:f", r"'own_loaders\.part'"),
+        ("own_broken:f", "'own_broken' .*ModuleNotFoundError"),
+        ("own_code_wrong:f", "'own_code_wrong' .*ZeroDivisionError"),
+        ("own_loaders:typo", "'own_loaders' .*'typo'"),
+        ("own_loaders:takes", "TypeError: .*'one'"),
+        ("own_loaders:raises", "KeyError: 'split'"),
+        ("own_loaders:nothing", "None"),
+        ("own_loaders:breaks", "item 1: ValueError: no such image"),
     ],
 )
-def test_every_failure_is_one_sentence(own_data_folder, text, message):
-    with pytest.raises(CalibrationDataError, match=message):
+def test_every_failure_is_one_sentence(own_data_folder, text, named):
+    with pytest.raises(CalibrationDataError, match=named):
         read(text)
 
 
 def test_on_the_command_line(own_data_folder, capsys):
-    from trtint8.data import DEMO_MODEL
-    from trtint8.models.model import load_model
-
-    (spec,) = load_model(DEMO_MODEL).inputs
-    shape = (6, *spec.shape[1:])
-    values = np.random.default_rng(0).random(shape, np.float32)
-    np.savez(own_data_folder / "data.npz", **{spec.name: values})
+    values = np.random.default_rng(0).random((6, 1, 8, 8), np.float32)
+    np.savez(own_data_folder / "data.npz", images=values)
     (own_data_folder / "own_digits.py").write_text(
         "import numpy as np\n"
         "def loader():\n"
-        f"    values = np.load('data.npz')['{spec.name}']\n"
+        "    values = np.load('data.npz')['images']\n"
         "    return [(values[:3], np.arange(3)), (values[3:], np.arange(3))]\n"
     )
     for data, table in (("own_digits:loader", "a.json"), ("data.npz", "b.json")):
@@ -244,14 +205,14 @@ def test_batch_axes():
     for entry in ("state", "=1", "state=", "state=-1", "state=x"):
         with pytest.raises(CalibrationDataError, match=f"--batch-axis: '{entry}' is not NAME=K; write"):
             data_from("d.npz", Namespace(batch_axis=[entry], state=[]))
-    with pytest.raises(CalibrationDataError, match="--batch-axis gives 'x' twice; give each name once"):
+    with pytest.raises(CalibrationDataError, match=r"--batch-axis.*'x'"):
         data_from("d.npz", Namespace(batch_axis=["x=1", "x=0"], state=[]))
     for place in ("images", "random:3", "d.npy"):
         with pytest.raises(CalibrationDataError, match=f"for a .npz, and the data is '{place}'"):
             data_from(place, options)
 
 
-def test_states():
+def test_states(own_data_folder):
     options = Namespace(batch_axis=["sound=1"], state=["h=a=b", "c=c1"])
     found = data_from("d.npz", options)
     assert isinstance(found, StateSequences)
@@ -259,63 +220,43 @@ def test_states():
     assert data_from("table.json", options) == "table.json"
     assert data_from(None, options) is None
     for entry in ("state", "=out", "state="):
-        with pytest.raises(CalibrationDataError, match=f"--state: '{entry}' is not INPUT=OUTPUT; write for"):
+        with pytest.raises(CalibrationDataError, match=f"--state: '{entry}' is not INPUT=OUTPUT"):
             data_from("d.npz", Namespace(batch_axis=[], state=[entry]))
-    with pytest.raises(CalibrationDataError, match="--state gives 'h' twice; give each name once"):
+    with pytest.raises(CalibrationDataError, match="--state gives 'h' twice"):
         data_from("d.npz", Namespace(batch_axis=[], state=["h=a", "h=b"]))
-
-
-def test_states_of_what_a_function_returns(own_data_folder):
     found = data_from("own_loaders:listed", Namespace(batch_axis=[], state=["h=h1"]))
     assert [labels.tolist() for _, labels in found.data()] == [[0, 0], [1, 1], [2, 2]]
 
 
 @pytest.fixture
-def detector(tmp_path):
+def detector():
     """A voice activity detector as far as its inputs go: sound, a state along axis 1, and the sample rate."""
     rng = np.random.default_rng(0)
-    nodes = [
-        helper.make_node("Cast", ["rate"], ["rate_float"], to=onnx.TensorProto.FLOAT),
-        helper.make_node("Div", ["input", "rate_float"], ["scaled"]),
-        helper.make_node("MatMul", ["scaled", "weights"], ["hidden"]),
-        helper.make_node("ReduceSum", ["state", "axes"], ["summed"], keepdims=0),
-        helper.make_node("Add", ["hidden", "summed"], ["both"]),
-        helper.make_node("Relu", ["both"], ["positive"]),
-        helper.make_node("MatMul", ["positive", "last"], ["speech"]),
-        helper.make_node("Unsqueeze", ["positive", "axes"], ["one"]),
-        helper.make_node("Concat", ["one", "one"], ["next_state"], axis=0),
-    ]
-    make = helper.make_tensor_value_info
-    float_type, int_type = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
-    graph = helper.make_graph(
-        nodes,
-        "detector",
-        [
-            make("input", float_type, ["batch", 16]),
-            make("state", float_type, [2, "batch", 32]),
-            make("rate", int_type, []),
-        ],
-        [make("speech", float_type, ["batch", 2]), make("next_state", float_type, [2, "batch", 32])],
-        [
-            onnx.numpy_helper.from_array(rng.standard_normal((16, 32), np.float32), "weights"),
-            onnx.numpy_helper.from_array(rng.standard_normal((32, 2), np.float32), "last"),
-            onnx.numpy_helper.from_array(np.array([0]), "axes"),
-        ],
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["" : 17]>
+        detector (float[batch, 16] input, float[2, batch, 32] state, int64 rate)
+            => (float[batch, 2] speech, float[2, batch, 32] next_state)
+        <int64[1] axes = {0}> {
+            rate_float = Cast <to = 1> (rate)
+            scaled = Div (input, rate_float)
+            hidden = MatMul (scaled, weights)
+            summed = ReduceSum <keepdims = 0> (state, axes)
+            both = Add (hidden, summed)
+            positive = Relu (both)
+            speech = MatMul (positive, last)
+            one = Unsqueeze (positive, axes)
+            next_state = Concat <axis = 0> (one, one)
+        }"""
     )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(model, tmp_path / "detector.onnx")
-    np.savez(
-        tmp_path / "steps.npz",
-        input=rng.standard_normal((12, 16), np.float32),
-        state=rng.standard_normal((2, 12, 32), np.float32),
-        rate=np.array(2),
-        labels=np.arange(12) % 2,
-    )
-    return tmp_path
+    for name, shape in (("weights", (16, 32)), ("last", (32, 2))):
+        array = rng.standard_normal(shape, np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    onnx.save(model, "detector.onnx")
+    sound, state = (rng.standard_normal(shape, np.float32) for shape in ((12, 16), (2, 12, 32)))
+    np.savez("steps.npz", input=sound, state=state, rate=np.array(2), labels=np.arange(12) % 2)
 
 
-def test_a_stateful_model_on_the_command_line(detector, capsys, monkeypatch):
-    monkeypatch.chdir(detector)
+def test_a_stateful_model_on_the_command_line(detector, capsys):
     axis = ["--batch-axis", "state=1"]
     calibrate = ["calibrate", "detector.onnx", "steps.npz", "--method", "minmax"]
     assert main([*calibrate, "-o", "table.json", *axis]) == 0
@@ -337,17 +278,14 @@ def test_a_stateful_model_on_the_command_line(detector, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("--batch-axis", "--batch-axis: 'state' is not NAME=K; write for example 'state=1'"),
-        ("--state", "--state: 'state' is not INPUT=OUTPUT; write for example 'state=next_state'"),
-    ],
+    ("option", "taken"), [("--batch-axis", "'state=1'"), ("--state", "'state=next_state'")]
 )
-def test_advice_on_axes_and_states_is_what_the_option_takes(option, message, tmp_path, capsys):
-    np.savez(tmp_path / "d.npz", images=np.zeros((4, 1, 8, 8), np.float32))
-    arguments = [str(DEMO_MODEL), str(tmp_path / "d.npz"), "--reference", str(DEMO_MODEL), option, "state"]
+def test_advice_on_axes_and_states_is_what_the_option_takes(option, taken, capsys):
+    np.savez("d.npz", images=np.zeros((4, 1, 8, 8), np.float32))
+    arguments = [str(DEMO_MODEL), "d.npz", "--reference", str(DEMO_MODEL), option, "state"]
     assert main(["validate", *arguments]) == 2
-    assert capsys.readouterr().err == f"trtint8 validate: {message}\n"
+    error = capsys.readouterr().err
+    assert error.startswith(f"trtint8 validate: {option}: 'state' is not ") and error.endswith(f"{taken}\n")
 
 
 METRICS = """
@@ -405,19 +343,12 @@ number = 3
 
 
 @pytest.fixture
-def arguments(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+def arguments():
     Path("own_metrics_here.py").write_text(METRICS)
     onnx.save(shifted(0.0), "fp32.onnx")
     onnx.save(shifted(0.25), "int8.onnx")
     np.save("held.npy", np.arange(6 * 3 * 4 * 4, dtype=np.float32).reshape(6, 3, 4, 4))
     return ["validate", "int8.onnx", "held.npy", "--reference", "fp32.onnx"]
-
-
-def test_names_stay_names():
-    for name in ("top1", "top3:logits", "psnr:y", "sqnr", "map50", "detections", "ssim", "a:b:c"):
-        assert metric_from(name) == name
 
 
 @pytest.mark.parametrize(
@@ -438,36 +369,24 @@ def test_validate_measures_them(arguments, name, fp32, int8, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "named"),
     [
         (
             "own_metrics_here:divides",
-            "metric 'divides' failed on the batch that begins with sample 0: ZeroDiv",
+            "'divides' failed on the batch that begins with sample 0: ZeroDivisionError",
         ),
-        (
-            "own_metrics_here:Raised",
-            "the method update of metric 'raised' failed on the batch that begins with",
-        ),
-        (
-            "own_metrics_here:Late",
-            "the method value of metric 'late' failed: RuntimeError: no values; correct",
-        ),
-        ("own_metrics_here:Needs", "the class cannot be called without arguments: TypeError: "),
-        ("own_metrics_here:number", "3 is not a metric; give a name, a function of feeds and outputs, or an"),
-        (
-            "own_metrics_here:other",
-            "the module 'own_metrics_here' has no 'other'; name a function or a metric",
-        ),
-        (
-            "no_such_module:f",
-            "the metric 'no_such_module:f' is neither a metric of trtint8 nor a function: th",
-        ),
+        ("own_metrics_here:Raised", "update of metric 'raised' failed on the batch that begins with"),
+        ("own_metrics_here:Late", "value of metric 'late' failed: RuntimeError: no values"),
+        ("own_metrics_here:Needs", "TypeError: "),
+        ("own_metrics_here:number", "3 is not a metric"),
+        ("own_metrics_here:other", "'own_metrics_here' has no 'other'"),
+        ("no_such_module:f", "'no_such_module:f'"),
     ],
 )
-def test_mistakes_are_one_sentence(arguments, name, message, capsys):
+def test_mistakes_are_one_sentence(arguments, name, named, capsys):
     assert main([*arguments, "--metric", name]) == 2
     (said,) = (line for line in capsys.readouterr().err.splitlines() if not line.startswith("warning: "))
-    assert message in said
+    assert named in said
 
 
 def test_the_error_of_a_function_is_the_cause(arguments):

@@ -26,47 +26,45 @@ def cache(tmp_path_factory):
 
 
 # Tables: extract, drop, merge, convert.
-def test_extract_and_convert(cache, tmp_path, capsys):
-    assert main(["migrate", str(DEMO_MODEL), str(cache), "-o", str(tmp_path / "q.onnx"), "--no-proof"]) == 0
-    assert main(["table", "extract", str(tmp_path / "q.onnx"), "-o", str(tmp_path / "t.csv")]) == 0
-    assert (
-        main(["table", "convert", str(tmp_path / "t.csv"), str(tmp_path / "p.json"), "--format", "ppq"]) == 0
-    )
+def test_extract_and_convert(cache, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["migrate", str(DEMO_MODEL), str(cache), "-o", "q.onnx", "--no-proof"]) == 0
+    assert main(["table", "extract", "q.onnx", "-o", "t.csv"]) == 0
+    assert main(["table", "convert", "t.csv", "p.json", "--format", "ppq"]) == 0
     document = json.loads((tmp_path / "p.json").read_text())
-    assert document["act_quant_info"] == pytest.approx(dict(CalibrationTable.load(tmp_path / "t.csv").amax))
-    assert main(["table", "extract", str(DEMO_MODEL), "-o", str(tmp_path / "no.json")]) == 2
+    assert document["act_quant_info"] == pytest.approx(dict(CalibrationTable.load("t.csv").amax))
+    assert main(["table", "extract", str(DEMO_MODEL), "-o", "no.json"]) == 2
     assert "has no Q/DQ pairs on activations" in capsys.readouterr().err
 
 
 def test_a_version_that_no_file_would_name(cache, tmp_path, capsys):
     version = ["--tensorrt-version", "8502"]
     for to in (["t.json"], ["t.txt"], ["t.cache", "--format", "text"]):
-        arguments = ["table", "convert", str(cache), str(tmp_path / to[0]), *to[1:], *version]
-        assert main(arguments) == 2
-        assert capsys.readouterr().err == (
-            "trtint8 table: --tensorrt-version has no effect: only a calibration cache (.cache) names a "
-            "version; leave it out\n"
-        )
+        assert main(["table", "convert", str(cache), str(tmp_path / to[0]), *to[1:], *version]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("trtint8 table: --tensorrt-version has no effect") and error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
     assert main(["table", "convert", str(cache), str(tmp_path / "t.cache"), *version]) == 0
     assert (tmp_path / "t.cache").read_text().startswith("TRT-8502-")
 
 
-def test_drop_and_merge(tmp_path):
-    first = CalibrationTable({"a": 1.0, "b": 2.0}, "entropy").save(tmp_path / "first.json")
-    second = CalibrationTable({"b": 3.0, "c": 4.0}, "minmax").save(tmp_path / "second.json")
-    assert main(["table", "merge", str(first), str(second), "-o", str(tmp_path / "both.json")]) == 0
-    both = CalibrationTable.load(tmp_path / "both.json")
-    assert (both.amax, both.method, both.overridden) == (
-        {"a": 1.0, "b": 3.0, "c": 4.0},
-        "entropy",
-        {"b", "c"},
-    )
-    assert main(["table", "drop", str(tmp_path / "both.json"), "b", "-o", str(tmp_path / "less.json")]) == 0
-    less = CalibrationTable.load(tmp_path / "less.json")
+def test_drop_merge_and_compare(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    CalibrationTable({"a": 1.0, "b": 2.0}, "entropy").save("first.json")
+    CalibrationTable({"b": 3.0, "c": 4.0}, "minmax").save("second.json")
+    assert main(["table", "merge", "first.json", "second.json", "-o", "both.json"]) == 0
+    both = CalibrationTable.load("both.json")
+    assert (both.amax, both.method) == ({"a": 1.0, "b": 3.0, "c": 4.0}, "entropy")
+    assert both.overridden == {"b", "c"}
+    assert main(["table", "drop", "both.json", "b", "-o", "less.json"]) == 0
+    less = CalibrationTable.load("less.json")
     assert (less.amax, less.overridden) == ({"a": 1.0, "c": 4.0}, {"c"})
-    with pytest.raises(TableError, match=r"'z\*' matches no tensor of the table"):
+    with pytest.raises(TableError, match=r"'z\*'"):
         less.without(["z*"])
+    CalibrationTable({"d": 1.0, "e": 1.0, "b": 2.0}).save("third.json")
+    capsys.readouterr()
+    assert main(["table", "diff", "first.json", "third.json"]) == 0
+    assert "3 of 4 tensors differ" in capsys.readouterr().out  # of both tables
 
 
 @pytest.mark.parametrize("ending", ["json", "cache", "txt", "csv", "flatbuffers"])
@@ -75,9 +73,7 @@ def test_dropping_all_tensors_is_refused(ending, tmp_path, capsys):
     output = tmp_path / f"less.{ending}"
     output.write_bytes(b"kept")
     assert main(["table", "drop", str(table), "*", "-o", str(output)]) == 2
-    assert capsys.readouterr().err == (
-        "trtint8 table: without '*' no tensor is left in the table; keep at least one\n"
-    )
+    assert capsys.readouterr().err.startswith("trtint8 table: without '*'")
     assert output.read_bytes() == b"kept"
 
 
@@ -90,35 +86,24 @@ def test_every_format_that_is_written_under_a_name_is_read_from_it(tmp_path, cap
     before = output.read_bytes()
     for name, ending in (("text", ".txt"), ("csv", ".csv"), ("onnxruntime", ".flatbuffers")):
         assert main(["table", "convert", str(table), str(output), "--format", name]) == 2
-        assert capsys.readouterr().err == (
-            f"trtint8 table: the format '{name}' is recognized by its ending alone, which the name "
-            f"'{output}' lacks; end it in {ending}\n"
-        )
+        error = capsys.readouterr().err
+        assert f"'{name}'" in error and f"'{output}'" in error and error.endswith(f" {ending}\n")
         assert output.read_bytes() == before
-
-
-def test_another_format_than_that_of_ncnn_is_not_ignored(tmp_path, capsys):
-    table = CalibrationTable({"images": 1.0}).save(tmp_path / "t.json")
-    output = tmp_path / "o.table"
-    arguments = ["table", "convert", str(table), str(output), "--network", str(DEMO_MODEL), "--format", "ppq"]
-    assert main(arguments) == 2
-    assert capsys.readouterr().err == (
-        f"trtint8 table: --format ppq does not fit '{output}': with --network, a .table is ncnn's; leave "
-        "--format out, or give the file another ending\n"
-    )
-    assert not output.exists()
+    ncnn = tmp_path / "o.table"
+    network = ["--network", str(DEMO_MODEL), "--format", "ppq"]
+    assert main(["table", "convert", str(table), str(ncnn), *network]) == 2
+    assert f"--format ppq does not fit '{ncnn}'" in capsys.readouterr().err
+    assert not ncnn.exists()
 
 
 def test_table_verbs(table, tmp_path, capsys):
     cache, back, edited = (str(tmp_path / name) for name in ("t.cache", "back.json", "edited.json"))
     assert main(["table", "convert", table, cache]) == 0
-    assert f"'{cache}' is a calibration cache, which has no name" in capsys.readouterr().err
+    assert f"'{cache}' is a calibration cache" in capsys.readouterr().err
     assert main(["table", "convert", cache, back]) == 0
     assert main(["table", "diff", table, back]) == 0
-    printed = capsys.readouterr()
-    assert (
-        f"0 of {len(CalibrationTable.load(table).amax)} tensors differ\n" == printed.out and not printed.err
-    )
+    count = len(CalibrationTable.load(table).amax)
+    assert capsys.readouterr() == (f"0 of {count} tensors differ\n", "")
     assert main(["table", "set", table, "images=1.5", "--method", "minmax", "-o", edited]) == 0
     capsys.readouterr()
     assert main(["table", "show", edited, "--json"]) == 0
@@ -220,33 +205,25 @@ def test_a_name_that_the_table_lacks_is_said(tmp_path, capsys):
     table = CalibrationTable({"input": 1.0, "b": 2.0, "c": 3.0}).save(tmp_path / "t.json")
     edited = tmp_path / "s.json"
     assert main(["table", "set", str(table), "inptu=2.64", "b=1", "-o", str(edited)]) == 0
-    assert capsys.readouterr().err == (
-        "warning: the table had no range of 'inptu', which counts only if the model has such a tensor; the "
-        "table has for example 'input', 'b'\n"
-    )
+    said = capsys.readouterr().err
+    assert said.startswith("warning: ") and "'inptu'" in said and said.endswith("'input', 'b'\n")
     assert CalibrationTable.load(edited).amax == {"input": 1.0, "b": 1.0, "c": 3.0, "inptu": 2.64}
     assert main(["table", "set", str(table), "input=2.64", "-o", str(edited)]) == 0
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
-    ("ranges", "message"),
+    ("ranges", "named"),
     [
-        ([], "there is nothing to set; give TENSOR=AMAX, such as images=2.64, or --method"),
-        (["a=1", "a=2"], "TENSOR=AMAX gives 'a' twice; give each name once"),
-        (["a"], "'a' is not TENSOR=AMAX with a number"),
-        (["=1"], "'=1' is not TENSOR=AMAX"),
+        ([], "--method"),
+        (["a=1", "a=2"], "'a' twice"),
+        (["a"], "'a' is not TENSOR=AMAX"),
+        (["=1"], "'=1' is not"),
     ],
 )
-def test_ranges_that_cannot_be_set(tmp_path, capsys, ranges, message):
+def test_ranges_that_cannot_be_set(tmp_path, capsys, ranges, named):
     table = CalibrationTable({"a": 1.0}).save(tmp_path / "t.json")
     assert main(["table", "set", str(table), *ranges, "-o", str(tmp_path / "s.json")]) == 2
-    assert capsys.readouterr().err == f"trtint8 table: {message}\n"
+    error = capsys.readouterr().err
+    assert error.startswith("trtint8 table: ") and named in error and error.count("\n") == 1
     assert not (tmp_path / "s.json").exists()
-
-
-def test_a_difference_counts_the_tensors_of_both_tables(tmp_path, capsys):
-    first = CalibrationTable({"a": 1.0, "same": 2.0}).save(tmp_path / "first.json")
-    second = CalibrationTable({"b": 1.0, "c": 1.0, "same": 2.0}).save(tmp_path / "second.json")
-    assert main(["table", "diff", str(first), str(second)]) == 0
-    assert "3 of 4 tensors differ" in capsys.readouterr().out

@@ -76,14 +76,9 @@ def test_text_that_cannot_be_used_is_kept(table, editor, tmp_path, capsys, progr
 def test_an_editor_that_does_not_exist(table, monkeypatch, capsys):
     monkeypatch.setenv("VISUAL", "no-such-editor-here")
     assert main(["table", "edit", str(table), "-o", str(table)]) == 2
-    assert "cannot start the editor 'no-such-editor-here'" in capsys.readouterr().err
-
-
-def test_an_editor_that_is_no_command(table, monkeypatch, capsys):
+    assert "'no-such-editor-here'" in capsys.readouterr().err
     monkeypatch.setenv("VISUAL", " ")  # which names none
     monkeypatch.setenv("EDITOR", '"')
     assert main(["table", "edit", str(table), "-o", str(table)]) == 2
-    assert capsys.readouterr().err == (
-        "trtint8 table: the editor '\"' is no command (No closing quotation); set the environment variable "
-        "EDITOR\n"
-    )
+    error = capsys.readouterr().err
+    assert error.startswith("trtint8 table: the editor '\"'") and error.endswith("EDITOR\n")

@@ -17,64 +17,61 @@ from trtint8.data import DEMO_MODEL
 from trtint8.tuning.tune import TuningLog
 
 
+@pytest.fixture
+def arguments(wild_table, tmp_path, held_out, monkeypatch):
+    """A command line with a table that ruins the network, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("d.npz", **held_out)
+    wild_table.save("wild.json")
+    return ["tune", str(DEMO_MODEL), "wild.json", "d.npz", "-o", "out.onnx"]
+
+
+def log():
+    return records.to_record(records.read("out.tuning.json"), TuningLog, exact=True, numbers_as_text=True)
+
+
 @pytest.mark.slow
-def test_the_verb(wild_table, tmp_path, capsys, held_out):
-    np.savez(tmp_path / "d.npz", **held_out)
-    wild_table.save(tmp_path / "wild.json")
-    arguments = ["tune", str(DEMO_MODEL), str(tmp_path / "wild.json"), str(tmp_path / "d.npz")]
-    output = tmp_path / "out.onnx"
-    assert main([*arguments, "--max-drop", "0.5", "-o", str(output)]) == 0
+def test_the_verb(arguments, tmp_path, capsys):
+    assert main([*arguments, "--max-drop", "0.5"]) == 0
     printed = capsys.readouterr()
     assert "+ as calibrated: drop " in printed.err
     assert "samples that nothing was decided on" in printed.out
     assert "before tuning it was" in printed.out
-    assert "To make it anew: trtint8 quantize " in printed.out
-    assert onnx.load(output).graph.node
+    assert onnx.load("out.onnx").graph.node
     assert {path.name for path in tmp_path.iterdir()} >= {"out.onnx", "out.table.json", "out.tuning.json"}
-    document = records.read(tmp_path / "out.tuning.json")
-    log = records.to_record(document, TuningLog, exact=True, numbers_as_text=True)
-    assert f"To make it anew: {log.command}\n" in printed.out
-    assert log.trials[0].what == "as calibrated"
-    assert main([*arguments, "--max-drop", "0.5", "-o", str(tmp_path / "no" / "out.onnx")]) == 2
-    assert main([*arguments, "--max-drop", "0.5", "-o", str(output), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["files"]["model"] == str(output)
+    assert log().command.startswith("trtint8 quantize ")
+    assert f"To make it anew: {log().command}\n" in printed.out
+    assert log().trials[0].what == "as calibrated"
+    assert main([*arguments[:-1], "no/out.onnx", "--max-drop", "0.5"]) == 2
+    assert main([*arguments, "--max-drop", "0.5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"]["model"] == "out.onnx"
 
 
 @pytest.mark.slow
-def test_least_values_and_budgets_that_are_not_kept(wild_table, tmp_path, capsys, held_out):
-    np.savez(tmp_path / "d.npz", **held_out)
-    wild_table.save(tmp_path / "wild.json")
-    arguments = ["tune", str(DEMO_MODEL), str(tmp_path / "wild.json"), str(tmp_path / "d.npz")]
-    arguments += ["-o", str(tmp_path / "out.onnx"), "--metric", "sqnr"]
+def test_least_values_and_budgets_that_are_not_kept(arguments, capsys):
+    arguments += ["--metric", "sqnr"]
     assert main([*arguments, "--min", "15"]) == 0
     printed = capsys.readouterr()
     assert "searching for sqnr: at least 15 dB\n+ as calibrated: sqnr " in printed.err
     assert "nothing was found" not in printed.err
-    log = records.to_record(records.read(tmp_path / "out.tuning.json"), TuningLog, numbers_as_text=True)
-    assert log.goal == "sqnr: at least 15 dB" and log.trials[-1].score.value > 15
+    assert log().goal == "sqnr: at least 15 dB" and log().trials[-1].score.value > 15
     assert main([*arguments, "--max-drop", "1"]) == 2
     assert "metric 'sqnr' has no drop" in capsys.readouterr().err
     # With all layers in float the outputs are FP32's, whose cosine is 1.
     assert main([*arguments[:-1], "cosine", "--min", "1.5"]) == 2
-    assert "FP32 itself has cosine 1 on the samples to tune on, and the least" in capsys.readouterr().err
+    assert "FP32 itself has cosine 1 on" in capsys.readouterr().err
     assert main([*arguments[:-1], "cosine", "--min", "0.99999", "--minutes", "0.0001", "--json"]) == 0
     printed = capsys.readouterr()
-    assert (
-        "nothing was found within the budget (cosine: at least 0.99999); on the samples tuned" in printed.err
-    )
+    assert "nothing was found within the budget (cosine: at least 0.99999)" in printed.err
     result = json.loads(printed.out)
     assert result["fits"] is result["accuracy"]["judgement"]["fits"] is False
 
 
 @pytest.mark.slow
-def test_budgets_that_the_samples_tuned_on_keep_and_others_miss(wild_table, tmp_path, capsys, held_out):
-    np.savez(tmp_path / "d.npz", **held_out)
+def test_budgets_that_the_samples_tuned_on_keep_and_others_miss(arguments, capsys, held_out):
     brighter = {**held_out, "images": 50 * held_out["images"]}  # far beyond the ranges of the table
-    np.savez(tmp_path / "judge.npz", **brighter)
-    wild_table.save(tmp_path / "wild.json")
-    arguments = ["tune", str(DEMO_MODEL), str(tmp_path / "wild.json"), str(tmp_path / "d.npz")]
-    arguments += ["-o", str(tmp_path / "out.onnx"), "--metric", "sqnr", "--min", "15"]
-    arguments += ["--judge", str(tmp_path / "judge.npz")]
+    np.savez("judge.npz", **brighter)
+    arguments += ["--metric", "sqnr", "--min", "15", "--judge", "judge.npz"]
     missed = "the budget (sqnr: at least 15 dB) is missed: sqnr "
     assert main(arguments) == 0
     printed = capsys.readouterr()
@@ -88,15 +85,12 @@ def test_budgets_that_the_samples_tuned_on_keep_and_others_miss(wild_table, tmp_
 
 
 @pytest.mark.slow
-def test_a_search_that_ran_out_of_time_is_continued(wild_table, tmp_path, capsys, held_out):
-    np.savez(tmp_path / "d.npz", **held_out)
-    wild_table.save(tmp_path / "wild.json")
-    arguments = ["tune", str(DEMO_MODEL), str(tmp_path / "wild.json"), str(tmp_path / "d.npz"), "--json"]
-    arguments += ["--max-drop", "0.5", "-o", str(tmp_path / "out.onnx")]
+def test_a_search_that_ran_out_of_time_is_continued(arguments, tmp_path, capsys):
+    arguments += ["--json", "--max-drop", "0.5"]
     checkpoint = tmp_path / "out.onnx.checkpoint"
     assert main([*arguments, "--minutes", "0.0001"]) == 0
     printed = capsys.readouterr()
-    assert f"with --resume the search continues from '{checkpoint}'" in printed.err
+    assert f"--resume the search continues from '{checkpoint.name}'" in printed.err
     ended = json.loads(printed.out)
     assert (ended["complete"], [trial["what"] for trial in ended["trials"]]) == (False, ["as calibrated"])
     # The best so far is written and judged as usual.
@@ -111,7 +105,7 @@ def test_a_search_that_ran_out_of_time_is_continued(wild_table, tmp_path, capsys
     scores = [[(trial["what"], trial["score"]) for trial in run["trials"]] for run in (continued, whole)]
     assert scores[0] == scores[1]
     assert main([*arguments, "--minutes", "0"]) == 2
-    assert "minutes is 0.0; give a positive number" in capsys.readouterr().err
+    assert "minutes is 0.0" in capsys.readouterr().err
 
 
 def test_what_an_estimate_is_called():
@@ -119,101 +113,70 @@ def test_what_an_estimate_is_called():
 
 
 @pytest.mark.slow
-def test_speed_on_a_gpu(rtx, wild_table, tmp_path, capsys, held_out, monkeypatch):
+def test_speed_on_a_gpu(rtx, arguments, tmp_path, capsys, monkeypatch):
     fast = dataclasses.replace(find_gpu("A10"), bandwidth_gbs=1e6, fp16_tflops=0.001, int8_tops=1.0)
     monkeypatch.setattr(gpus, "GPUS", (fast,))
-    np.savez(tmp_path / "d.npz", **held_out)
-    wild_table.save(tmp_path / "t.json")
-    arguments = [
-        "tune",
-        str(DEMO_MODEL),
-        str(tmp_path / "t.json"),
-        str(tmp_path / "d.npz"),
-        "--no-round-weights",
-    ]
-    arguments += ["-o", str(tmp_path / "out.onnx"), "--max-drop", "5"]
+    arguments += ["--no-round-weights", "--max-drop", "5"]
     assert main([*arguments, "--speed", "a10", "--profile", "images=1x1x8x8,2x1x8x8,4x1x8x8"]) == 0
     printed = capsys.readouterr()
-    assert (
-        "+ all layers in FP16: estimated " in printed.err
-        and "+ all layers in INT8: estimated " in printed.err
-    )
+    for precision in ("FP16", "INT8"):
+        assert f"+ all layers in {precision}: estimated " in printed.err
     assert "estimated on A10" in printed.out and "--float16 --float32-io" in " ".join(printed.out.split())
-    log = records.to_record(records.read(tmp_path / "out.tuning.json"), TuningLog, numbers_as_text=True)
-    assert log.speed.gpu == "A10" and log.speed.seconds < log.speed.fp16_seconds
+    made = log()
+    assert made.speed.gpu == "A10" and made.speed.seconds < made.speed.fp16_seconds
     # In the form in which TensorRT for RTX stores less; the command makes the same model again.
     written = (tmp_path / "out.onnx").read_bytes()
     names = {node.name for node in onnx.load_from_string(written).graph.node}
     assert any(name.endswith("_by_one_scale") for name in names)
-    assert "--target rtx" in log.command
-    assert main(shlex.split(log.command)[1:]) == 0
+    assert "--target rtx" in made.command
+    assert main(shlex.split(made.command)[1:]) == 0
     assert (tmp_path / "out.onnx").read_bytes() == written
     capsys.readouterr()
     assert main([*arguments, "--speed", "T4"]) == 2
-    assert "there are no figures for a GPU 'T4'; choose among A10" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "'T4'" in error and "A10" in error
 
 
-@pytest.mark.parametrize("name", ["out.table.json", "out.tuning.json", "out.float.onnx", "out.onnx"])
-def test_what_is_read_is_not_overwritten(tmp_path, capsys, name):
+@pytest.mark.parametrize(
+    ("name", "read", "words"),
+    [
+        *(
+            (name, True, "it is read as well")
+            for name in ("out.table.json", "out.tuning.json", "out.float.onnx", "out.onnx")
+        ),
+        *(
+            (name, False, "no earlier run")
+            for name in ("out.table.json", "out.tuning.json", "out.float.onnx")
+        ),
+    ],
+)
+def test_what_is_read_or_no_tuning_has_made_is_not_lost(tmp_path, capsys, name, read, words):
     """It is known before the search."""
     (tmp_path / name).write_bytes(b"as it was")
-    arguments = [
-        "tune",
-        str(DEMO_MODEL),
-        str(tmp_path / name),
-        "nowhere.npz",
-        "-o",
-        str(tmp_path / "out.onnx"),
-    ]
-    assert main(arguments) == 2
-    assert f"cannot write '{tmp_path / name}': it is read as well" in capsys.readouterr().err
+    data = str(tmp_path / name) if read else "nowhere.npz"
+    assert main(["tune", str(DEMO_MODEL), data, "nowhere.npz", "-o", str(tmp_path / "out.onnx")]) == 2
+    assert f"cannot write '{tmp_path / name}': {words}" in " ".join(capsys.readouterr().err.split())
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"as it was")]
-
-
-@pytest.mark.parametrize("name", ["out.table.json", "out.tuning.json", "out.float.onnx"])
-def test_what_no_tuning_has_made_is_not_lost(tmp_path, capsys, name):
-    """It is known before the search."""
-    (tmp_path / name).write_bytes(b"as it was")
-    output = tmp_path / "out.onnx"
-    assert main(["tune", str(DEMO_MODEL), "nowhere.npz", "nowhere.npz", "-o", str(output)]) == 2
-    error = " ".join(capsys.readouterr().err.split())
-    assert f"cannot write '{tmp_path / name}': no earlier run with the output '{output}' has made it" in error
-    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"as it was")]
-
-
-def test_a_name_too_long_for_the_files_beside_it(tmp_path, capsys):
-    """It is known before the search."""
+    (tmp_path / name).unlink()
     output = tmp_path / f"{'a' * 240}.onnx"
     assert main(["tune", str(DEMO_MODEL), "nowhere.npz", "nowhere.npz", "-o", str(output)]) == 2
-    error = capsys.readouterr().err
-    assert f"cannot write '{output}.checkpoint': File name too long; choose another place" in error
+    assert f"cannot write '{output}.checkpoint': File name too long" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_least_value_that_fp32_does_not_have_is_refused_at_once(split, tmp_path, capsys):
-    data, labelled = tmp_path / "c.npz", tmp_path / "h.npz"
-    np.savez(data, images=split.calibration_images[:64])
-    labels = (split.heldout_labels[:64] + 1) % 10  # all wrong
-    np.savez(labelled, images=split.heldout_images[:64], labels=labels)
-    output = tmp_path / "tuned.onnx"
-    command = ["tune", str(DEMO_MODEL), str(data), str(labelled), "--min", "50", "-o", str(output)]
-    assert main(command) == 2
-    assert "FP32 itself has top1 0.00 % on the samples to tune on, and the least" in capsys.readouterr().err
-    assert sorted(tmp_path.iterdir()) == [data, labelled]
-
-
-def test_a_class_to_judge_by_that_the_model_does_not_have_is_refused_at_once(split, tmp_path, capsys):
-    arrays = {"images": split.heldout_images[:64], "labels": split.heldout_labels[:64].copy()}
+def test_what_no_search_can_mend_is_refused_at_once(split, tmp_path, capsys):
     data, labelled, judge = (tmp_path / name for name in ("c.npz", "h.npz", "j.npz"))
     np.savez(data, images=split.calibration_images[:64])
-    np.savez(labelled, **arrays)
-    arrays["labels"][63] = 10
-    np.savez(judge, **arrays)
-    output = tmp_path / "tuned.onnx"
-    command = ["tune", str(DEMO_MODEL), str(data), str(labelled), "--judge", str(judge), "-o", str(output)]
-    assert main(command) == 2
+    images, labels = split.heldout_images[:64], split.heldout_labels[:64].copy()
+    np.savez(labelled, images=images, labels=(labels + 1) % 10)  # all wrong
+    command = ["tune", str(DEMO_MODEL), str(data), str(labelled), "-o", str(tmp_path / "tuned.onnx")]
+    assert main([*command, "--min", "50"]) == 2
+    assert "FP32 itself has top1 0.00 % on" in capsys.readouterr().err
+    np.savez(labelled, images=images, labels=labels)
+    labels[63] = 10
+    np.savez(judge, images=images, labels=labels)
+    assert main([*command, "--judge", str(judge)]) == 2
     *_, goal, error = capsys.readouterr().err.splitlines()
     assert goal == "searching for top1: a drop of at most 1 point"
-    message = "label 10 is not one of the model's 10 classes (0 to 9); check the labels"
-    assert error == f"trtint8 tune: {message}"
+    assert error.startswith("trtint8 tune: label 10 is not one of the model's 10 classes (0 to 9)")
     assert sorted(tmp_path.iterdir()) == [data, labelled, judge]

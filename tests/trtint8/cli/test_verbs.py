@@ -14,13 +14,7 @@ from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error
 from calibrators.ray.cluster import RayExecutor
 from calibrators.run import Executor
 from trtint8.builder.config import BuildOptions
-from trtint8.cli.verbs import (
-    Way,
-    add_arguments,
-    refuse_overwriting_arguments,
-    spellings_of,
-    values_of,
-)
+from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, spellings_of, values_of
 from trtint8.engine.profiles import Profile, ShapeRange
 
 Kind = Literal["good", "bad"]

@@ -129,7 +129,7 @@ def test_sensitivity_as_it_is_printed(folder, capsys):
     print_json(find_report_files([folder]).sensitivity)
     (folder / "printed.json").write_text(capsys.readouterr().out)
     for source in (folder, folder / "printed.json"):
-        with pytest.raises(TableError, match=r"printed\.json' is what 'trtint8 sensitivity --json' prints"):
+        with pytest.raises(TableError, match="--json"):
             find_report_files([source])
 
 

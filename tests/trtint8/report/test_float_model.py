@@ -12,5 +12,5 @@ def test_a_model_with_pairs_is_refused(tmp_path):
     for name, quantized in (("float", False), ("int8", True)):
         onnx.save(conv_relu_conv(quantized=quantized), tmp_path / f"{name}.onnx")
     assert load_original(tmp_path / "float.onnx").name == "float.onnx"
-    with pytest.raises(ModelError, match=r"'int8\.onnx' holds Q/DQ pairs, and a report shows it as FP32"):
+    with pytest.raises(ModelError, match=r"'int8\.onnx'"):
         load_original(tmp_path / "int8.onnx")

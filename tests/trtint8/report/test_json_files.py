@@ -134,9 +134,9 @@ def test_wrong_fields_of_a_benchmark_are_named(change, problem, capsys):
 
 
 def test_what_is_something_else_is_refused():
-    with pytest.raises(TableError, match=r"'a\.json' is no output of 'trtint8 validate --json'"):
+    with pytest.raises(TableError, match=r"'a\.json'.*--json"):
         parse_accuracy({"judged": "x", "measures": []}, "a.json")
-    with pytest.raises(TableError, match=r"'b\.json' is no output of 'trtint8 bench --json'"):
+    with pytest.raises(TableError, match=r"'b\.json'.*--json"):
         parse_benchmark({"gpu": "x", "reports": [{}], "inputs": "y"}, "b.json")
 
 
@@ -144,7 +144,7 @@ def test_a_tuning_log_round_trip():
     log = parse_tuning_log(json.loads(records.render(TUNING_LOG)), "t.json")
     assert log.trials[:4] == TUNING_LOG.trials[:4] and math.isnan(log.trials[4].score.value)
     assert (log.metric, log.unit) == ("top1", "%")
-    with pytest.raises(TableError, match=r"'t\.json' is no log of 'trtint8 tune' \(.*trials.*\); tune again"):
+    with pytest.raises(TableError, match=r"'t\.json'"):
         parse_tuning_log({"command": "", "float_cost": 0.0, "keep_float": [], "remedies": []}, "t.json")
 
 
@@ -156,5 +156,5 @@ def test_a_printed_tuning_is_its_log_and_its_accuracy(capsys):
     assert found.log.trials[:-1] == TUNING_LOG.trials[:-1]
     assert math.isnan(TUNING_LOG.trials[-1].score.value) and found.log.trials[-1].score.value is None
     for field, wrong in (("accuracy", {}), ("files", {}), ("files", 1), ("float_cost", -1)):
-        with pytest.raises(TableError, match=r"'t\.json' is no output of 'trtint8 tune --json' \("):
+        with pytest.raises(TableError, match=r"'t\.json'.*--json"):
             parse_printed_tuning({**document, field: wrong}, "t.json")

@@ -66,12 +66,9 @@ def test_the_output_that_is_furthest_off_counts():
 
 
 def test_outputs_that_cannot_be_told_apart_by_sample():
-    with pytest.raises(
-        CalibrationDataError,
-        match=r"not every output has one row per sample \('a' \(2, 3\), 'b' \(\) for 2 samples\); leave",
-    ):
+    with pytest.raises(CalibrationDataError, match=r"'a'.*2.*3"):
         measure_batch({"a": np.ones((2, 3)), "b": np.ones(())}, {}, None, 2)
-    with pytest.raises(ModelError, match=r"output 'a' has shape \(2, 4\), FP32's \(2, 3\)"):
+    with pytest.raises(ModelError, match=r"'a'.*2.*4"):
         measure_batch({"a": np.ones((2, 3))}, {"a": np.ones((2, 4))}, None, 2)
 
 

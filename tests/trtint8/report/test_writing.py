@@ -30,7 +30,7 @@ def test_what_is_missing_is_said_before_anything_is_written(found, tmp_path):
     output = tmp_path / "report.html"
     with pytest.raises(ModelError, match="needs the float model too; give model="):
         write(found, output, data="heldout.npz")
-    with pytest.raises(CalibrationDataError, match=r"class_names=\.\.\. has no effect without data="):
+    with pytest.raises(CalibrationDataError, match="class_names"):
         write(found, output, class_names=["cat"])
     with pytest.raises(OutputError, match="does not exist"):
         write(found, tmp_path / "no" / "report.html")

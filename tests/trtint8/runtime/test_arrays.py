@@ -168,14 +168,11 @@ def test_what_dlpack_gives_and_does_not_fit(array, message):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (
-            np.zeros((2, 3)),
-            r"input 'x' takes float32 but was given float64; convert it with astype\('float32'\)",
-        ),
+        (np.zeros((2, 3)), "'x'.*'float32'"),
         (OnDevice(typestr="<f2"), "takes float32 but was given float16"),
-        (np.zeros((2, 4), np.float32), r"takes shape \?x3 but was given 2x4"),
+        (np.zeros((2, 4), np.float32), "given 2x4"),
         (np.zeros(3, np.float32), r"takes shape \?x3 but was given 3;"),
-        (OnDevice(shape=(2, 2)), r"takes shape \?x3 but was given 2x2"),
+        (OnDevice(shape=(2, 2)), "given 2x2"),
         (OnDevice(strides=(4, 8)), "the GPU array for input 'x' is not contiguous"),
         (OnDevice(mask=OnDevice()), "the GPU array for input 'x' has a mask"),
     ],
@@ -232,12 +229,9 @@ def test_a_whole_feed():
 @pytest.mark.parametrize(
     ("feeds", "message"),
     [
-        ({}, "^the engine needs the input 'x'; it takes 'x', 'size'$"),
-        ({"x": 0, "size": 0, "y": 0}, "^the engine has no input 'y'; it takes 'x', 'size'$"),
-        (
-            {"x": OnDevice(), "size": OnDevice(shape=(2,), typestr="<i8")},
-            "^input 'size' decides shapes and is read on the host, but was given on the GPU;",
-        ),
+        ({}, "'x'.*'size'"),
+        ({"x": 0, "size": 0, "y": 0}, "'y'.*'x'.*'size'"),
+        ({"x": OnDevice(), "size": OnDevice(shape=(2,), typestr="<i8")}, "'size'"),
     ],
 )
 def test_feeds_that_do_not_fit(feeds, message):
@@ -352,23 +346,20 @@ def test_arrays_on_the_host_and_on_the_gpu():
     targets = as_targets({"y": device}, (SPEC_Y,), OUTPUTS_STREAM)
     assert targets.aligned == {"y": device.pointer} and not targets.host
     targets.check("y", (2, 3))
-    with pytest.raises(CalibrationDataError, match="output 'y' has shape 4x3 and the array for it 2x3"):
+    with pytest.raises(CalibrationDataError, match=r"'y'.*shape 4x3.*it 2x3"):
         targets.check("y", (4, 3))
 
 
 @pytest.mark.parametrize(
     ("outputs", "message"),
     [
-        ({"z": np.zeros((2, 3), np.float32)}, "the engine has no output 'z'; it has 'y'"),
+        ({"z": np.zeros((2, 3), np.float32)}, "'z'.*'y'"),
         ({"y": np.zeros((3, 2), np.float32).T}, "the array for output 'y' is read-only or not contiguous"),
         ({"y": np.broadcast_to(np.float32(0), (2, 3))}, "for output 'y' is read-only or not contiguous"),
         ({"y": np.zeros((2, 3))}, "output 'y' takes float32 but was given float64"),
-        ({"y": np.zeros((2, 4), np.float32)}, r"output 'y' takes shape \?x3 but was given 2x4"),
+        ({"y": np.zeros((2, 4), np.float32)}, "'y'.*given 2x4"),
         ({"y": np.zeros((2, 3), np.float32).tolist()}, "output 'y' takes float32 but was given float64"),
-        (
-            {"y": type("input_array", (), {"__array__": None})()},
-            "a input_array for output 'y' does not become a NumPy array",
-        ),
+        ({"y": type("input_array", (), {"__array__": None})()}, "input_array.*'y'"),
         ({"y": memoryview(np.zeros((2, 3), np.float32))}, "a memoryview for output 'y' cannot be written to"),
     ],
 )

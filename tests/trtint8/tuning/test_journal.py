@@ -52,8 +52,7 @@ def test_another_search_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"{}", sealed({}), sealed({"identity": {}, "progress": {}}), sealed([])],
+    "content", [b"", b"{}", sealed({}), sealed({"identity": {}, "progress": {}}), sealed([])]
 )
 def test_a_damaged_file_is_refused(tmp_path, content):
     (tmp_path / "t.checkpoint").write_bytes(content)

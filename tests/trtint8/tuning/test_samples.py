@@ -62,7 +62,7 @@ def test_labels_of_every_other_batch_are_refused(first_has):
         for number in range(4)
     ]
     for half in split(open_batches(feeds, SPEC)):
-        with pytest.raises(CalibrationDataError, match=r"^the batch that begins with sample 3 has"):
+        with pytest.raises(CalibrationDataError, match="sample 3"):
             list(half.labelled())
 
 
@@ -245,7 +245,7 @@ def test_classes_that_the_model_does_not_have(label, budget):
 
 def test_metrics_that_only_the_samples_to_judge_by_have_labels_for():
     """They are measured at the end, although agreement is what the search keeps."""
-    with pytest.raises(CalibrationDataError, match="label 4 is not one of the model's 4 classes"):
+    with pytest.raises(CalibrationDataError, match=r"label 4.*4"):
         checked(scores(), with_label(4), tuned_on=PLAIN)
 
 
@@ -268,7 +268,7 @@ def test_batches_with_usable_labels_are_counted(model, judge, budget):
 def test_levels_that_are_not_finite():
     levels = LEVELS["labels"].copy()
     levels[4, 0, 0, 0] = np.inf
-    message = "metric 'psnr' compares with the labels, of which sample 4 has values that are NaN or infinite"
+    message = "'psnr'.*sample 4"
     with pytest.raises(CalibrationDataError, match=message):
         checked(maps(), {"x": IMAGES, "labels": levels}, metric="psnr")
 
@@ -279,16 +279,14 @@ def test_true_boxes_of_a_class_that_the_network_does_not_have():
     labels[3, 0] = [0, 0, 4, 4, KINDS]
     data = {"images": images(4), "labels": labels}
     assert checked(grid(), {name: array[:3] for name, array in data.items()}, metric="detections") == 2
-    with pytest.raises(
-        CalibrationDataError, match="a true box has the class 6, which is not one of the netw"
-    ):
+    with pytest.raises(CalibrationDataError, match="class 6"):
         checked(grid(), data, metric="detections")
 
 
 def test_samples_that_do_not_fit_the_model():
     broken = IMAGES.copy()
     broken[4, 0, 0, 0] = np.nan
-    with pytest.raises(CalibrationDataError, match=r"NaN or infinite, the first in sample 4;"):
+    with pytest.raises(CalibrationDataError, match="sample 4"):
         checked(scores(), {**CLASSES, "x": broken})
 
 

@@ -165,11 +165,7 @@ def test_a_journal_of_other_samples_is_refused(searched, tmp_path):
 
 
 #: What remedies are called in trials, to a short name.
-NAMES = {
-    "cross-layer equalization": "equalize",
-    "adaptive rounding": "round",
-    "bias correction": "bias",
-}
+NAMES = {"cross-layer equalization": "equalize", "adaptive rounding": "round", "bias correction": "bias"}
 
 
 class GivenGains(NoSamples):

@@ -267,7 +267,7 @@ def test_a_search_with_fp16_is_not_continued_without(table, held_out, tmp_path):
 
 def test_a_table_of_another_model_is_told_by_its_tensors(table, held_out):
     foreign = CalibrationTable({**table.amax, "elsewhere": 1.0}, provenance=Provenance(model="another"))
-    with pytest.raises(TableError, match=r"1 of its .*'elsewhere' among them\) are not in this"):
+    with pytest.raises(TableError, match=r"1.*'elsewhere'"):
         trtint8.tune(DEMO_MODEL, foreign, held_out)
 
 

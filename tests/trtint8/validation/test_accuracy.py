@@ -20,21 +20,10 @@ from trtint8.validation.significance import Comparison, Share
 
 
 def test_the_text_is_one_line():
-    assert repr(ACCURACY) == (
-        "<Accuracy: 400 samples, top-1 79.00 % (FP32 80.00 %), SQNR of 'scores' 26.25 dB>"
-    )
+    short = "top-1 79.00 % (FP32 80.00 %), SQNR of 'scores' 26.25 dB"
+    assert (repr(ACCURACY), accuracy_summary(ACCURACY)) == (f"<Accuracy: 400 samples, {short}>", short)
+    assert accuracy_summary(dataclasses.replace(ACCURACY, measures=())) == "SQNR of 'scores' 26.25 dB"
     assert repr(Accuracy("a test", 4, None, None, None, None, None, ())) == "<Accuracy: 4 samples>"
-
-
-def test_a_notebook_shows_how_it_was_judged_and_why():
-    page = dataclasses.replace(ACCURACY, chosen="chosen by <shape>")._repr_html_()
-    assert "400 samples; INT8 is the Q/DQ model as fake quantization" in page
-    assert "chosen by &lt;shape&gt;" in page
-
-
-def test_the_data_frame_has_the_metrics():
-    pytest.importorskip("pandas", reason="pandas is not installed (pip install 'trtint8[notebook]')")
-    assert ACCURACY.to_pandas()["FP32"].isna().tolist() == [False, True, False, True, True, True]
 
 
 HALF = Share(1, 2)
@@ -66,12 +55,6 @@ def test_verdicts_in_plain_words():
     )
 
 
-def test_shares_in_percent():
-    assert percent(None) == "-"
-    low, high = Share(9, 10).interval
-    assert percent(Share(9, 10)) == f"90.00 % ({100 * low:.1f}-{100 * high:.1f})"
-
-
 def test_a_row_for_each_measure_and_each_figure_of_an_output():
     measures = (Measure("top1", HALF, Share(1, 1)), Measure("loss", 0.25, 0.5))
     output = Fidelity("y", 30.0, 0.999, 0.125)
@@ -83,6 +66,8 @@ def test_a_row_for_each_measure_and_each_figure_of_an_output():
     assert [row[0] for row in rows[2:]] == ["SQNR of 'y'", "cosine of 'y'", "largest error of 'y'"]
     assert rows[2][2:] == ("30.00 dB", "30.00 dB")
     assert rows[4][2] == "0.125"
+    low, high = Share(9, 10).interval
+    assert percent(Share(9, 10)) == f"90.00 % ({100 * low:.1f}-{100 * high:.1f})" and percent(None) == "-"
 
 
 def test_metrics_of_other_tasks_in_their_units():
@@ -94,45 +79,36 @@ def test_metrics_of_other_tasks_in_their_units():
         Measure("top1:aux", HALF, HALF, unit="%"),
     )
     accuracy = Accuracy("a test", 18, None, None, None, None, None, (), measures)
-    assert accuracy_rows(accuracy)[:2] == [
+    assert accuracy_rows(accuracy) == [
         ("PSNR of 'hr' against the labels", "27.25 dB", "26.00 dB"),
         ("positions of 'y' with the label's class", "96.25 %", "95.00 %"),
+        ("top-1:aux", percent(HALF), percent(HALF)),
     ]
-    assert accuracy_rows(accuracy)[2] == ("top-1:aux", percent(HALF), percent(HALF))
     psnr, pixels = verdicts(accuracy, "INT8")
-    assert psnr.startswith(
-        "PSNR of 'hr' against the labels: INT8 is 1.25 dB below FP32 (95 % interval -2 to -0.5)"
-    )
-    assert pixels.startswith("positions of 'y' with the label's class: INT8 is 1.25 points below FP32")
-
-
-def test_one_metric_and_one_output_are_summarized():
-    assert accuracy_summary(ACCURACY) == "top-1 79.00 % (FP32 80.00 %), SQNR of 'scores' 26.25 dB"
-    assert accuracy_summary(dataclasses.replace(ACCURACY, measures=())) == "SQNR of 'scores' 26.25 dB"
+    assert psnr.startswith(f"{measures[0].title}: INT8 is 1.25 dB below FP32 (95 % interval -2 to -0.5)")
+    assert pixels.startswith(f"{measures[1].title}: INT8 is 1.25 points below FP32")
 
 
 def test_a_table_has_every_model_and_what_differences_mean():
     page = accuracy_html("title", dataclasses.replace(ACCURACY, also={"FP16": ACCURACY}))
     assert page.count("80.00 % (75.8-83.6)") == 1 and page.count("79.00 % (74.7-82.7)") == 2
     assert "top-1: INT8 is 1.00 points below FP32" in page and "top-1: FP16 is 1.00 points below" in page
-
-
-def test_the_model_may_have_another_name():
     page = accuracy_html("title", ACCURACY, ("a note",), "tuned")
     assert ">tuned</th>" in page and "<div>a note</div>" in page and "tuned is 1.00 points below" in page
+    page = dataclasses.replace(ACCURACY, chosen="chosen by <shape>")._repr_html_()
+    assert "400 samples; INT8 is the Q/DQ model as fake quantization" in page
+    assert "chosen by &lt;shape&gt;" in page
 
 
 def test_the_data_frame_has_numbers():
     pytest.importorskip("pandas", reason="pandas is not installed (pip install 'trtint8[notebook]')")
+    assert ACCURACY.to_pandas()["FP32"].isna().tolist() == [False, True, False, True, True, True]
     frame = accuracy_frame(dataclasses.replace(ACCURACY, also={"FP16": ACCURACY})).set_index("metric")
     assert list(frame.columns) == ["FP32", "INT8", "FP16"]
     assert frame.loc["top1"].tolist() == [0.8, 0.79, 0.79]
     assert frame["INT8"].tolist() == [0.79, 0.975, 0.75, 26.25, 0.998, 1.5]
     assert list(frame.index[3:]) == ["sqnr:scores", "cosine:scores", "max_error:scores"]
-
-
-def test_the_data_frame_has_cosines_of_tokens_where_there_are_some():
-    pytest.importorskip("pandas", reason="pandas is not installed (pip install 'trtint8[notebook]')")
+    # Cosines of tokens, where there are some.
     (scores,) = ACCURACY.outputs
     outputs = (scores, dataclasses.replace(scores, name="tokens", token_cosine=0.875))
     frame = accuracy_frame(dataclasses.replace(ACCURACY, outputs=outputs)).set_index("metric")

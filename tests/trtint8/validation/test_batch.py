@@ -24,11 +24,12 @@ def test_class_scores_are_one_row_for_each_sample(shape, dtype, is_scores):
 
 
 def test_class_indices_are_one_integer_for_each_sample():
-    forms = [
-        BatchForm.of({}, labels, 2).has_class_indices
-        for labels in (None, np.zeros(2, np.int64), np.zeros(2), np.zeros((2, 3), np.int64))
-    ]
-    assert forms == [False, True, False, False]
+    kinds = (None, np.zeros(2, np.int64), np.zeros(2), np.zeros((2, 3), np.int64))
+    forms = [BatchForm.of({}, labels, 2) for labels in kinds]
+    assert [form.has_class_indices for form in forms] == [False, True, False, False]
+    assert str(ArrayForm.of(np.zeros((1, 22, 95), np.float32))) == "float32, 1x22x95"
+    # Whatever the length of their rows.
+    assert ArrayForm.of(unit_rows()) == ArrayForm.of(2 * unit_rows())
 
 
 def test_rows_are_samples_where_axis_0_is():
@@ -36,10 +37,6 @@ def test_rows_are_samples_where_axis_0_is():
     assert np.array_equal(by_sample(array, 2), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10, 11]])
     assert by_sample(array, 3).shape == (1, 12)
     assert by_sample(np.float32(7), 1).tolist() == [[7]]
-
-
-def test_a_form_in_words():
-    assert str(ArrayForm.of(np.zeros((1, 22, 95), np.float32))) == "float32, 1x22x95"
 
 
 def unit_rows(dtype="float32"):
@@ -63,10 +60,6 @@ def unit_rows(dtype="float32"):
 )
 def test_embeddings_are_rows_of_length_1(array, is_embedding):
     assert ArrayForm.of(array).is_embedding is is_embedding
-
-
-def test_two_batches_have_one_form_whatever_the_length_of_their_rows():
-    assert ArrayForm.of(unit_rows()) == ArrayForm.of(2 * unit_rows())
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What a budget means for a network, and when it is kept."""
 
+import contextlib
 import math
 
 import numpy as np
@@ -37,10 +38,11 @@ def goal(outputs, labels=None, **budget):
         (MAPS, np.zeros((4, 3, 8, 8)), {"metric": "psnr"}, "psnr: a drop of at most 0.5 dB"),
         (MAPS, None, {"metric": "max_error", "max_drop": 0.25}, "max_error: at most 0.25"),
         (MAPS, None, {"metric": "cosine", "minimum": 0.99}, "cosine: at least 0.99"),
+        (MAPS, None, {"metric": "pixels", "minimum": 100.0}, "pixels: at least 100 %"),
         (
             MAPS,
             None,
-            {"metric": DetectionAgreement(lambda outputs: []), "max_drop": 5, "minimum": 80},
+            {"metric": DetectionAgreement(list), "max_drop": 5, "minimum": 80},
             "detections: a drop of at most 5 points and at least 80 %",
         ),
     ],
@@ -51,63 +53,41 @@ def test_the_goal_in_words(outputs, labels, budget, words):
     assert (found.chosen is None) == ("metric" in budget)
 
 
-def test_what_detections_are_picked_from_is_the_goal_of_a_detector():
+def test_the_goal_of_a_detector():
     form = BatchForm.of({"rows": np.zeros((4, 10, 6), np.float32)}, None, 4, picked=("rows",))
     found = Budget().goal(form)
     assert str(found) == "sqnr: at least 20 dB"
     assert "chose the detections in common with FP32, and SQNR" in found.chosen
-
-
-def test_true_boxes_are_the_goal_of_a_detector():
+    assert "'classes' (float32, 4x3x8x8)" in goal(MAPS).chosen
     pytest.importorskip("faster_coco_eval")
     found = goal({"output0": np.zeros((4, 10, 64), np.float32)}, np.zeros((4, 3, 5), np.float32))
     assert str(found) == "map: a drop of at most 1 point"
 
 
-def test_why_a_metric_was_chosen():
-    assert goal(MAPS).chosen == (
-        "output 'classes' (float32, 4x3x8x8) is no row of class scores per sample: chose SQNR, cosine and "
-        "largest error of every output"
-    )
-
-
 @pytest.mark.parametrize(
-    ("budget", "message"),
+    ("budget", "value"),
     [
-        ({"max_drop": -1.0}, "max_drop is -1.0; give 0 or more"),
+        ({"max_drop": -1.0}, "max_drop is -1.0"),
         ({"max_drop": math.nan}, "max_drop is nan"),
-        ({"max_drop": "1"}, "max_drop is '1'; give 0 or more"),
-        ({"minimum": math.nan}, "the least value is not a number but nan; give a number"),
-        ({"minimum": "90"}, "the least value is not a number but '90'; give a number"),
-        (
-            {"metric": "speed"},
-            "there is no metric 'speed'; there are top1, top5 and so on, agreement, psnr, pix",
-        ),
-        (
-            {"max_drop": 0.5},
-            r"'classes' .* is no row of class scores .*; SQNR has no drop, .* as minimum, such as",
-        ),
-        ({"max_drop": 0.5, "metric": "sqnr"}, "metric 'sqnr' has no drop"),
-        ({"max_drop": 0.5, "metric": "psnr"}, "metric 'psnr' has no drop"),
-        ({"minimum": 0.5, "metric": "max_error"}, "metric 'max_error' is better the smaller it is"),
-        (
-            {"minimum": 200.0, "metric": "pixels"},
-            r"metric 'pixels' is a share, and the least value is 200 per cent; give at most 100 as min",
-        ),
-        ({"metric": "max_error"}, r"metric 'max_error' has the unit .*; give .* as max_drop$"),
-        ({"metric": "cosine"}, "metric 'cosine' has a unit of its own; say what is enough"),
-        ({"metric": lambda feeds, outputs: 0.0}, "metric '<lambda>' has a unit of its own"),
-        ({"metric": "psnr:hr"}, "is of an output 'hr' that the model does not have; there are classes"),
-        ({"metric": "detections"}, "metric 'detections' finds no boxes"),
+        ({"max_drop": "1"}, "max_drop is '1'"),
+        ({"minimum": math.nan}, "nan"),
+        ({"minimum": "90"}, "'90'"),
+        ({"metric": "speed"}, "'speed'.* top1"),
+        ({"max_drop": 0.5}, "'classes' .*SQNR .*minimum"),
+        ({"max_drop": 0.5, "metric": "sqnr"}, "'sqnr' has no drop"),
+        ({"max_drop": 0.5, "metric": "psnr"}, "'psnr' has no drop"),
+        ({"minimum": 0.5, "metric": "max_error"}, "'max_error' is better"),
+        ({"minimum": 200.0, "metric": "pixels"}, "'pixels' .*200"),
+        ({"metric": "max_error"}, "'max_error' .* as max_drop$"),
+        ({"metric": "cosine"}, "'cosine' has a unit"),
+        ({"metric": lambda feeds, outputs: 0.0}, "'<lambda>' has a unit"),
+        ({"metric": "psnr:hr"}, "'hr' .*classes"),
+        ({"metric": "detections"}, "'detections' finds no"),
     ],
 )
-def test_budgets_that_mean_nothing(budget, message):
-    with pytest.raises(CalibrationDataError, match=message):
+def test_budgets_that_mean_nothing(budget, value):
+    with pytest.raises(CalibrationDataError, match=value):
         goal(MAPS, **budget)
-
-
-def test_the_largest_share_may_be_asked_for():
-    assert str(goal(MAPS, minimum=100.0, metric="pixels")) == "pixels: at least 100 %"
 
 
 def test_what_fits():
@@ -153,13 +133,8 @@ def test_limits_that_are_met_exactly(metric, unit, limits, fp32, int8, fits):
 )
 def test_a_least_value_that_fp32_itself_does_not_have(limits, score, refused):
     found = Goal("top1", "top1", "%", limits.get("max_drop"), limits.get("minimum"))
-    if not refused:
-        found.check_reachable(score)
-        return
-    words = (
-        r"^FP32 itself has top1 98\.44 % on the samples to tune on, and the least value is 99\.00 %; give a"
-    )
-    with pytest.raises(CalibrationDataError, match=words):
+    error = pytest.raises(CalibrationDataError, match=r"top1 98\.44 .*99\.00")
+    with error if refused else contextlib.nullcontext():
         found.check_reachable(score)
 
 
@@ -170,13 +145,6 @@ def test_infinite_levels_of_fp32():
 
     assert judged(math.inf).fits and "is kept: drop 0.00 dB, psnr inf dB" in judged(math.inf).notes[0]
     assert not judged(26.5).fits and "is missed: drop inf dB, psnr 26.50 dB" in judged(26.5).notes[0]
-
-
-def test_a_score_in_words():
-    assert goal(SCORES).describe(Score(1.25, 20.0, 98.75)) == "drop 1.25 points, agreement 98.75 %"
-    assert goal(MAPS).describe(Score(None, 25.0, 25.0)) == "sqnr 25.00 dB"
-    own = goal(MAPS, metric="max_error", max_drop=1)
-    assert own.describe(Score(0.25, 25.0, 0.25)) == "max_error 0.25"
 
 
 def compared(samples, *measures, outputs=()):
@@ -212,15 +180,16 @@ def test_what_samples_say_of_a_largest_drop(lost, samples, max_drop, fits, too_f
     assert len(found.notes) == 1 + too_fine
 
 
-def test_a_judgement_in_words():
+def test_scores_and_judgements_in_words():
+    assert goal(SCORES).describe(Score(1.25, 20.0, 98.75)) == "drop 1.25 points, agreement 98.75 %"
+    assert goal(MAPS).describe(Score(None, 25.0, 25.0)) == "sqnr 25.00 dB"
+    own = goal(MAPS, metric="max_error", max_drop=1)
+    assert own.describe(Score(0.25, 25.0, 0.25)) == "max_error 0.25"
     found = goal(SCORES, INDICES, max_drop=0.3).judge(top1(1, 100))
     assert found.goal == "top1: a drop of at most 0.3 points"
-    assert found.notes == (
-        "on 100 samples the budget (top1: a drop of at most 0.3 points) is missed: drop 1.00 points, top1 "
-        "89.00 %",
-        "the budget of 0.3 points is finer than 100 samples can show, as one sample is 1 point; judge by 334 "
-        "samples or more",
-    )
+    missed, too_fine = found.notes
+    assert "on 100 samples" in missed and missed.endswith("drop 1.00 points, top1 89.00 %")
+    assert "0.3 points" in too_fine and "1 point;" in too_fine and "334 samples" in too_fine
 
 
 def test_metrics_that_count_no_samples_have_no_step():
@@ -238,7 +207,7 @@ OUTPUTS = (Fidelity("p2", 24.0, 0.99, 0.5, 0.9), Fidelity("p3", 22.0, 0.98, 0.25
 
 
 def comparison(*measures, outputs=OUTPUTS):
-    return Accuracy("a test", 4, None, None, None, None, None, outputs, measures)
+    return compared(4, *measures, outputs=outputs)
 
 
 @pytest.mark.parametrize(
@@ -249,6 +218,8 @@ def test_metrics_of_single_outputs_are_those_of_the_worst(metric, drop, value):
     score = score_of(comparison(), metric)
     assert (score.sqnr_db, score.value) == (22.0, value)
     assert score.drop == (None if drop is None else pytest.approx(drop))
+    broken = (*OUTPUTS, Fidelity("p4", math.nan, math.nan, math.nan))
+    assert math.isnan(score_of(comparison(outputs=broken), "sqnr").sqnr_db)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +227,10 @@ def test_metrics_of_single_outputs_are_those_of_the_worst(metric, drop, value):
     [
         (Measure("top1", Share(7, 10), Share(8, 10), unit="%"), Score(10.0, 22.0, 70.0)),
         (Measure("agreement", Share(9, 10), unit="%", perfect=1.0), Score(10.0, 22.0, 90.0)),
+        # Exact, as differences of rounded shares would be slightly above a limit that they equal.
+        (Measure("top1", Share(80, 100), Share(81, 100), unit="%"), Score(1.0, 22.0, 80.0)),
+        (Measure("agreement", Share(57, 100), unit="%", perfect=1.0), Score(43.0, 22.0, 57.0)),
+        (Measure("top1", Share(6, 1000), Share(9, 1000), unit="%"), Score(0.3, 22.0, 0.6)),
         (Measure("pixels", 0.75, unit="%", perfect=1.0), Score(25.0, 22.0, 75.0)),
         (Measure("psnr", 26.5, 27.0, unit="dB"), Score(0.5, 22.0, 26.5)),
         (Measure("psnr", 26.5, unit="dB", perfect=math.inf), Score(None, 22.0, 26.5)),
@@ -263,9 +238,10 @@ def test_metrics_of_single_outputs_are_those_of_the_worst(metric, drop, value):
     ],
 )
 def test_other_metrics_drop_in_their_own_unit(measure, expected):
-    score = score_of(comparison(measure), measure.name)
-    assert (score.sqnr_db, score.value) == (expected.sqnr_db, pytest.approx(expected.value))
-    assert score.drop == (None if expected.drop is None else pytest.approx(expected.drop))
+    """Among other metrics, too."""
+    other = Measure("top5", Share(4, 4), Share(4, 4))
+    assert score_of(comparison(other, measure), measure.name) == expected
+    assert math.isnan(score_of(comparison(other, measure, outputs=()), measure.name).sqnr_db)
 
 
 @pytest.mark.parametrize(
@@ -282,28 +258,3 @@ def test_drops_of_infinite_levels(value, reference, perfect, drop):
     """PSNR against labels is infinite for FP32 where they are its own outputs."""
     measure = Measure("psnr", value, reference, unit="dB", perfect=perfect)
     assert score_of(comparison(measure), "psnr") == Score(drop, 22.0, value)
-
-
-def test_an_output_that_is_not_a_number_is_the_worst():
-    broken = (*OUTPUTS, Fidelity("p4", math.nan, math.nan, math.nan))
-    assert math.isnan(score_of(comparison(outputs=broken), "sqnr").sqnr_db)
-
-
-@pytest.mark.parametrize(
-    ("measure", "drop", "value"),
-    [
-        (Measure("top1", Share(80, 100), Share(81, 100), unit="%"), 1.0, 80.0),
-        (Measure("agreement", Share(57, 100), unit="%", perfect=1.0), 43.0, 57.0),
-        (Measure("top1", Share(6, 1000), Share(9, 1000), unit="%"), 0.3, 0.6),
-    ],
-)
-def test_shares_of_samples_are_exact(measure, drop, value):
-    """As differences of rounded shares they would be slightly above a limit that they equal."""
-    score = score_of(comparison(measure), measure.name)
-    assert (score.drop, score.value) == (drop, value)
-
-
-def test_the_metric_is_found_among_others():
-    measures = Measure("top5", Share(4, 4), Share(4, 4)), Measure("top1", Share(3, 4), Share(4, 4), unit="%")
-    score = score_of(comparison(*measures, outputs=()), "top1")
-    assert (score.drop, score.value, math.isnan(score.sqnr_db)) == (25.0, 75.0, True)

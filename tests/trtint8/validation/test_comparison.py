@@ -30,21 +30,28 @@ PAIRS = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
 LOGITS = np.eye(6, dtype=np.float32) * 2 + np.arange(6, dtype=np.float32) * 0.1
 
 
-def _compare(judged, labels=None, batch_size=2, **options):
-    """One model, or a dict of several, beside one that gives its input back."""
-    models = judged if isinstance(judged, dict) else {"INT8": judged}
+def _beside_itself(models, names, inputs, data, labels=None, batch_size=None, **options):
+    """Models, each a function of the input's array, beside the input itself or what ``reference`` gives."""
+    reference = options.pop("reference", lambda x: [x])
     return compare(
         [
-            ValidatedModel(name, lambda feed, f=f: [f(feed["x"])], f"a test of {name}")
+            ValidatedModel(name, lambda feed, f=f: f(feed["x"]), f"a test of {name}")
             for name, f in models.items()
         ],
-        lambda feed: [feed["x"]],
-        ["y"],
-        INPUTS,
-        open_batches({"x": LOGITS}, INPUTS, batch_size=batch_size, labels=labels),
+        lambda feed: reference(feed["x"]),
+        names,
+        inputs,
+        open_batches({"x": data}, inputs, batch_size=batch_size, labels=labels),
         progress=False,
         **options,
     )
+
+
+def _compare(judged, labels=None, batch_size=2, **options):
+    """One model, or a dict of several, beside one that gives its input back."""
+    models = judged if isinstance(judged, dict) else {"INT8": judged}
+    models = {name: lambda x, f=f: [f(x)] for name, f in models.items()}
+    return _beside_itself(models, ["y"], INPUTS, LOGITS, labels, batch_size, **options)
 
 
 def _rolled(x):
@@ -53,11 +60,13 @@ def _rolled(x):
 
 def test_equal_outputs():
     result = _compare(lambda x: x, labels=np.arange(6))
-    assert result.outputs[0].sqnr_db == math.inf
-    assert result.outputs[0].cosine == pytest.approx(1.0)
-    assert result.outputs[0].max_error == 0.0
-    assert result.outputs[0].token_cosine is None
+    (output,) = result.outputs
+    assert (output.sqnr_db, output.max_error, output.token_cosine) == (math.inf, 0.0, None)
+    assert output.cosine == pytest.approx(1.0)
     assert (result.top1, result.top5, result.agreement) == (Share(6, 6), Share(6, 6), Share(6, 6))
+    result = _compare(_rolled, labels=np.arange(6), metrics=["top2"])  # only what was asked for
+    assert [(measure.name, measure.reference) for measure in result.measures] == [("top2", Share(6, 6))]
+    assert (result.top1, result.agreement, result.outputs) == (None, None, ())
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 6])
@@ -68,16 +77,11 @@ def test_a_tenth_of_the_amplitude_as_noise_is_twenty_decibels(batch_size):
     assert result.top1 is None and result.agreement == Share(6, 6)
 
 
-def test_top1_counts_against_labels_and_agreement_against_fp32():
-    result = _compare(_rolled, labels=np.array([1, 1, 3, 3, 4, 5]))
-    assert result.reference_top1 == Share(4, 6)  # samples 1, 3, 4 and 5
-    assert result.top1 == Share(2, 6)  # samples 0 and 2
-    assert result.agreement == Share(0, 6)
-
-
 @pytest.mark.parametrize("batch_size", [1, 4, 6])
 def test_the_difference_in_top1_is_paired(batch_size):
     result = _compare(_rolled, labels=np.array([1, 1, 3, 3, 4, 5]), batch_size=batch_size)
+    # FP32 has samples 1, 3, 4 and 5 right, and INT8 samples 0 and 2.
+    assert (result.reference_top1, result.top1, result.agreement) == (Share(4, 6), Share(2, 6), Share(0, 6))
     (measure,) = [measure for measure in result.measures if measure.name == "top1"]
     (found,) = measure.comparisons
     assert (found.against, found.gained, found.lost, found.pairs) == ("FP32", 2, 4, 6)
@@ -104,26 +108,12 @@ def test_models_side_by_side_have_the_same_samples():
     assert others["agreement"].comparisons == ()
 
 
-def test_only_what_was_asked_for_is_measured():
-    result = _compare(_rolled, labels=np.arange(6), metrics=["top2"])
-    assert [measure.name for measure in result.measures] == ["top2"]
-    assert (result.top1, result.agreement, result.outputs) == (None, None, ())
-    assert result.measures[0].reference == Share(6, 6)
-
-
 def test_outputs_of_several_tokens():
     inputs = (InputSpec("x", np.dtype(np.float32), ("n", 2, 2)),)
     wanted = np.array([[[1, 0], [0, 1]], [[3, 4], [0, 0]]], np.float32)
     got = np.array([[[2, 0], [1, 0]], [[4, 3], [0, 0]]], np.float32)
-    result = compare(
-        [ValidatedModel("INT8", lambda feed: [got[int(feed["x"][0, 0, 0] == 3)][None]], "a test")],
-        lambda feed: [feed["x"]],
-        ["y"],
-        inputs,
-        open_batches({"x": wanted}, inputs, batch_size=1),
-        metrics=["token_cosine"],
-        progress=False,
-    )
+    models = {"INT8": lambda x: [got[int(x[0, 0, 0] == 3)][None]]}
+    result = _beside_itself(models, ["y"], inputs, wanted, batch_size=1, metrics=["token_cosine"])
     # Cosines 1, 0, 24/25 and, of two zero vectors, 1.
     assert result.outputs[0].token_cosine == pytest.approx((1 + 0 + 0.96 + 1) / 4)
     assert result.measures == ()
@@ -133,14 +123,16 @@ def test_a_function_is_weighted_by_samples():
     def first_value(feeds, outputs):
         return outputs["y"][0, 0] + 10 * len(feeds["x"])
 
-    result = _compare(lambda x: x + np.float32(1), metrics=[first_value], batch_size=4)
+    (found,) = _compare(lambda x: x + np.float32(1), metrics=[first_value], batch_size=4).measures
     # Batches of 4 and 2 samples: LOGITS[0, 0] + 40 and LOGITS[4, 0] + 20.
-    assert result.measures[0].name == "first_value"
-    assert result.measures[0].reference == pytest.approx((4 * 42.0 + 2 * 20.0) / 6)
-    assert result.measures[0].value == pytest.approx((4 * 43.0 + 2 * 21.0) / 6)
-    (found,) = result.measures[0].comparisons
-    assert (found.test, found.pairs, found.unit) == ("bootstrap", 2, "batches")
-    assert found.difference == pytest.approx(1.0)
+    assert found.name == "first_value"
+    assert found.reference == pytest.approx((4 * 42.0 + 2 * 20.0) / 6)
+    assert found.value == pytest.approx((4 * 43.0 + 2 * 21.0) / 6)
+    (one,) = found.comparisons
+    assert (one.test, one.pairs, one.unit) == ("bootstrap", 2, "batches")
+    assert one.difference == pytest.approx(1.0)
+    # One batch with one value shows nothing.
+    assert _compare(_rolled, metrics=[first_value], batch_size=6).measures[0].comparisons == ()
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 6])
@@ -155,11 +147,6 @@ def test_a_function_with_a_value_a_sample_does_not_depend_on_the_batches(batch_s
     assert (found.pairs, found.unit) == (6, "samples")
     assert found.interval == pytest.approx((2.1, 2.4), abs=0.05)
     assert found.significant
-
-
-def test_one_batch_with_one_value_shows_nothing():
-    result = _compare(_rolled, metrics=[lambda feeds, outputs: 1.0], batch_size=6)
-    assert result.measures[0].comparisons == ()
 
 
 def test_what_a_function_changes_changes_no_other_result():
@@ -183,9 +170,7 @@ def test_the_first_sample_without_a_value_is_named():
     def broken(feeds, outputs):
         return np.where(feeds["x"][:, 4] > 2, np.nan, outputs["y"].max(axis=1))
 
-    with pytest.raises(
-        CalibrationDataError, match="metric 'broken' returned NaN for sample 4; return a numb"
-    ):
+    with pytest.raises(CalibrationDataError, match=r"'broken'.*sample 4"):
         _compare(lambda x: x, metrics=[broken])
 
 
@@ -217,105 +202,65 @@ def test_a_metric_over_the_data_set_has_a_state_for_each_model():
 
 
 @pytest.mark.parametrize(
-    ("metrics", "message"),
+    ("metrics", "value"),
     [
-        (["top"], "there is no metric 'top'; there are top1, top5 and so on"),
-        (["top0"], "there is no metric 'top0'"),
-        (["top1"], "metric 'top1' needs labels and the data has none"),
-        (["top6"], "metric 'top6' is always right with 6 classes"),
-        (["agreement", "agreement"], "two metrics are named 'agreement'"),
-        ([3], "3 is not a metric"),
-        ([lambda feeds, outputs: "good"], "metric '<lambda>' returned 'good' for a batch of 2 samples"),
-        ([lambda feeds, outputs: np.zeros(3)], r"returned an array of shape \(3,\) for a batch of 2 samples"),
+        (["top"], "'top'"),
+        (["top0"], "'top0'"),
+        (["top1"], "'top1' needs labels"),
+        (["top6"], "'top6' .*6 classes"),
+        (["agreement", "agreement"], "two .*'agreement'"),
+        ([3], "3 is"),
+        ([lambda feeds, outputs: "good"], "'<lambda>' .*'good'"),
+        ([lambda feeds, outputs: np.zeros(3)], r"\(3,\)"),
     ],
 )
-def test_metrics_that_do_not_apply(metrics, message):
-    with pytest.raises(CalibrationDataError, match=message):
+def test_metrics_that_do_not_apply(metrics, value):
+    with pytest.raises(CalibrationDataError, match=value):
         _compare(_rolled, metrics=metrics)
 
 
 def test_outputs_that_are_no_classes():
     inputs = (InputSpec("x", np.dtype(np.float32), ("n", 2, 2)),)
-
-    def run(**options):
-        return compare(
-            [ValidatedModel("INT8", lambda feed: [feed["x"]], "a test")],
-            lambda feed: [feed["x"]],
-            ["y"],
-            inputs,
-            open_batches({"x": np.ones((3, 2, 2), np.float32)}, inputs),
-            progress=False,
-            **options,
-        )
-
-    assert run().measures == () and run().outputs[0].cosine == pytest.approx(1.0)
-    with pytest.raises(
-        CalibrationDataError, match=r"needs one row of class scores .* 'y' is float32 of shape \(3, 2, 2\)"
-    ):
-        run(metrics=["agreement"])
+    given = {"INT8": lambda x: [x]}, ["y"], inputs, np.ones((3, 2, 2), np.float32)
+    found = _beside_itself(*given)
+    assert found.measures == () and found.outputs[0].cosine == pytest.approx(1.0)
+    with pytest.raises(CalibrationDataError, match=r"'y' .*\(3, 2, 2\)"):
+        _beside_itself(*given, metrics=["agreement"])
 
 
 @pytest.mark.parametrize("lengths", [(2, 2, 1, 1), (2, 2, 1), (1, 1, 2, 2)])
 def test_the_first_batch_decides_whether_rows_are_embeddings(lengths):
     """Rows of scores may have the length 1 by chance, and rows of embeddings another one by mistake."""
     rows = np.array([[0.6, -0.8]], np.float32) * np.array(lengths, np.float32)[:, None]
-    result = compare(
-        [ValidatedModel("INT8", lambda feed: [feed["x"]], "a test")],
-        lambda feed: [feed["x"]],
-        ["y"],
-        PAIRS,
-        open_batches({"x": rows}, PAIRS, batch_size=2),
-        progress=False,
-    )
+    result = _beside_itself({"INT8": lambda x: [x]}, ["y"], PAIRS, rows, batch_size=2)
     assert result.top1 is None
     assert result.agreement == (None if lengths[0] == 1 else Share(len(lengths), len(lengths)))
     assert result.outputs[0].cosine == pytest.approx(1.0)
-
-
-def test_labels_of_embeddings_are_not_classes_of_theirs():
-    """Of which there are more than an embedding has elements."""
-    result = compare(
-        [ValidatedModel("INT8", lambda feed: [feed["x"]], "a test")],
-        lambda feed: [feed["x"]],
-        ["y"],
-        PAIRS,
-        open_batches({"x": np.array([[0.6, -0.8]] * 4, np.float32)}, PAIRS, labels=np.array([7, 8, 9, 7])),
-        progress=False,
-    )
-    assert result.agreement is None and result.top1 is None
-    assert result.chosen.endswith("the labels (int64, 4) are not used")
+    # Labels are not classes of embeddings, of which there are more than an embedding has elements.
+    rows = np.array([[0.6, -0.8]] * 4, np.float32)
+    result = _beside_itself({"INT8": lambda x: [x]}, ["y"], PAIRS, rows, np.array([7, 8, 9, 7]))
+    assert result.agreement is None and result.top1 is None and "int64, 4" in result.chosen
 
 
 def test_what_was_chosen_is_said():
     chosen = _compare(_rolled, labels=np.arange(6)).chosen
-    assert chosen == (
-        "output 'y' (float32, 2x6) is one row of class scores per sample: chose top-1, top-5, agreement, "
-        "SQNR, cosine and largest error of every output"
-    )
+    assert "'y' (float32, 2x6)" in chosen and "chose top-1, top-5, agreement, SQNR, cosine" in chosen
     assert "top-1" not in _compare(_rolled).chosen
     assert _compare(_rolled, metrics=["agreement"]).chosen is None
     # Numbers that are no class indices are not used, and that is said too.
     result = _compare(_rolled, labels=np.linspace(0, 1, 6))
     assert result.top1 is None and result.agreement == Share(0, 6)
-    assert result.chosen.endswith(
-        "; the labels (float64, 2) are not used; top-1 compares with class indices that are integers of "
-        "shape (samples,)"
-    )
+    assert "(float64, 2)" in result.chosen.partition("; ")[2]
 
 
 def _compare_maps(found, labels=None, metrics=None, batch_size=2):
     """A model beside one that gives its input back: three samples of two outputs, maps and their means."""
     inputs = (InputSpec("x", np.dtype(np.float32), ("n", 2, 4, 4)),)
     maps = np.random.default_rng(0).standard_normal((3, 2, 4, 4)).astype(np.float32)
-    return compare(
-        [ValidatedModel("INT8", lambda feed: [found(feed["x"]), found(feed["x"]).mean()], "a test")],
-        lambda feed: [feed["x"], feed["x"].mean()],
-        ["maps", "mean"],
-        inputs,
-        open_batches({"x": maps}, inputs, batch_size=batch_size, labels=labels and labels(maps)),
-        metrics=metrics,
-        progress=False,
-    )
+    models = {"INT8": lambda x: [found(x), found(x).mean()]}
+    options = {"reference": lambda x: [x, x.mean()], "metrics": metrics}
+    labels = labels and labels(maps)
+    return _beside_itself(models, ["maps", "mean"], inputs, maps, labels, batch_size, **options)
 
 
 def test_outputs_without_a_batch_axis_have_their_fidelity():
@@ -347,33 +292,9 @@ def test_metrics_with_and_without_labels(batch_size):
     assert labelled.reference == pytest.approx(psnr.value, abs=0.01)
     assert labelled.value == pytest.approx(labelled.reference - 20 * math.log10(2), abs=0.01)
     assert labelled.comparisons[0].difference == pytest.approx(-20 * math.log10(2), abs=0.01)
-    pixels, miou = _compare_maps(
-        lambda x: -x, lambda maps: maps.argmax(axis=1), ["pixels", "miou"], batch_size
-    ).measures
+    names = ["pixels", "miou"]
+    pixels, miou = _compare_maps(lambda x: -x, lambda maps: maps.argmax(axis=1), names, batch_size).measures
     assert (pixels.value, pixels.reference, miou.value, miou.reference) == (0.0, 1.0, 0.0, 1.0)
-
-
-def test_labels_that_fit_the_outputs_of_some_batches_only():
-    inputs = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
-
-    def run(feed):
-        return [feed["x"].mean(keepdims=True).ravel()]  # one number per batch
-
-    with pytest.raises(
-        CalibrationDataError,
-        match="means 'PSNR of 'y' against FP32' for the first batch and 'PSNR of 'y' against the labels' f",
-    ):
-        compare(
-            [ValidatedModel("INT8", run, "a test")],
-            run,
-            ["y"],
-            inputs,
-            open_batches(
-                {"x": np.eye(2, dtype=np.float32)[[0, 1, 0]]}, inputs, batch_size=2, labels=np.ones(3)
-            ),
-            metrics=["psnr"],
-            progress=False,
-        )
 
 
 def test_a_function_that_sees_the_reference():
@@ -385,23 +306,26 @@ def test_a_function_that_sees_the_reference():
     assert (measure.name, measure.reference, measure.perfect) == ("distance", None, 0.0)
 
 
-def test_labels_are_checked():
-    with pytest.raises(CalibrationDataError, match="label 6 is not one of the model's 6 classes"):
+def test_labels_that_fit_the_outputs_of_some_batches_only():
+    def mean(x):
+        return [x.mean(keepdims=True).ravel()]  # one number per batch
+
+    given = {"INT8": mean}, ["y"], PAIRS, np.eye(2, dtype=np.float32)[[0, 1, 0]], np.ones(3), 2
+    with pytest.raises(CalibrationDataError, match=r"PSNR of 'y' .*PSNR of 'y'"):
+        _beside_itself(*given, reference=mean, metrics=["psnr"])
+
+
+def test_labels_and_shapes_are_checked():
+    with pytest.raises(CalibrationDataError, match=r"label 6 .*6 classes"):
         _compare(_rolled, labels=np.array([0, 1, 2, 3, 4, 6]))
-    feeds = [{"x": LOGITS[:4]}, {"x": LOGITS[4:]}]
+    model, feeds = (
+        ValidatedModel("INT8", lambda feed: [feed["x"]], "a test"),
+        [{"x": LOGITS[:4]}, {"x": LOGITS[4:]}],
+    )
     with pytest.raises(CalibrationDataError, match="5 labels"):
-        compare(
-            [ValidatedModel("INT8", lambda feed: [feed["x"]], "a test")],
-            lambda feed: [feed["x"]],
-            ["y"],
-            INPUTS,
-            open_batches(feeds, INPUTS, labels=np.arange(5)),
-            progress=False,
-        )
-
-
-def test_outputs_of_another_shape():
-    with pytest.raises(ModelError, match=r"output 'y' has shape \(2, 5\), the reference's \(2, 6\)"):
+        labelled = open_batches(feeds, INPUTS, labels=np.arange(5))
+        compare([model], model.run, ["y"], INPUTS, labelled, progress=False)
+    with pytest.raises(ModelError, match=r"'y' .*\(2, 5\).*\(2, 6\)"):
         _compare(lambda x: x[:, :5])
 
 
@@ -444,6 +368,13 @@ def test_batches_run_once_whether_ahead_or_not(session, running):
     assert session.runs == [(1.0, False), (2.0, False), (3.0, True)]
 
 
+def test_few_bytes_of_outputs_are_made_ahead(session, running, monkeypatch):
+    monkeypatch.setattr(comparison, "_KEPT", 0)
+    running.run_ahead(FEEDS)
+    wait_for(running)
+    assert session.runs == [(1.0, False)]
+
+
 def test_nothing_runs_ahead_once_a_batch_was_asked_for(session, running, monkeypatch):
     gate, run = threading.Event(), session.run
 
@@ -459,13 +390,6 @@ def test_nothing_runs_ahead_once_a_batch_was_asked_for(session, running, monkeyp
         pass
     gate.set()
     asked.join(60)
-    assert session.runs == [(1.0, False)]
-
-
-def test_few_bytes_of_outputs_are_made_ahead(session, running, monkeypatch):
-    monkeypatch.setattr(comparison, "_KEPT", 0)
-    running.run_ahead(FEEDS)
-    wait_for(running)
     assert session.runs == [(1.0, False)]
 
 
@@ -499,16 +423,7 @@ def test_the_run_under_way_is_stopped_where_the_comparison_fails(session):
     assert ends == [True]
 
 
-def test_a_run_that_is_stopped_fails():
-    runs = StoppableRuns()
-    opened = open_model(load_model(scaled(2.0)))
-    np.testing.assert_array_equal(opened.run(FEEDS[0], stoppable=runs)[0], 2 * FEEDS[0]["x"])
-    runs.stop()
-    with pytest.raises(CalibrationDataError, match="terminate"):
-        opened.run(FEEDS[0], stoppable=runs)
-
-
-def test_a_model_that_cannot_be_opened_is_refused():
+def test_what_cannot_be_opened_or_is_stopped_is_refused():
     def refuse():
         raise ModelError("no kernel")
 
@@ -516,6 +431,11 @@ def test_a_model_that_cannot_be_opened_is_refused():
         running.run_ahead(FEEDS)
         with pytest.raises(ModelError, match="no kernel"):
             running.session()
+    runs, opened = StoppableRuns(), open_model(load_model(scaled(2.0)))
+    np.testing.assert_array_equal(opened.run(FEEDS[0], stoppable=runs)[0], 2 * FEEDS[0]["x"])
+    runs.stop()
+    with pytest.raises(CalibrationDataError, match="terminate"):
+        opened.run(FEEDS[0], stoppable=runs)
 
 
 def test_plugins_are_left_out_and_named():
@@ -524,19 +444,13 @@ def test_plugins_are_left_out_and_named():
     assert tuple(reference.declared.shapes) == PICKED_FROM == reference.declared.left_out.sources
     assert "num" in reference.declared.left_out.outputs
     assert reference.model.fingerprint == whole.fingerprint
-
-
-def test_a_model_without_plugins_stays_as_it_is():
+    batches = list(reference.open_data(images(4), DataOptions(limit=2)))
+    assert [list(feed) for feed in batches] == [[spec.name for spec in reference.model.inputs]]
+    assert sum(len(array) for feed in batches for array in feed.values()) == 2
+    # A model without plugins stays as it is.
     model = load_model(unordered_detector())
     reference = Reference.of(model)
     assert reference.model is model and not reference.declared.left_out.outputs
-
-
-def test_data_is_that_of_the_models_inputs():
-    reference = Reference.of(load_model(plugin_detector()))
-    batches = reference.open_data(images(4), DataOptions(limit=2))
-    assert [list(feed) for feed in batches] == [[spec.name for spec in reference.model.inputs]]
-    assert sum(len(array) for feed in batches for array in feed.values()) == 2
 
 
 DATA = np.eye(4, dtype=np.float32)
@@ -571,10 +485,8 @@ def quantized(table):
 
 def test_a_float_model_in_place_of_a_quantized_one(tmp_path, quantized, mistaken_comparisons_images):
     onnx.save(scaled(0.5), tmp_path / "half.onnx")
-    assert said(tmp_path / "half.onnx", DATA, scaled(1.0)) == [
-        "'half.onnx', INT8 in the results, holds neither Q/DQ pairs nor integer operators: what is compared "
-        "is a float model; give the quantized one"
-    ]
+    (sentence,) = said(tmp_path / "half.onnx", DATA, scaled(1.0))
+    assert "'half.onnx', INT8" in sentence
     assert said(scaled(1.0, TensorProto.FLOAT16), DATA, scaled(1.0)) == []
     # Only the model that is called INT8 has to be in INT8.
     assert said(quantized, mistaken_comparisons_images[1:], DEMO_MODEL, also={"float": DEMO_MODEL}) == []
@@ -583,10 +495,7 @@ def test_a_float_model_in_place_of_a_quantized_one(tmp_path, quantized, mistaken
 def test_a_quantized_model_in_place_of_the_reference(tmp_path, quantized, mistaken_comparisons_images):
     onnx.save(quantized, tmp_path / "q.onnx")
     first, second = said(tmp_path / "q.onnx", mistaken_comparisons_images[1:], tmp_path / "q.onnx")
-    assert first == (
-        "the reference 'q.onnx' holds Q/DQ pairs, so that what the results call FP32 is quantized; give the "
-        "float model"
-    )
+    assert "reference 'q.onnx' holds Q/DQ pairs" in first
     # The float model that it says it was made from is not itself.
     assert second.startswith("the model 'q.onnx' was not made from the reference 'q.onnx'")
 
@@ -600,32 +509,23 @@ def test_a_reference_that_the_model_was_not_made_from(tmp_path, quantized, mista
     onnx.save(other, tmp_path / "other.onnx")
     onnx.save(quantized, tmp_path / "q.onnx")
     (sentence,) = said(tmp_path / "q.onnx", mistaken_comparisons_images[1:], tmp_path / "other.onnx")
-    assert sentence.startswith(
-        "the model 'q.onnx' was not made from the reference 'other.onnx', but from a float model with the "
-    )
-    assert sentence.endswith("give the model that it was made from")
+    assert sentence.startswith("the model 'q.onnx' was not made from the reference 'other.onnx'")
     # It is not known where models come from that other tools made.
     foreign = onnx.load(tmp_path / "q.onnx")
     del foreign.metadata_props[:]
     assert said(foreign, mistaken_comparisons_images[1:], tmp_path / "other.onnx") == []
 
 
-def test_what_was_equalized_may_be_compared_with_either_float_model(tmp_path):
+def test_what_was_equalized_may_be_compared_with_either_float_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     data = np.random.default_rng(1).standard_normal((64, 3, 6, 6)).astype(np.float32)
-    onnx.save(uneven(), tmp_path / "m.onnx")
-    trtint8.calibrate(tmp_path / "m.onnx", data, method="mse", progress=False).save(tmp_path / "t.json")
-    arguments = [
-        "quantize",
-        str(tmp_path / "m.onnx"),
-        str(tmp_path / "t.json"),
-        "-o",
-        str(tmp_path / "q.onnx"),
-    ]
-    np.savez(tmp_path / "d.npz", x=data)
-    assert main([*arguments, "--equalize", str(tmp_path / "d.npz")]) == 0
+    onnx.save(uneven(), "m.onnx")
+    trtint8.calibrate("m.onnx", data, method="mse", progress=False).save("t.json")
+    np.savez("d.npz", x=data)
+    assert main(["quantize", "m.onnx", "t.json", "-o", "q.onnx", "--equalize", "d.npz"]) == 0
     for reference in ("m.onnx", "q.float.onnx"):
-        assert said(tmp_path / "q.onnx", data[1:], tmp_path / reference) == []
-        (sentence,) = said(tmp_path / "q.onnx", data, tmp_path / reference)
+        assert said("q.onnx", data[1:], reference) == []
+        (sentence,) = said("q.onnx", data, reference)
         assert CALIBRATED in sentence
 
 

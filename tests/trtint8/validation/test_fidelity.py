@@ -110,9 +110,6 @@ def image_metrics_measured(found, wanted=WANTED, labels=None, rows=2):
 )
 def test_peak(low, high, is_uint8, value):
     assert peak(low, high, is_uint8=is_uint8) == value
-
-
-def test_noise_level():
     totals = np.array([[4.0, 400.0], [0.0, 3.0], [10.0, 1.0]])
     assert noise_level(totals).tolist() == [20.0, math.inf, -10.0]
 
@@ -129,14 +126,8 @@ def test_against_the_reference_over_all_samples():
     exact, batch = image_metrics_measured(WANTED)
     assert exact.measure(batch).value() == math.inf
     assert exact.measure(batch).against(meter, "FP16") is None  # infinite
-
-
-def test_the_peak_is_that_of_all_batches():
-    measurand, first = image_metrics_measured(WANTED + 0.1)
-    later = Batch({}, {"hr": WANTED * 8 + 0.1}, {"hr": WANTED * 8}, None, 2)
-    meter = measurand.start()
-    meter.merge(measurand.measure(first))
-    meter.merge(measurand.measure(later))
+    # The peak is that of all batches.
+    meter.merge(measurand.measure(Batch({}, {"hr": WANTED * 8 + 0.1}, {"hr": WANTED * 8}, None, 2)))
     assert meter.value() == pytest.approx(20 * math.log10(8) + 20)
 
 
@@ -163,41 +154,26 @@ def test_what_is_compared_with_is_finite(broken):
         (image_metrics_measured(WANTED, labels=labels), "the labels"),
         (image_metrics_measured(WANTED, labels), "FP32's output 'hr'"),
     ):
-        message = (
-            f"^metric 'psnr' compares with {source}, of which 'b.png' has values that are NaN or infinite"
-        )
-        with pytest.raises(CalibrationDataError, match=message):
+        with pytest.raises(CalibrationDataError, match=rf"'psnr' .*{source}.*'b\.png'"):
             measurand.measure(replace(batch, first=4, name_of={5: "'b.png'"}.get))
 
 
 def test_labels_that_do_not_fit():
-    with pytest.raises(
-        CalibrationDataError, match="compare labels of shape 2x1x2x2 with output 'hr' of shape 2x1x1x2; give"
-    ):
-        image_metrics_measured(WANTED, labels=np.zeros((2, 1, 2, 2)))
-    assert image_metrics_measured(WANTED, labels=np.array([1, 2]))[
-        0
-    ].relative  # class indices are nothing to compare with
+    for labels, shape in ((np.zeros((2, 1, 2, 2)), "2x1x2x2"), (WANTED[:, 0], "2x1x2")):
+        with pytest.raises(CalibrationDataError, match=f"shape {shape} .*'hr'.* 2x1x1x2"):
+            image_metrics_measured(WANTED, labels=labels)
+    # Class indices are nothing to compare with.
+    assert image_metrics_measured(WANTED, labels=np.array([1, 2]))[0].relative
 
 
 def test_labels_of_another_scale():
     dark, bright = (np.full(WANTED.shape, value, np.uint8) for value in (3, 200))
     measurand, batch = image_metrics_measured(WANTED, labels=bright)
-    message = (
-        "labels of uint8, up to 200, with output 'hr', which is from 0 to 1 in FP32; give labels of the out"
-    )
-    with pytest.raises(CalibrationDataError, match=message):
+    with pytest.raises(CalibrationDataError, match=r"uint8.* 200.*'hr'.* 0 to 1"):
         measurand.measure(batch)
     measurand, batch = image_metrics_measured(WANTED, labels=dark)
     assert measurand.measure(batch).value() == pytest.approx(10 * math.log10(255**2 * 4 / 25.5))
     assert measurand.measure(replace(batch, labels=bright, reference={"hr": 200 * WANTED})).value() > 0
-
-
-def test_labels_without_the_axis_of_channels():
-    with pytest.raises(
-        CalibrationDataError, match="labels of shape 2x1x2 with output 'hr' of shape 2x1x1x2; g"
-    ):
-        image_metrics_measured(WANTED, labels=WANTED[:, 0])
 
 
 def test_outputs_without_a_batch_axis():

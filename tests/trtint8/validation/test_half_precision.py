@@ -34,31 +34,25 @@ def ones(count=8):
 
 def test_the_tensors_in_fp16():
     assert set(half_tensors(load_model(stream(True)).graph_model)) == {"typed", "large", "scaled", "x"}
-    assert half_tensors(load_model(stream(False)).graph_model) == ()
-
-
-def test_validate_finds_what_overflows_on_a_gpu():
-    with pytest.warns(UserWarning, match=r"'large' in FP16, .* 100000"):
-        found = trtint8.validate(stream(True), ones(), reference=stream(False), progress=False)
-    assert "FP16 in FP32 on a CPU" in found.judged
-
-
-def test_one_sample_of_many_is_enough():
-    samples = ones(40)
-    samples["x"][:-1] /= 100
-    with pytest.warns(UserWarning, match="'large'"):
-        trtint8.validate(stream(True), samples, reference=stream(False), batch_size=3, progress=False)
-
-
-def test_what_stays_within_fp16_gives_no_warning(recwarn):
-    found = trtint8.validate(stream(True, 1e4), ones(), reference=stream(False, 1e4), progress=False)
-    assert "FP16 in FP32 on a CPU" in found.judged and not recwarn
-
-
-def test_casts_to_fp16_are_looked_at_too():
     model = stream(False)
+    assert half_tensors(load_model(model).graph_model) == ()
     model.graph.node.insert(2, helper.make_node("Cast", ["large"], ["half"], to=TensorProto.FLOAT16))
     model.graph.node.insert(3, helper.make_node("Cast", ["half"], ["back"], to=TensorProto.FLOAT))
     model.graph.node[4].input[0] = "back"
     onnx.checker.check_model(model)
     assert "large" in half_tensors(load_model(model).graph_model)
+
+
+@pytest.mark.parametrize(("rows", "divided"), [(8, 0), (40, 39)])
+def test_validate_finds_what_overflows_on_a_gpu(rows, divided):
+    """In one sample of many, too."""
+    samples = ones(rows)
+    samples["x"][:divided] /= 100
+    with pytest.warns(UserWarning, match=r"'large' in FP16, .* 100000"):
+        found = trtint8.validate(stream(True), samples, reference=stream(False), batch_size=3, progress=False)
+    assert "FP16 in FP32 on a CPU" in found.judged
+
+
+def test_what_stays_within_fp16_gives_no_warning(recwarn):
+    found = trtint8.validate(stream(True, 1e4), ones(), reference=stream(False, 1e4), progress=False)
+    assert "FP16 in FP32 on a CPU" in found.judged and not recwarn

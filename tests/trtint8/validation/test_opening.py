@@ -32,14 +32,10 @@ DATA = np.eye(4, dtype=np.float32) + np.float32(1 / 3)
 
 
 @pytest.mark.parametrize(
-    ("names", "message"),
-    [
-        (("z", "y"), "the inputs of INT8 are z, the reference's x; compare with the model"),
-        (("x", "z"), "the outputs of INT8 are z, the reference's y; compare with the model"),
-    ],
+    ("names", "named"), [(("z", "y"), "INT8 are z, .* x;"), (("x", "z"), "INT8 are z, .* y;")]
 )
-def test_models_that_do_not_belong_together(names, message):
-    with pytest.raises(ModelError, match=message):
+def test_models_that_do_not_belong_together(names, named):
+    with pytest.raises(ModelError, match=named):
         trtint8.validate(scaled(1.0, names=names), DATA, reference=scaled(1.0), progress=False)
 
 
@@ -148,8 +144,7 @@ def saturating():
 
 def integer_product():
     g = Integers()
-    _, weights = saturating()
-    operands = [*g.quantize("x", 1, ZERO), g.constant(weights), *g.parameters(1, np.int8(0))]
+    operands = [*g.quantize("x", 1, ZERO), g.constant(saturating()[1]), *g.parameters(1, np.int8(0))]
     output = g.parameters(2048, ZERO)
     y = g.op("QLinearMatMul", [*operands, *output], "node")
     return g.proto({"x": ["N", 8]}, g.dequantize(y, output), 2)
@@ -157,35 +152,24 @@ def integer_product():
 
 def dynamic_product():
     g = Dynamic()
-    _, weights = saturating()
     data, scale, zero = g.quantize_dynamic("x")
-    y = g.op("MatMulInteger", [data, g.constant(weights), zero, g.constant(np.int8(0))], "node")
+    y = g.op("MatMulInteger", [data, g.constant(saturating()[1]), zero, g.constant(np.int8(0))], "node")
     return g.proto({"x": ["N", 8]}, g.scaled(y, [scale, g.constant(np.float32(1))]), 2)
 
 
 def fused_dynamic_product():
     """The same product as ONNX Runtime's optimizer fuses it."""
     g = Integers()
-    _, weights = saturating()
-    operands = ["x", g.constant(weights), *g.parameters(1, np.int8(0))]
-    y = g.op("DynamicQuantizeMatMul", operands, "node", **MICROSOFT)
-    return g.proto({"x": ["N", 8]}, y, 2)
+    operands = ["x", g.constant(saturating()[1]), *g.parameters(1, np.int8(0))]
+    return g.proto({"x": ["N", 8]}, g.op("DynamicQuantizeMatMul", operands, "node", **MICROSOFT), 2)
 
 
 @pytest.mark.parametrize(
     ("model", "step", "description"),
     [
-        (
-            integer_product(),
-            2048,
-            "the model with QLinearMatMul expanded to Q/DQ pairs, as fake quantization, in ONNX Runtime",
-        ),
-        (dynamic_product(), 1, "the model with MatMulInteger in integer kernels, in ONNX Runtime"),
-        (
-            fused_dynamic_product(),
-            1,
-            "the model with DynamicQuantizeMatMul in integer kernels, in ONNX Runtime",
-        ),
+        (integer_product(), 2048, "QLinearMatMul expanded to Q/DQ pairs, as fake quantization"),
+        (dynamic_product(), 1, "MatMulInteger in integer kernels"),
+        (fused_dynamic_product(), 1, "DynamicQuantizeMatMul in integer kernels"),
     ],
 )
 def test_integer_operators_are_judged_by_exact_sums(model, step, description):
@@ -198,7 +182,7 @@ def test_integer_operators_are_judged_by_exact_sums(model, step, description):
     assert exact[0, 0] == 8 * 255 * 127
     # With sums in int16 it would be 8 / 2 * 32767, half of that.
     np.testing.assert_array_equal(result, np.round(exact / step) * step)
-    assert judged.description == description
+    assert judged.description == f"the model with {description}, in ONNX Runtime"
 
 
 def fed(array, dtype, scale=None):
@@ -212,12 +196,11 @@ def test_integers_keep_their_values():
     assert found.dtype == np.int32 and found.tolist() == ids.tolist()
     assert as_input(found, TensorSpec("x", "int32", (None, 2)), 1) is found
     assert fed(ids, np.int64) is ids
-    with pytest.raises(
-        CalibrationDataError,
-        match=r"^input 'x' is int32 in the model, and its int64 values, from 5 to 1099511627776, do not fit; "
-        "give values that int32 holds$",
-    ):
+    with pytest.raises(CalibrationDataError, match=r"'x' .* 5 to 1099511627776"):
         fed(np.array([5, 1 << 40]), np.int32)
+    # Other kinds are left for the model to refuse.
+    array = np.zeros(3, np.float32)
+    assert fed(array, np.int32) is array and fed(array, np.bool_) is array
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, ml_dtypes.bfloat16])
@@ -228,26 +211,13 @@ def test_floating_point_values_are_rounded(dtype):
         assert found.dtype == dtype and found.tobytes() == array.astype(dtype).tobytes()
 
 
-def test_an_int8_input_takes_what_the_scale_makes_of_the_values():
+def test_int8_stands_for_values():
     array = np.array([0.25, 0.26, -0.75, 100, -100], np.float32)
     found = fed(array, np.int8, 0.5)
     # Halves go to the even neighbour, and what is out of range to its ends.
     assert found.dtype == np.int8 and found.tolist() == [0, 1, -2, 127, -128]
-    with pytest.raises(
-        CalibrationDataError,
-        match=r"^input 'x' is int8 in the engine, and the scale that makes int8 of float32 values is not "
-        r"known; put the calibration table .* beside the engine, or build without io_types for it$",
-    ):
+    with pytest.raises(CalibrationDataError, match="'x' is int8"):
         fed(array, np.int8)
-
-
-def test_other_kinds_are_left_for_the_model_to_refuse():
-    array = np.zeros(3, np.float32)
-    assert fed(array, np.int32) is array
-    assert fed(array, np.bool_) is array
-
-
-def test_an_int8_output_stands_for_values():
     output = np.array([-128, 3], np.int8)
     assert as_floats("y", output, {"y": np.float32(0.5)}).tolist() == [-64.0, 1.5]
     assert as_floats("y", output, {"x": np.float32(0.5)}) is output
@@ -261,15 +231,13 @@ def fingerprints(origins, reference):
     return found.judged_fingerprint, found.reference_fingerprint
 
 
-def test_what_is_known_at_no_cost():
+def test_fingerprints():
     reference = load_model(scaled(1.0))
     assert fingerprints([MODEL], reference) == (None, None)
     assert "fingerprint" not in vars(reference)  # it was not computed for this alone
     assert fingerprints([ENGINE, MODEL], reference) == ("qdq", reference.fingerprint)
     assert fingerprints([MODEL, ENGINE], reference) == (None, reference.fingerprint)
-
-
-def test_a_reference_with_changed_weights_is_of_the_model_that_it_was_made_from():
+    # A reference with changed weights is of the model that it was made from.
     reference = load_model(scaled(1.0))
     record_float_model(reference.graph_model, "original")
     assert fingerprints([ENGINE], reference) == ("qdq", "original")

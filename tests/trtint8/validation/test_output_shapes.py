@@ -19,20 +19,17 @@ from trtint8.validation.output_shapes import declared_shapes, differing_outputs,
 
 def boxes_above(limit):
     """A "detector": the rows (k, 4) of its input (n, 4) whose largest value is above a limit, and a sum."""
-    constants = [onnx.numpy_helper.from_array(np.array([limit], np.float32), "limit")]
-    nodes = [
-        helper.make_node("ReduceMax", ["x"], ["largest"], axes=[1], keepdims=0),
-        helper.make_node("Greater", ["largest", "limit"], ["kept"]),
-        helper.make_node("Compress", ["x", "kept"], ["boxes"], axis=0),
-        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
-    ]
-    outputs = [
-        helper.make_tensor_value_info("boxes", TensorProto.FLOAT, ["k", 4]),
-        helper.make_tensor_value_info("sum", TensorProto.FLOAT, []),
-    ]
-    feeds = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])]
-    graph = helper.make_graph(nodes, "g", feeds, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 4] x) => (float[k, 4] boxes, float sum) {
+            largest = ReduceMax <axes = [1], keepdims = 0> (x)
+            kept = Greater (largest, limit)
+            boxes = Compress <axis = 0> (x, kept)
+            sum = ReduceSum <keepdims = 0> (x)
+        }"""
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([limit], np.float32), "limit"))
+    return model
 
 
 DATA = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -43,18 +40,17 @@ def validated(**options):
     return trtint8.validate(boxes_above(9.0), DATA, progress=False, **models, **options)
 
 
-def test_declared_shapes():
-    assert declared_shapes(load_model(boxes_above(1.0)).graph_model) == {"boxes": (None, 4), "sum": ()}
-
-
 def test_shapes_differ_only_where_they_are_not_fixed():
+    assert declared_shapes(load_model(boxes_above(1.0)).graph_model) == {"boxes": (None, 4), "sum": ()}
     got, wanted = {"y": np.zeros((2, 4))}, {"y": np.zeros((3, 4))}
     assert differing_outputs(got, wanted, {"y": (None, 4)}) == {"y"}
     assert differing_outputs(got, wanted, {"y": None}) == {"y"}
     assert differing_outputs(got, {"y": np.ones((2, 4))}, {}) == frozenset()
     for declared in ({}, {"y": (3, None)}, {"y": (None, None, 4)}):
-        with pytest.raises(ModelError, match=r"output 'y' has shape \(2, 4\), the reference's \(3, 4\)"):
+        with pytest.raises(ModelError, match=r"'y' .*\(2, 4\).*\(3, 4\)"):
             differing_outputs(got, wanted, declared)
+    with pytest.raises(ModelError, match=r"INT8 are boxes, sum, .* y"):
+        trtint8.validate(boxes_above(1.0), DATA, reference=scaled(1.0), progress=False)
 
 
 def test_such_outputs_have_no_fidelity_and_the_others_have():
@@ -86,15 +82,8 @@ def test_metrics_of_such_outputs():
     # The boxes of all samples of a batch come in one list.
     (same,) = validated(metrics=[trtint8.DetectionAgreement(found)], batch_size=1).measures
     assert same.value == pytest.approx(2 / 3)  # one of the two boxes
-    with pytest.raises(
-        CalibrationDataError, match="'psnr' compares output 'boxes' element by element, but its"
-    ):
+    with pytest.raises(CalibrationDataError, match=r"'psnr'.*'boxes'"):
         validated(metrics=["psnr"])
-
-
-def test_a_model_of_fixed_shapes_is_no_exception():
-    with pytest.raises(ModelError, match="the outputs of INT8 are boxes, sum, the reference's y"):
-        trtint8.validate(boxes_above(1.0), DATA, reference=scaled(1.0), progress=False)
 
 
 def detector(*, refining):
@@ -126,14 +115,10 @@ def test_such_outputs_are_tuned_by_detections_only():
         return float(outputs["refined_out"].shape[1])
 
     assert trtint8.tune(model, metric=first_number, max_drop=0.0, **TUNING).fits
-    with pytest.raises(
-        CalibrationDataError, match="metric 'sqnr' is not a number for the model in INT8: the sh"
-    ):
+    with pytest.raises(CalibrationDataError, match="'sqnr'"):
         trtint8.tune(model, **TUNING)
     table = trtint8.calibrate(model, IMAGES, method="minmax", progress=False)
-    with pytest.raises(
-        CalibrationDataError, match="noise of layers cannot be measured on output 'refined_out'"
-    ):
+    with pytest.raises(CalibrationDataError, match="'refined_out'"):
         trtint8.measure_sensitivity(model, table, IMAGES, progress=False)
 
 

@@ -20,9 +20,13 @@ from trtint8.validation.significance import (
 counts = st.integers(0, 60)
 
 
-def test_wilson_interval_of_eight_of_ten():
-    low, high = Share(8, 10).interval
-    assert (low, high) == pytest.approx((0.49016, 0.94331), abs=1e-5)
+def test_shares():
+    assert Share(8, 10).interval == pytest.approx((0.49016, 0.94331), abs=1e-5)  # Wilson's
+    assert (Share(0, 5).interval[0], Share(5, 5).interval[1]) == (0.0, 1.0)
+    assert (as_number(Share(1, 4)), as_number(2.0), as_number(None)) == (0.25, 2.0, None)
+    with pytest.raises(ValueError, match="3 of 2"):
+        Share(3, 2)
+    assert Share(2, 2).value == 1
 
 
 @pytest.mark.parametrize(
@@ -37,11 +41,6 @@ def test_wilson_interval_of_eight_of_ten():
 )
 def test_quantiles_of_the_t_distribution_as_tables_have_them(freedom, quantile, off):
     assert t95(freedom) == pytest.approx(quantile, rel=off)
-
-
-def test_the_interval_stays_within_zero_and_one():
-    assert Share(0, 5).interval[0] == 0.0
-    assert Share(5, 5).interval[1] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -65,10 +64,8 @@ def test_mcnemar_is_the_sum_of_binomial_coefficients(gained, lost):
     n = gained + lost
     tail = sum(math.comb(n, k) for k in range(min(gained, lost) + 1))
     assert mcnemar(gained, lost) == pytest.approx(min(1.0, 2 * tail / 2**n), rel=1e-9)
-
-
-def test_mcnemar_of_many_pairs_is_nearly_normal():
-    z = (500 - 1) / math.sqrt(100_500)  # with the continuity correction
+    # That of many pairs is nearly normal, with the continuity correction.
+    z = (500 - 1) / math.sqrt(100_500)
     assert mcnemar(50_000, 50_500) == pytest.approx(math.erfc(z / math.sqrt(2)), rel=1e-3)
 
 
@@ -94,16 +91,6 @@ def test_the_interval_holds_the_difference_and_turns_round_with_it(both, gained,
     assert paired_interval(both, lost, gained, neither) == pytest.approx((-high, -low), abs=1e-12)
 
 
-def test_hits_are_counted_in_pairs():
-    judged = np.array([1, 1, 0, 0, 1], bool)
-    other = np.array([1, 0, 1, 1, 1], bool)
-    found = compare_hits(judged, other, "FP32")
-    assert (found.against, found.gained, found.lost, found.pairs) == ("FP32", 1, 2, 5)
-    assert found.difference == pytest.approx(-0.2)
-    assert found.interval == paired_interval(2, 1, 2, 0)
-    assert found.p_value == 1.0 and not found.significant
-
-
 def hits_of(both, gained, lost, neither):
     """Two models' hits with so many samples of each kind."""
     pairs = ((True, True), (True, False), (False, True), (False, False))
@@ -121,10 +108,14 @@ def hits_of(both, gained, lost, neither):
         ((9500, 0, 6, 494), 2 / 64),  # Newcombe's interval alone: -0.124 to +0.001 points
         ((9500, 6, 0, 494), 2 / 64),
         ((36, 0, 0, 0), 1.0),
+        ((2, 1, 2, 0), 1.0),
     ],
 )
 def test_the_interval_and_the_test_say_the_same_of_zero(table, p_value):
+    _, gained, lost, _ = table
     found = compare_hits(*hits_of(*table), "FP32")
+    assert (found.against, found.gained, found.lost, found.pairs) == ("FP32", gained, lost, sum(table))
+    assert found.difference == pytest.approx((gained - lost) / sum(table))
     assert found.p_value == pytest.approx(p_value)
     low, high = found.interval
     assert (low <= 0 <= high) == (p_value >= 0.05) == (not found.significant)
@@ -163,14 +154,12 @@ def test_the_bootstrap_finds_a_shift_within_the_noise_of_the_samples():
     assert found.interval == pytest.approx((mean - 1.96 * error, mean + 1.96 * error), abs=0.02)
     assert found.significant and found.test == "bootstrap"
     assert compare_values(judged, other, np.ones(400), "FP32", "samples") == found
-
-
-def test_the_bootstrap_weighs():
-    values, weights = np.array([1.0, 4.0]), np.array([2.0, 1.0])
-    found = compare_values(values, np.zeros(2), weights, "FP32", "batches")
-    assert found.difference == pytest.approx(2.0)
+    weighed = compare_values(np.array([1.0, 4.0]), np.zeros(2), np.array([2.0, 1.0]), "FP32", "batches")
+    assert weighed.difference == pytest.approx(2.0)
     # The other twice; the one twice would be 1, but two pairs say nothing of which model is better.
-    assert found.interval == pytest.approx((0.0, 4.0))
+    assert weighed.interval == pytest.approx((0.0, 4.0))
+    equal = compare_values(np.arange(5.0), np.arange(5.0), np.ones(5), "FP32", "samples")
+    assert (equal.difference, equal.interval, equal.p_value) == (0.0, (0.0, 0.0), 1.0)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -190,21 +179,15 @@ def test_few_pairs_say_no_more_than_their_signs(pairs, p_value, interval, sign):
     assert (of_totals.p_value, 0 in of_totals.interval) == (p_value, pairs < 6)
 
 
-def test_the_bootstrap_of_equal_values():
-    found = compare_values(np.arange(5.0), np.arange(5.0), np.ones(5), "FP32", "samples")
-    assert (found.difference, found.interval, found.p_value) == (0.0, (0.0, 0.0), 1.0)
-
-
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("infinite", [math.inf, -math.inf, math.nan])
-def test_the_bootstrap_needs_finite_values(infinite):
+def test_the_bootstrap_needs_finite_values_and_two_pairs(infinite):
     values = np.array([1.0, infinite, 3.0])
     for one, other in ((values, values), (values, np.ones(3)), (np.ones(3), values)):
         assert compare_values(one, other, np.ones(3), "FP32", "samples") is None
-
-
-def test_the_bootstrap_needs_two_pairs():
     assert compare_values(np.ones(1), np.zeros(1), np.ones(1), "FP32", "batches") is None
+    for totals in (np.array([[1.0, 2.0]]), np.array([[1.0, 0.0], [1.0, 0.0]])):
+        assert compare_totals(totals, totals, ratio, "B", "samples") is None
 
 
 def ratio(totals):
@@ -223,23 +206,5 @@ def test_a_function_of_totals_is_compared_by_the_totals_of_resamples():
     assert (found.pairs, found.unit, found.test, found.significant) == (200, "samples", "bootstrap", True)
     # Samples count by their totals: the first three hundred times as much as the second.
     uneven = np.array([[300.0, 300.0], [0.0, 1.0]])
-    assert compare_totals(uneven, uneven * [0.5, 1.0], ratio, "B", "samples").difference == pytest.approx(
-        150 / 301
-    )
-
-
-def test_totals_without_a_comparison():
-    one = np.array([[1.0, 2.0]])
-    assert compare_totals(one, one, ratio, "B", "samples") is None
-    empty = np.array([[1.0, 0.0], [1.0, 0.0]])
-    assert compare_totals(empty, empty, ratio, "B", "samples") is None
-
-
-def test_more_than_all_is_no_share():
-    with pytest.raises(ValueError, match="3 of 2 samples is no share"):
-        Share(3, 2)
-    assert Share(2, 2).value == 1
-
-
-def test_values_without_intervals():
-    assert (as_number(Share(1, 4)), as_number(2.0), as_number(None)) == (0.25, 2.0, None)
+    found = compare_totals(uneven, uneven * [0.5, 1.0], ratio, "B", "samples")
+    assert found.difference == pytest.approx(150 / 301)

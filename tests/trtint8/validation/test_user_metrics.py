@@ -36,15 +36,6 @@ def test_functions_of_two_and_three_parameters(function, compares, value):
     assert measurand.measure(BATCH).value() == value
 
 
-def test_a_method_and_a_function_without_a_signature():
-    class Metric:
-        def __call__(self, feeds, outputs, reference):
-            return 0.0
-
-    assert user_measurand(Metric()).relative
-    assert takes_reference(max, 2, "max", "feeds, outputs") is False
-
-
 class Largest:
     """The largest difference over the data set."""
 
@@ -109,121 +100,89 @@ def test_a_metric_may_compute_in_place(metric):
 
 
 @pytest.mark.parametrize(
-    ("result", "message"),
+    ("result", "value"),
     [
-        (
-            None,
-            "metric 'metric' returned None for a batch of 2 samples; return one number per batch, or one pe",
-        ),
-        ([1.0, None], "metric 'metric' returned NaN for sample 65; return a number, or infinity"),
-        (np.array([np.nan, 1.0]), "metric 'metric' returned NaN for sample 64; return"),
-        (float("nan"), "metric 'metric' returned NaN for the batch that begins with sample 64; return"),
+        (None, "None"),
+        ([1.0, None], "NaN for sample 65"),
+        (np.array([np.nan, 1.0]), "NaN for sample 64"),
+        (float("nan"), "NaN .*sample 64"),
     ],
 )
-def test_values_that_are_not_numbers(result, message):
+def test_values_that_are_not_numbers(result, value):
     def metric(feeds, outputs):
         return result
 
-    with pytest.raises(CalibrationDataError, match=message):
+    with pytest.raises(CalibrationDataError, match=f"'metric' .*{value}"):
         user_measurand(metric).measure(Batch({}, {}, {}, None, 2, first=64))
 
 
 def test_samples_have_the_names_that_the_data_gives_them():
     batch = Batch({}, {}, {}, None, 2, first=4, name_of={4: "'a.png'", 5: "'b.png'"}.__getitem__)
-    with pytest.raises(CalibrationDataError, match=r"metric '<lambda>' returned NaN for 'b\.png'; return"):
-        user_measurand(lambda feeds, outputs: [1.0, np.nan]).measure(batch)
-    with pytest.raises(CalibrationDataError, match=r"NaN for the batch that begins with 'a\.png'; return"):
-        user_measurand(lambda feeds, outputs: np.nan).measure(batch)
-
-
-def test_values_may_be_infinite():
+    for result, named in (([1.0, np.nan], r"NaN for 'b\.png'"), (np.nan, r"NaN .*'a\.png'")):
+        with pytest.raises(CalibrationDataError, match=f"'<lambda>' .*{named}"):
+            user_measurand(lambda feeds, outputs, result=result: result).measure(batch)
     measured = user_measurand(lambda feeds, outputs: [np.inf, 2.0]).measure(BATCH)
-    assert measured.value() == np.inf
-    assert measured.against(measured, "FP32") is None
+    assert measured.value() == np.inf and measured.against(measured, "FP32") is None
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), "good"])
+class WrongUpdate(Largest):
+    def update(self, outputs):
+        pass
+
+
+class WrongFresh(Largest):
+    def fresh(self):
+        return WrongFresh(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("metric", "named"),
+    [
+        (lambda outputs: 0.0, r"'<lambda>' .*\(outputs\)"),
+        (lambda a, b, c, d: 0.0, r"\(a, b, c, d\)"),
+        (3, "3 is"),
+        (WrongUpdate(), "update of metric 'largest'"),
+        (WrongFresh(), "fresh of metric 'largest'"),
+        (Largest, "Largest is a class"),
+    ],
+)
+def test_a_wrong_number_of_parameters(metric, named):
+    with pytest.raises(CalibrationDataError, match=named):
+        user_measurand(metric).start()
+
+
+def test_a_method_and_a_function_without_a_signature():
+    class Metric:
+        def __call__(self, feeds, outputs, reference):
+            return 0.0
+
+    assert user_measurand(Metric()).relative
+    assert takes_reference(max, 2, "max", "feeds, outputs") is False
+
+
 @pytest.mark.parametrize("base", [Largest, MergingInPlace])
-def test_the_value_over_the_data_set_is_a_number(value, base):
+@pytest.mark.parametrize("value", [None, float("nan"), "good"])
+def test_what_methods_may_not_return(base, value):
     class Wrong(base):
         name = "wrong"
+        again = None
 
         def fresh(self):
-            return self
+            return self.again
 
         def value(self):
             return value
 
-    with pytest.raises(
-        CalibrationDataError, match=f"method value of metric 'wrong' returned {value!r}; return"
-    ):
-        user_measurand(Wrong()).start().value()
-
-
-@pytest.mark.parametrize(
-    ("metric", "message"),
-    [
-        (
-            lambda outputs: 0.0,
-            r"'<lambda>' cannot be called with \(feeds, outputs\) or \(feeds, outputs, ref.*\(outputs\)",
-        ),
-        (lambda a, b, c, d: 0.0, r"parameters are \(a, b, c, d\); change them"),
-        (3, "3 is not a metric"),
-    ],
-)
-def test_a_wrong_number_of_parameters(metric, message):
-    with pytest.raises(CalibrationDataError, match=message):
-        user_measurand(metric)
-
-
-def test_a_method_with_a_wrong_number_of_parameters():
-    class Wrong(Largest):
-        def update(self, outputs):
-            pass
-
-    with pytest.raises(CalibrationDataError, match="the method update of metric 'largest' cannot be called"):
-        user_measurand(Wrong())
-
-
-@pytest.mark.parametrize("base", [Largest, MergingInPlace])
-def test_a_fresh_metric_is_a_metric_of_the_same_kind(base):
-    class Wrong(base):
-        name = "wrong"
-
-        def fresh(self):
-            return None
-
-    for use in (lambda one: one.start(), lambda one: one.start().merge(one.measure(BATCH))):
-        with pytest.raises(
-            CalibrationDataError, match=r"^the method fresh of metric 'wrong' returned None; return the same"
-        ):
-            use(user_measurand(Wrong()))
-
-
-def test_a_metric_that_cannot_begin_again_is_named():
-    class Wrong(Largest):
-        def fresh(self):
-            return Wrong(1, 2)
-
-    with pytest.raises(
-        CalibrationDataError, match=r"^the method fresh of metric 'largest' failed: .* positional argument"
-    ):
-        user_measurand(Wrong()).start()
-
-
-def test_a_metric_that_does_not_merge_is_named():
-    class Wrong(MergingInPlace):
-        def fresh(self):
-            return self
-
         def merge(self, other):
             raise RuntimeError("of two kinds")
 
-    failure = r"^the method merge of metric 'largest' failed: RuntimeError: of two kinds; correct it$"
-    with pytest.raises(CalibrationDataError, match=failure):
-        user_measurand(Wrong()).start().merge(Largest())
-
-
-def test_a_class_is_no_metric():
-    with pytest.raises(CalibrationDataError, match=r"^Largest is a class; .* as Largest\(\.\.\.\) makes it$"):
-        user_measurand(Largest)
+    metric = Wrong()
+    for use in (lambda one: one.start(), lambda one: one.start().merge(one.measure(BATCH))):
+        with pytest.raises(CalibrationDataError, match=r"fresh of metric 'wrong' returned None"):
+            use(user_measurand(metric))
+    metric.again = metric
+    with pytest.raises(CalibrationDataError, match=f"value of metric 'wrong' returned {value!r}"):
+        user_measurand(metric).start().value()
+    if base is MergingInPlace:
+        with pytest.raises(CalibrationDataError, match=r"merge of metric 'wrong' .*of two kinds"):
+            user_measurand(metric).start().merge(Largest())

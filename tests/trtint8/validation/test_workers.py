@@ -79,11 +79,15 @@ def expected(quantized):
 
 @pytest.mark.parametrize(("workers", "shard_batches"), [(1, 4), (2, 17), (3, 1), (3, 4)])
 def test_the_result_is_that_of_one_process(workers, shard_batches, workers_here, quantized, expected):
-    _check_workers(workers, shard_batches, quantized, expected)
+    how = RayExecutor(workers=workers, shard_batches=shard_batches)
+    found = _validated(quantized, also={"FP16": DEMO_MODEL}, metrics=EVERYTHING, executor=how)
+    assert found == expected
+    assert json.dumps(dataclasses.asdict(found)) == json.dumps(dataclasses.asdict(expected))
 
 
 def test_the_result_of_other_processes_is_that_of_one(cluster, quantized, expected):
-    _check_workers(2, 4, quantized, expected)
+    how = RayExecutor(workers=2, shard_batches=4)
+    assert _validated(quantized, also={"FP16": DEMO_MODEL}, metrics=EVERYTHING, executor=how) == expected
 
 
 def test_workers_of_several_threads_divide_batches_as_one_process_does(workers_here, quantized, monkeypatch):
@@ -102,17 +106,6 @@ def test_workers_of_several_threads_divide_batches_as_one_process_does(workers_h
     assert opened == [2, 2]
     assert _validated(quantized, executor=RayExecutor(workers=2, shard_batches=3), **options) == expected
     assert set(opened) == {2} and len(opened) > 2
-
-
-def _check_workers(workers, shard_batches, quantized, expected):
-    how = RayExecutor(workers=workers, shard_batches=shard_batches)
-    found = _validated(quantized, also={"FP16": DEMO_MODEL}, metrics=EVERYTHING, executor=how)
-    assert found == expected
-    assert _json(found) == _json(expected)
-
-
-def _json(accuracy):
-    return json.dumps(dataclasses.asdict(accuracy)).encode()
 
 
 @pytest.mark.parametrize("batch_size", [1, 25, None])
@@ -139,22 +132,14 @@ def test_onnxruntime_does_not_read_the_external_data_of_a_model_that_workers_ope
 def test_metrics_of_other_tasks(workers_here):
     random = np.random.default_rng(0)
     maps, by = (random.standard_normal((count, 3, 4, 4)).astype(np.float32) for count in (23, 1))
-    models = {"FP32": shifted(0 * by), "INT8": shifted(by / 2), "other": shifted(by)}
     same_boxes = trtint8.DetectionAgreement(boxes_of_maps)
     metrics = ["psnr", "pixels", "miou", same_boxes, distance, Farthest(), "sqnr"]
+    models = {"reference": shifted(0 * by), "also": {"other": shifted(by)}}
+    options = {**models, "metrics": metrics, "batch_size": 5, "labels": None}
     for labels in (None, maps * 2, maps.argmax(axis=1)):
+        data = {"x": maps} if labels is None else {"x": maps, "labels": labels}
         found, expected = (
-            trtint8.validate(
-                models["INT8"],
-                {"x": maps} if labels is None else {"x": maps, "labels": labels},
-                reference=models["FP32"],
-                also={"other": models["other"]},
-                metrics=metrics,
-                batch_size=5,
-                threads=1,
-                executor=executor,
-                progress=False,
-            )
+            _validated(shifted(by / 2), data, executor=executor, **options)
             for executor in (RayExecutor(workers=2, shard_batches=2), "local")
         )
         assert found == expected and len(found.measures) == 6 and found.chosen is None
@@ -249,18 +234,8 @@ def test_mean_average_precision(workers_here):
     assert found == run(truth)
     assert 0 < found.measures[0].value < found.measures[0].reference == pytest.approx(1.0)
     for options in ({}, {"executor": how}):
-        with pytest.raises(CalibrationDataError, match=r"^the truth has 4 images but the data"):
+        with pytest.raises(CalibrationDataError, match="has 4"):
             run(truth[:4], **options)
-
-
-def test_a_metric_that_does_not_merge(workers_here, quantized):
-    with pytest.raises(
-        UnsupportedError,
-        match=r"'sum' cannot be computed by several workers; .* merge\(other\)",
-    ):
-        _validated(quantized, metrics=[Alone()], executor="ray")
-    found = _validated(quantized, metrics=[Alone()]).measures[0]
-    assert found.value == pytest.approx(_validated(quantized, metrics=[Sum()]).measures[0].value)
 
 
 NAN = IMAGES.copy()
@@ -268,32 +243,32 @@ NAN[33, 0, 2, 2] = np.nan
 
 
 @pytest.mark.parametrize(
-    ("data", "labels", "options", "error"),
+    ("data", "labels", "options"),
     [
-        (NAN, LABELS, {}, CalibrationDataError),
-        (IMAGES, np.where(np.arange(SAMPLES) == 71, 10, LABELS), {}, CalibrationDataError),
-        (lambda: iter(()), None, {}, CalibrationDataError),
-        ([{"images": IMAGES[:40]}, {"images": IMAGES[40:]}], LABELS[:50], {}, CalibrationDataError),
-        ([{"images": IMAGES[:40]}, {"images": IMAGES[40:]}], np.tile(LABELS, 2), {}, CalibrationDataError),
-        ([{"images": IMAGES[:40]}, [1]], None, {}, CalibrationDataError),
-        (IMAGES, None, {"metrics": ["top1"]}, CalibrationDataError),
-        (IMAGES, None, {"metrics": ["top"]}, CalibrationDataError),
-        (IMAGES, None, {"metrics": [wrong]}, CalibrationDataError),
-        (IMAGES[:, :, :4], None, {}, CalibrationDataError),
-        (IMAGES, LABELS[:9], {}, CalibrationDataError),
-        (IMAGES, None, {"also": {"other": scaled(1.0)}}, ModelError),
-        (IMAGES, None, {"also": {"other": "nowhere.onnx"}}, ModelError),
-        (IMAGES, None, {"threads": 0}, CalibrationDataError),
+        (NAN, LABELS, {}),
+        (IMAGES, np.where(np.arange(SAMPLES) == 71, 10, LABELS), {}),
+        (lambda: iter(()), None, {}),
+        ([{"images": IMAGES[:40]}, {"images": IMAGES[40:]}], LABELS[:50], {}),
+        ([{"images": IMAGES[:40]}, {"images": IMAGES[40:]}], np.tile(LABELS, 2), {}),
+        ([{"images": IMAGES[:40]}, [1]], None, {}),
+        (IMAGES, None, {"metrics": ["top1"]}),
+        (IMAGES, None, {"metrics": ["top"]}),
+        (IMAGES, None, {"metrics": [wrong]}),
+        (IMAGES[:, :, :4], None, {}),
+        (IMAGES, LABELS[:9], {}),
+        (IMAGES, None, {"also": {"other": scaled(1.0)}}),
+        (IMAGES, None, {"also": {"other": "nowhere.onnx"}}),
+        (IMAGES, None, {"threads": 0}),
     ],
 )
-def test_errors_are_those_of_one_process(data, labels, options, error, workers_here, quantized):
+def test_errors_are_those_of_one_process(data, labels, options, workers_here, quantized):
+    error = ModelError if "also" in options else CalibrationDataError
     with pytest.raises(error) as alone:
         _validated(quantized, data, labels=labels, **options)
     with pytest.raises(error) as shared:
         how = RayExecutor(workers=3, shard_batches=1)
         _validated(quantized, data, labels=labels, executor=how, **options)
     assert str(shared.value) == str(alone.value)
-    assert len(str(alone.value)) > 20
 
 
 @pytest.mark.parametrize("executor", ["local", RayExecutor(workers=2, shard_batches=1)])
@@ -315,9 +290,12 @@ def test_labels_of_some_batches_only(labelled, found, metrics, executor, workers
         _validated(quantized, items, **options)
 
 
-def test_a_mistake_in_a_users_function_is_the_users(workers_here, quantized):
-    refusal = r"^metric 'slow' failed on the batch that begins with sample 0: ZeroDivisionError; correct it$"
-    with pytest.raises(CalibrationDataError, match=refusal):
+def test_a_metric_that_does_not_merge_or_fails_is_named(workers_here, quantized):
+    with pytest.raises(UnsupportedError, match=r"'sum' .*merge\(other\)"):
+        _validated(quantized, metrics=[Alone()], executor="ray")
+    found = _validated(quantized, metrics=[Alone()]).measures[0]
+    assert found.value == pytest.approx(_validated(quantized, metrics=[Sum()]).measures[0].value)
+    with pytest.raises(CalibrationDataError, match=r"'slow' .*sample 0: ZeroDivisionError"):
         _validated(quantized, metrics=[Slow()], executor="ray")
 
 
@@ -396,21 +374,24 @@ def test_different_stand_ins_are_not_mixed(workers_here, quantized, monkeypatch)
             return run
 
     monkeypatch.setattr(validation_workers, "_ValidationWork", Different)
-    with pytest.raises(ModelError, match="INT8 is number 0 for one worker and number 6 for another"):
+    with pytest.raises(ModelError, match=r"number 0.*number 6"):
         _validated(quantized, executor=RayExecutor(shard_batches=1))
 
 
-def test_on_the_command_line(cluster, quantized, tmp_path, capsys):
-    onnx.save(quantized, tmp_path / "q.onnx")
-    np.savez(tmp_path / "d.npz", images=IMAGES, labels=LABELS)
+def test_on_the_command_line(cluster, quantized, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(quantized, "q.onnx")
+    np.savez("d.npz", images=IMAGES, labels=LABELS)
     arguments = [
         "validate",
-        str(tmp_path / "q.onnx"),
-        str(tmp_path / "d.npz"),
+        "q.onnx",
+        "d.npz",
         "--reference",
         str(DEMO_MODEL),
+        "--also",
+        f"FP16={DEMO_MODEL}",
     ]
-    arguments += ["--also", f"FP16={DEMO_MODEL}", "--batch-size", "6", "--threads", "1", "--json"]
+    arguments += ["--batch-size", "6", "--threads", "1", "--json"]
     assert main(arguments) == 0
     alone = capsys.readouterr().out
     assert main([*arguments, "--ray"]) == 0

@@ -28,10 +28,7 @@ CASES = {
     "Concat": ([("Relu", ["x"], "r", {}), ("Concat", ["x", "r", "x"], "y", {"axis": 2})], {}),
     "Pad": ([("Pad", ["x", "pads"], "y", {})], integers(pads=[0, 1, 0, 0, 2, 3])),
     "Split": (
-        [
-            ("Split", ["x", "sizes"], "a b c", {"axis": 1}),
-            ("Mul", ["a", "c"], "y", {}),
-        ],
+        [("Split", ["x", "sizes"], "a b c", {"axis": 1}), ("Mul", ["a", "c"], "y", {})],
         integers(sizes=[1, 2, 1]),
     ),
     "Expand": (
@@ -58,10 +55,7 @@ def test_gradient(kind):
 
 
 def test_pixels_from_channels_that_are_ordered_by_channel():
-    nodes = [
-        ("Reshape", ["x", "to"], "r", {}),
-        ("DepthToSpace", ["r"], "y", {"blocksize": 2, "mode": "CRD"}),
-    ]
+    nodes = [("Reshape", ["x", "to"], "r", {}), ("DepthToSpace", ["r"], "y", {"blocksize": 2, "mode": "CRD"})]
     assert_gradients(nodes, X, integers(to=[0, 8, 1, 3]))
 
 
@@ -152,10 +146,7 @@ PICKED = {
         [("Slice", ["x", "from", "to", "axes"], "y", {})],
         integers(**{"from": [-3], "to": [100], "axes": [2]}),
     ),
-    "some samples": (
-        [("Slice", ["x", "from", "to"], "y", {})],
-        integers(**{"from": [1], "to": [100]}),
-    ),
+    "some samples": ([("Slice", ["x", "from", "to"], "y", {})], integers(**{"from": [1], "to": [100]})),
 }
 
 

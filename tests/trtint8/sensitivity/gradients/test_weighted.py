@@ -104,7 +104,7 @@ def test_matmul_of_activations_that_are_broadcast(first, second):
 
 
 def test_matmul_that_may_be_broadcast():
-    with pytest.raises(NoGradientError, match="MatMul 'y': whether 'x' is broadcast is not known"):
+    with pytest.raises(NoGradientError, match=r"'y'.*'x'"):
         assert_gradients([("MatMul", ["x", "z"], "y", {})], {"x": ["N", "K", 3, 5], "z": ["N", 1, 5, 6]})
 
 

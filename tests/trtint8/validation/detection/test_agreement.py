@@ -5,9 +5,9 @@ import json
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
 
 from calibrators.errors import CalibrationDataError
+from tests.trtint8.onnx_models import Shaped
 from trtint8.cli.main import main
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.detection.agreement import (
@@ -58,29 +58,26 @@ def decode(outputs):
     return [(image[:, :4], image[:, 5], image[:, 4]) for image in outputs["y"]]
 
 
+def measured(metric, found, wanted, labels=None):
+    """A measurand, and the meter that has seen one batch."""
+    batch = Batch({}, {"y": found}, {"y": wanted}, labels, len(found))
+    measurand = metric.measurand(BatchForm.of(batch.reference, labels, len(found)))
+    meter = measurand.start()
+    meter.merge(measurand.measure(batch))
+    return measurand, meter
+
+
 def test_the_value_is_twice_the_matches_by_all_detections():
     found = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
     wanted = np.stack([table((B, 0, 0.9), (A, 0, 0.4)), table((A, 0, 0.9), (FAR, 0, 0.8))])
-    batch = Batch({}, {"y": found}, {"y": wanted}, None, 2)
-    measurand = DetectionAgreement(decode).measurand(BatchForm.of(batch.reference, None, 2))
+    measurand, meter = measured(DetectionAgreement(decode), found, wanted)
     assert (measurand.name, measurand.relative, measurand.perfect) == ("detections", True, 1.0)
-    meter = measurand.start()
-    meter.merge(measurand.measure(batch))
     assert meter.value() == pytest.approx(2 * 3 / (3 + 4))  # a score of 0.2 is too low
-    strict = DetectionAgreement(decode, score=0.5).measurand(BatchForm.of(batch.reference, None, 2))
-    assert strict.measure(batch).value() == pytest.approx(2 * 1 / (2 + 3))
-
-
-def test_where_neither_model_finds_anything_that_is_said():
-    found = np.stack([table((A, 0, 0.9)), table((A, 0, 0.9))])
-    batch = Batch({}, {"y": found}, {"y": found}, None, 2)
-    measurand = DetectionAgreement(decode, score=0.95).measurand(BatchForm.of(batch.reference, None, 2))
-    meter = measurand.start()
-    meter.merge(measurand.measure(batch))
-    with pytest.warns(
-        UserWarning, match="says 100 % because neither model finds anything, with scores above 0.95"
-    ):
-        assert meter.value() == 1.0
+    _, strict = measured(DetectionAgreement(decode, score=0.5), found, wanted)
+    assert strict.value() == pytest.approx(2 * 1 / (2 + 3))
+    _, none = measured(DetectionAgreement(decode, score=0.95), found, found)
+    with pytest.warns(UserWarning, match=r"100 %.*above 0.95"):
+        assert none.value() == 1.0
 
 
 def test_a_decoder_may_compute_in_place():
@@ -90,36 +87,35 @@ def test_a_decoder_may_compute_in_place():
         outputs["y"][..., :4] += 5
         return decode(outputs)
 
-    batch = Batch({}, {"y": found}, {"y": wanted}, None, 1)
-    measurand = DetectionAgreement(moving).measurand(BatchForm.of(batch.reference, None, 1))
-    assert [measurand.measure(batch).value() for _ in range(2)] == [1.0, 1.0]
+    for _ in range(2):
+        assert measured(DetectionAgreement(moving), found, wanted)[1].value() == 1.0
     assert found[0, 0, :4].tolist() == wanted[0, 0, :4].tolist() == A
 
 
 def test_true_boxes_take_the_place_of_fp32():
     found = np.stack([table((A, 0, 0.9), (B, 0, 0.4)), table((A, 0, 0.9), (B, 0, 0.2))])
     labels = np.full((2, 2, 5), -1.0, np.float32)
+    for without in (found[:, :0], found):
+        _, meter = measured(DetectionAgreement(decode), without, without, labels)
+        with pytest.raises(CalibrationDataError, match="'detections'"):
+            meter.value()
     labels[0, 0], labels[0, 1], labels[1, 0] = [*A, 0], [*FAR, 0], [*A, 1]
-    batch = Batch({}, {"y": found}, {"y": found[:, :0]}, labels, 2)
-    measurand = DetectionAgreement(decode).measurand(BatchForm.of(batch.outputs, labels, 2))
-    assert (measurand.relative, measurand.perfect, measurand.title) == (
-        False,
-        None,
-        "detections that are true (F1)",
-    )
+    measurand, meter = measured(DetectionAgreement(decode), found, found[:, :0], labels)
+    title = "detections that are true (F1)"
+    assert (measurand.relative, measurand.perfect, measurand.title) == (False, None, title)
     # Of three detections one is true; of three boxes one is found, because the last has another class.
-    assert measurand.measure(batch).value() == pytest.approx(2 * 1 / (3 + 3))
-
-
-@pytest.mark.parametrize("found", [table(), table((A, 0, 0.9))])
-def test_labels_without_boxes(found):
-    labels = np.full((1, 2, 5), -1.0, np.float32)
-    batch = Batch({}, {"y": found[None]}, {"y": found[None]}, labels, 1)
-    measurand = DetectionAgreement(decode).measurand(BatchForm.of(batch.outputs, labels, 1))
-    meter = measurand.start()
-    meter.merge(measurand.measure(batch))
-    with pytest.raises(CalibrationDataError, match="the labels have no boxes, so metric 'detections' has"):
-        meter.value()
+    assert meter.value() == pytest.approx(2 * 1 / (3 + 3))
+    assert [table.tolist() for table in truth_tables(Batch({}, {}, {}, labels[::-1], 2))] == [
+        [[*A, 1]],
+        [[*A, 0], [*FAR, 0]],
+    ]
+    outputs = {"y": np.zeros((2, 3, 6), np.float32)}
+    assert has_true_boxes(BatchForm.of(outputs, labels, 2))
+    assert not has_true_boxes(BatchForm.of(outputs, labels, 1))
+    for other in (None, labels[:, 0], labels[..., :4], labels.astype(bool)):
+        assert not has_true_boxes(BatchForm.of(outputs, other, 2))
+        with pytest.raises(CalibrationDataError, match="'map'"):
+            box_precision("map", BatchForm.of(outputs, other, 2))
 
 
 def test_outputs_that_are_boxes_scores_and_classes_need_no_decoder():
@@ -134,7 +130,7 @@ def test_outputs_that_are_boxes_scores_and_classes_need_no_decoder():
 
 
 def test_mistakes():
-    with pytest.raises(CalibrationDataError, match=r"score is 1.5; give 0 or more, below 1"):
+    with pytest.raises(CalibrationDataError, match=r"score.*is 1.5.*below 1"):
         DetectionAgreement(decode, score=1.5)
     for value in ("a", None, float("nan")):
         with pytest.raises(CalibrationDataError, match=f"iou is {value!r}; give 0 or more, below 1"):
@@ -142,42 +138,23 @@ def test_mistakes():
     assert DetectionAgreement(decode, iou=np.float32(0.75)).iou == 0.75
     metric = DetectionAgreement(lambda outputs: [([A], [0.5, 0.6], [0])])
     batch = Batch({}, {"y": np.zeros(1)}, {"y": np.zeros(1)}, None, 1)
-    with pytest.raises(CalibrationDataError, match="the detections of image 0 of a batch have 1, 1, 2 boxes"):
+    with pytest.raises(CalibrationDataError, match=r"image 0.*have 1.*1"):
         metric.measurand(BatchForm.of(batch.reference, None, 1)).measure(batch)
-
-
-LABELLED_BOXES_A, LABELLED_BOXES_B = [0, 0, 10, 10], [20, 20, 30, 30]
-
-
-def test_labels_that_are_boxes():
-    labels = np.full((2, 2, 5), -1.0, np.float32)
-    labels[0, 1] = [*LABELLED_BOXES_A, 3]
-    assert [table.tolist() for table in truth_tables(Batch({}, {}, {}, labels, 2))] == [
-        [[*LABELLED_BOXES_A, 3]],
-        [],
-    ]
-    outputs = {"y": np.zeros((2, 3, 6), np.float32)}
-    assert has_true_boxes(BatchForm.of(outputs, labels, 2))
-    for other in (None, labels[:, 0], labels[..., :4], labels.astype(bool)):
-        assert not has_true_boxes(BatchForm.of(outputs, other, 2))
-    assert not has_true_boxes(BatchForm.of(outputs, labels, 1))
 
 
 def test_a_class_that_the_network_does_not_know_is_refused():
     """Boxes of it would count as missed, in silence."""
     outputs = {"output0": np.zeros((1, 4 + 3, 50), np.float32)}
-    labels = np.array([[[*LABELLED_BOXES_A, 2], [*LABELLED_BOXES_B, 3]]], np.float32)
+    labels = np.array([[[*A, 2], [*B, 3]]], np.float32)
     form = BatchForm.of(outputs, labels, 1)
     for measurand in (DetectionAgreement().measurand(form), box_precision("map50", form)):
         assert measurand.measure(Batch({}, outputs, outputs, labels[:, :1], 1)).value() == 0
-        with pytest.raises(
-            CalibrationDataError, match=r"class 3, which is not one of the network's 3 classes"
-        ):
+        with pytest.raises(CalibrationDataError, match=r"class 3.*3"):
             measurand.measure(Batch({}, outputs, outputs, labels, 1))
         # Also before anything is run, where labels of another kind are left to what runs.
         for other in (labels[:, :1], labels[0], None):
             measurand.check_labels(Batch({}, {}, {}, other, 1), form)
-        with pytest.raises(CalibrationDataError, match="class 3, which is not one of the network's 3 class"):
+        with pytest.raises(CalibrationDataError, match=r"class 3.*3"):
             measurand.check_labels(Batch({}, {}, {}, labels, 1), form)
     DetectionAgreement(len).measurand(form).check_labels(Batch({}, {}, {}, labels, 1), form)  # by own rules
     assert class_count(BatchForm.of({"y": np.zeros((1, 3, 6), np.float32)}, labels, 1)) is None
@@ -187,51 +164,39 @@ def test_the_classes_of_a_network_with_a_background_count_from_0():
     """As those of COCO's files do, by which an SSD is judged."""
     pytest.importorskip("faster_coco_eval")
     shares = np.array([[[0.1, 0.9, 0.0], [0.5, 0.1, 0.4]]], np.float32)
-    outputs = {"boxes": np.array([[LABELLED_BOXES_A, LABELLED_BOXES_B]], np.float32), "scores": shares}
-    labels = np.array([[[*LABELLED_BOXES_A, 0], [*LABELLED_BOXES_B, 1]]], np.float32)
+    outputs = {"boxes": np.array([[A, B]], np.float32), "scores": shares}
+    labels = np.array([[[*A, 0], [*B, 1]]], np.float32)
     form = BatchForm.of(outputs, labels, 1)
     for measurand in (DetectionAgreement().measurand(form), box_precision("map50", form)):
         assert measurand.measure(Batch({}, outputs, outputs, labels, 1)).value() == pytest.approx(1)
-        with pytest.raises(CalibrationDataError, match=r"class 2, .* network's 2 classes \(0 to 1, a backgr"):
+        with pytest.raises(CalibrationDataError, match=r"class 2.*2.*0"):
             measurand.measure(Batch({}, outputs, outputs, labels + np.eye(5)[4], 1))
 
 
 @pytest.mark.parametrize(
-    ("box", "message"),
+    ("box", "value"),
     [
-        ([0, 0, np.nan, 10, 0], "holds values that are NaN or infinite; give finite values"),
-        ([0, 0, 10, 10, np.inf], "holds values that are NaN or infinite; give finite values"),
-        (
-            [10, 20, 5, 30, 0],
-            "is 10, 20, 5, 30, whose second corner lies before the first; give x1, y1, x2 and",
-        ),
-        (
-            [10, 20, 15, 10, 0],
-            "is 10, 20, 15, 10, whose second corner lies before the first; give x1, y1, x2",
-        ),
-        ([0, 0, 10, 10, -2], "has the class -2; give class indices from 0 on, or -1 where"),
-        ([0, 0, 10, 10, 0.5], r"has the class 0\.5; give class indices from 0 on, or -1 where"),
+        ([0, 0, np.nan, 10, 0], "NaN"),
+        ([0, 0, 10, 10, np.inf], "infinite"),
+        ([10, 20, 5, 30, 0], "10, 20, 5, 30"),
+        ([10, 20, 15, 10, 0], "10, 20, 15, 10"),
+        ([0, 0, 10, 10, -2], "class -2"),
+        ([0, 0, 10, 10, 0.5], r"class 0\.5"),
     ],
 )
-def test_true_boxes_that_are_none(box, message):
+def test_true_boxes_that_are_none(box, value):
     labels = np.full((2, 2, 5), -1.0)
     labels[0, 0, :4], labels[0, 1, :4] = [9, 9, 1, 1], np.nan  # no boxes, whatever they hold
     labels[1, 0] = box
-    with pytest.raises(CalibrationDataError, match=f"^a true box of sample 33 {message}"):
+    with pytest.raises(CalibrationDataError, match=f"sample 33 .*{value}"):
         truth_tables(Batch({}, {}, {}, labels, 2, 32))
 
 
 def test_precision_over_batches():
     pytest.importorskip("faster_coco_eval")
-    found = np.array(
-        [
-            [[*LABELLED_BOXES_A, 0.9, 0], [*LABELLED_BOXES_B, 0.8, 0]],
-            [[*LABELLED_BOXES_B, 0.7, 0], [*LABELLED_BOXES_A, 0.0, 0]],
-        ],
-        np.float32,
-    )
+    found = np.array([[[*A, 0.9, 0], [*B, 0.8, 0]], [[*B, 0.7, 0], [*A, 0.0, 0]]], np.float32)
     labels = np.full((2, 1, 5), -1.0, np.float32)
-    labels[0, 0], labels[1, 0] = [*LABELLED_BOXES_A, 0], [*LABELLED_BOXES_B, 0]
+    labels[0, 0], labels[1, 0] = [*A, 0], [*B, 0]
     form = BatchForm.of({"y": found[:1]}, labels[:1], 1)
     measurand = box_precision("map50", form)
     assert (measurand.title, measurand.relative) == ("mAP@0.50 by the labels", False)
@@ -245,46 +210,20 @@ def test_precision_over_batches():
     assert meter.against(meter, "FP32") is None
 
 
-@pytest.mark.parametrize(
-    ("labels", "found"), [(None, "there are none"), (np.zeros(2, np.int64), "they are int64, 2")]
-)
-def test_without_true_boxes_there_is_no_precision(labels, found):
-    form = BatchForm.of({"y": np.zeros((2, 3, 6), np.float32)}, labels, 2)
-    with pytest.raises(CalibrationDataError, match=f"'map' compares with true boxes as labels, and {found}"):
-        box_precision("map", form)
-
-
 def detector():
     """Finds bright squares of 3 x 3 pixels in images of 8 x 8, as a YOLO network gives them: (n, 5, 64)."""
     rows, columns = np.divmod(np.arange(64), 8)
     grid = np.stack([columns + 0.5, rows + 0.5, np.full(64, 3), np.full(64, 3)]).astype(np.float32)
-    node, make = helper.make_node, helper.make_tensor_value_info
-    nodes = [
-        node("Conv", ["images", "kernel"], ["mean"], pads=[1, 1, 1, 1]),
-        node("Sub", ["mean", "bound"], ["above"]),
-        node("Mul", ["above", "steepness"], ["steep"]),
-        node("Sigmoid", ["steep"], ["score"]),
-        node("Reshape", ["score", "shape"], ["scores"]),
-        node("Mul", ["scores", "nothing"], ["zeros"]),
-        node("Add", ["zeros", "grid"], ["boxes"]),
-        node("Concat", ["boxes", "scores"], ["output0"], axis=1),
-    ]
-    constants = {
-        "kernel": np.full((1, 3, 3, 3), 1 / 27, np.float32),
-        "bound": np.float32(0.9),
-        "steepness": np.float32(40),
-        "nothing": np.float32(0),
-        "shape": np.array([-1, 1, 64]),
-        "grid": grid[None],
-    }
-    graph = helper.make_graph(
-        nodes,
-        "detector",
-        [make("images", onnx.TensorProto.FLOAT, ["n", 3, 8, 8])],
-        [make("output0", onnx.TensorProto.FLOAT, ["n", 5, 64])],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    g = Shaped(quantized=False)
+    kernel = g.constant(np.full((1, 3, 3, 3), 1 / 27, np.float32))
+    above = g.op(
+        "Sub", [g.op("Conv", ["images", kernel], "mean", pads=[1] * 4), g.constant(np.float32(0.9))], "above"
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    score = g.op("Sigmoid", [g.op("Mul", [above, g.constant(np.float32(40))], "steep")], "score")
+    scores = g.op("Reshape", [score, g.constant(np.array([-1, 1, 64]))], "scores")
+    zeros = g.op("Mul", [scores, g.constant(np.float32(0))], "zeros")
+    boxes = g.op("Add", [zeros, g.constant(grid[None])], "boxes")
+    return g.model({"images": ["n", 3, 8, 8]}, g.op("Concat", [boxes, scores], "output0", axis=1))
 
 
 @pytest.fixture
@@ -336,13 +275,3 @@ def test_a_detector_on_the_command_line(folder, capsys):
     for name in ("boxes", "gird"):
         assert main([*validate, "--metric", f"detections:{name}"]) == 2
         assert f"'{name}'" in capsys.readouterr().err
-
-
-def test_a_metric_that_needs_true_boxes_says_so(folder, capsys):
-    np.savez("held.npz", images=np.zeros((2, 3, 8, 8), np.float32))
-    command = ["validate", "detector.onnx", "held.npz", "--reference", "detector.onnx", "--metric", "map50"]
-    assert main(command) == 2
-    assert (
-        "metric 'map50' compares with true boxes as labels, and there are none; give"
-        in capsys.readouterr().err
-    )

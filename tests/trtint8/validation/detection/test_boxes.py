@@ -75,69 +75,50 @@ def test_entries_in_other_forms():
 
 
 @pytest.mark.parametrize(
-    ("decoded", "message"),
+    ("decoded", "value"),
     [
-        (
-            None,
-            r"what decode returns is None; give a list with one tuple \(boxes, scores, classes\) per image",
-        ),
-        (3, "what decode returns is of type int; give"),
-        ({"boxes": [], "scores": [], "classes": []}, "what decode returns is of type dict; give"),
-        ([ONE, None], r"of image 1 of a batch are None; give a tuple \(boxes, scores, classes\)"),
-        ([ONE[:2], ONE], "of image 0 of a batch are of type tuple of length 2; give"),
-        ([ONE, dict(zip(Detections._fields, ONE, strict=True))], "image 1 of a batch are of type dict; give"),
-        ([ONE, ([0] * 79, [0.9], [1])], r"image 1 .* have boxes of shape 79; give .* of shape \(n, 4\)"),
-        ([ONE, ([[0, 0, 1]] * 4, [0.9] * 3, [1] * 3)], "image 1 .* have boxes of shape 4x3; give"),
-        (
-            [ONE, ([SQUARE], [0.9, 0.8], [1])],
-            "image 1 of a batch have 1, 1, 2 boxes, classes and scores; give",
-        ),
-        ([ONE, ([SQUARE], [0.9], ["cat"])], "image 1 .* have classes that are no array of numbers .*'cat'"),
-        ([ONE, ([SQUARE], [np.nan], [1])], "image 1 of a batch have scores that are NaN; give numbers"),
-        (
-            [ONE, ([SQUARE], [0.9], [np.inf])],
-            "image 1 of a batch have classes that are NaN or infinite; give",
-        ),
+        (None, "None"),
+        (3, "int"),
+        ({"boxes": [], "scores": [], "classes": []}, "dict"),
+        ([ONE, None], "image 1 .*None"),
+        ([ONE[:2], ONE], "image 0 .*length 2"),
+        ([ONE, dict(zip(Detections._fields, ONE, strict=True))], "image 1 .*dict"),
+        ([ONE, ([0] * 79, [0.9], [1])], "image 1 .*shape 79"),
+        ([ONE, ([[0, 0, 1]] * 4, [0.9] * 3, [1] * 3)], "image 1 .*shape 4x3"),
+        ([ONE, ([SQUARE], [0.9, 0.8], [1])], "image 1 .*1, 1, 2"),
+        ([ONE, ([SQUARE], [0.9], ["cat"])], "image 1 .*classes .*'cat'"),
+        ([ONE, ([SQUARE], [np.nan], [1])], "image 1 .*scores .*NaN"),
+        ([ONE, ([SQUARE], [0.9], [np.inf])], "image 1 .*classes .*infinite"),
     ],
 )
-def test_what_decode_may_not_return(decoded, message):
-    with pytest.raises(CalibrationDataError, match=f"^metric 'detections': .*{message}"):
+def test_what_decode_may_not_return(decoded, value):
+    with pytest.raises(CalibrationDataError, match=f"'detections': .*{value}"):
         tables(decoded)
 
 
 @pytest.mark.parametrize(
-    ("truth", "message"),
+    ("truth", "value"),
     [
-        (None, r"^the truth is None; give a list with one tuple \(boxes, classes\) per image"),
-        (
-            [([SQUARE], [0]), ONE],
-            r"^the true boxes of image 1 are of type tuple of length 3; give a tuple \(bo",
-        ),
-        ([([SQUARE], [0, 1])], "^the true boxes of image 0 have 1, 2 boxes, classes; give the same number"),
+        (None, "None"),
+        ([([SQUARE], [0]), ONE], "image 1 .*length 3"),
+        ([([SQUARE], [0, 1])], "image 0 .*1, 2"),
     ],
 )
-def test_what_is_no_truth(truth, message):
-    with pytest.raises(CalibrationDataError, match=message):
+def test_what_is_no_truth(truth, value):
+    with pytest.raises(CalibrationDataError, match=f"tru.*{value}"):
         given_tables(truth)
 
 
 def test_a_decoder_that_fails_is_named():
-    def decode(outputs):
-        return [(outputs["box"], [], [])]
-
-    with pytest.raises(
-        CalibrationDataError, match=r"^metric 'detections': decode failed on a batch: .*'box'; correct it$"
-    ):
-        found_tables("detections", decode, {}, TWO_IMAGES)
+    with pytest.raises(CalibrationDataError, match=r"'detections'.*'box'"):
+        found_tables("detections", lambda outputs: [(outputs["box"], [], [])], {}, TWO_IMAGES)
 
 
 def test_every_image_has_an_entry():
-    message = (
-        "metric 'detections': decoding gives 1 entry for a batch of 2 images; let decode return one entry"
-    )
+    message = "'detections'.*gives 1.*of 2"
     with pytest.raises(CalibrationDataError, match=message):
         tables([ONE])
-    with pytest.raises(CalibrationDataError, match="gives 2 entries for a batch of 3 images"):
+    with pytest.raises(CalibrationDataError, match=r"gives 2.*of 3"):
         tables([ONE, ONE], {"image": np.zeros((3, 8, 8))})
     # An image without a batch axis, and inputs that share none.
     assert len(tables([ONE], {"image": np.zeros((3, 8, 8))})) == 1
@@ -156,7 +137,7 @@ def test_a_decoder_that_leaves_out_images_without_detections_is_refused(metric, 
     def decode(outputs):
         return [(box[None], [1.0], [0]) for box in outputs["boxes"] if box[0] > 0]
 
-    with pytest.raises(CalibrationDataError, match="decoding gives 2 entries for a batch of 3 images"):
+    with pytest.raises(CalibrationDataError, match=r"gives 2.*of 3"):
         trtint8.validate(
             boxes_times(1.0),
             boxes,

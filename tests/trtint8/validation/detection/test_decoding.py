@@ -64,16 +64,12 @@ def test_rows_that_say_of_which_image_they_are(order, lead):
 
 
 @pytest.mark.parametrize("order", [BOX_FIRST, CLASS_FIRST])
-def test_rows_that_stand_one_after_another(order):
+def test_rows_of_each_image_or_one_after_another(order):
     """As PaddleDetection gives those of all images."""
     rows = np.concatenate([rows_of(order, image) for image in IMAGES])
     assert detections({"rows": rows, "number": np.array([2, 1], np.int32)}) == WANTED
     assert detections({"rows": rows[:2]}, images=1) == WANTED[:1]
     assert detections({"rows": rows[:0], "number": np.array([0, 0], np.int32)}) == [([], [], [])] * 2
-
-
-@pytest.mark.parametrize("order", [BOX_FIRST, CLASS_FIRST])
-def test_rows_of_each_image(order):
     rows = np.zeros((2, 2, 6), np.float32)
     for number, image in enumerate(IMAGES):
         rows[number, : len(image[0])] = rows_of(order, image)
@@ -190,33 +186,28 @@ def test_the_rows_of_yolo_networks(count, first, rows, classes):
     assert read({"output0": output}) == (CORNERS, [0.9, 0.7], [2, 0])
 
 
-def test_an_object_everywhere():
-    """YOLOv6 has a score of 1 for there being an object, and classes that say whether there is one."""
-    plain = grid(6300, 3)
-    output = np.concatenate([plain[..., :4], np.ones_like(plain[..., :1]), plain[..., 4:]], axis=-1)
-    assert grid_of(output).rows is GridRows.OBJECTNESS_AND_SCORES
-    assert read({"outputs": output}) == (CORNERS, [0.9, 0.7], [2, 0])
-
-
-@pytest.mark.parametrize("certain", [1.0, 0.97])
+@pytest.mark.parametrize("certain", [1.0, 0.97, None])
 def test_one_class_with_objectness(certain):
-    plain = grid(6300, 1)
-    output = np.concatenate([plain, np.full_like(plain[..., :1], certain)], axis=-1)
-    assert grid_of(output).rows is GridRows.OBJECTNESS_AND_SCORES
+    plain = grid(6300 if certain else 2100, 1)
+    output = np.concatenate([plain, np.full_like(plain[..., :1], certain)], axis=-1) if certain else plain
+    assert grid_of(output).rows is (GridRows.OBJECTNESS_AND_SCORES if certain else GridRows.SCORES)
     found, scores, classes = read({"output": output})
     assert found == CORNERS and classes == [0, 0]
-    assert scores == pytest.approx([0.9 * certain, 0.7 * certain], abs=1e-3)
-
-
-def test_one_class_without_objectness():
-    output = grid(2100, 1)
-    assert grid_of(output).rows is GridRows.SCORES
-    assert read({"output": output}) == (CORNERS, [0.9, 0.7], [0, 0])
+    assert scores == pytest.approx([0.9 * (certain or 1), 0.7 * (certain or 1)], abs=1e-3)
 
 
 def test_further_outputs_of_the_levels_are_left_aside():
     levels = {f"level{size}": np.zeros((1, 3, size, size, 8), np.float32) for size in (40, 20)}
     assert read({"output": grid(6300, 3, 1e-4), **levels}) == (CORNERS, [0.9, 0.7], [2, 0])
+    output = columns_of(grid(6300, 3))
+    assert grid_of(output) == Grid(GridRows.SCORES, 3, boxes_last=True)
+    levels = {f"level{size}": np.zeros((1, 144, size, size), np.float32) for size in (40, 20)}
+    assert read({"output0": output, **levels}) == (CORNERS, [0.9, 0.7], [2, 0])
+    # YOLOv6 has a score of 1 for there being an object, and classes that say whether there is one.
+    plain = grid(6300, 3)
+    output = np.concatenate([plain[..., :4], np.ones_like(plain[..., :1]), plain[..., 4:]], axis=-1)
+    assert grid_of(output).rows is GridRows.OBJECTNESS_AND_SCORES
+    assert read({"outputs": output}) == (CORNERS, [0.9, 0.7], [2, 0])
 
 
 def columns_of(output):
@@ -242,32 +233,19 @@ KEYPOINTS = np.tile(np.array([100, 120, 0.5], np.float32), 17)[None, None]
 
 
 @pytest.mark.parametrize("first", [None, 1e-4])
-def test_coefficients_of_masks_are_no_scores(first):
-    """As YOLOv8's and YOLOv5's networks for segmentation have it."""
-    output = with_columns(grid(6300, 3, first), COEFFICIENTS)
-    scores = 3 if first is None else 4
-    assert grid_of(output, masks=32).scores == scores
-    assert read({"output0": output, **MASKS}) == (CORNERS, [0.9, 0.7], [2, 0])
+@pytest.mark.parametrize(
+    ("further", "classes", "found", "masks"), [(COEFFICIENTS, 3, [2, 0], MASKS), (KEYPOINTS, 1, [0, 0], {})]
+)
+def test_coefficients_of_masks_and_keypoints_are_no_scores(first, further, classes, found, masks):
+    """As YOLOv8's and YOLOv5's networks for segmentation have it, and YOLOv8's and YOLOv7's for poses."""
+    output = with_columns(grid(6300, classes, first), further)
+    read_from = grid_of(output, masks=32 if masks else 0)
+    assert read_from.scores == (classes if first is None else classes + 1)
+    for one in (output, columns_of(output)) if first is None else (output,):
+        assert read({"output0": one, **masks}) == (CORNERS, [0.9, 0.7], found)
     if first is None:
-        assert grid_of(columns_of(output), masks=32) == Grid(GridRows.SCORES, 3, boxes_last=True)
-        assert read({"output0": columns_of(output), **MASKS}) == (CORNERS, [0.9, 0.7], [2, 0])
-
-
-@pytest.mark.parametrize("first", [None, 1e-4])
-def test_keypoints_are_no_scores(first):
-    """As YOLOv8's and YOLOv7's networks for poses have it."""
-    output = with_columns(grid(6300, 1, first), KEYPOINTS)
-    assert grid_of(output).scores == (1 if first is None else 2)
-    assert read({"output0": output}) == (CORNERS, [0.9, 0.7], [0, 0])
-    if first is None:
-        assert read({"output0": columns_of(output)}) == (CORNERS, [0.9, 0.7], [0, 0])
-
-
-def test_a_grid_with_boxes_along_the_last_axis():
-    output = columns_of(grid(6300, 3))
-    assert grid_of(output) == Grid(GridRows.SCORES, 3, boxes_last=True)
-    levels = {f"level{size}": np.zeros((1, 144, size, size), np.float32) for size in (40, 20)}
-    assert read({"output0": output, **levels}) == (CORNERS, [0.9, 0.7], [2, 0])
+        expected = Grid(GridRows.SCORES, classes, boxes_last=True)
+        assert grid_of(columns_of(output), masks=32 if masks else 0) == expected
 
 
 def _corners():

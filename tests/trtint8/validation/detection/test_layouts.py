@@ -25,6 +25,10 @@ def read(outputs, rows=2, layout=None):
 
 
 EXPECTED = [(BOXES[i].tolist(), SCORES[i].tolist(), CLASSES[i].tolist()) for i in range(2)]
+# As corners they would be wrong: the size is below the centre.
+CENTRES = np.concatenate([(BOXES[..., :2] + BOXES[..., 2:]) / 2, BOXES[..., 2:] - BOXES[..., :2]], axis=-1)
+OF_CLASSES = np.zeros((2, 3, 3), np.float32)
+np.put_along_axis(OF_CLASSES, CLASSES[..., None], SCORES[..., None], axis=2)
 
 
 @pytest.mark.parametrize(
@@ -34,32 +38,24 @@ EXPECTED = [(BOXES[i].tolist(), SCORES[i].tolist(), CLASSES[i].tolist()) for i i
         {"labels": CLASSES.astype(np.float32), "scores": SCORES, "boxes": BOXES},
         {"b": BOXES, "s": SCORES, "c": CLASSES.astype(np.float32)},
         {"y": np.concatenate([BOXES, SCORES[..., None], CLASSES[..., None]], axis=2).astype(np.float32)},
+        {"boxes": CENTRES, "scores": SCORES, "labels": CLASSES},
+        {"y": np.concatenate([CENTRES, SCORES[..., None], CLASSES[..., None]], axis=2).astype(np.float32)},
+        {"boxes": BOXES, "scores": OF_CLASSES},
     ],
 )
 def test_boxes_scores_and_classes(outputs):
     assert read(outputs) == EXPECTED
 
 
-def test_the_number_of_detections():
+def test_some_boxes_a_single_class_and_a_single_image():
     count = np.array([[2], [0]], np.int32)
-    found = read({"num": count, "boxes": BOXES, "scores": SCORES, "classes": CLASSES})
-    assert found[0] == (BOXES[0, :2].tolist(), SCORES[0, :2].tolist(), [1, 0])
-    assert found[1] == ([], [], [])
-
-
-CENTRES = np.concatenate([(BOXES[..., :2] + BOXES[..., 2:]) / 2, BOXES[..., 2:] - BOXES[..., :2]], axis=-1)
-
-
-@pytest.mark.parametrize(
-    "outputs",
-    [
-        {"boxes": CENTRES, "scores": SCORES, "labels": CLASSES},
-        {"y": np.concatenate([CENTRES, SCORES[..., None], CLASSES[..., None]], axis=2).astype(np.float32)},
-    ],
-)
-def test_boxes_by_centre_and_size(outputs):
-    """They would be no corners: the size is below the centre."""
-    assert read(outputs) == EXPECTED
+    assert read({"num": count, "boxes": BOXES, "scores": SCORES, "classes": CLASSES}) == [
+        (BOXES[0, :2].tolist(), SCORES[0, :2].tolist(), [1, 0]),
+        ([], [], []),
+    ]
+    assert read({"boxes": BOXES, "scores": SCORES})[1] == (BOXES[1].tolist(), SCORES[1].tolist(), [0, 0, 0])
+    one = {"boxes": BOXES[0], "scores": SCORES[0], "labels": CLASSES[0]}
+    assert read(one, rows=1) == EXPECTED[:1]
 
 
 @pytest.mark.parametrize("lead", [(0,), (1, 0), (2, 0)])
@@ -72,12 +68,6 @@ def test_images_without_any_box(lead, scores):
     assert read(outputs, rows) == [([], [], [])] * rows
 
 
-def test_scores_of_each_class():
-    table = np.zeros((2, 3, 3), np.float32)
-    np.put_along_axis(table, CLASSES[..., None], SCORES[..., None], axis=2)
-    assert read({"boxes": BOXES, "scores": table}) == EXPECTED
-
-
 SHARES = np.array([[[0.9, 0.08, 0.02], [0.2, 0.1, 0.7], [0.5, 0.4, 0.1]]], np.float32)
 
 
@@ -87,10 +77,7 @@ def test_the_background_is_no_class():
     assert image[1] == pytest.approx([0.08, 0.7, 0.4]) and image[2] == [0, 1, 0]
     (image,) = read({"boxes": BOXES[:1], "scores": SHARES / 2}, rows=1)
     assert image[1] == pytest.approx([0.45, 0.35, 0.25]) and image[2] == [0, 2, 0]
-
-
-def test_the_reference_decides_whether_there_is_a_background():
-    """Rounding moves the sums of an INT8 model's shares away from 1."""
+    # The reference decides: rounding moves the sums of an INT8 model's shares away from 1.
     reader = layout_reader(BatchForm.of({"boxes": BOXES[:1], "scores": SHARES}, None, 1))
     (image,) = reader({"boxes": BOXES[:1], "scores": SHARES * np.float32(0.9)})
     assert image.scores.tolist() == pytest.approx([0.072, 0.63, 0.36]) and image.classes.tolist() == [0, 1, 0]
@@ -136,26 +123,19 @@ def test_the_output_of_a_yolo_network():
     assert nothing == ([], [], [])
 
 
-@pytest.mark.parametrize("score", [-3.0, 40.0])
-def test_an_output_of_that_shape_without_scores_is_refused(score):
-    with pytest.raises(
-        CalibrationDataError, match=r"no boxes with scores in the outputs 'y' .*1x6x12.*; pass"
-    ):
-        read({"y": yolo(([10, 10, 4, 2], 1, score))[None]}, rows=1)
-
-
-def test_a_single_class_and_a_single_image():
-    assert read({"boxes": BOXES, "scores": SCORES})[1] == (BOXES[1].tolist(), SCORES[1].tolist(), [0, 0, 0])
-    one = {"boxes": BOXES[0], "scores": SCORES[0], "labels": CLASSES[0]}
-    assert read(one, rows=1) == EXPECTED[:1]
-
-
-def test_other_outputs():
-    outputs = {"p2": np.zeros((1, 22, 22, 95), np.float32), "p3": np.zeros((1, 11, 11, 95), np.float32)}
-    with pytest.raises(
-        CalibrationDataError,
-        match=r"no boxes with scores in the outputs 'p2' \(float32, 1x22x22x95\), .*Agreement\(decode\)",
-    ):
+@pytest.mark.parametrize(
+    ("outputs", "named"),
+    [
+        ({"y": yolo(([10, 10, 4, 2], 1, -3.0))[None]}, "'y' .*1x6x12"),
+        ({"y": yolo(([10, 10, 4, 2], 1, 40.0))[None]}, "'y' .*1x6x12"),
+        (
+            {"p2": np.zeros((1, 22, 22, 95), np.float32), "p3": np.zeros((1, 11, 11, 95), np.float32)},
+            r"'p2' \(float32, 1x22x22x95\), .*decode",
+        ),
+    ],
+)
+def test_outputs_without_scores_are_refused(outputs, named):
+    with pytest.raises(CalibrationDataError, match=named):
         read(outputs, rows=1)
 
 
@@ -254,43 +234,46 @@ def form(**outputs):
     return BatchForm.of({name: np.array(rows, np.float32) for name, rows in outputs.items()}, None, 1)
 
 
+def seen_in(*batches):
+    seen = SeenLayouts()
+    seen.look([{name: np.array(rows, np.float32) for name, rows in batch.items()} for batch in batches])
+    return seen
+
+
 LARGE, SMALL = [[[0.5, 0.5, 0.9, 0.9]]], [[[0.5, 0.5, 0.2, 0.2]]]
 NONE = [[[0.0, 0, 0, 0]]]
 
 
 def test_the_first_batch_with_detections_decides():
     assert form(boxes=LARGE).outputs["boxes"].has_corners
-    seen = SeenLayouts()
-    found = [seen.applied_to(form(boxes=rows)).outputs["boxes"] for rows in (NONE, SMALL, LARGE, NONE)]
-    assert [one.has_corners for one in found] == [True, False, False, False]
-    seen = SeenLayouts()
-    found = [seen.applied_to(form(boxes=rows)).outputs["boxes"] for rows in (LARGE, SMALL)]
-    assert [one.has_corners for one in found] == [True, True]
-
-
-def test_several_batches_decide_together():
-    batches = [{"boxes": np.array(rows, np.float32)} for rows in (NONE, LARGE, SMALL)]
-    seen = SeenLayouts()
-    seen.look(batches)
-    assert [
-        seen.applied_to(form(boxes=rows)).outputs["boxes"].has_corners for rows in (NONE, LARGE, SMALL)
-    ] == [False] * 3
-
-
-def test_of_batches_of_different_lengths_the_first_with_rows_decides():
-    seen = SeenLayouts()
-    seen.look(
-        [{"boxes": np.array(rows, np.float32)} for rows in (NONE, SMALL * 2, np.tile(LARGE, (1, 3, 1)))]
-    )
+    for batches, corners in (
+        ((NONE, SMALL, LARGE, NONE), [True, False, False, False]),
+        ((LARGE, SMALL), [True] * 2),
+    ):
+        seen = SeenLayouts()
+        assert [seen.applied_to(form(boxes=rows)).outputs["boxes"].has_corners for rows in batches] == corners
+    # Several batches decide together; of batches of different lengths, the first with rows.
+    seen = seen_in(*({"boxes": rows} for rows in (NONE, LARGE, SMALL)))
+    for rows in (NONE, LARGE, SMALL):
+        assert not seen.applied_to(form(boxes=rows)).outputs["boxes"].has_corners
+    seen = seen_in(*({"boxes": rows} for rows in (NONE, SMALL * 2, np.tile(LARGE, (1, 3, 1)))))
     assert not seen.applied_to(form(boxes=LARGE)).outputs["boxes"].has_corners
 
 
-def test_the_order_of_rows_is_that_of_all_batches():
+def test_rows_backgrounds_and_logits_are_those_of_all_batches():
     corner, inside = [[0, 0, 0, 150, 200, 3, 0.9]], [[0, 40.3, 30.7, 150, 200, 3, 0.9]]
     assert form(y=corner).outputs["y"].row_order is IMAGE_CLASS_FIRST
-    seen = SeenLayouts()
-    seen.look([{"y": np.array(rows, np.float32)} for rows in (corner, inside)])
-    assert seen.applied_to(form(y=corner)).outputs["y"].row_order is IMAGE_BOX_FIRST
+    found = seen_in({"y": corner}, {"y": inside}).applied_to(form(y=corner))
+    assert found.outputs["y"].row_order is IMAGE_BOX_FIRST
+    shares, others = [[[0.9, 0.1], [0.3, 0.7]]], [[[0.7, 0.1], [0.3, 0.5]]]
+    unsure, sure = [[[0.1, 0.2], [0.3, 0.2]]], [[[-6.0, 0.2], [4, -5]]]
+    boxes = [LARGE[0] * 2]
+    assert form(b=boxes, s=others).outputs["s"].activation is Activation.NONE
+    found = seen_in({"b": boxes, "s": shares}).applied_to(form(b=boxes, s=others))
+    assert found.outputs["s"].activation is Activation.WITHOUT_FIRST
+    assert form(b=boxes, s=unsure).outputs["s"].activation is Activation.NONE
+    found = seen_in(*({"b": boxes, "s": one} for one in (unsure, sure))).applied_to(form(b=boxes, s=unsure))
+    assert found.outputs["s"].activation is not Activation.NONE
 
 
 def test_an_image_without_a_person_has_the_layout_of_the_others():
@@ -301,21 +284,3 @@ def test_an_image_without_a_person_has_the_layout_of_the_others():
     assert seen.applied_to(form(y=rows)).outputs["y"].row_order is BOX_FIRST
     assert nobody.outputs["y"].row_order is None
     assert seen.applied_to(nobody).outputs["y"].row_order is BOX_FIRST
-
-
-def test_the_background_is_that_of_the_first_batch():
-    shares, others = [[[0.9, 0.1], [0.3, 0.7]]], [[[0.7, 0.1], [0.3, 0.5]]]
-    seen, boxes = SeenLayouts(), [LARGE[0] * 2]
-    seen.look([{"b": np.array(boxes, np.float32), "s": np.array(shares, np.float32)}])
-    assert form(b=boxes, s=others).outputs["s"].activation is Activation.NONE
-    assert seen.applied_to(form(b=boxes, s=others)).outputs["s"].activation is Activation.WITHOUT_FIRST
-
-
-def test_scores_are_logits_whatever_those_of_an_image_are():
-    unsure, sure = [[[0.1, 0.2], [0.3, 0.2]]], [[[-6.0, 0.2], [4, -5]]]
-    seen, boxes = SeenLayouts(), LARGE[0] * 2
-    seen.look(
-        [{"b": np.array([boxes], np.float32), "s": np.array(one, np.float32)} for one in (unsure, sure)]
-    )
-    assert form(b=[boxes], s=unsure).outputs["s"].activation is Activation.NONE
-    assert seen.applied_to(form(b=[boxes], s=unsure)).outputs["s"].activation is not Activation.NONE
