@@ -146,11 +146,11 @@ def _worst(
     batches = reference.open_data(data, options)
     with open_validated(VALIDATED, validated, original.inputs, declared, loading) as int8:
         # An engine gives only what is picked.
-        gives_sources = int8.sources == declared.sources
+        gives_sources = int8.further == declared.further
         return find_worst(
             int8,
-            open_model(original, int8.sources).run,
-            (*declared.shapes, *int8.sources),
+            open_model(original, int8.further).run,
+            (*declared.shapes, *int8.further),
             declared.parts if gives_sources else output_parts(original.graph_model),
             original.inputs,
             batches,

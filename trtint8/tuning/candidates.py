@@ -138,7 +138,8 @@ class Scorer:
             models = []
             for name, model in {VALIDATED: graph_model, **(others or {})}.items():
                 opened = open_graph_model(model, self._declared.sources, rows=self.batches.usual_rows)
-                models.append(ValidatedModel(name, opened.run, _DESCRIPTION, self._declared.sources))
+                further = self._declared.further
+                models.append(ValidatedModel(name, opened.run, _DESCRIPTION, further))
             return compare(
                 models,
                 reference,
