@@ -287,6 +287,7 @@ def tune(
     speed: str | Gpu | None = None,
     profile: Profile | None = None,
     target: Target = "auto",
+    arithmetic: ArithmeticName | None = None,
     on_speed_trial: Callable[[SpeedTrial], None] | None = None,
     example_inputs: object = None,
 ) -> Tuned:
@@ -339,6 +340,8 @@ def tune(
         target: With ``speed``, which TensorRT builds the engines that are estimated. For that TensorRT the
             model is quantized; without ``speed`` for TensorRT for RTX where this is ``rtx``, and else as
             :func:`trtint8.quantize` does without a target.
+        arithmetic: Judges the result in the integers of a backend, as :func:`validate` takes it; the search
+            itself goes by Q/DQ pairs. None judges it by its pairs, too.
         on_speed_trial: Called with everything that the search for speed tries.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -360,6 +363,7 @@ def tune(
         estimates = EstimatorOptions(target, profile, progress=False)
         goal = SpeedGoal(find_gpu(speed), estimates, on_speed_trial or _ignore)
     half = float16 or goal is not None
+    backend = None if arithmetic is None else arithmetic_named(arithmetic)
     loaded = load_float_model(open_module(model, example_inputs))
     return tune_from_sources(
         prepare(loaded),
@@ -367,7 +371,7 @@ def tune(
         with_recorded_states(data, loaded),
         with_recorded_states(judge, loaded),
         Budget(max_drop, metric, minimum),
-        options=CalibrationOptions(method, tensors_needed(half)),
+        options=CalibrationOptions(method, "all" if backend else tensors_needed(half)),
         data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
         round_weights=round_weights,
         float16=half,
@@ -378,6 +382,7 @@ def tune(
         progress=progress,
         speed=goal,
         target=target_named("rtx" if target == "rtx" else "tensorrt"),
+        arithmetic=backend,
     )
 
 

@@ -57,10 +57,12 @@ class Integers:
     Attributes:
         arithmetic: The backend.
         table: The ranges of its activations; None where Q/DQ pairs in the model say them.
+        keep_float: Names of layers that stay in float.
     """
 
     arithmetic: Arithmetic
     table: CalibrationTable | None = None
+    keep_float: tuple[str, ...] = ()
 
     def ranges_alone(self) -> Integers:
         """The same without what a table says besides ranges, which may be large."""
@@ -137,7 +139,11 @@ class Simulation:
 
 @pause_garbage_collection()
 def simulate(
-    prepared: Model, table: CalibrationTable | None, arithmetic: Arithmetic, tensors: Sequence[str] = ()
+    prepared: Model,
+    table: CalibrationTable | None,
+    arithmetic: Arithmetic,
+    tensors: Sequence[str] = (),
+    keep_float: Sequence[str] = (),
 ) -> Simulation:
     """Makes the model that computes what a backend computes.
 
@@ -146,6 +152,7 @@ def simulate(
         table: The calibration table of a float model; None for a model with Q/DQ pairs.
         arithmetic: The backend.
         tensors: Names of tensors that are wanted; the backend may lack some.
+        keep_float: Names of layers that stay in float.
 
     Raises:
         TableError: The table lacks a range that the backend needs, or was made for another model.
@@ -155,7 +162,7 @@ def simulate(
     ranges: CalibrationTable | Pairs = take_pairs(prepared, arithmetic) if table is None else table
     if isinstance(ranges, Pairs):
         prepared = ranges.model
-    found = stored(prepared, ranges, arithmetic)
+    found = stored(prepared, ranges, arithmetic, keep_float)
     graph_model = prepared.graph_model.clone()
     network = _Network(graph_model, arithmetic, found)
     layers = network.write()
@@ -198,7 +205,9 @@ class IntegerRuns:
         *,
         threads: int | None = None,
     ) -> None:
-        self._simulation = simulate(prepare(model), integers.table, integers.arithmetic, tensors)
+        self._simulation = simulate(
+            prepare(model), integers.table, integers.arithmetic, tensors, integers.keep_float
+        )
         graph_model, sums = self._simulation.graph_model, self._simulation.sums
         self.outputs = tuple(value.name or "" for value in graph_model.graph.outputs if value.name != sums)
         self.sources = tuple(sources) if computes_all(graph_model, sources) else ()

@@ -47,34 +47,46 @@ class Stored:
     without_range: tuple[str, ...]
 
 
-def stored(prepared: Model, ranges: CalibrationTable | Pairs, arithmetic: Arithmetic) -> Stored:
+def stored(
+    prepared: Model,
+    ranges: CalibrationTable | Pairs,
+    arithmetic: Arithmetic,
+    keep_float: Collection[str] = (),
+) -> Stored:
     """Decides what a backend computes on integers.
 
     Args:
         prepared: A float model from :func:`trtint8.models.model.prepare`.
         ranges: Its calibration table, or the pairs that it had: then layers without pairs stay in float.
         arithmetic: The backend.
+        keep_float: Names of layers that stay in float.
 
     Raises:
         TableError: The table lacks a range that the backend needs, or was made for another model.
         ModelError: A tensor that the backend stores as integers has no pair.
     """
     if isinstance(ranges, Pairs):
-        return _Storage(prepared, ranges.table, arithmetic, ranges).decide()
-    return _Storage(prepared, ranges, arithmetic).decide()
+        return _Storage(prepared, ranges.table, arithmetic, keep_float, ranges).decide()
+    return _Storage(prepared, ranges, arithmetic, keep_float).decide()
 
 
 class _Storage:
     """The decisions on one network."""
 
     def __init__(
-        self, prepared: Model, table: CalibrationTable, arithmetic: Arithmetic, pairs: Pairs | None = None
+        self,
+        prepared: Model,
+        table: CalibrationTable,
+        arithmetic: Arithmetic,
+        keep_float: Collection[str],
+        pairs: Pairs | None = None,
     ) -> None:
         self._graph = prepared.graph_model.graph
         self._prepared, self._table, self._arithmetic, self._had = prepared, table, arithmetic, pairs
         self._order = {node: position for position, node in enumerate(self._graph)}
         target = TARGETS[arithmetic.target or "tensorrt"]
-        self._placement = place(prepared.graph_model, target=target)
+        self._keep_float = frozenset(keep_float)
+        self._placement = place(prepared.graph_model, tuple(keep_float), target)
         self._products = self._named_products()
 
     def decide(self) -> Stored:
@@ -90,6 +102,7 @@ class _Storage:
             possible = frozenset(self._placement.quantized_nodes)
         else:
             possible = frozenset(node.name or "" for node in self._graph if self._is_product(node))
+        possible -= self._keep_float
         return possible if self._had is None else possible & self._had.products
 
     def _is_product(self, node: ir.Node) -> bool:

@@ -192,7 +192,13 @@ def _of_accuracy(run: ReportFiles) -> dict[str, str]:
     if run.accuracy is None:
         return {}
     rows = {title: value for title, _, value, *_ in accuracy_rows(run.accuracy)}
-    return {"samples": f"{run.accuracy.samples:,}", **rows}
+    figures = {"samples": f"{run.accuracy.samples:,}", **rows}
+    if integers := run.accuracy.in_integers:
+        layer, largest = max(integers.largest_sums.items(), key=lambda item: item[1])
+        figures |= {"arithmetic": integers.arithmetic, "largest sum": f"{largest:,} in '{layer}'"}
+    if tensors := run.accuracy.tensors:
+        figures["first tensor more than a step apart"] = tensors.first_divergence or "none"
+    return figures
 
 
 def _of_tuning(run: ReportFiles) -> dict[str, str]:

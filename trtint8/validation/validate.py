@@ -103,10 +103,8 @@ def validate_models(
     compared = Reference.of(whole).with_tensors(tensors)
     original, declared = compared.model, compared.declared
     models = {VALIDATED: model, **also}
-    if integers is not None:
-        _check_integers(model, integers)
     if not run.is_local:
-        loaded = _loaded(models, whole, integers)
+        loaded = _loaded(models, reference, whole, integers)
         head, batches = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
         origins = warn_of_models(loaded, original, integers)
         accuracy = _compare_by_workers(
@@ -131,7 +129,7 @@ def validate_models(
         head, opened_data = _looked_at(opened_data, metrics, declared)
         first, batches = opened_data.read_ahead(_READ_AHEAD)
         running.run_ahead([batch.feed for batch in first])
-        loaded = _loaded(models, whole, integers)
+        loaded = _loaded(models, reference, whole, integers)
         origins = warn_of_models(loaded, original, integers)
         with (
             open_models(
@@ -166,36 +164,40 @@ def _looked_at(
 
 
 def _loaded(
-    models: Mapping[str, ModelSource], reference: Model, integers: Integers | None
+    models: Mapping[str, ModelSource], source: ModelSource, reference: Model, integers: Integers | None
 ) -> dict[str, Model | Path]:
-    """Models that are loaded, and paths of engines."""
-    loaded = {name: engine_path(one) or load_model(one) for name, one in models.items()}
+    """Models that are loaded, and paths of engines; what is the reference too is loaded once."""
+    loaded = {
+        name: engine_path(one) or (reference if one is source else load_model(one))
+        for name, one in models.items()
+    }
+    if integers is not None:
+        _check_integers(loaded[VALIDATED], integers)
     in_arithmetic = () if integers is None else (VALIDATED,)
     _refuse_exchanged({name: one for name, one in loaded.items() if name not in in_arithmetic}, reference)
     return loaded
 
 
-def _check_integers(model: ModelSource, integers: Integers) -> None:
+def _check_integers(model: Model | Path, integers: Integers) -> None:
     """Refuses a model that no arithmetic computes, or whose ranges are missing or given twice."""
     name = integers.arithmetic.name
-    if plan := engine_path(model):
+    if isinstance(model, Path):
         raise ModelError(
-            f"'{plan}' is an engine, which has its own arithmetic; for '{name}' give the float model"
+            f"'{model}' is an engine, which has its own arithmetic; for '{name}' give the float model"
         )
-    loaded = load_model(model)
-    if operators := integer_operators(loaded.graph_model):
+    if operators := integer_operators(model.graph_model):
         raise ModelError(
-            f"'{loaded.name}' computes on integers already, by {enumerated(operators)}, and '{name}' does so "
+            f"'{model.name}' computes on integers already, by {enumerated(operators)}, and '{name}' does so "
             "in another way; give the float model, or one with Q/DQ pairs"
         )
-    if loaded.is_quantized and integers.table is not None:
+    if model.is_quantized and integers.table is not None:
         raise TableError(
-            f"'{loaded.name}' has the ranges of its Q/DQ pairs, and a table was given as well; leave "
+            f"'{model.name}' has the ranges of its Q/DQ pairs, and a table was given as well; leave "
             f"{Argument('table')} out, or give the float model"
         )
-    if not loaded.is_quantized and integers.table is None:
+    if not model.is_quantized and integers.table is None:
         raise TableError(
-            f"the arithmetic '{name}' takes the ranges of '{loaded.name}' from a calibration table; add "
+            f"the arithmetic '{name}' takes the ranges of '{model.name}' from a calibration table; add "
             f"{Argument('table')}"
         )
 

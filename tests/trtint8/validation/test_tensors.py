@@ -315,3 +315,19 @@ def test_an_engine_is_built_anew_with_tensors_as_outputs(rtx):
     assert debug.inside["relu_out"].scale == np.float32(0.02)
     assert set(debug.further) == {debug.inside[name].output for name in ("images", "relu_out")}
     assert set(debug.built.dtypes) == {"images", "second_out", *debug.further}
+
+
+def test_in_a_report_and_beside_another_run(tmp_path, capsys):
+    onnx.save(normalized(), tmp_path / "fp32.onnx")
+    trtint8.calibrate(tmp_path / "fp32.onnx", IMAGES, progress=False).save(tmp_path / "t.json")
+    np.savez(tmp_path / "data.npz", images=IMAGES)
+    line = ["validate", str(tmp_path / "fp32.onnx"), str(tmp_path / "data.npz"), "--tensors", "*", "--json"]
+    for name in ("ncnn", "qnnpack"):
+        assert main([*line, "--table", str(tmp_path / "t.json"), "--arithmetic", name]) == 0
+        (tmp_path / f"{name}.accuracy.json").write_text(capsys.readouterr().out)
+    page = trtint8.write_report([tmp_path / "ncnn.accuracy.json"], tmp_path / "page.html").read_text()
+    for shown in ("Sums of integers", "Tensors inside", "flat_", "constants alone"):
+        assert shown in page
+    rows = trtint8.compare_runs([tmp_path / f"{name}.accuracy.json" for name in ("ncnn", "qnnpack")]).rows
+    assert next(row.values for row in rows if row.name == "arithmetic") == ("ncnn", "qnnpack")
+    assert next(row.values for row in rows if row.name == "largest sum")[0].endswith("'conv'")
