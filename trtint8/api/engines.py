@@ -21,6 +21,7 @@ from trtint8.deployment.writing import Destination
 from trtint8.engine.profiles import Profile
 from trtint8.models.model import ModelSource, load_float_model
 from trtint8.models.torch_export import AnyModel, open_module
+from trtint8.quantization.config import ArithmeticName, arithmetic_named
 from trtint8.report import writing
 from trtint8.runtime.bench import Benchmarks, BenchOptions, benchmark
 from trtint8.runtime.bindings import LoadingOptions
@@ -169,6 +170,7 @@ def write_report(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    arithmetic: ArithmeticName | None = None,
 ) -> Path:
     """Writes one self-contained HTML page on one INT8 model: accuracy, layers, tensors and samples.
 
@@ -186,6 +188,8 @@ def write_report(
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the models are fed.
+        arithmetic: Runs INT8 in the integers of a backend, as :func:`validate` takes it: the float model by
+            the table, or where there is none the Q/DQ model by its pairs. None runs it as it is.
 
     Returns:
         ``output``.
@@ -201,4 +205,5 @@ def write_report(
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         class_names=class_names,
         loading=LoadingOptions(allow_host_code, plugins),
+        arithmetic=None if arithmetic is None else arithmetic_named(arithmetic),
     )

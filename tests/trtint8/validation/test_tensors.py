@@ -331,3 +331,24 @@ def test_in_a_report_and_beside_another_run(tmp_path, capsys):
     rows = trtint8.compare_runs([tmp_path / f"{name}.accuracy.json" for name in ("ncnn", "qnnpack")]).rows
     assert next(row.values for row in rows if row.name == "arithmetic") == ("ncnn", "qnnpack")
     assert next(row.values for row in rows if row.name == "largest sum")[0].endswith("'conv'")
+
+
+def test_tables_beside_each_other_in_an_arithmetic(tmp_path):
+    onnx.save(normalized(), tmp_path / "fp32.onnx")
+    for method in ("minmax", "entropy"):
+        found = trtint8.calibrate(tmp_path / "fp32.onnx", IMAGES, method=method, progress=False)
+        found.save(tmp_path / f"{method}.table.json")
+    np.savez(tmp_path / "data.npz", images=IMAGES)
+    tables = [str(tmp_path / f"{method}.table.json") for method in ("minmax", "entropy")]
+    more = ["--model", str(tmp_path / "fp32.onnx"), "--data", str(tmp_path / "data.npz")]
+    rows = trtint8.compare_runs(
+        tables, arithmetic="dla", model=tmp_path / "fp32.onnx", data=tmp_path / "data.npz"
+    ).rows
+    assert next(row.values for row in rows if row.name == "arithmetic") == ("dla", "dla")
+    assert main(["compare", *tables, "--arithmetic", "ncnn", *more]) == 0
+    assert main(["compare", *tables, "--arithmetic", "ncnn"]) == 2
+    assert main(["compare", *tables, *more]) == 2
+    page = ["-o", str(tmp_path / "page.html")]
+    assert main(["report", tables[0], *more, *page, "--arithmetic", "ncnn"]) == 0
+    assert "in the arithmetic" in (tmp_path / "page.html").read_text()
+    assert main(["report", tables[0], *page, "--arithmetic", "ncnn"]) == 2
