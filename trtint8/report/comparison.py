@@ -157,7 +157,12 @@ def _judged(
 ) -> ReportFiles:
     """A run with the accuracy that it has in an arithmetic; the run itself without one."""
     if arithmetic is None:
-        given = {"model": model, "data": data, "labels": options.labels, "batch_size": options.batch_size}
+        given: dict[str, object] = {
+            "model": model,
+            "data": data,
+            "labels": options.labels,
+            "batch_size": options.batch_size,
+        }
         given |= {"limit": options.limit, "preprocessing": options.preprocessing}
         for name, value in given.items():
             if value is not None:
