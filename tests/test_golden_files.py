@@ -147,6 +147,7 @@ def without_newer(value):
             "overlapped": False,
             "shown": None,
             "in_integers": None,
+            "tensors": None,
         }
         return {
             key: without_newer(entry)

@@ -11,7 +11,7 @@ from calibrators.host.session import open_session
 from tests.gpu.conftest import OPTIONS
 from tests.trtint8.detectors import images, plugin_detector
 from tests.trtint8.models.decoders import decoder, steps_of_sequences
-from trtint8 import BuildOptions, Engine, build_int8_engine
+from trtint8 import BuildOptions, Engine, build_int8_engine, validate
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.session import ModelSession
@@ -421,3 +421,18 @@ def test_a_decoder_begins_with_an_empty_cache(flavor, tmp_path):
             }
             noise = np.square(found["logits"] - wanted["logits"]).sum() / np.square(wanted["logits"]).sum()
             assert 10 * np.log10(noise) < -20
+
+
+def test_tensors_inside_an_engine_are_those_of_the_simulation(path):
+    """A step is what rounding may make; TensorRT adds up exact sums."""
+    qdq = path.with_name("digits.qdq.onnx")
+    found = validate(path, IMAGES[:16], reference=DEMO_MODEL, tensors=["*relu*", "images"], progress=False)
+    assert "outputs" in found.judged
+    twin = validate(qdq, IMAGES[:16], reference=DEMO_MODEL, tensors=["*relu*", "images"], progress=False)
+    assert [one.name for one in found.tensors.tensors] == [one.name for one in twin.tensors.tensors]
+    for one, other in zip(found.tensors.tensors, twin.tensors.tensors, strict=True):
+        assert one.step == other.step
+        assert abs(one.sqnr_db - other.sqnr_db) < 1
+    with pytest.warns(UserWarning, match="Q/DQ pairs"):
+        beside = validate(path, IMAGES[:16], reference=qdq, tensors=["*relu*", "images"], progress=False)
+    assert max(one.steps for one in beside.tensors.tensors if one.in_int8) <= 2

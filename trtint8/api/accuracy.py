@@ -58,6 +58,7 @@ def validate(
     threads: int | None = None,
     allow_host_code: bool = False,
     plugins: Sequence[str | os.PathLike[str]] = (),
+    tensors: Sequence[str] = (),
     progress: bool = True,
     example_inputs: object = None,
 ) -> Accuracy:
@@ -81,9 +82,10 @@ def validate(
             an output is compared with, such as images or maps of classes.
         reference: The FP32 model, which may be a ``torch.nn.Module``. With ``arithmetic`` it is ``model``
             itself where None; without, it has to be given.
-        table: The calibration table of ``model``, or its path, with ``arithmetic``.
-        arithmetic: Runs ``model``, a float model, in the integers of a backend: ``explicit`` and
-            ``implicit`` are TensorRT's, ``dla``, ``ncnn`` and ``qnnpack`` others.
+        table: The calibration table of ``model``, or its path, with ``arithmetic``. A Q/DQ model has the
+            ranges of its pairs, and takes none.
+        arithmetic: Runs ``model``, a float model or one with Q/DQ pairs, in the integers of a backend:
+            ``explicit`` and ``implicit`` are TensorRT's, ``dla``, ``ncnn`` and ``qnnpack`` others.
             ``in_integers`` of the result has the largest sum of every layer. None runs ``model`` as it is.
         also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
@@ -115,6 +117,11 @@ def validate(
             every sample by itself, they run parts of a batch. Over Ray, the number per worker; 1 where None.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         plugins: Paths of shared libraries with the plugins that engines use.
+        tensors: Names of tensors inside the reference, or patterns with ``*`` and ``?``, to compare as well.
+            ``tensors`` of the result has the SQNR of each and its largest difference in steps of its scale,
+            names the first one that differs by more than a step, and says why a model lacks others. Tensors
+            that are looked at are not fused, which may change the last bits of outputs. Where
+            ``batch_size`` is None, batches are so small that the tensors of one fit into memory.
         progress: Show a progress bar on a terminal.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -156,11 +163,12 @@ def validate(
         budget=budget,
         loading=LoadingOptions(allow_host_code, plugins),
         integers=integers,
+        tensors=tensors,
     )
 
 
 def _integers(table: TableSource | None, arithmetic: str | None) -> Integers | None:
-    """How a float model is computed in integers."""
+    """How a model is computed in integers."""
     if arithmetic is None:
         if table is not None:
             raise TableError(
@@ -168,15 +176,9 @@ def _integers(table: TableSource | None, arithmetic: str | None) -> Integers | N
                 f"leave {Argument('table')} out"
             )
         return None
-    found = arithmetic_named(arithmetic)
-    if table is None:
-        raise TableError(
-            f"the arithmetic '{arithmetic}' takes its ranges from a calibration table; "
-            f"add {Argument('table')}"
-        )
     from trtint8.arithmetic.simulation import Integers
 
-    return Integers(as_table(table), found)
+    return Integers(arithmetic_named(arithmetic), None if table is None else as_table(table))
 
 
 def _listed(metrics: Metric | Sequence[Metric]) -> list[Metric]:
@@ -285,6 +287,7 @@ def tune(
     speed: str | Gpu | None = None,
     profile: Profile | None = None,
     target: Target = "auto",
+    arithmetic: ArithmeticName | None = None,
     on_speed_trial: Callable[[SpeedTrial], None] | None = None,
     example_inputs: object = None,
 ) -> Tuned:
@@ -337,6 +340,8 @@ def tune(
         target: With ``speed``, which TensorRT builds the engines that are estimated. For that TensorRT the
             model is quantized; without ``speed`` for TensorRT for RTX where this is ``rtx``, and else as
             :func:`trtint8.quantize` does without a target.
+        arithmetic: Judges the result in the integers of a backend, as :func:`validate` takes it; the search
+            itself goes by Q/DQ pairs. None judges it by its pairs, too.
         on_speed_trial: Called with everything that the search for speed tries.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -365,6 +370,7 @@ def tune(
         estimates = EstimatorOptions(target, profile, progress=False)
         goal = SpeedGoal(find_gpu(speed), estimates, on_speed_trial or _ignore)
     half = float16 or goal is not None
+    backend = None if arithmetic is None else arithmetic_named(arithmetic)
     loaded = load_float_model(open_module(model, example_inputs))
     return tune_from_sources(
         prepare(loaded),
@@ -372,7 +378,7 @@ def tune(
         with_recorded_states(data, loaded),
         with_recorded_states(judge, loaded),
         Budget(max_drop, metric, minimum),
-        options=CalibrationOptions(method, tensors_needed(half)),
+        options=CalibrationOptions(method, "all" if backend else tensors_needed(half)),
         data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
         round_weights=round_weights,
         float16=half,
@@ -383,6 +389,7 @@ def tune(
         progress=progress,
         speed=goal,
         target=target_named("rtx" if target == "rtx" else "tensorrt"),
+        arithmetic=backend,
     )
 
 

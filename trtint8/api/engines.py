@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trtint8.builder.config import BuildOptions
     from trtint8.models.model import ModelSource
     from trtint8.models.torch_export import AnyModel
+    from trtint8.quantization.config import ArithmeticName
     from trtint8.runtime.bench import Benchmarks
 
 
@@ -181,6 +182,7 @@ def write_report(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    arithmetic: ArithmeticName | None = None,
 ) -> Path:
     """Writes one self-contained HTML page on one INT8 model: accuracy, layers, tensors and samples.
 
@@ -198,6 +200,8 @@ def write_report(
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the models are fed.
+        arithmetic: Runs INT8 in the integers of a backend, as :func:`validate` takes it: the float model by
+            the table, or where there is none the Q/DQ model by its pairs. None runs it as it is.
 
     Returns:
         ``output``.
@@ -205,6 +209,7 @@ def write_report(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    from trtint8.quantization.config import arithmetic_named
     from trtint8.report import writing
     from trtint8.runtime.bindings import LoadingOptions
 
@@ -216,4 +221,5 @@ def write_report(
         data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
         class_names=class_names,
         loading=LoadingOptions(allow_host_code, plugins),
+        arithmetic=None if arithmetic is None else arithmetic_named(arithmetic),
     )

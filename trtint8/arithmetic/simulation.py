@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,14 @@ from calibrators.errors import ModelError
 from calibrators.operators import operator_of
 from calibrators.tables.table import CalibrationTable
 from calibrators.words import counted, enumerated
+from trtint8.arithmetic.pairs import InnerTensor, Pairs, Read, further_outputs, take_pairs
 from trtint8.arithmetic.storage import Stored, bias_of, stored
 from trtint8.interop.pairs import replace_value
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import (
     add_initializer,
     constant_input,
+    graph_values,
     is_constant,
     read_constant,
     take_name,
@@ -53,12 +55,21 @@ class Integers:
     """How a float model is computed in integers.
 
     Attributes:
-        table: The ranges of its activations.
         arithmetic: The backend.
+        table: The ranges of its activations; None where Q/DQ pairs in the model say them.
+        keep_float: Names of layers that stay in float.
     """
 
-    table: CalibrationTable
     arithmetic: Arithmetic
+    table: CalibrationTable | None = None
+    keep_float: tuple[str, ...] = ()
+
+    def ranges_alone(self) -> Integers:
+        """The same without what a table says besides ranges, which may be large."""
+        if self.table is None:
+            return self
+        origin = self.table.provenance
+        return replace(self, table=CalibrationTable(self.table.amax, provenance=origin))
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,15 @@ class InIntegers:
     in_float: Mapping[str, int] = field(default_factory=dict)
     without_range: tuple[str, ...] = ()
 
+    def joined(self, other: InIntegers) -> InIntegers:
+        """The same of more batches.
+
+        Args:
+            other: What the same backend computed of the same model on other batches.
+        """
+        sums = {name: max(largest, other.largest_sums[name]) for name, largest in self.largest_sums.items()}
+        return replace(self, largest_sums=sums)
+
     @property
     def summary(self) -> str:
         """One sentence about the sums, and what stays in float."""
@@ -86,7 +106,7 @@ class InIntegers:
         layers = counted(len(self.largest_sums), "layer")
         words = (
             f"{layers} in integers; the largest sum, {largest} in '{layer}', takes "
-            f" {100 * largest / self.accumulator:.2g} % of the accumulator"
+            f"{100 * largest / self.accumulator:.2g} % of the accumulator"
         )
         if self.in_float:
             counts = (f"{count} {operator}" for operator, count in self.in_float.items())
@@ -106,6 +126,7 @@ class Simulation:
         sums: Name of the output that holds the largest magnitude of the sums of every layer, float64.
         layers: Names of the nodes that multiply integers, in the order of ``sums``.
         stored: What is computed on integers.
+        inside: Name of each wanted tensor that the backend has, to where it is.
     """
 
     arithmetic: Arithmetic
@@ -113,23 +134,35 @@ class Simulation:
     sums: str
     layers: tuple[str, ...]
     stored: Stored
+    inside: Mapping[str, InnerTensor] = field(default_factory=dict)
 
 
 @pause_garbage_collection()
-def simulate(prepared: Model, table: CalibrationTable, arithmetic: Arithmetic) -> Simulation:
+def simulate(
+    prepared: Model,
+    table: CalibrationTable | None,
+    arithmetic: Arithmetic,
+    tensors: Sequence[str] = (),
+    keep_float: Sequence[str] = (),
+) -> Simulation:
     """Makes the model that computes what a backend computes.
 
     Args:
-        prepared: A float model from :func:`trtint8.models.model.prepare`; not changed.
-        table: Its calibration table.
+        prepared: A model from :func:`trtint8.models.model.prepare`; not changed.
+        table: The calibration table of a float model; None for a model with Q/DQ pairs.
         arithmetic: The backend.
+        tensors: Names of tensors that are wanted; the backend may lack some.
+        keep_float: Names of layers that stay in float.
 
     Raises:
         TableError: The table lacks a range that the backend needs, or was made for another model.
-        ModelError: Nothing of the model runs on integers there, or a layer scales its sums up, which the
-            backend cannot.
+        ModelError: Nothing of the model runs on integers there, a layer scales its sums up, which the backend
+            cannot, or a pair is one that the backend has not.
     """
-    found = stored(prepared, table, arithmetic)
+    ranges: CalibrationTable | Pairs = take_pairs(prepared, arithmetic) if table is None else table
+    if isinstance(ranges, Pairs):
+        prepared = ranges.model
+    found = stored(prepared, ranges, arithmetic, keep_float)
     graph_model = prepared.graph_model.clone()
     network = _Network(graph_model, arithmetic, found)
     layers = network.write()
@@ -137,21 +170,25 @@ def simulate(prepared: Model, table: CalibrationTable, arithmetic: Arithmetic) -
         raise ModelError(
             f"'{prepared.name}' has no layer that '{arithmetic.name}' computes on integers; leave it in float"
         )
-    return Simulation(arithmetic, graph_model, network.sums_output(), layers, found)
+    inside = network.inner_tensors(tensors)
+    return Simulation(arithmetic, graph_model, network.sums_output(), layers, found, inside)
 
 
 class IntegerRuns:
-    """A float model that is run in integers, batch by batch.
+    """A model that is run in integers, batch by batch.
 
     Args:
-        model: The float model; not changed.
+        model: The float model, or the Q/DQ model; not changed.
         integers: How it is computed.
         sources: Names of tensors that become outputs, if the model still computes all of them.
+        tensors: Names of tensors that become outputs behind them, as far as the backend has them.
         threads: Threads for the model; ONNX Runtime's choice where None.
 
     Attributes:
         outputs: Names of the outputs, in order.
         sources: Names of the tensors behind them.
+        inside: Name of each tensor that was wanted, and that the backend has, to where it is.
+        further: Names of all values that are given behind the outputs, ``sources`` first.
         description: How the model is run, in words.
 
     Raises:
@@ -160,15 +197,25 @@ class IntegerRuns:
     """
 
     def __init__(
-        self, model: Model, integers: Integers, sources: Sequence[str], *, threads: int | None = None
+        self,
+        model: Model,
+        integers: Integers,
+        sources: Sequence[str],
+        tensors: Sequence[str] = (),
+        *,
+        threads: int | None = None,
     ) -> None:
-        self._simulation = simulate(prepare(model), integers.table, integers.arithmetic)
+        self._simulation = simulate(
+            prepare(model), integers.table, integers.arithmetic, tensors, integers.keep_float
+        )
         graph_model, sums = self._simulation.graph_model, self._simulation.sums
         self.outputs = tuple(value.name or "" for value in graph_model.graph.outputs if value.name != sums)
         self.sources = tuple(sources) if computes_all(graph_model, sources) else ()
         self.description = f"the model '{model.name}' in the arithmetic '{integers.arithmetic.name}'"
         self._largest = np.zeros(len(self._simulation.layers))
-        self._session = open_graph_model(graph_model, self.sources, threads=threads)
+        self.inside = self._simulation.inside
+        self.further = further_outputs(graph_model, self.sources, self.inside)
+        self._session = open_graph_model(graph_model, self.further, threads=threads)
 
     def run(self, feed: FeedDict) -> list[NDArray[Any]]:
         """Runs a batch.
@@ -177,7 +224,7 @@ class IntegerRuns:
             feed: Input name to array.
 
         Returns:
-            ``outputs``, and ``sources`` behind them.
+            ``outputs``, and ``further`` behind them.
 
         Raises:
             ModelError: A sum is larger than the accumulator; the first such layer is named.
@@ -192,7 +239,7 @@ class IntegerRuns:
                     f"a sum in node '{layer}' reaches {largest:.0f}, and the accumulator of "
                     f"'{self._simulation.arithmetic.name}' holds {limit}; divide its products among two nodes"
                 )
-        return [found[name] for name in (*self.outputs, *self.sources)]
+        return [found[name] for name in (*self.outputs, *self.further)]
 
     def found(self) -> InIntegers:
         """Returns what was computed in integers, over all batches so far."""
@@ -216,12 +263,17 @@ class _Network:
         self._rounded: dict[tuple[str, float, int], ir.Value] = {}
         self._constants: dict[tuple[bytes, str, tuple[int, ...]], ir.Value] = {}
         self._largest: list[ir.Value] = []
+        #: Names of the activations that are integers, to their configs with scales.
+        self._configs = dict(found.outputs)
 
     def write(self) -> tuple[str, ...]:
         """Rewrites all nodes; returns the names of those that multiply integers."""
         layers = []
         for node in tuple(self._graph):
             name = node.name or ""
+            for index, value in enumerate(node.inputs):
+                if value is not None and (config := self._stored.activations.get((name, index))):
+                    self._configs[value.name or ""] = config
             if name in self._stored.products:
                 first, second = self._operand(node, 0), self._operand(node, 1)
                 if first is not None and second is not None and self._multiply(node, first, second):
@@ -232,6 +284,19 @@ class _Network:
                 if value is not None and config is not None:
                     node.replace_input_with(index, self._dequantized(value, config))
         return tuple(layers)
+
+    def inner_tensors(self, names: Sequence[str]) -> dict[str, InnerTensor]:
+        """Where those of the named tensors are that are still computed."""
+        values = {value.name: value for value in graph_values(self._graph)}
+        found = {}
+        for name in names:
+            value, config = values.get(name), self._configs.get(name)
+            if value is not None and config is not None and config.scale is not None:
+                output = self._dequantized(value, config).name or ""
+                found[name] = InnerTensor(output, float(config.scale))
+            elif value is not None:
+                found[name] = InnerTensor(name)
+        return found
 
     def sums_output(self) -> str:
         """Makes the largest sums an output, and puts all nodes into an order in which they can run."""
@@ -252,10 +317,13 @@ class _Network:
             return None
         weights = read_constant(value)
         assert weights is not None
-        config = self._weight_config(weights, self._stored.weights[key], node)
+        config = self._weight_config(weights, key, node)
         return _Operand(value, config, quantize(weights, config) - config.offset)
 
-    def _weight_config(self, weights: NDArray[Any], axis: int | None, node: ir.Node) -> TensorQuantConfig:
+    def _weight_config(self, weights: NDArray[Any], read: Read, node: ir.Node) -> TensorQuantConfig:
+        if (kept := self._stored.kept_weights.get(read)) is not None:
+            return kept
+        axis = self._stored.weights[read]
         config = self._arithmetic.weights.along(axis)
         if not np.isfinite(weights).all():
             raise ModelError(f"the weights of node '{node.name}' hold NaN or infinity; correct them")

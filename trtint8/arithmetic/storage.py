@@ -8,8 +8,11 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
+from calibrators.errors import ModelError
 from calibrators.operators import Axes, Values, operator_of
 from calibrators.tables.table import CalibrationTable
+from calibrators.words import enumerated
+from trtint8.arithmetic.pairs import Pairs, Read
 from trtint8.interop.unquantize import Bounds
 from trtint8.models.graph import is_constant, read_constant
 from trtint8.models.model import Model
@@ -19,9 +22,6 @@ from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import activation_scales
 from trtint8.quantization.quantize import tensor_names
 from trtint8.quantization.targets import TARGETS
-
-#: What a node reads: its name, and the index of its input.
-Read = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Stored:
         activations: What reads an activation as integers, to the activation's config with its scale.
         outputs: Name of each activation that is stored as integers where it is computed, to the same.
         weights: What reads weights as integers, to the axis of their channels; None for one scale.
+        kept_weights: What reads weights that were quantized before, to their config with its scale.
         in_float: Operator to the number of its nodes that compute in float.
         without_range: Names of the activations that would be integers if the table had a range for them.
     """
@@ -41,34 +42,51 @@ class Stored:
     activations: Mapping[Read, TensorQuantConfig]
     outputs: Mapping[str, TensorQuantConfig]
     weights: Mapping[Read, int | None]
+    kept_weights: Mapping[Read, TensorQuantConfig]
     in_float: Mapping[str, int]
     without_range: tuple[str, ...]
 
 
-def stored(prepared: Model, table: CalibrationTable, arithmetic: Arithmetic) -> Stored:
+def stored(
+    prepared: Model,
+    ranges: CalibrationTable | Pairs,
+    arithmetic: Arithmetic,
+    keep_float: Collection[str] = (),
+) -> Stored:
     """Decides what a backend computes on integers.
 
     Args:
-        prepared: A model from :func:`trtint8.models.model.prepare`.
-        table: Its calibration table.
+        prepared: A float model from :func:`trtint8.models.model.prepare`.
+        ranges: Its calibration table, or the pairs that it had: then layers without pairs stay in float.
         arithmetic: The backend.
+        keep_float: Names of layers that stay in float.
 
     Raises:
         TableError: The table lacks a range that the backend needs, or was made for another model.
-        ModelError: The model has no product that the backend could run on integers.
+        ModelError: A tensor that the backend stores as integers has no pair.
     """
-    return _Storage(prepared, table, arithmetic).decide()
+    if isinstance(ranges, Pairs):
+        return _Storage(prepared, ranges.table, arithmetic, keep_float, ranges).decide()
+    return _Storage(prepared, ranges, arithmetic, keep_float).decide()
 
 
 class _Storage:
     """The decisions on one network."""
 
-    def __init__(self, prepared: Model, table: CalibrationTable, arithmetic: Arithmetic) -> None:
+    def __init__(
+        self,
+        prepared: Model,
+        table: CalibrationTable,
+        arithmetic: Arithmetic,
+        keep_float: Collection[str],
+        pairs: Pairs | None = None,
+    ) -> None:
         self._graph = prepared.graph_model.graph
-        self._prepared, self._table, self._arithmetic = prepared, table, arithmetic
+        self._prepared, self._table, self._arithmetic, self._had = prepared, table, arithmetic, pairs
         self._order = {node: position for position, node in enumerate(self._graph)}
         target = TARGETS[arithmetic.target or "tensorrt"]
-        self._placement = place(prepared.graph_model, target=target)
+        self._keep_float = frozenset(keep_float)
+        self._placement = place(prepared.graph_model, tuple(keep_float), target)
         self._products = self._named_products()
 
     def decide(self) -> Stored:
@@ -78,9 +96,14 @@ class _Storage:
         return self._stored(self._pairs() if self._arithmetic.storage is Storage.PAIRS else self._inputs())
 
     def _named_products(self) -> frozenset[str]:
+        if self._had is not None and self._arithmetic.storage is Storage.PAIRS:
+            return self._had.products
         if self._arithmetic.target is not None:
-            return frozenset(self._placement.quantized_nodes)
-        return frozenset(node.name or "" for node in self._graph if self._is_product(node))
+            possible = frozenset(self._placement.quantized_nodes)
+        else:
+            possible = frozenset(node.name or "" for node in self._graph if self._is_product(node))
+        possible -= self._keep_float
+        return possible if self._had is None else possible & self._had.products
 
     def _is_product(self, node: ir.Node) -> bool:
         """True if a backend without a placement of its own multiplies integers in a node."""
@@ -114,7 +137,9 @@ class _Storage:
         return {key: configs[value.name or ""] for key, value in read.items()}
 
     def _pairs(self) -> dict[Read, TensorQuantConfig]:
-        """The configs of what a placement quantizes."""
+        """The configs of what a placement quantizes, or of what has a pair."""
+        if self._had is not None:
+            return {read: self._had.activations[name] for read, name in self._had.reads.items()}
         self._check(self._placement.tensors)
         scales = activation_scales(self._placement, self._table.amax)
         return {
@@ -228,6 +253,8 @@ class _Storage:
         """The configs of activations, with their scales."""
         names = list(dict.fromkeys(value.name or "" for value in values))
         self._check(names)
+        if self._had is not None:
+            return {name: self._had.activations[name] for name in names}
         positive = self._never_negative() if not self._arithmetic.activations.symmetric else frozenset()
         amax = self._table.amax
         return {
@@ -245,6 +272,13 @@ class _Storage:
         return frozenset(value.name or "" for value in self._values() if bounds[value][0] >= 0)
 
     def _check(self, names: Iterable[str]) -> None:
+        if self._had is not None:
+            if without := [name for name in names if name not in self._had.activations]:
+                raise ModelError(
+                    f"'{self._prepared.name}' has no Q/DQ pair for {enumerated(map(repr, without))}, and "
+                    f"'{self._arithmetic.name}' stores it as integers; give the float model and a table"
+                )
+            return
         known = tensor_names(self._prepared.graph_model)
         self._table.check_model(self._prepared.fingerprint, names, known)
 
@@ -260,7 +294,8 @@ class _Storage:
         in_float = {node.op_type: 0 for node in nodes}
         for node in nodes:
             in_float[node.op_type] += 1
-        return Stored(self._products, activations, outputs, self._weights(), in_float, without_range)
+        kept = {} if self._had is None else self._had.weights
+        return Stored(self._products, activations, outputs, self._weights(), kept, in_float, without_range)
 
     def _computes_in_float(self, node: ir.Node, reading: Collection[str]) -> bool:
         """True if a node computes floats of floats, and is no part of the kernel before it."""

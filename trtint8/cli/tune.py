@@ -164,6 +164,8 @@ def _print(tuned: Tuned, written: Written) -> None:
     )
     for verdict in verdicts(accuracy, "tuned"):
         print_line(verdict.replace(f"{BEFORE} is", "before tuning it was"))
+    if accuracy.in_integers is not None:
+        print_line(f"{accuracy.judged}: {accuracy.in_integers.summary}")
     rows = [
         ("model", str(written.model)),
         ("table", str(written.table)),

@@ -10,12 +10,14 @@ from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, values_of
 from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy, accuracy_rows, verdicts
 from trtint8.validation.metrics import NAMES
+from trtint8.validation.tensors import TENSOR_COLUMNS, tensor_notes, tensor_rows
 
 EXAMPLE = """examples:
   trtint8 validate resnet50.engine heldout.npz --reference resnet50.onnx --json
   trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --also FP16=fp16.onnx --metric top1
   trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --max-drop 0.5
-  trtint8 validate fp32.onnx heldout.npz --table fp32.table.json --arithmetic ncnn"""
+  trtint8 validate fp32.onnx heldout.npz --table fp32.table.json --arithmetic ncnn
+  trtint8 validate int8.onnx heldout.npz --reference fp32.onnx --tensors '*relu*'"""
 
 #: The help of --metric, where Python takes functions and objects as well.
 METRICS = (
@@ -33,7 +35,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         validate,
         json="the comparison",
         model=Way(
-            metavar="MODEL_OR_ENGINE", help="a Q/DQ model or an engine; with --arithmetic a float model"
+            metavar="MODEL_OR_ENGINE",
+            help="a Q/DQ model or an engine; with --arithmetic a float model or a Q/DQ one",
         ),
         data=Way(
             help="held-out data; labels, class indices or arrays like an output, from its key 'labels' or "
@@ -42,7 +45,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         reference=Way(
             metavar="FP32.onnx", help="the FP32 model; with --arithmetic the model itself by default"
         ),
-        table=Way(help="the calibration table for --arithmetic"),
+        table=Way(help="the calibration table of a float model, for --arithmetic"),
+        tensors=Way(metavar="PATTERN"),
         also=Way(help="another model or engine to judge on the same samples"),
         metrics=Way(("--metric",), help=METRICS),
         max_drop=Way(
@@ -86,3 +90,10 @@ def _print(accuracy: Accuracy, *, as_json: bool) -> None:
         print_line(verdict)
     if accuracy.in_integers is not None:
         print_line(accuracy.in_integers.summary)
+    for name, side in sides.items():
+        if side.tensors is not None:
+            print_table(
+                f"Tensors inside, {name} beside {REFERENCE}", TENSOR_COLUMNS, tensor_rows(side.tensors)
+            )
+            for line in tensor_notes(side.tensors, name):
+                print_line(line)

@@ -86,10 +86,8 @@ def open_modules(models: Sequence[AnyModel], example_inputs: object) -> list[Mod
             f"{Argument('example_inputs')} are for a torch.nn.Module, and the model is given as "
             f"{', '.join(sorted({type(model).__name__ for model in models}))}; leave them out"
         )
-    return [
-        _exported(model, example_inputs) if _is_module(model) else cast("ModelSource", model)
-        for model in models
-    ]
+    exported = {id(model): _exported(model, example_inputs) for model in models if _is_module(model)}
+    return [exported.get(id(model), cast("ModelSource", model)) for model in models]
 
 
 def _is_module(model: object) -> TypeGuard[TorchModule]:

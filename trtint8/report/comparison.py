@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from calibrators.checks import several
-from calibrators.errors import TableError
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.inputs import DataOptions, LabelSource
+from calibrators.data.opening import DataSource
+from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError
+from calibrators.run import RunOptions
 from calibrators.words import counted
+from trtint8.arithmetic.simulation import Integers
 from trtint8.engine.kernels import PARTS, total_traffic
 from trtint8.models.model import Model
+from trtint8.quantization.config import ArithmeticName, arithmetic_named
 from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.report.layers import Cell, make_cells
 from trtint8.report.text import time_text
+from trtint8.runtime.bindings import NO_CODE
 from trtint8.validation.accuracy import accuracy_rows
+from trtint8.validation.validate import validate_models
 
 #: How many digits of the fingerprint of a table or a model are shown: enough to tell them apart.
 _SHOWN_OF_FINGERPRINT = 8
@@ -67,12 +75,30 @@ class RunComparison:
         return f"<RunComparison: {', '.join(self.runs)}; {len(self.differences)} of {rows} differ>"
 
 
-def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
+def compare_runs(
+    sources: Iterable[str | os.PathLike[str]],
+    *,
+    arithmetic: ArithmeticName | None = None,
+    model: str | os.PathLike[str] | None = None,
+    data: DataSource | None = None,
+    labels: LabelSource | None = None,
+    batch_size: int | None = None,
+    limit: int | None = None,
+    preprocessing: Preprocessing | None = None,
+) -> RunComparison:
     """Compares several runs.
 
     Args:
         sources: Two or more, one per run: a folder that ``trtint8 build`` wrote to; an engine, with which the
             files beside it are read; or a single file of those that a report is made of.
+        arithmetic: Judges each run's table, or its Q/DQ model where it has no table, in the integers of a
+            backend, as :func:`validate` takes it; needs ``model`` and ``data``.
+        model: With ``arithmetic``, the float model.
+        data: With ``arithmetic``, held-out samples, which are read once for each run.
+        labels: Labels that do not come with the data.
+        batch_size: Samples per batch.
+        limit: Use only this many samples.
+        preprocessing: How raw images become what the model is fed.
 
     Raises:
         TableError: There are fewer than two runs, a file is missing or malformed, or no two runs have a
@@ -84,6 +110,8 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
     if len(sources) < 2:
         raise TableError("a comparison needs at least two runs; give two or more engines, folders or files")
     runs = [find_report_files([source]) for source in sources]
+    options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels)
+    runs = [_judged(run, arithmetic, model, data, options) for run in runs]
     stems = [run.stem for run in runs]
     names = tuple(stems) if len(set(stems)) == len(stems) else tuple(str(Path(source)) for source in sources)
     used = {part.part for run in runs if run.engine for part in run.engine.parts}
@@ -118,6 +146,57 @@ def compare_runs(sources: Iterable[str | os.PathLike[str]]) -> RunComparison:
         tuple(row.name for row in rows if row.differs),
         tuple(path for run in runs for path in run.read),
     )
+
+
+def _judged(
+    run: ReportFiles,
+    arithmetic: ArithmeticName | None,
+    model: str | os.PathLike[str] | None,
+    data: DataSource | None,
+    options: DataOptions,
+) -> ReportFiles:
+    """A run with the accuracy that it has in an arithmetic; the run itself without one."""
+    if arithmetic is None:
+        given: dict[str, object] = {
+            "model": model,
+            "data": data,
+            "labels": options.labels,
+            "batch_size": options.batch_size,
+        }
+        given |= {"limit": options.limit, "preprocessing": options.preprocessing}
+        for name, value in given.items():
+            if value is not None:
+                raise CalibrationDataError(
+                    f"{Argument(name, '...')} has no effect without {Argument('arithmetic', '...')}; "
+                    "leave it out"
+                )
+        return run
+    for name, value in (("model", model), ("data", data)):
+        if value is None:
+            raise ModelError(
+                f"{Argument('arithmetic', '...')} runs the float model on held-out samples; give "
+                f"{Argument(name, '...')}"
+            )
+    assert model is not None and data is not None
+    judged = model if run.table is not None else run.paths.get("qdq")
+    if judged is None:
+        raise TableError(
+            f"'{run.read[0]}' is a run without a calibration table or a Q/DQ model, of which '{arithmetic}' "
+            "could take the ranges; give one with it"
+        )
+    accuracy = validate_models(
+        judged,
+        data,
+        reference=model,
+        also={},
+        metrics=None,
+        data_options=options,
+        run=RunOptions(),
+        loading=NO_CODE,
+        budget=None,
+        integers=Integers(arithmetic_named(arithmetic), run.table),
+    )
+    return replace(run, accuracy=accuracy)
 
 
 def _table(columns: Sequence[Mapping[str, str]]) -> tuple[ComparedRow, ...]:
@@ -192,7 +271,13 @@ def _of_accuracy(run: ReportFiles) -> dict[str, str]:
     if run.accuracy is None:
         return {}
     rows = {title: value for title, _, value, *_ in accuracy_rows(run.accuracy)}
-    return {"samples": f"{run.accuracy.samples:,}", **rows}
+    figures = {"samples": f"{run.accuracy.samples:,}", **rows}
+    if integers := run.accuracy.in_integers:
+        layer, largest = max(integers.largest_sums.items(), key=lambda item: item[1])
+        figures |= {"arithmetic": integers.arithmetic, "largest sum": f"{largest:,} in '{layer}'"}
+    if tensors := run.accuracy.tensors:
+        figures["first tensor more than a step apart"] = tensors.first_divergence or "none"
+    return figures
 
 
 def _of_tuning(run: ReportFiles) -> dict[str, str]:

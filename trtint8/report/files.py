@@ -34,6 +34,7 @@ from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.tensors import ComparedTensor
 
 #: How engines are called; NVIDIA's tools use either.
 _ENGINES = (".engine", ".plan")
@@ -131,6 +132,9 @@ class _File:
 
 
 _T = TypeVar("_T")
+
+#: What has an SQNR and a largest error.
+_Compared = TypeVar("_Compared", Fidelity, ComparedTensor)
 
 
 def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
@@ -442,11 +446,13 @@ def _with_levels(accuracy: Accuracy) -> Accuracy:
     return replace(
         accuracy,
         outputs=tuple(map(_with_level, accuracy.outputs)),
+        tensors=accuracy.tensors
+        and replace(accuracy.tensors, tensors=tuple(map(_with_level, accuracy.tensors.tensors))),
         also={name: _with_levels(other) for name, other in accuracy.also.items()},
     )
 
 
-def _with_level(output: Fidelity) -> Fidelity:
+def _with_level(output: _Compared) -> _Compared:
     if not math.isnan(output.sqnr_db) or math.isnan(output.max_error):
         return output
     return replace(output, sqnr_db=-math.inf if output.max_error else math.inf)

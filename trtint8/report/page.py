@@ -19,6 +19,7 @@ from trtint8.report.graph import BADGES, LIBRARIES, PRECISION_NAMES, graph_json,
 from trtint8.report.layers import LEVELS, Tried
 from trtint8.report.pictures import data_uri
 from trtint8.report.worst import Worst, WorstSample
+from trtint8.validation.tensors import TENSOR_COLUMNS, tensor_notes, tensor_rows
 
 #: Number of tensors whose cards are open at first; the others open on a click.
 OPEN_CARDS = 6
@@ -72,6 +73,9 @@ def render(report: Report) -> str:
             precision_names=PRECISION_NAMES,
             graph_precisions=list(dict.fromkeys(precisions)) if graph else [],
             precisions=list(dict.fromkeys(cell.precision for cell in report.cells)),
+            tensor_columns=TENSOR_COLUMNS,
+            tensor_rows=tensor_rows,
+            tensor_notes=tensor_notes,
             anchors=anchors,
             open_cards=OPEN_CARDS,
             shown_layers=_SHOWN_LAYERS,

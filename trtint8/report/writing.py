@@ -13,8 +13,10 @@ from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
+from trtint8.arithmetic.simulation import Integers
 from trtint8.models.outputs.joined import output_parts
 from trtint8.models.session import open_model
+from trtint8.quantization.config import Arithmetic
 from trtint8.report.comparison import RunComparison
 from trtint8.report.files import ReportFiles, find_report_files, load_original
 from trtint8.runtime.bindings import NO_CODE, LoadingOptions
@@ -45,6 +47,7 @@ def write_report(
     data_options: DataOptions,
     class_names: str | os.PathLike[str] | Sequence[str] | None = None,
     loading: LoadingOptions = NO_CODE,
+    arithmetic: Arithmetic | None = None,
 ) -> Path:
     """Writes one self-contained HTML page on one INT8 model.
 
@@ -58,6 +61,7 @@ def write_report(
         data_options: How that data is read.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
         loading: How an engine is loaded.
+        arithmetic: The backend in whose integers INT8 is run; None runs it as it is.
 
     Returns:
         ``output``.
@@ -72,7 +76,7 @@ def write_report(
             end in .html or .htm.
     """
     if data is None:
-        _refuse_options_of_data(data_options, class_names)
+        _refuse_options_of_data(data_options, class_names, arithmetic)
     gather, render = _renderer()
     output = check_writable(check_page_name(output))
     if not isinstance(model, (str, os.PathLike, type(None))):
@@ -82,7 +86,7 @@ def write_report(
     refuse_overwriting([output], [*files.read, model, data, data_options.labels, class_names])
     worst: Worst | None = None
     if data is not None:
-        worst = _worst(files, model, data, data_options, class_names, loading)
+        worst = _worst(files, model, data, data_options, class_names, loading, arithmetic)
     report = gather(files, model=Path(model) if model else None, worst=worst)
     # Names in files may hold halves of characters, which no page can.
     return write_atomically(output, render(report).encode(errors="replace"))
@@ -126,15 +130,24 @@ def _worst(
     options: DataOptions,
     class_names: str | os.PathLike[str] | Sequence[str] | None,
     loading: LoadingOptions,
+    arithmetic: Arithmetic | None,
 ) -> Worst:
     """Runs both models on the data and finds the worst samples."""
     from trtint8.report.worst import find_worst
 
-    validated = files.paths.get("qdq") or files.paths.get("engine")
+    integers = None if arithmetic is None else Integers(arithmetic, files.table)
+    validated: str | os.PathLike[str] | None = files.paths.get("qdq") or files.paths.get("engine")
+    if integers is not None:
+        validated = files.paths.get("qdq") if files.table is None else model
     if model is None:
         raise ModelError(
             f"{Argument('data', '...')} shows the worst samples, which needs the float model too; give "
             f"{Argument('model', '...')}"
+        )
+    if validated is None and integers is not None:
+        raise TableError(
+            f"the arithmetic '{integers.arithmetic.name}' takes ranges from a calibration table or a Q/DQ "
+            "model; give one of them among the files to report on"
         )
     if validated is None:
         raise ModelError(
@@ -144,13 +157,13 @@ def _worst(
     reference = Reference.of(load_original(model))
     original, declared = reference.model, reference.declared
     batches = reference.open_data(data, options)
-    with open_validated(VALIDATED, validated, original.inputs, declared, loading) as int8:
+    with open_validated(VALIDATED, validated, original.inputs, declared, loading, integers=integers) as int8:
         # An engine gives only what is picked.
-        gives_sources = int8.sources == declared.sources
+        gives_sources = int8.further == declared.further
         return find_worst(
             int8,
-            open_model(original, int8.sources).run,
-            (*declared.shapes, *int8.sources),
+            open_model(original, int8.further).run,
+            (*declared.shapes, *int8.further),
             declared.parts if gives_sources else output_parts(original.graph_model),
             original.inputs,
             batches,
@@ -160,7 +173,9 @@ def _worst(
 
 
 def _refuse_options_of_data(
-    options: DataOptions, class_names: str | os.PathLike[str] | Sequence[str] | None
+    options: DataOptions,
+    class_names: str | os.PathLike[str] | Sequence[str] | None,
+    arithmetic: Arithmetic | None,
 ) -> None:
     """Refuses what says how data is read, where there is none."""
     given = {
@@ -169,6 +184,7 @@ def _refuse_options_of_data(
         "batch_size": options.batch_size,
         "limit": options.limit,
         "preprocessing": options.preprocessing,
+        "arithmetic": arithmetic,
     }
     for name, value in given.items():
         if value is not None:

@@ -22,9 +22,11 @@ from calibrators.data.samples import SampleSizes
 from calibrators.errors import CalibrationDataError
 from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
+from trtint8.arithmetic.simulation import IntegerRuns, Integers
 from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model
 from trtint8.models.shapes import StaticShapes, declared_sizes, multiply_adds
+from trtint8.quantization.config import Arithmetic
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import with_pairs
 from trtint8.quantization.targets import TARGETS, Target
@@ -114,14 +116,14 @@ class Scorer:
 
     def compare(
         self,
-        graph_model: ir.Model,
+        judged: ir.Model | IntegerRuns,
         metrics: Sequence[Metric] | None,
-        others: Mapping[str, ir.Model] | None = None,
+        others: Mapping[str, ir.Model | IntegerRuns] | None = None,
     ) -> Accuracy:
-        """Compares Q/DQ models with the float model.
+        """Compares Q/DQ models, or models in an arithmetic, with the float model.
 
         Args:
-            graph_model: The model that the result describes.
+            judged: The model that the result describes.
             metrics: What to measure. None measures the usual metrics that apply.
             others: Further models, by name.
 
@@ -134,9 +136,8 @@ class Scorer:
         with contextlib.ExitStack() as stack:
             reference = stack.enter_context(self._reference())
             models = []
-            for name, model in {VALIDATED: graph_model, **(others or {})}.items():
-                opened = open_graph_model(model, self._declared.sources, rows=self.batches.usual_rows)
-                models.append(ValidatedModel(name, opened.run, _DESCRIPTION, self._declared.sources))
+            for name, model in {VALIDATED: judged, **(others or {})}.items():
+                models.append(self._validated(name, model))
             return compare(
                 models,
                 reference,
@@ -147,6 +148,24 @@ class Scorer:
                 declared=self._declared,
                 progress=False,
             )
+
+    def in_integers(self, candidate: Candidate, arithmetic: Arithmetic) -> IntegerRuns:
+        """A candidate as a backend computes it.
+
+        Raises:
+            TableError: The table lacks a range that the backend needs.
+            ModelError: Nothing of the model runs on integers there.
+        """
+        integers = Integers(arithmetic, candidate.table, candidate.keep_float)
+        return IntegerRuns(candidate.model, integers, self._declared.sources)
+
+    def _validated(self, name: str, model: ir.Model | IntegerRuns) -> ValidatedModel:
+        if isinstance(model, IntegerRuns):
+            further, tells = model.further, model.found
+            return ValidatedModel(name, model.run, model.description, further, in_integers=tells)
+        further = self._declared.further
+        opened = open_graph_model(model, further, rows=self.batches.usual_rows)
+        return ValidatedModel(name, opened.run, _DESCRIPTION, further)
 
     @contextlib.contextmanager
     def _reference(self) -> Iterator[Runner]:

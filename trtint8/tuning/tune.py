@@ -32,6 +32,7 @@ from calibrators.tables.ranges import table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from calibrators.words import counted
+from trtint8.arithmetic.simulation import simulate
 from trtint8.builder.routes import quantization_target
 from trtint8.calibration import CalibrationOptions, calibrate_model
 from trtint8.models.model import Model, check_model_name, rebuilt
@@ -39,6 +40,7 @@ from trtint8.models.outputs.picked import runnable_part, with_plugins
 from trtint8.models.samples.joining import takes_one_sample
 from trtint8.models.serialization import save_model
 from trtint8.models.session import TAKES_ONE
+from trtint8.quantization.config import Arithmetic
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import tensor_names, with_float16
 from trtint8.quantization.targets import TARGETS, Target
@@ -160,6 +162,7 @@ def _tune_prepared(
     on_trial: Callable[[Trial], None],
     speed: SpeedGoal | None,
     target: Target,
+    arithmetic: Arithmetic | None,
 ) -> Tuned:
     """Searches on some samples and validates the result on others.
 
@@ -181,6 +184,7 @@ def _tune_prepared(
         speed: What the engine is to be fast on: layers that are estimated to be slower in INT8 stay in float
             from the start. None leaves speed out.
         target: What the model is quantized for; with ``speed``, the TensorRT that builds.
+        arithmetic: The backend in whose integers the result is judged; None judges it by its Q/DQ pairs.
 
     Returns:
         The best candidate found, as a model with Q/DQ pairs, and its accuracy on the held-out samples.
@@ -197,6 +201,8 @@ def _tune_prepared(
     before = start = Candidate(prepared, table, target=target)
     names = tensor_names(prepared.graph_model)
     table.check_model(prepared.fingerprint, start.placement.tensors, names)
+    if arithmetic is not None:  # what it cannot run is said before the search
+        simulate(prepared, table, arithmetic)
     limit, opened = limit or TimeLimit(), Journal()
     if journal:
         identity: dict[str, object] = {
@@ -236,7 +242,11 @@ def _tune_prepared(
         graph_model, _ = with_float16(graph_model, target, float32_io=True, peaks=peaks, name=prepared.name)
     scorer = Scorer(prepared, held_out, goal.metric)
     metrics: Sequence[Metric] | None = [goal.metric, "sqnr"] if goal.chosen is None else None
-    compared = scorer.compare(graph_model, metrics, {BEFORE: before.quantized()})
+    if arithmetic is None:
+        compared = scorer.compare(graph_model, metrics, {BEFORE: before.quantized()})
+    else:
+        runs = (scorer.in_integers(one, arithmetic) for one in (best, before))
+        compared = scorer.compare(next(runs), metrics, {BEFORE: next(runs)})
     accuracy = replace(compared, judgement=goal.judge(compared))
     if planner and plan:
         plan = planner.completed(plan, best.keep_float)
@@ -405,6 +415,7 @@ def tune_from_sources(
     progress: bool,
     speed: SpeedGoal | None = None,
     target: Target = TARGETS["tensorrt"],
+    arithmetic: Arithmetic | None = None,
 ) -> Tuned:
     """Opens samples and ranges, and tunes.
 
@@ -426,6 +437,7 @@ def tune_from_sources(
         progress: Whether a progress bar is shown while calibrating.
         speed: What the engine is to be fast on; None leaves speed out.
         target: What the model is quantized for; with ``speed``, the TensorRT that builds.
+        arithmetic: The backend in whose integers the result is judged; None judges it by its Q/DQ pairs.
 
     Returns:
         The best candidate found, with its accuracy on the held-out samples.
@@ -481,6 +493,7 @@ def tune_from_sources(
         on_trial=on_trial,
         speed=speed,
         target=target,
+        arithmetic=arithmetic,
     )
     return tuned if whole is prepared else _with_plugins(tuned, whole)
 

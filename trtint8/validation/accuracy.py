@@ -18,10 +18,12 @@ from calibrators.display.cards import html_table
 from calibrators.display.picture import data_frame
 from calibrators.records import PositiveCount
 from calibrators.words import counted
+from trtint8.arithmetic.pairs import InnerTensor
 from trtint8.arithmetic.simulation import InIntegers
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.meters import DECIBELS, PERCENT
 from trtint8.validation.significance import Comparison, Share, as_number
+from trtint8.validation.tensors import ComparedTensors
 
 #: Runs a model: a feed to the list of its outputs, in the order of the output names.
 Runner = Callable[[FeedDict], list[NDArray[Any]]]
@@ -33,11 +35,14 @@ class ValidatedModel:
 
     Attributes:
         name: The model's name in results, such as INT8.
-        run: Runs the model; its outputs are the reference's, in the reference's order, and ``sources`` come
+        run: Runs the model; its outputs are the reference's, in the reference's order, and ``further`` comes
             behind them.
         description: How the model is run, in words, such as "the engine on NVIDIA T1000".
-        sources: The tensors that outputs are picked from, where the model gives them; empty or all that the
-            reference gives.
+        further: Names of the values that are given behind the outputs: the tensors that outputs are picked
+            from, all of them or none, and then tensors inside the model.
+        inside: Names of the tensors inside the model that are compared, to where they are: among what it
+            gives or is fed.
+        absent: Why it lacks other tensors that are compared, in words.
         half: Names of the tensors that the model holds in FP16, where ONNX Runtime runs it on a CPU.
         in_integers: Tells what was computed in integers so far, where the model is run in an arithmetic.
     """
@@ -45,7 +50,9 @@ class ValidatedModel:
     name: str
     run: Runner
     description: str
-    sources: tuple[str, ...] = ()
+    further: tuple[str, ...] = ()
+    inside: Mapping[str, InnerTensor] = field(default_factory=dict)
+    absent: str = "the model has no tensor of this name"
     half: tuple[str, ...] = ()
     in_integers: Callable[[], InIntegers] | None = None
 
@@ -75,6 +82,7 @@ class Accuracy:
             where no model says what it was made from, and in results of trtint8 0.1.
         in_integers: What a backend computes in integers, where the model was run in its arithmetic; else
             None.
+        tensors: How close tensors inside the network are to FP32's; None where that was not asked for.
     """
 
     judged: str
@@ -92,6 +100,7 @@ class Accuracy:
     judged_fingerprint: str | None = None
     reference_fingerprint: str | None = None
     in_integers: InIntegers | None = None
+    tensors: ComparedTensors | None = None
 
     def __repr__(self) -> str:
         parts = (counted(self.samples, "sample"), accuracy_summary(self))
@@ -194,6 +203,14 @@ class Compared(Protocol):
     @property
     def judgement(self) -> Judgement | None:
         """Whether a budget is kept; None where there is none."""
+
+    @property
+    def in_integers(self) -> InIntegers | None:
+        """What a backend computes in integers; None where the model was run as it is."""
+
+    @property
+    def tensors(self) -> ComparedTensors | None:
+        """How close tensors inside the network are to FP32's; None where that was not asked for."""
 
 
 def percent(share: Share | None) -> str:

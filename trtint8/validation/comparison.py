@@ -32,7 +32,8 @@ from calibrators.host.session import in_thread
 from calibrators.host.work import results_here
 from calibrators.operators import operator_of
 from calibrators.tables.table import CalibrationTable
-from trtint8.arithmetic.simulation import InIntegers
+from trtint8.arithmetic.pairs import further_outputs
+from trtint8.arithmetic.simulation import InIntegers, Integers
 from trtint8.engine.file import read_engine_info, read_engine_table, sidecar_path
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import FLOAT_MODEL, Model, calibration_of
@@ -64,6 +65,7 @@ from trtint8.validation.output_shapes import (
     outputs_without_samples,
 )
 from trtint8.validation.significance import Share, as_number
+from trtint8.validation.tensors import TensorMeter, pick_tensors, reasons_for_absence, values_per_sample
 
 
 def compare(
@@ -154,10 +156,12 @@ class ModelMeters:
     Attributes:
         meters: The meter of each metric, by the metric's name.
         fidelity: The meter of the outputs; None where no metric of single outputs was asked for.
+        tensors: The meter of tensors inside the network; None where none were asked for.
     """
 
     meters: Mapping[str, Any]
     fidelity: FidelityMeter | None
+    tensors: TensorMeter | None = None
 
     def merge(self, other: ModelMeters) -> None:
         """Adds what was measured on the same model in later batches.
@@ -174,6 +178,8 @@ class ModelMeters:
             meter.merge(other.meters[name])
         if self.fidelity and other.fidelity:
             self.fidelity.merge(other.fidelity)
+        if self.tensors and other.tensors:
+            self.tensors.merge(other.tensors)
 
     # Nothing is merged any more once the values are read.
     @cached_property
@@ -194,6 +200,8 @@ class BatchResult:
         samples: Number of samples in the batch.
         reference: What was measured on the reference alone.
         models: What was measured on each model, in the order of ``descriptions``.
+        in_integers: What the first model computed in integers on this batch, and on others before it; None
+            where it is not run in an arithmetic.
     """
 
     descriptions: Mapping[str, str]
@@ -203,6 +211,7 @@ class BatchResult:
     samples: int
     reference: ModelMeters
     models: tuple[ModelMeters, ...]
+    in_integers: InIntegers | None = None
 
 
 class OpenModels:
@@ -250,12 +259,6 @@ class OpenModels:
         """Names of models to the tensors that they hold in FP16, where ONNX Runtime runs them on a CPU."""
         return {model.name: model.half for model in self._models if model.half}
 
-    @property
-    def in_integers(self) -> InIntegers | None:
-        """What the first model computed in integers so far; None where it is not run in an arithmetic."""
-        tells = self._models[0].in_integers
-        return tells() if tells else None
-
     def look(self, batches: Iterable[LabelledFeed]) -> None:
         """Finds how outputs hold detections by several batches, where that matters.
 
@@ -270,7 +273,7 @@ class OpenModels:
                 if not reads_layouts(self.metrics, batch.labels, self._declared.picked):
                     return
                 check_feed(batch.feed, self._inputs, batch.first)
-                outputs = self._by_name(self._reference(batch.feed), self._declared.sources)[0]
+                outputs = self._by_name(self._reference(batch.feed), self._declared.further)[0]
                 # Copied, because what a session returns keeps all of its memory; others may be large.
                 rows = {name: array.copy() for name, array in outputs.items() if may_hold_rows(array)}
                 if not rows:
@@ -303,7 +306,7 @@ class OpenModels:
             ModelError: A model's outputs differ from the reference's in shape.
         """
         check_feed(feed, self._inputs, first, name_of)
-        wanted, wanted_sources = self._by_name(self._reference(feed), self._declared.sources)
+        wanted, wanted_further = self._by_name(self._reference(feed), self._declared.further)
         samples, rows = batch_rows(feed), count_rows(feed, wanted)
         own_labels = first_labels(labels, rows, first)
         form = self._declared.form_of(wanted, own_labels, rows, self._without_samples)
@@ -317,12 +320,16 @@ class OpenModels:
         reference = _measured(_on_reference(asked), batch)
         models = []
         for model in self._models:
-            got, sources = self._by_name(model.run(feed), model.sources)
+            got, further = self._by_name(model.run(feed), model.further)
             check_comparable(asked, differing_outputs(got, wanted, self._declared.shapes), got)
             fidelity = _fidelity_meter(metrics, self._declared.parts)
             if fidelity:
-                fidelity.add(self._split({**got, **sources}), self._split({**wanted, **wanted_sources}))
-            models.append(ModelMeters(_measured(asked, replace(batch, outputs=got)), fidelity))
+                fidelity.add(self._split({**got, **further}), self._split({**wanted, **wanted_further}))
+            tensors = TensorMeter.of(self._declared.inside, model.inside, self._declared.absent, model.absent)
+            if tensors:
+                tensors.add({**feed, **got, **further}, {**feed, **wanted, **wanted_further})
+            models.append(ModelMeters(_measured(asked, replace(batch, outputs=got)), fidelity, tensors))
+        tells = self._models[0].in_integers
         return BatchResult(
             {model.name: model.description for model in self._models},
             self._declared.parts,
@@ -331,14 +338,15 @@ class OpenModels:
             1 if samples is None else samples,
             ModelMeters(reference, None),
             tuple(models),
+            tells() if tells else None,
         )
 
-    def _by_name(self, arrays: Sequence[NDArray[Any]], sources: Sequence[str]) -> tuple[Outputs, Outputs]:
-        """What a model gives: its outputs, and what some of them are picked from."""
-        found = dict(zip((*self._outputs, *sources), arrays, strict=True))
+    def _by_name(self, arrays: Sequence[NDArray[Any]], further: Sequence[str]) -> tuple[Outputs, Outputs]:
+        """What a model gives: its outputs, and what comes behind them."""
+        found = dict(zip((*self._outputs, *further), arrays, strict=True))
         return (
             {name: found[name] for name in self._outputs},
-            {name: found[name] for name in sources},
+            {name: found[name] for name in further},
         )
 
     def _split(self, outputs: Outputs) -> Outputs:
@@ -357,9 +365,14 @@ class _Totals:
         self._descriptions, self._samples, self._form = first.descriptions, 0, first.form
         self._reference = ModelMeters(_empty_meters(_on_reference(self._asked)), None)
         self._models = [
-            ModelMeters(_empty_meters(self._asked), _fidelity_meter(chosen, first.parts))
-            for _ in first.models
+            ModelMeters(
+                _empty_meters(self._asked),
+                _fidelity_meter(chosen, first.parts),
+                model.tensors.empty() if model.tensors else None,
+            )
+            for model in first.models
         ]
+        self._in_integers = first.in_integers
 
     def add(self, result: BatchResult) -> None:
         for name, description in result.descriptions.items():
@@ -374,6 +387,8 @@ class _Totals:
         # The first batch may have no detections, by which others show how they are read.
         self._form = result.form
         self._reference.merge(result.reference)
+        if self._in_integers and result.in_integers:
+            self._in_integers = self._in_integers.joined(result.in_integers)
         for total, measured in zip(self._models, result.models, strict=True):
             total.merge(measured)
 
@@ -395,6 +410,7 @@ class _Totals:
         return replace(
             self._with_comparisons(results[main], dict(zip(others, self._models[1:], strict=True))),
             also={name: results[name] for name in others},
+            in_integers=self._in_integers,
         )
 
     @property
@@ -431,6 +447,7 @@ class _Totals:
             meters.fidelity.value() if meters.fidelity else (),
             tuple(measures.values()),
             chosen=self._chosen,
+            tensors=meters.tensors.value() if meters.tensors else None,
         )
 
     def _with_comparisons(self, accuracy: Accuracy, others: Mapping[str, ModelMeters]) -> Accuracy:
@@ -567,7 +584,8 @@ class Reference:
 
     Attributes:
         model: The model, without plugins of TensorRT at its end.
-        declared: What it declares of its outputs, and which of them plugins compute.
+        declared: What it declares of its outputs, and which of them plugins compute; and which tensors inside
+            are compared.
     """
 
     model: Model
@@ -587,6 +605,24 @@ class Reference:
         model = runnable_part(whole, left_out)
         return cls(model, DeclaredOutputs.of(model.graph_model, left_out))
 
+    def with_tensors(self, patterns: Sequence[str]) -> Reference:
+        """The same with tensors inside, which are compared as well.
+
+        Args:
+            patterns: Names of tensors, or patterns with ``*`` and ``?``.
+
+        Raises:
+            ModelError: A pattern matches no floating-point tensor.
+        """
+        if not patterns:
+            return self
+        inside = pick_tensors(self.model, patterns)
+        graph_model = self.model.graph_model
+        further = further_outputs(graph_model, self.declared.sources, inside)
+        absent = reasons_for_absence(graph_model, inside)
+        declared = replace(self.declared, inside=inside, further=further, absent=absent)
+        return replace(self, declared=declared)
+
     def open_data(self, data: DataSource, options: DataOptions, threads: int | None = None) -> Batches:
         """Opens data for all models.
 
@@ -598,9 +634,11 @@ class Reference:
         Raises:
             CalibrationDataError: The data does not fit the model.
         """
-        inputs = self.model.inputs
+        inputs, shapes = self.model.inputs, self.model.output_shapes
+        if self.declared.inside:
+            shapes = (*shapes, (None, values_per_sample(self.model, self.declared.inside)))
         recorded = with_recorded_states(data, self.model, threads)
-        return open_data(recorded, inputs, options.on_cpu(inputs, self.model.output_shapes))
+        return open_data(recorded, inputs, options.on_cpu(inputs, shapes))
 
 
 #: Types of models that are in half precision, which are worth comparing although they are not quantized.
@@ -629,14 +667,14 @@ class Origin:
 
 
 def warn_of_models(
-    models: Mapping[str, Model | Path], reference: Model, table: CalibrationTable | None = None
+    models: Mapping[str, Model | Path], reference: Model, integers: Integers | None = None
 ) -> list[Origin]:
     """Warns of models that are not what a comparison takes them for, as far as they say where they come from.
 
     Args:
         models: Models, and paths of engines, by their names in results.
         reference: The float model.
-        table: The ranges with which the first model, a float model, is run in integers.
+        integers: How the first model is computed in integers; None where it is run as it is.
 
     Returns:
         Where each of the models comes from.
@@ -651,14 +689,14 @@ def warn_of_models(
             "is quantized; give the float model"
         )
     validated = models[VALIDATED]
-    if table is None and isinstance(validated, Model) and _is_float32(validated):
+    if integers is None and isinstance(validated, Model) and _is_float32(validated):
         warn_user(
             f"'{validated.name}', {VALIDATED} in the results, holds neither Q/DQ pairs nor integer "
             "operators: what is compared is a float model; give the quantized one"
         )
     origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
-    if table is not None:
-        origins[0] = replace(origins[0], calibration=_calibration(table))
+    if integers is not None and integers.table is not None:
+        origins[0] = replace(origins[0], calibration=_calibration(integers.table))
     for origin in origins:
         _warn_of_another_model(origin, reference)
     return origins

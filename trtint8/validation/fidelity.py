@@ -99,7 +99,7 @@ class FidelityMeter:
             cosines_of_tokens = [math.nan, 1.0] if self._tokens and reference.ndim > 1 else [0.0, 0.0]
             return [*[math.nan] * 4, *cosines_of_tokens, math.nan]
         sums, largest = np.zeros(6), 0.0
-        for wanted, got in _in_blocks(reference, output):
+        for wanted, got in in_blocks(reference, output):
             error = wanted - got
             pairs = ((wanted, wanted), (got, got), (wanted, got), (error, error))
             cosines = row_cosines(got, wanted) if self._tokens and reference.ndim > 1 else np.empty(0)
@@ -108,7 +108,7 @@ class FidelityMeter:
         return [*sums.tolist(), largest]
 
 
-def _in_blocks(
+def in_blocks(
     reference: NDArray[Any], output: NDArray[Any]
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Both arrays in runs of rows, float64 of shape (rows, last axis).

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -23,12 +23,18 @@ from calibrators.data.feeds import FeedDict, is_float
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import Argument, CalibrationDataError, EngineError, GpuUnavailableError, ModelError
 from calibrators.files import is_file
+from calibrators.tensorrt import flavor as flavors
+from calibrators.words import counted
+from trtint8.arithmetic.pairs import InnerTensor, further_outputs, inner_tensors
 from trtint8.arithmetic.simulation import IntegerRuns, Integers
-from trtint8.engine.file import read_engine_info, read_engine_table
+from trtint8.builder.build import BuiltEngine, build_engine, with_equal_forms
+from trtint8.builder.config import BuildOptions
+from trtint8.engine.file import EngineInfo, read_engine_info, read_engine_table
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.model import FLOAT_MODEL, Model, ModelSource, load_model, names_model
-from trtint8.models.outputs.picked import computes_all, runnable_part
+from trtint8.models.outputs.picked import computes_all, runnable_part, with_outputs
+from trtint8.models.serialization import runnable
 from trtint8.models.session import open_graph_model, open_model
 from trtint8.runtime.bindings import NO_CODE, LoadingOptions
 from trtint8.runtime.engine import Engine
@@ -131,7 +137,7 @@ def open_validated(
         EngineError: The Q/DQ model beside the engine is another one than it was built from.
         GpuUnavailableError: The model is an engine without a Q/DQ model beside it, and there is no GPU.
     """
-    output_names, left_out = tuple(declared.shapes), declared.left_out
+    left_out = declared.left_out
     plan = engine_path(model)
     if plan and gpu_problem() is None:
         if left_out.outputs:
@@ -139,35 +145,52 @@ def open_validated(
                 f"the engine '{plan}' gives what plugins compute, {', '.join(left_out.outputs)}, which ONNX "
                 "Runtime cannot for the float model; validate the Q/DQ model that the engine was made from"
             )
-        with Engine.load(plan, plugins=loading.plugins, allow_host_code=loading.allow_host_code) as engine:
+        debug = _debug_build(plan, declared, loading) if declared.inside else None
+        source: Path | bytes = debug.built.plan if debug else plan
+        with Engine.load(source, plugins=loading.plugins, allow_host_code=loading.allow_host_code) as engine:
             names = [spec.name for spec in engine.outputs]
             dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
             scales = _int8_scales(engine, plan)
 
+            if debug:
+                names = [name for name in names if name not in debug.further]
+
             def infer(feed: FeedDict) -> list[NDArray[Any]]:
                 outputs = engine.infer(feed)
-                return [as_floats(output, outputs[output], scales) for output in names]
+                given = (*names, *(debug.further if debug else ()))
+                return [as_floats(output, outputs[output], scales) for output in given]
 
-            yield _validated(
+            validated = _validated(
                 name,
                 infer,
                 dtypes,
                 names,
                 inputs,
-                output_names,
-                f"the engine on {gpu_names()[0]}",
+                declared,
+                f"the engine on {gpu_names()[0]}" if debug is None else _describe_debug_build(debug),
+                debug.further if debug else (),
+                debug.inside if debug else {},
                 scales=scales,
             )
+            yield validated
         return
     substitute = _qdq_model_of(plan) if plan else None
     loaded = runnable_part(substitute or load_model(model), left_out)
     if integers is not None:
-        runs = IntegerRuns(loaded, integers, declared.sources, threads=threads)
+        runs = IntegerRuns(loaded, integers, declared.sources, tuple(declared.inside), threads=threads)
         dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
         validated = _validated(
-            name, runs.run, dtypes, runs.outputs, inputs, output_names, runs.description, runs.sources
+            name,
+            runs.run,
+            dtypes,
+            runs.outputs,
+            inputs,
+            declared,
+            runs.description,
+            runs.further,
+            runs.inside,
         )
-        yield replace(validated, in_integers=runs.found)
+        yield replace(validated, in_integers=runs.found, absent="a kernel there computes it inside")
         return
     whose = f"the engine's {{}} '{substitute.name}'" if substitute else "the {}"
     # A GPU computes what Q/DQ pairs do in float, not what ONNX Runtime's kernels for integer operators do.
@@ -186,14 +209,80 @@ def open_validated(
     if left_out.outputs:
         description += ", up to its plugins of TensorRT"
     sources = declared.sources if computes_all(graph_model, declared.sources) else ()
+    own = inner_tensors(graph_model) if declared.inside else {}
+    inside = {tensor: own[tensor] for tensor in declared.inside if tensor in own}
+    further = further_outputs(graph_model, sources, inside)
     if operators:
-        opened = open_graph_model(graph_model, sources, threads=threads, rows=rows)
+        opened = open_graph_model(graph_model, further, threads=threads, rows=rows)
     else:
-        opened = open_model(loaded, sources, threads=threads, rows=rows)
+        opened = open_model(loaded, further, threads=threads, rows=rows)
     dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
-    names = [output for output in opened.output_names if output not in sources]
-    validated = _validated(name, opened.run, dtypes, names, inputs, output_names, description, sources)
+    names = [output for output in opened.output_names if output not in further]
+    validated = _validated(name, opened.run, dtypes, names, inputs, declared, description, further, inside)
     yield replace(validated, half=half)
+
+
+@dataclass(frozen=True)
+class DebugBuild:
+    """An engine that gives tensors inside it as outputs.
+
+    Attributes:
+        built: The engine.
+        inside: Name of each tensor that is compared, and that it has, to where it is.
+        further: Names of the outputs that it has besides those of the model.
+    """
+
+    built: BuiltEngine
+    inside: Mapping[str, InnerTensor]
+    further: tuple[str, ...]
+
+
+def debug_build(qdq: Model, info: EngineInfo, wanted: Iterable[str], loading: LoadingOptions) -> DebugBuild:
+    """Builds an engine anew, from its Q/DQ model, with tensors inside as outputs.
+
+    Args:
+        qdq: The Q/DQ model that the engine was built from.
+        info: What its sidecar says.
+        wanted: Names of the tensors.
+        loading: How engines are loaded.
+
+    Raises:
+        BuildError: TensorRT fails.
+        UnsupportedError: The TensorRT that built the engine is not installed.
+    """
+    graph_model = qdq.graph_model
+    own = inner_tensors(graph_model)
+    inside = {name: own[name] for name in wanted if name in own}
+    further = further_outputs(graph_model, (), inside)
+    with runnable(with_equal_forms(with_outputs(graph_model, further))) as serialized:
+        built = build_engine(
+            serialized,
+            qdq.inputs,
+            flavor=flavors.load(info.flavor),
+            profiles=info.profiles,
+            options=BuildOptions(plugins=loading.plugins),
+            int8=qdq.is_quantized,
+            progress=False,
+        )
+    return DebugBuild(built, inside, further)
+
+
+def _debug_build(plan: Path, declared: DeclaredOutputs, loading: LoadingOptions) -> DebugBuild:
+    info = read_engine_info(plan)
+    if info.qdq_model is None or not is_file(plan.with_name(info.qdq_model)):
+        raise EngineError(
+            f"the engine '{plan}' has no Q/DQ model beside it to build it from again with its tensors; "
+            f"give the Q/DQ model, or leave {Argument('tensors')} out"
+        )
+    qdq = load_engine_qdq(plan.with_name(info.qdq_model), info)
+    return debug_build(qdq, info, declared.inside, loading)
+
+
+def _describe_debug_build(debug: DebugBuild) -> str:
+    return (
+        f"the engine built anew on {gpu_names()[0]} with {counted(len(debug.further), 'tensor')} as outputs, "
+        "which may change what is fused"
+    )
 
 
 def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[str]) -> str:
@@ -250,9 +339,10 @@ def _validated(
     dtypes: Mapping[str, np.dtype[Any]],
     names: Sequence[str],
     inputs: Sequence[InputSpec],
-    output_names: Sequence[str],
+    declared: DeclaredOutputs,
     description: str,
-    sources: tuple[str, ...] = (),
+    further: tuple[str, ...] = (),
+    inside: Mapping[str, InnerTensor] = MappingProxyType({}),
     scales: Mapping[str, np.float32] = MappingProxyType({}),
 ) -> ValidatedModel:
     """A runner as a validated model, checked against the reference.
@@ -260,13 +350,14 @@ def _validated(
     Args:
         name: The model's name in results.
         run: Runs the model on feeds of its own input types; outputs come in the order of ``names``, and
-            ``sources`` behind them.
+            ``further`` behind them.
         dtypes: The model's input types, by name.
         names: Names of the model's outputs, in its own order.
         inputs: The inputs of the reference.
-        output_names: Names of the reference's outputs, in order.
+        declared: What the reference declares of its outputs.
         description: How the model is run, in words.
-        sources: The tensors that ``run`` gives behind the outputs.
+        further: All that ``run`` gives behind the outputs.
+        inside: The tensors inside the model that are compared, to where they are.
         scales: The scales of inputs that are INT8 where the reference's are floating-point.
 
     Raises:
@@ -275,16 +366,17 @@ def _validated(
     wanted = [spec.name for spec in inputs]
     if set(dtypes) != set(wanted):
         raise ModelError(_mismatch(name, "inputs", list(dtypes), wanted))
+    output_names = tuple(declared.shapes)
     # An engine may list its outputs in another order than the model that it was built from.
     if set(names) != set(output_names):
         raise ModelError(_mismatch(name, "outputs", names, output_names))
-    order = (*output_names, *sources)
+    order = (*output_names, *further)
 
     def run_converted(feed: FeedDict) -> list[NDArray[Any]]:
-        found = dict(zip((*names, *sources), run(as_fed(feed, dtypes, scales)), strict=True))
+        found = dict(zip((*names, *further), run(as_fed(feed, dtypes, scales)), strict=True))
         return [found[output] for output in order]
 
-    return ValidatedModel(name, run_converted, description, sources)
+    return ValidatedModel(name, run_converted, description, further, inside)
 
 
 def _mismatch(name: str, kind: str, own: Sequence[str], wanted: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import onnx_ir as ir
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.errors import CalibrationDataError, ModelError
+from trtint8.arithmetic.pairs import InnerTensor
 from trtint8.models.outputs.joined import OutputPart, cached_outputs, output_parts, without_cached_outputs
 from trtint8.models.outputs.picked import NO_PICKS, Picks, before_picks, find_picks, sources_inside
 from trtint8.models.shapes import declared_sizes
@@ -33,6 +34,9 @@ class DeclaredOutputs:
             tensors that take their place.
         cached: Names of the outputs that hold what the model caches, which are not compared; see
             :mod:`trtint8.models.outputs.joined`.
+        inside: Names of the tensors inside the model that are compared, to where they are.
+        absent: Why models that were made from this one lack some of these tensors, by name.
+        further: Names of all values that the model gives behind its outputs, ``sources`` first.
     """
 
     shapes: Mapping[str, DeclaredShape]
@@ -41,6 +45,9 @@ class DeclaredOutputs:
     sources: tuple[str, ...] = ()
     left_out: Picks = NO_PICKS
     cached: tuple[str, ...] = ()
+    inside: Mapping[str, InnerTensor] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    further: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, graph_model: ir.Model, left_out: Picks = NO_PICKS) -> DeclaredOutputs:
@@ -54,7 +61,8 @@ class DeclaredOutputs:
         parts = output_parts(without_cached_outputs(before_picks(graph_model, picks)))
         sources = sources_inside(graph_model, picks)
         cached = cached_outputs(graph_model)
-        return cls(declared_shapes(graph_model), parts, picks.outputs, sources, left_out, cached)
+        shapes = declared_shapes(graph_model)
+        return cls(shapes, parts, picks.outputs, sources, left_out, cached, further=sources)
 
     def form_of(
         self, outputs: Outputs, labels: NDArray[Any] | None, rows: int, without_samples: frozenset[str]

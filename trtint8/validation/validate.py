@@ -19,10 +19,11 @@ from calibrators.data.batches import Batches, Shard, Source
 from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import DataSource
-from calibrators.errors import Argument, ModelError, UnsupportedError
+from calibrators.errors import Argument, ModelError, TableError
 from calibrators.host.session import open_session, runs_at_once
 from calibrators.host.work import BatchFunction, check_sees
 from calibrators.run import RunOptions
+from calibrators.words import enumerated
 from trtint8.arithmetic.simulation import Integers
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
@@ -64,6 +65,7 @@ def validate_models(
     loading: LoadingOptions,
     budget: Budget | None,
     integers: Integers | None = None,
+    tensors: Sequence[str] = (),
 ) -> Accuracy:
     """Compares an INT8 model or engine, and others, with the float model on the same samples.
 
@@ -77,7 +79,8 @@ def validate_models(
         run: Where and how models are run.
         loading: How engines are loaded.
         budget: What the samples are to keep; None for nothing.
-        integers: How ``model``, a float model, is computed in integers; None where it is run as it is.
+        integers: How ``model`` is computed in integers; None where it is run as it is.
+        tensors: Names of tensors inside, or patterns, that are compared as well.
 
     Returns:
         The comparison.
@@ -97,15 +100,13 @@ def validate_models(
             "take another"
         )
     whole = load_model(reference)
-    compared = Reference.of(whole)
+    compared = Reference.of(whole).with_tensors(tensors)
     original, declared = compared.model, compared.declared
     models = {VALIDATED: model, **also}
-    if integers is not None:
-        _refuse_integers(model, run)
     if not run.is_local:
-        loaded = _loaded(models, whole)
+        loaded = _loaded(models, reference, whole, integers)
         head, batches = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
-        origins = warn_of_models(loaded, original)
+        origins = warn_of_models(loaded, original, integers)
         accuracy = _compare_by_workers(
             models,
             loaded,
@@ -118,17 +119,18 @@ def validate_models(
             loading=loading,
             metrics=metrics,
             budget=budget,
+            integers=integers,
         )
         return identified(accuracy, origins, original)
     opened_data = compared.open_data(data, data_options, run.threads)
     source, rows = opened_data.source, opened_data.usual_rows
-    opening = partial(open_model, original, declared.sources, threads=run.threads, rows=rows)
+    opening = partial(open_model, original, declared.further, threads=run.threads, rows=rows)
     with RunningReference(opening) as running:
         head, opened_data = _looked_at(opened_data, metrics, declared)
         first, batches = opened_data.read_ahead(_READ_AHEAD)
         running.run_ahead([batch.feed for batch in first])
-        loaded = _loaded(models, whole)
-        origins = warn_of_models(loaded, original, integers.table if integers else None)
+        loaded = _loaded(models, reference, whole, integers)
+        origins = warn_of_models(loaded, original, integers)
         with (
             open_models(
                 loaded,
@@ -148,7 +150,6 @@ def validate_models(
             if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):
                 opened.look(Batches.of_shard(head, source).labelled())
             accuracy = compare_models(opened, samples, budget, progress=run.progress)
-            accuracy = replace(accuracy, in_integers=opened.in_integers)
         return identified(accuracy, origins, original)
 
 
@@ -162,25 +163,42 @@ def _looked_at(
     return None, batches
 
 
-def _loaded(models: Mapping[str, ModelSource], reference: Model) -> dict[str, Model | Path]:
-    """Models that are loaded, and paths of engines."""
-    loaded = {name: engine_path(one) or load_model(one) for name, one in models.items()}
-    _refuse_exchanged(loaded, reference)
+def _loaded(
+    models: Mapping[str, ModelSource], source: ModelSource, reference: Model, integers: Integers | None
+) -> dict[str, Model | Path]:
+    """Models that are loaded, and paths of engines; what is the reference too is loaded once."""
+    loaded = {
+        name: engine_path(one) or (reference if one is source else load_model(one))
+        for name, one in models.items()
+    }
+    if integers is not None:
+        _check_integers(loaded[VALIDATED], integers)
+    in_arithmetic = () if integers is None else (VALIDATED,)
+    _refuse_exchanged({name: one for name, one in loaded.items() if name not in in_arithmetic}, reference)
     return loaded
 
 
-def _refuse_integers(model: ModelSource, run: RunOptions) -> None:
-    """Refuses what cannot be computed in an arithmetic."""
-    if not run.is_local:
-        raise UnsupportedError(f"an arithmetic is followed in this process; leave {Argument('executor')} out")
-    if plan := engine_path(model):
-        raise ModelError(f"'{plan}' is an engine, which has its own arithmetic; give the float model")
-    loaded = load_model(model)
-    if loaded.is_quantized or integer_operators(loaded.graph_model):
+def _check_integers(model: Model | Path, integers: Integers) -> None:
+    """Refuses a model that no arithmetic computes, or whose ranges are missing or given twice."""
+    name = integers.arithmetic.name
+    if isinstance(model, Path):
         raise ModelError(
-            f"'{loaded.name}' is quantized already, and an arithmetic quantizes by a table; give the float "
-            f"model, or leave {Argument('arithmetic')} out: Q/DQ pairs are run as TensorRT's explicit route "
-            "runs them"
+            f"'{model}' is an engine, which has its own arithmetic; for '{name}' give the float model"
+        )
+    if operators := integer_operators(model.graph_model):
+        raise ModelError(
+            f"'{model.name}' computes on integers already, by {enumerated(operators)}, and '{name}' does so "
+            "in another way; give the float model, or one with Q/DQ pairs"
+        )
+    if model.is_quantized and integers.table is not None:
+        raise TableError(
+            f"'{model.name}' has the ranges of its Q/DQ pairs, and a table was given as well; leave "
+            f"{Argument('table')} out, or give the float model"
+        )
+    if not model.is_quantized and integers.table is None:
+        raise TableError(
+            f"the arithmetic '{name}' takes the ranges of '{model.name}' from a calibration table; add "
+            f"{Argument('table')}"
         )
 
 
@@ -211,6 +229,7 @@ def _compare_by_workers(
     loading: LoadingOptions,
     metrics: Sequence[Metric] | None = None,
     budget: Budget | None = None,
+    integers: Integers | None = None,
 ) -> Accuracy:
     """Compares as :func:`trtint8.validation.comparison.compare` does, by workers in other processes.
 
@@ -226,6 +245,7 @@ def _compare_by_workers(
         loading: How engines are loaded.
         metrics: What to measure; what applies of the usual metrics where None.
         budget: What the samples are to keep; None for nothing.
+        integers: How the first model is computed in integers; None where it is run as it is.
 
     Returns:
         The comparison.
@@ -247,6 +267,7 @@ def _compare_by_workers(
         head,
         batches.source,
         batches.usual_rows,
+        None if integers is None else integers.ranges_alone(),
     )
     with run.results(work, batches, description="Validating") as results:
         return merge_results(results, metrics, batches.class_names, budget)
@@ -274,6 +295,7 @@ class _ValidationWork:
         head: The first batches of the data; None where there are none.
         source: The source of the data.
         rows: How many samples the batches usually have.
+        integers: How the first model is computed in integers; None where it is run as it is.
     """
 
     models: Mapping[str, bytes | Path]
@@ -286,6 +308,7 @@ class _ValidationWork:
     head: Shard | None
     source: Source
     rows: int
+    integers: Integers | None = None
 
     def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
@@ -302,6 +325,7 @@ class _ValidationWork:
                 self.loading,
                 threads=self.threads,
                 rows=self.rows,
+                integers=self.integers,
             )
         )
         if self.head:
@@ -311,12 +335,12 @@ class _ValidationWork:
     def _open_reference(self) -> ModelSession:
         # A serialized model needs no reading here, where ONNX Runtime takes it. A file is read by us: ONNX
         # Runtime would read of its external data what the model says, and not what was checked.
-        as_it_is = isinstance(self.reference, bytes) and not self.declared.sources
+        as_it_is = isinstance(self.reference, bytes) and not self.declared.further
         if as_it_is and runs_at_once(self.threads, self.rows) == 1:
             with contextlib.suppress(ModelError):
                 return ModelSession(open_session(self.reference, optimize=True, threads=self.threads))
         read = load_model(self.reference)
-        return open_model(read, self.declared.sources, threads=self.threads, rows=self.rows)
+        return open_model(read, self.declared.further, threads=self.threads, rows=self.rows)
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,6 @@ def test_a_float_model_in_an_arithmetic(arguments, tmp_path, capsys):
     assert "3 Add" in capsys.readouterr().out
     assert main(line) == 2
     assert main(["validate", MODEL, arguments[2]]) == 2
-    assert main([*line, "--arithmetic", "dla", "--ray", "auto"]) == 2
 
 
 @pytest.mark.parametrize(

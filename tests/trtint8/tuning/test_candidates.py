@@ -13,6 +13,7 @@ from tests.trtint8.onnx_models import Shaped
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.models.session import ModelSession, open_graph_model
+from trtint8.quantization.config import arithmetic_named
 from trtint8.tuning import candidates
 from trtint8.tuning.candidates import Candidate, Scorer, cost_shares, float_cost
 
@@ -154,3 +155,13 @@ def test_a_product_whose_first_operand_is_transposed():
     gemm = g.op("Gemm", ["x", g.weights(9, 4)], "gemm", transA=1)  # 5*4 outputs of 9: 180
     model = g.model({"x": [9, 5]}, g.op("Relu", [gemm], "relu"))  # 20
     assert float_cost(prepare(load_model(model)).graph_model, ["gemm"], {}) == pytest.approx(0.9)
+
+
+def test_a_candidate_is_judged_in_the_integers_of_a_backend(candidate, batches):
+    """Layers in float stay so there."""
+    scorer = Scorer(candidate.model, batches, "sqnr")
+    for keep in ((), ("/stem/conv/Conv",)):
+        runs = scorer.in_integers(dataclasses.replace(candidate, keep_float=keep), arithmetic_named("ncnn"))
+        found = scorer.compare(runs, ["sqnr"])
+        assert len(found.in_integers.largest_sums) == 9 - len(keep)
+        assert found.outputs[0].sqnr_db > 20
