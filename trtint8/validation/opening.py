@@ -27,7 +27,7 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.words import counted
 from trtint8.arithmetic.pairs import InnerTensor, further_outputs, inner_tensors
 from trtint8.arithmetic.simulation import IntegerRuns, Integers
-from trtint8.builder.build import BuiltEngine, build_engine, with_equal_forms
+from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
 from trtint8.builder.config import BuildOptions
 from trtint8.engine.file import EngineInfo, read_engine_info, read_engine_table
 from trtint8.engine.qdq import load_engine_qdq
@@ -255,15 +255,13 @@ def debug_build(qdq: Model, info: EngineInfo, wanted: Iterable[str], loading: Lo
     inside = {name: own[name] for name in wanted if name in own}
     further = further_outputs(graph_model, (), inside)
     with runnable(with_equal_forms(with_outputs(graph_model, further))) as serialized:
-        built = build_engine(
-            serialized,
+        built = Build(
+            flavors.load(info.flavor),
             qdq.inputs,
-            flavor=flavors.load(info.flavor),
-            profiles=info.profiles,
+            info.profiles,
             options=BuildOptions(plugins=loading.plugins),
-            int8=qdq.is_quantized,
             progress=False,
-        )
+        ).run(serialized, int8=qdq.is_quantized)
     return DebugBuild(built, inside, further)
 
 

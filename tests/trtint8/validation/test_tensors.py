@@ -15,7 +15,7 @@ from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.arithmetic.simulated import values
 from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import Build
 from trtint8.cli.main import main
 from trtint8.engine.file import EngineInfo
 from trtint8.models.model import load_model
@@ -308,7 +308,7 @@ def test_on_the_command_line(tmp_path, capsys):
 def test_an_engine_is_built_anew_with_tensors_as_outputs(rtx):
     """The builder of TensorRT for RTX needs no GPU; the engine that it makes does."""
     qdq = load_model(conv_relu_conv())
-    built = build_engine(to_proto(qdq.graph_model).SerializeToString(), qdq.inputs, flavor=rtx, int8=True)
+    built = Build(rtx, qdq.inputs).run(to_proto(qdq.graph_model).SerializeToString(), int8=True)
     info = EngineInfo("rtx", built.version, ("8.6",), (), (), built.profiles, None, (), 0, qdq.fingerprint)
     debug = debug_build(qdq, info, ["images", "relu_out", "second_out", "unknown"], NO_CODE)
     assert list(debug.inside) == ["images", "relu_out", "second_out"]
