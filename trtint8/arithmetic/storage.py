@@ -8,8 +8,10 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
+from calibrators.errors import Argument, TableError
 from calibrators.operators import Axes, Values, operator_of
 from calibrators.tables.table import CalibrationTable
+from calibrators.words import enumerated
 from trtint8.interop.unquantize import Bounds
 from trtint8.models.graph import is_constant, read_constant
 from trtint8.models.model import Model
@@ -228,14 +230,26 @@ class _Storage:
         """The configs of activations, with their scales."""
         names = list(dict.fromkeys(value.name or "" for value in values))
         self._check(names)
-        positive = self._never_negative() if not self._arithmetic.activations.symmetric else frozenset()
-        amax = self._table.amax
-        return {
-            name: self._arithmetic.activations.with_range(
-                0.0 if name in positive else -amax[name], amax[name]
-            )
-            for name in names
+        config, amax = self._arithmetic.activations, self._table.amax
+        if config.symmetric:
+            return {name: config.with_range(-amax[name], amax[name]) for name in names}
+        return {name: config.with_range(*ends) for name, ends in self._signed_ranges(names).items()}
+
+    def _signed_ranges(self, names: Iterable[str]) -> dict[str, tuple[float, float]]:
+        """The ends of the ranges of activations, whose two sides need not be the same."""
+        positive, table = self._never_negative(), self._table
+        ranges = {
+            name: (0.0, table.amax[name]) if name in positive else table.signed_range(name) for name in names
         }
+        unknown = [name for name, ends in ranges.items() if ends is None]
+        if unknown:
+            raise TableError(
+                "the table does not say how far above and below zero the values of "
+                f"{enumerated(map(repr, unknown))} lie, which '{self._arithmetic.name}' needs; calibrate the "
+                f"model again with {Argument('tensors', 'all')}, or set these ranges by hand, "
+                "which then hold for both sides"
+            )
+        return {name: ends for name, ends in ranges.items() if ends is not None}
 
     def _never_negative(self) -> frozenset[str]:
         """Names of the tensors that hold no value below zero, whatever the input."""
@@ -246,7 +260,13 @@ class _Storage:
 
     def _check(self, names: Iterable[str]) -> None:
         known = tensor_names(self._prepared.graph_model)
-        self._table.check_model(self._prepared.fingerprint, names, known)
+        self._table.check_model(self._prepared.fingerprint, (), known)
+        if missing := [name for name in names if name not in self._table.amax]:
+            raise TableError(
+                f"the table has no range for {enumerated(map(repr, missing))}, which "
+                f"'{self._arithmetic.name}' needs; calibrate the model with {Argument('tensors', 'all')}, or "
+                "set them by hand"
+            )
 
     def _stored(
         self,

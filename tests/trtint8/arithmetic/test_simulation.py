@@ -6,8 +6,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError, TableError, UnsupportedError
 from calibrators.host.session import open_session
-from calibrators.tables.table import CalibrationTable
-from tests.trtint8.arithmetic.simulated import amax_of, output_of, outputs_of, simulated, values
+from tests.trtint8.arithmetic.simulated import (
+    amax_of,
+    output_of,
+    outputs_of,
+    simulated,
+    table_of,
+    values,
+)
 from tests.trtint8.onnx_models import Shaped
 from trtint8 import quantize, validate
 from trtint8.quantization.config import ARITHMETICS
@@ -137,7 +143,7 @@ def test_explicit_is_what_pairs_compute_bit_for_bit():
     """All steps are powers of two, so that ONNX Runtime's float32 is exact as well."""
     images = values((16, 3, 8, 8))
     model, ranges = three_layers(images)
-    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    pairs = quantize(model, table_of(ranges)).SerializeToString()
     wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": images}), wanted)
 
@@ -148,7 +154,7 @@ def test_explicit_is_what_pairs_compute_for_any_scale(seed):
     weights, bias, images = values((6, 4, 3, 3), seed), values(6, seed + 1), values((4, 4, 9, 9), seed + 2)
     model = convolution(weights, bias, images.shape)
     ranges = {"x": amax_of(images) * 0.7}
-    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    pairs = quantize(model, table_of(ranges)).SerializeToString()
     wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
     assert np.allclose(output_of(model, ranges, "explicit", {"x": images}), wanted, rtol=1e-5, atol=1e-5)
 
@@ -175,7 +181,7 @@ def test_every_form_of_convolution(operator, shape, weights, attributes):
         kernel[0] = 127 * 2.0**-7  # the largest of every output channel
     images, ranges = values(shape), {"x": 2 * 127 / 128}
     model = convolution(kernel, None, shape, operator, **attributes)
-    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    pairs = quantize(model, table_of(ranges)).SerializeToString()
     wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": images}), wanted)
 
@@ -190,7 +196,7 @@ def test_every_form_of_gemm(attributes):
     kernel = g.constant(weights if attributes.get("transB") else weights.T.copy())
     y = g.op("Gemm", ["x", kernel, g.constant(np.arange(5, dtype=np.float32))], "gemm", **attributes)
     model, ranges, rows = g.model({"x": [3, 32]}, y), {"x": 127 / 64}, values((3, 32))
-    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    pairs = quantize(model, table_of(ranges)).SerializeToString()
     wanted = open_session(pairs, optimize=False).run(None, {"x": rows})[0]
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": rows}), wanted)
 
@@ -344,7 +350,7 @@ def test_an_accumulator_that_overflows_is_named():
     y = g.op("Gemm", ["x", g.constant(np.full((16, count), 127, np.float32))], "wide", transB=1)
     model, rows = g.model({"x": [1, count]}, y), np.full((1, count), 127, np.float32)
     with pytest.raises(ModelError, match="'wide' reaches 2258060000"):
-        validate(model, rows, table=CalibrationTable({"x": 127.0}), arithmetic="explicit", progress=False)
+        validate(model, rows, table=table_of({"x": 127.0}), arithmetic="explicit", progress=False)
 
 
 def test_more_products_than_can_be_followed_are_refused():
@@ -393,9 +399,7 @@ def test_validate_gives_sums_and_outputs(name):
     model, ranges = three_layers(images)
     if name == "qnnpack":
         ranges = {key: 1e3 if key == "last_out" else value for key, value in ranges.items()}
-    found = validate(
-        model, images, table=CalibrationTable(ranges), arithmetic=name, batch_size=5, progress=False
-    )
+    found = validate(model, images, table=table_of(ranges), arithmetic=name, batch_size=5, progress=False)
     layers = {"first", "second"} | ({"last"} if name != "dla" else set())
     assert set(found.in_integers.largest_sums) == layers
     assert found.in_integers.arithmetic == name
@@ -405,7 +409,7 @@ def test_validate_gives_sums_and_outputs(name):
 
 
 def test_the_largest_sum_is_that_of_all_batches():
-    model, table = convolution([[[[127.0]], [[0.0]]]]), CalibrationTable({"x": 127.0})
+    model, table = convolution([[[[127.0]], [[0.0]]]]), table_of({"x": 127.0})
     images = np.float32([[3, 0], [100, 0], [5, 0]]).reshape(3, 2, 1, 1)
     g = Shaped()
     weights = g.constant(np.float32([[[[127]], [[0]]]]))
@@ -418,7 +422,7 @@ def test_the_largest_sum_is_that_of_all_batches():
 def test_what_does_not_go_together():
     model, table, images = (
         convolution(values((4, 2, 1, 1))),
-        CalibrationTable({"x": 1.0}),
+        table_of({"x": 1.0}),
         values((1, 2, 1, 1)),
     )
     with pytest.raises(ModelError, match="reference"):
@@ -443,7 +447,7 @@ def test_values_that_are_no_numbers(name):
     weights = g.constant(np.full((1, 2, 1, 1), 0.5, np.float32))
     model = g.model({"x": ["N", 2, 1, 1]}, g.op("Conv", [root, weights], "conv", kernel_shape=[1, 1]))
     images = np.float32([[4, 4], [-1, 4], [4, 9]]).reshape(3, 2, 1, 1)
-    table = CalibrationTable({"x": 9.0, root: 3.0, "conv_out": 3.0})
+    table = table_of({"x": 9.0, root: 3.0, "conv_out": 3.0})
     found = validate(
         model, images, table=table, arithmetic=name, metrics="cosine", batch_size=1, progress=False
     )
