@@ -1,5 +1,7 @@
 """What each arithmetic computes: by hand, and against ONNX Runtime's Q/DQ pairs and integer operators."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -16,7 +18,10 @@ from tests.trtint8.arithmetic.simulated import (
 )
 from tests.trtint8.onnx_models import Shaped
 from trtint8 import quantize, validate
-from trtint8.quantization.config import ARITHMETICS
+from trtint8.arithmetic.simulation import simulate
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.config import ARITHMETICS, NCNN, Rounding
+from trtint8.quantization.config import quantize as quantize_values
 
 NAMES = tuple(ARITHMETICS)
 
@@ -55,6 +60,21 @@ def test_by_hand(name, integers, weights, sums):
     found, largest = outputs_of(simulation, {"x": np.float32([2.5, -3.5]).reshape(1, 2, 1, 1)})
     assert found["conv_out"].ravel().tolist() == [sums + 0.25]
     assert largest == {"conv": sums}
+
+
+@pytest.mark.parametrize("rounding", list(Rounding))
+def test_a_backend_more_is_a_row(rounding):
+    """Whatever its rounding: what the network computes is what the configs say."""
+    row = replace(
+        NCNN, activations=replace(NCNN.activations, rounding=rounding, quant_min=-7, quant_max=7, bits=4)
+    )
+    halves = np.float32([-7.5, -2.5, -1.5, -0.5, -0.3, 0, np.nextafter(np.float32(0.5), 0), 0.5, 1.5, 2.3, 9])
+    images = np.repeat(halves, 2).reshape(-1, 2, 1, 1)
+    images[:, 1] = 0
+    model = convolution([[[[127.0]], [[0.0]]]], None, ("N", 2, 1, 1))
+    found, _ = outputs_of(simulate(prepare(load_model(model)), table_of({"x": 7.0}), row), {"x": images})
+    wanted = quantize_values(halves, row.activations.with_scale(1.0)) * 127
+    assert found["conv_out"].ravel().tolist() == wanted.tolist()
 
 
 def test_qnnpack_by_hand():
