@@ -215,6 +215,7 @@ class _Network:
         self._rounded: dict[tuple[str, float, int], ir.Value] = {}
         self._constants: dict[tuple[bytes, str, tuple[int, ...]], ir.Value] = {}
         self._largest: list[ir.Value] = []
+        self._made: set[ir.Value] = set()
 
     def write(self) -> tuple[str, ...]:
         """Rewrites all nodes; returns the names of those that multiply integers."""
@@ -230,7 +231,20 @@ class _Network:
                 config = self._stored.activations.get((name, index))
                 if value is not None and config is not None:
                     node.replace_input_with(index, self._dequantized(value, config))
+        self._round_outputs()
         return tuple(layers)
+
+    def _round_outputs(self) -> None:
+        """Rounds the model's outputs that are stored as integers and that no product has made."""
+        for index, value in enumerate(self._graph.outputs):
+            name = value.name or ""
+            config = self._stored.outputs.get(name)
+            if config is None or value in self._made:
+                continue
+            rounded = self._dequantized(value, config)
+            value.name = take_name(f"{name}_float", self._names)
+            rounded.name = name
+            self._graph.outputs[index] = rounded
 
     def sums_output(self) -> str:
         """Makes the largest sums an output, and puts all nodes into an order in which they can run."""
@@ -292,6 +306,7 @@ class _Network:
             self._integers[key] = result
             result = self._rounded[key] = self._op("Mul", [result, self._constant(config.scale)])
         result.type = ir.TensorType(ir.DataType.FLOAT)
+        self._made.add(result)
         following = [value.producer() for value in ends]
         replace_value(ends[-1], result)
         for each in reversed(following):

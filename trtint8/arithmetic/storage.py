@@ -238,8 +238,16 @@ class _Storage:
     def _signed_ranges(self, names: Iterable[str]) -> dict[str, tuple[float, float]]:
         """The ends of the ranges of activations, whose two sides need not be the same."""
         positive, table = self._never_negative(), self._table
+        fixed = {
+            value.name: self._arithmetic.output_ranges[node.op_type]
+            for node in self._graph
+            if not node.domain and node.op_type in self._arithmetic.output_ranges
+            for value in node.outputs
+        }
         ranges = {
-            name: (0.0, table.amax[name]) if name in positive else table.signed_range(name) for name in names
+            name: fixed.get(name)
+            or ((0.0, table.amax[name]) if name in positive else table.signed_range(name))
+            for name in names
         }
         unknown = [name for name, ends in ranges.items() if ends is None]
         if unknown:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
 
@@ -383,6 +383,7 @@ class Arithmetic:
         fuses_elementwise: Whether elementwise operators in a row are one kernel.
         fixed_point: Whether sums become the integers of the output by a multiplier of 31 bits and a rounding
             shift; else sums become float32 and are scaled.
+        output_ranges: Operator to the ends of what its kernel writes, whatever a table says.
         largest_sum: The largest magnitude that an accumulator holds.
     """
 
@@ -397,6 +398,7 @@ class Arithmetic:
     fuses_elementwise: bool = False
     fixed_point: bool = False
     biases: TensorQuantConfig | None = None
+    output_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     largest_sum: int = 2**31 - 1
 
 
@@ -464,6 +466,8 @@ _QNNPACK = Arithmetic(
     fused=frozenset({"Clip", "Relu"}),
     fixed_point=True,
     biases=_INT32,
+    # The kernels take no other scales: 1/256 without an offset, and 1/128 with 128.
+    output_ranges={"Sigmoid": (0.0, 255 / 256), "Tanh": (-1.0, 127 / 128)},
     largest_sum=2**29 - 1,
 )
 

@@ -95,6 +95,19 @@ def test_qnnpack_by_hand():
     assert found["y_out"].ravel().tolist() == [2 * 230]
 
 
+@pytest.mark.parametrize(("operator", "scale", "lowest"), [("Sigmoid", 1 / 256, 0), ("Tanh", 1 / 128, -1)])
+def test_qnnpack_has_one_scale_for_what_ends_by_itself(operator, scale, lowest):
+    """Also where it is an output of the model, whose largest value does not reach 1."""
+    g = Shaped()
+    y = g.op("Conv", ["x", g.constant(np.ones((1, 1, 1, 1), np.float32))], "conv", kernel_shape=[1, 1])
+    model = g.model({"x": [3, 1, 1, 1]}, g.op(operator, [y], "y"))
+    images = np.float32([-100, 0.0, 100]).reshape(3, 1, 1, 1)
+    found = output_of(model, {"x": 100.0, y: 101.0, "y_out": 0.5}, "qnnpack", {"x": images})
+    middle = 0.5 if operator == "Sigmoid" else 0
+    assert found.ravel() == pytest.approx([lowest, middle, 1 - scale], abs=0.003)
+    assert (found / scale == np.rint(found / scale)).all()
+
+
 @pytest.mark.parametrize(("lowest", "highest"), [(-1.0, 2.0), (0.0, 6.0), (None, 3.0), (-2.0, None)])
 def test_qnnpack_clips_in_integers(lowest, highest):
     """Also where the range of the output is wider."""
