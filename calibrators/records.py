@@ -64,6 +64,9 @@ Positive = Annotated[float, msgspec.Meta(gt=0, le=sys.float_info.max)]
 #: A finite number that is not negative, and that a float32 holds.
 NonNegativeFloat32 = Annotated[float, msgspec.Meta(ge=0, le=3.4028234663852886e38)]
 
+#: A finite number that is not positive, and that a float32 holds.
+NonPositiveFloat32 = Annotated[float, msgspec.Meta(ge=-3.4028234663852886e38, le=0)]
+
 #: A probability, from 0 to 1.
 Probability = Annotated[float, msgspec.Meta(ge=0, le=1)]
 

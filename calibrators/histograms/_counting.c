@@ -174,41 +174,51 @@ static inline int32_t counter_of(int32_t bits, int32_t split, float factor)
 typedef struct {
     int64_t taken;     /* values counted */
     int64_t zeros;     /* of them exactly zero */
-    int32_t largest;   /* bits of the largest magnitude */
+    int32_t highest;   /* bits of the largest value of 0 and more */
+    uint32_t lowest;   /* bits of the least value below 0; where there is none, their sign is clear */
     uint32_t below;    /* bits of the least magnitude but zero, less 1 */
 } Counted;
+
+/* The magnitude of the least value below 0, as bits; 0 where there is none. */
+static inline int32_t lowest_magnitude(uint32_t lowest)
+{
+    return lowest > MAGNITUDE ? (int32_t)(lowest & MAGNITUDE) : 0;
+}
 
 /* Counts blocks until one has a value of `limit` (as bits) or more, or a NaN: the order of magnitudes is that
    of their bits as integers, and NaN comes above infinity. `lanes` has LANES rows of counters. */
 FOR_EVERY_PROCESSOR
 static Counted count_blocks(const float *values, int64_t size, Bins bins, uint32_t *lanes, size_t row)
 {
-    Counted found = {0, 0, 0, UINT32_MAX};
+    Counted found = {0, 0, 0, 0, UINT32_MAX};
     int32_t index[BLOCK], spare[BLOCK];
     number_spare(spare);
     for (; found.taken < size; values += BLOCK) {
         int n = size - found.taken < BLOCK ? (int)(size - found.taken) : BLOCK;
-        int32_t peak = 0, zeros = 0;
-        uint32_t below = UINT32_MAX;
+        int32_t highest = 0, zeros = 0;
+        uint32_t lowest = 0, below = UINT32_MAX;
         int i;
         for (i = 0; i < n; i++) {
             int32_t bits, inside;
             memcpy(&bits, values + i, sizeof bits);
+            /* With the sign, values below 0 are the least integers, and unsigned the largest ones. */
+            highest = bits > highest ? bits : highest;
+            lowest = (uint32_t)bits > lowest ? (uint32_t)bits : lowest;
             bits &= MAGNITUDE;
-            peak = bits > peak ? bits : peak;
             below = (uint32_t)bits - 1 < below ? (uint32_t)bits - 1 : below; /* of zero, the most there is */
             zeros += bits == 0;
             /* What is in no bin gets a number all the same; the block is given up below. */
             inside = bits < bins.limit ? bits : bins.limit - 1;
             index[i] = counter_of(inside, bins.split, bins.factor) + (-(bits == 0) & spare[i]);
         }
-        if (peak >= bins.limit)
+        if (highest >= bins.limit || lowest_magnitude(lowest) >= bins.limit)
             break;
         fetch_block(values + AHEAD);
         add_to_lanes(index, n, lanes, row);
         found.taken += n;
         found.zeros += zeros;
-        found.largest = peak > found.largest ? peak : found.largest;
+        found.highest = highest > found.highest ? highest : found.highest;
+        found.lowest = lowest > found.lowest ? lowest : found.lowest;
         found.below = below < found.below ? below : found.below;
     }
     return found;
@@ -287,6 +297,7 @@ static PyObject *count_values(PyObject *self, PyObject *args)
     float factor;
     unsigned int number;
     size_t row;
+    int32_t lowest;
     Bins bins;
     Counted found;
     (void)self;
@@ -296,11 +307,12 @@ static PyObject *count_values(PyObject *self, PyObject *args)
     row = WIDTH_BINS + (size_t)number;
     Py_BEGIN_ALLOW_THREADS
     found = count_blocks(address(values), size, bins, address(lanes), row);
-    add_up_lanes(address(lanes), row, bins, found.zeros, (int32_t)(found.below + 1), found.largest,
-                 address(counts), address(octaves));
+    lowest = lowest_magnitude(found.lowest);
+    add_up_lanes(address(lanes), row, bins, found.zeros, (int32_t)(found.below + 1),
+                 lowest > found.highest ? lowest : found.highest, address(counts), address(octaves));
     Py_END_ALLOW_THREADS
-    return Py_BuildValue("LLii", (long long)found.taken, (long long)found.zeros, (int)(found.below + 1),
-                         (int)found.largest);
+    return Py_BuildValue("LLi(ii)", (long long)found.taken, (long long)found.zeros, (int)(found.below + 1),
+                         (int)lowest, (int)found.highest);
 }
 
 static PyObject *count_values_of_sides(PyObject *self, PyObject *args)
@@ -335,7 +347,7 @@ static PyObject *count_values_of_sides(PyObject *self, PyObject *args)
 static PyMethodDef methods[] = {
     {"count_values", count_values, METH_VARARGS,
      "count_values(values, size, limit, factor, bins, lanes, counts, octaves)"
-     " -> (taken, zeros, bits of the least magnitude but zero, bits of the largest)"},
+     " -> (taken, zeros, bits of the least magnitude but zero, bits of the largest below zero and above)"},
     {"count_values_of_sides", count_values_of_sides, METH_VARARGS,
      "count_values_of_sides(values, size, limits, factors, bins, lanes, counts, octaves)"
      " -> (taken, zeros, bits of the least magnitudes but zero, bits of the largest)"},

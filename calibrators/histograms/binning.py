@@ -122,14 +122,14 @@ class CountedValues:
             in no bin.
         counts: Values per bin, zeros included, int64, shape (bins,).
         zeros: How many were exactly zero.
-        peak: The largest magnitude.
+        ends: The least value and the largest, 0 among them.
         octaves: Values per octave bin, without zeros; until the thread counts again.
     """
 
     taken: int
     counts: NDArray[np.int64]
     zeros: int
-    peak: float
+    ends: tuple[float, float]
     octaves: Octaves
 
 
@@ -181,8 +181,8 @@ def kernel() -> Kernel:
     def count(values: NDArray[np.float32], width: float, bins: int) -> CountedValues:
         if bins > compiled.MOST_BINS:
             return _count(values, width, bins)
-        taken, counts, zeros, largest, octaves = compiled.count(values, width, bins)
-        return CountedValues(taken, counts, zeros, largest, Octaves(*octaves))
+        taken, counts, zeros, ends, octaves = compiled.count(values, width, bins)
+        return CountedValues(taken, counts, zeros, ends, Octaves(*octaves))
 
     def count_sides(values: NDArray[np.float32], widths: tuple[float, float], bins: int) -> CountedSides:
         taken, counts, zeros, peaks, (upper, lower) = compiled.count_sides(values, widths, bins)
@@ -237,11 +237,13 @@ def _count(values: NDArray[np.float32], width: float, bins: int) -> CountedValue
     shift = shift_for(bins)
     magnitudes = np.empty(min(BLOCK, values.size), np.float32)
     numbered = np.zeros(OCTAVES << (_EXPONENT_SHIFT - shift), np.int64)
-    taken, zeros, largest, first, end = 0, 0, 0.0, len(numbered), 0
+    taken, zeros, lowest, highest, first, end = 0, 0, 0.0, 0.0, len(numbered), 0
     for start in range(0, values.size, BLOCK):
         block = values[start : start + BLOCK]
-        if not (found := peak(block)) < bins * width:
+        low, high = float(block.min()), float(block.max())
+        if not (-low < bins * width and high < bins * width):  # NaN is not, either
             break
+        lowest, highest = min(lowest, low), max(highest, high)
         np.abs(block, out=magnitudes[: block.size])
         bits = magnitudes[: block.size].view(np.uint32)
         taken += block.size
@@ -254,10 +256,10 @@ def _count(values: NDArray[np.float32], width: float, bins: int) -> CountedValue
             counted = np.bincount(numbers)
             counted[0] -= nothing
             numbered[least : least + len(counted)] += counted
-            largest, first, end = max(largest, found), min(first, least), max(end, least + len(counted))
+            first, end = min(first, least), max(end, least + len(counted))
     counts, octaves = folded(numbered[first:end], first, width, bins)
     counts[0] += zeros
-    return CountedValues(taken, counts, zeros, largest, octaves)
+    return CountedValues(taken, counts, zeros, (lowest, highest), octaves)
 
 
 NUMPY = Kernel("NumPy", _count)

@@ -58,7 +58,7 @@ _counters = _Counters()
 
 def count(
     values: NDArray[np.float32], width: float, bins: int
-) -> tuple[int, NDArray[np.int64], int, float, _Octaves]:
+) -> tuple[int, NDArray[np.int64], int, tuple[float, float], _Octaves]:
     """The fields of :class:`calibrators.histograms.binning.CountedValues`, of the first 2^30 values at most.
 
     Args:
@@ -67,7 +67,7 @@ def count(
         bins: How many; a power of two, ``MOST_BINS`` at most.
     """
     counts = np.empty(bins, np.int64)
-    taken, zeros, least, largest = _counting.count_values(
+    taken, zeros, least, (lowest, highest) = _counting.count_values(
         values.ctypes.data,
         min(values.size, _MOST_VALUES),
         _limit(width, bins),
@@ -77,8 +77,8 @@ def count(
         counts.ctypes.data,
         _counters.address,
     )
-    octaves = _octaves(taken, _counters.octaves[0], least, largest)
-    return taken, counts, zeros, _magnitude(largest), octaves
+    octaves = _octaves(taken, _counters.octaves[0], least, max(lowest, highest))
+    return taken, counts, zeros, (0.0 - _magnitude(lowest), _magnitude(highest)), octaves
 
 
 def count_sides(

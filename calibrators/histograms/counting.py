@@ -202,21 +202,34 @@ def histogram_of(library: Any, values: Any, bins: int = BINS) -> Histogram:
 def _count_on_device(library: Any, flat: Any, bins: int) -> Histogram:
     # Integers alone: CuPy compiles its kernels with -ftz=true, so that subnormal floats would count as
     # zeros (cupy/cuda/compiler.py). PyTorch's kernels keep them by default.
-    bits = flat.view(library.int32) & _MAGNITUDE
+    signed = flat.view(library.int32)
+    bits = signed & _MAGNITUDE
     largest, nans, infs = int(bits.max()), 0, 0
     if largest >= _INFINITY:
         infs, nans = int((bits == _INFINITY).sum()), int((bits > _INFINITY).sum())
-        bits = bits[bits < _INFINITY]
+        signed, bits = signed[bits < _INFINITY], bits[bits < _INFINITY]
         largest = int(bits.max()) if len(bits) else 0
     zeros = len(bits) - int(library.count_nonzero(bits))
-    amax = float(np.uint32(largest).view(np.float32))
     if not largest:
         return Histogram(np.zeros(bins, np.int64), zeros=zeros, nans=nans, infs=infs)
+    # With their magnitudes turned round, the least value of all is the least integer. It is below 0 where the
+    # integer is, and what is left of it without its sign is then the magnitude, turned round.
+    turned, highest = int((signed ^ _MAGNITUDE).min()), int(signed.max())
+    ends = (
+        0.0 - _float_of(turned & _MAGNITUDE ^ _MAGNITUDE if turned < 0 else 0),
+        _float_of(max(highest, 0)),
+    )
+    amax = _float_of(largest)
     width = bin_width_for(amax, bins)
     numbers = (bits[bits != 0] if zeros else bits) >> shift_for(bins)
     first = int(numbers.min())
     counts, octaves = folded(_on_host(library.bincount(numbers - first)), first, width, bins)
-    return Histogram(counts, width, amax, zeros, nans, infs, octaves)
+    return Histogram(counts, width, amax, zeros, nans, infs, octaves, ends)
+
+
+def _float_of(bits: int) -> float:
+    """The float32 of 32 bits."""
+    return float(np.uint32(bits).view(np.float32))
 
 
 def _on_host(array: Any) -> NDArray[np.int64]:

@@ -82,6 +82,9 @@ class Histogram:
         nans: How many were NaN.
         infs: How many were infinite, of either sign.
         octaves: The values that are in bins once more, in octave bins; None where that is not known.
+        ends: The least finite value observed and the largest, exact, with 0 counted among them, so that the
+            one is at most 0 and the other at least 0; None where that is not known, as in files of version
+            0.2.
     """
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(BINS, np.int64))
@@ -91,10 +94,12 @@ class Histogram:
     nans: int = 0
     infs: int = 0
     octaves: Octaves | None = None
+    ends: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if self.octaves is None and not self.amax:
-            self.octaves = Octaves()  # nothing was observed
+        if not self.amax:  # nothing was observed
+            self.octaves = Octaves() if self.octaves is None else self.octaves
+            self.ends = (0.0, 0.0) if self.ends is None else self.ends
 
     @property
     def total(self) -> int:
@@ -168,7 +173,7 @@ class Histogram:
         if not self.bin_width:
             return 0
         found = kernel().count(flat, self.bin_width, len(self.counts))
-        self.add(found.counts, found.zeros, found.peak, found.octaves)
+        self.add(found.counts, found.zeros, found.ends, found.octaves)
         return found.taken
 
     def _make_room(self, block: NDArray[np.float32]) -> int:
@@ -187,19 +192,20 @@ class Histogram:
         self.reach(largest)
         return 0
 
-    def add(self, counts: NDArray[np.int64], zeros: int, largest: float, octaves: Octaves) -> None:
+    def add(self, counts: NDArray[np.int64], zeros: int, ends: tuple[float, float], octaves: Octaves) -> None:
         """Adds values that were counted into bins of the same width.
 
         Args:
             counts: Values per bin, zeros included, int64, shape (bins,).
             zeros: How many of them were exactly zero.
-            largest: The largest magnitude, which the bins reach.
+            ends: The least of them and the largest, 0 among them; the bins reach both.
             octaves: Values per octave bin, without zeros.
         """
         self.counts += counts
         self.counts[0] -= zeros
         self.zeros += zeros
-        self.amax = max(self.amax, largest)
+        self.amax = max(self.amax, -ends[0], ends[1])
+        self.ends = _both_ends(self.ends, ends)
         if self.octaves is not None:
             self.octaves.add(octaves)
 
@@ -225,6 +231,7 @@ class Histogram:
         merged.nans += other.nans
         merged.infs += other.infs
         merged.octaves = self.octaves.merge(other.octaves) if self.octaves and other.octaves else None
+        merged.ends = _both_ends(self.ends, other.ends)
         return merged
 
     def coarsened(self, bins: int) -> Histogram:
@@ -272,6 +279,13 @@ class Histogram:
         last = [int(self.amax / self.bin_width)] if self.amax else []
         if filled[-1:].tolist() != last:
             raise ValueError("its largest value is not in the last bin that has any")
+        if self.ends is not None:
+            low, high = self.ends
+            # Each is a float32, as the one is the largest magnitude, and the other is compared here.
+            if not (low <= 0 <= high and max(-low, high) == self.amax and float(np.float32(low)) == low):
+                raise ValueError(f"its values lie between {low} and {high}, against its largest magnitude")
+            if float(np.float32(high)) != high:
+                raise ValueError(f"its largest value, {high}, is no float32")
         if self.octaves is not None:
             self._check_octaves(self.octaves)
 
@@ -309,7 +323,8 @@ class Histogram:
         if not isinstance(other, Histogram):
             return NotImplemented
         mine, theirs = (
-            (h.bin_width, h.amax, h.zeros, h.nans, h.infs, len(h.counts), h.octaves) for h in (self, other)
+            (h.bin_width, h.amax, h.ends, h.zeros, h.nans, h.infs, len(h.counts), h.octaves)
+            for h in (self, other)
         )
         return mine == theirs and bool(np.array_equal(self.counts, other.counts))
 
@@ -369,6 +384,13 @@ def bins_within(nbytes: int, histograms: int) -> int:
     while bins > 1 and histograms * bins * _COUNT_BYTES > nbytes:
         bins //= 2
     return bins
+
+
+def _both_ends(
+    one: tuple[float, float] | None, other: tuple[float, float] | None
+) -> tuple[float, float] | None:
+    """The least and the largest of two sets of values; None where those of either are not known."""
+    return (min(one[0], other[0]), max(one[1], other[1])) if one and other else None
 
 
 def _is_count(number: object) -> bool:
@@ -431,8 +453,8 @@ class SignedHistogram:
             return 0
         widths = (self.upper.bin_width, self.lower.bin_width)
         found = count_sides(flat, widths, len(self.upper.counts))
-        self.upper.add(found.counts[0], found.zeros, found.peaks[0], found.octaves[0])
-        self.lower.add(found.counts[1], 0, found.peaks[1], found.octaves[1])
+        self.upper.add(found.counts[0], found.zeros, (0.0, found.peaks[0]), found.octaves[0])
+        self.lower.add(found.counts[1], 0, (0.0 - found.peaks[1], 0.0), found.octaves[1])
         return found.taken
 
     def _make_room(self, block: NDArray[np.float32]) -> int:

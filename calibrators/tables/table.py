@@ -233,6 +233,33 @@ class CalibrationTable:
         self._check_name(name)
         return scale_of(self.amax[name])
 
+    def signed_range(self, name: str) -> tuple[float, float] | None:
+        """The ends of one tensor's range, for backends whose integers need not reach as far on both sides.
+
+        On the side of its larger magnitudes a range ends at amax; on the other side at the last value that
+        was observed, or at amax where that comes first. A range that was set by hand without any observation
+        is the same on both sides.
+
+        Args:
+            name: The tensor's name.
+
+        Returns:
+            The lower end, at most 0, and the upper end, at least 0; None where the table does not say on
+            which side the values were: it was imported, or a version before 0.3 has written it.
+
+        Raises:
+            TableError: The table has no such tensor.
+        """
+        self._check_name(name)
+        amax, histogram = self.amax[name], self.histograms.get(name)
+        if histogram is None or histogram.ends is None:
+            return (-amax, amax) if name in self.overridden else None
+        low, high = histogram.ends
+        return (
+            max(low, -amax) if -low < high else -amax,
+            min(high, amax) if high < -low else amax,
+        )
+
     @property
     def method_in_cache(self) -> str:
         """The method that the table has once it was written to a calibration cache and read from it.

@@ -80,6 +80,51 @@ class TensorState:
 
 
 @dataclass(frozen=True)
+class TensorConfig:
+    """The config of a tensor that is quantized. Up to ``dominator`` the fields are those of PPQ.
+
+    Attributes:
+        bit_width: The number of bits of its integers.
+        per_channel: Whether every channel has a scale.
+        quant_flag: True.
+        sym: Whether the value zero is the integer 0.
+        scale: The scale, or those of all channels.
+        zero_point: The integers of the value zero, as many.
+        tensor_min: The smallest values that integers represent, as many.
+        tensor_max: The largest ones.
+        q_min: The smallest integer.
+        q_max: The largest integer.
+        hash: A number of the tensor.
+        dominator: That of the tensor whose scale it has; its own where it has one of its own.
+        state: How far its quantization has come.
+        axis: The axis of the channels; null for one scale.
+        power_of_two: Whether scales are powers of two.
+        rounding: How values are rounded.
+        inverse: Whether values are multiplied by 1 / scale.
+        observer: How the range was found.
+    """
+
+    bit_width: int
+    per_channel: bool
+    quant_flag: bool
+    sym: bool
+    scale: float | tuple[float, ...]
+    zero_point: int | tuple[int, ...]
+    tensor_min: float | tuple[float, ...]
+    tensor_max: float | tuple[float, ...]
+    q_min: int
+    q_max: int
+    hash: int
+    dominator: int
+    state: str
+    axis: int | None
+    power_of_two: bool
+    rounding: str
+    inverse: bool
+    observer: str | None
+
+
+@dataclass(frozen=True)
 class Equalization:
     """What ``--equalize`` did.
 
@@ -112,6 +157,9 @@ class Quantized:
             nobody knows, and all that follows them.
         shared_scales: Groups of tensors with one scale.
         tensors: How every tensor is quantized, by name.
+        act_quant_info: Activation to amax, as PPQ writes it for TensorRT; null without ``--configs``.
+        quant_info: Tensor to its whole config, as PPQ writes it for its own backend; null without
+            ``--configs``.
         float32: Node that stays in FP32 amid FP16, to the reason; null without ``--float16``.
         equalization: What was equalized; null without ``--equalize``.
     """
@@ -124,6 +172,8 @@ class Quantized:
     left_out: Mapping[str, str]
     shared_scales: tuple[tuple[str, ...], ...]
     tensors: Mapping[str, TensorState]
+    act_quant_info: Mapping[str, float] | None
+    quant_info: Mapping[str, TensorConfig] | None
     float32: Mapping[str, str] | None
     equalization: Equalization | None
 

@@ -34,11 +34,12 @@ class Stage:
 #: In the order in which they run: what matters most comes first, what may crash the driver comes last.
 STAGES = (
     Stage("smoke", "gpu_checks.stages.smoke", "Whether anything works at all", 60),
-    Stage("speed", "gpu_checks.stages.speed", "INT8 beside FP16 at batch 64 and 1", 170),
+    Stage("speed", "gpu_checks.stages.speed", "INT8 beside FP16 at batch 64 and 1", 150),
     Stage("host", "gpu_checks.stages.host", "Calibration and FP32 on the CPU", 60, needs_gpu=False),
-    Stage("implicit", "gpu_checks.stages.implicit", "Implicit INT8: the four calibrators and ranges", 160),
+    Stage("implicit", "gpu_checks.stages.implicit", "Implicit INT8: the four calibrators and ranges", 140),
     Stage("explicit", "gpu_checks.stages.explicit", "Explicit INT8 beside implicit", 60),
-    Stage("transformer", "gpu_checks.stages.transformer", "A transformer: both routes beside FP16", 140),
+    Stage("twin", "gpu_checks.stages.twin", "Integers followed on the CPU beside an engine's tensors", 60),
+    Stage("transformer", "gpu_checks.stages.transformer", "A transformer: both routes beside FP16", 120),
     Stage("runtime", "gpu_checks.stages.runtime", "Throughput, latency and overhead", 60),
     Stage("threads", "gpu_checks.stages.threads", "Threads and soak", 40),
     Stage("faults", "gpu_checks.stages.faults", "Faults", 60),

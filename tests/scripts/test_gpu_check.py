@@ -95,6 +95,7 @@ def test_the_stages_by_name():
         "host",
         "implicit",
         "explicit",
+        "twin",
         "transformer",
         "runtime",
         "threads",

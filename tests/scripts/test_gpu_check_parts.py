@@ -23,6 +23,7 @@ from gpu_checks.rates import Contender, take_turns
 from gpu_checks.records import Finding, Record, append, finite, read
 from gpu_checks.report import Report, StageReport
 from gpu_checks.resnet50 import random_images, resnet50
+from gpu_checks.stages import twin
 from gpu_checks.stages.runtime import parse_trtexec
 from gpu_checks.subjects import lost_at_most, scores
 from hypothesis import given
@@ -31,8 +32,9 @@ from hypothesis import strategies as st
 from calibrators.data.opening import open_batches
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
-from trtint8 import ShapeRange, model_inputs
-from trtint8.data import DEMO_MODEL
+from trtint8 import ShapeRange, calibrate, model_inputs
+from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.models.session import open_graph_model
 
 # Processes.
 
@@ -216,6 +218,24 @@ def test_the_conventions_of_a_bin():
     # The largest magnitude itself comes from no bin.
     largest = amax.conventions(table.with_method("minmax"), {"x": even})
     assert {convention: ranges["x"] for convention, ranges in largest.items()} == dict.fromkeys(largest, 9.0)
+
+
+@pytest.mark.parametrize("route", ["explicit", "implicit"])
+def test_the_twin_of_an_engine(tmp_path, route):
+    """What the CPU computes of the marked model, beside itself and beside itself moved by two steps."""
+    table = calibrate(DEMO_MODEL, load_digits_split().calibration_images[:50], progress=False)
+    by_hand = CalibrationTable(table.amax, overridden=frozenset(table.amax))
+    scales, simulation = twin.marked(DEMO_MODEL, by_hand, route, tmp_path / "marked.onnx")
+    session = open_graph_model(simulation.graph_model)
+    feed = {"images": load_digits_split().heldout_images[:5]}
+    here = dict(zip(session.output_names, session.run(feed), strict=True))
+    assert set(scales) < set(here)
+    last = list(scales)[-1]
+    same = twin.judged(scales, here, here)
+    assert same.passed and same.figures["tensors"] == len(scales) and same.figures["most steps"] == 0
+    moved = twin.judged(scales, here, here | {last: here[last] + 2 * scales[last]})
+    assert not moved.passed and moved.figures["first beyond one step"] == last
+    assert twin.judged(scales, here, here | {last: here[last] + scales[last]}).passed
 
 
 def test_even_histograms_are_numpys():

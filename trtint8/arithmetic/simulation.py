@@ -39,8 +39,7 @@ from trtint8.models.graph import (
 from trtint8.models.model import Model, prepare
 from trtint8.models.outputs.picked import computes_all
 from trtint8.models.session import open_graph_model
-from trtint8.quantization.config import Arithmetic, Rounding, TensorQuantConfig, quantize
-from trtint8.quantization.qdq import weight_scale
+from trtint8.quantization.config import Arithmetic, Rounding, State, TensorQuantConfig, quantize
 
 #: Below it float32 holds every integer.
 _EXACT = 2**24
@@ -265,6 +264,7 @@ class _Network:
         self._largest: list[ir.Value] = []
         #: Names of the activations that are integers, to their configs with scales.
         self._configs = dict(found.outputs)
+        self._made: set[ir.Value] = set()
 
     def write(self) -> tuple[str, ...]:
         """Rewrites all nodes; returns the names of those that multiply integers."""
@@ -283,6 +283,7 @@ class _Network:
                 config = self._stored.activations.get((name, index))
                 if value is not None and config is not None:
                     node.replace_input_with(index, self._dequantized(value, config))
+        self._round_outputs()
         return tuple(layers)
 
     def inner_tensors(self, names: Sequence[str]) -> dict[str, InnerTensor]:
@@ -297,6 +298,18 @@ class _Network:
             elif value is not None:
                 found[name] = InnerTensor(name)
         return found
+
+    def _round_outputs(self) -> None:
+        """Rounds the model's outputs that are stored as integers and that no product has made."""
+        for index, value in enumerate(self._graph.outputs):
+            name = value.name or ""
+            config = self._stored.outputs.get(name)
+            if config is None or value in self._made:
+                continue
+            rounded = self._dequantized(value, config)
+            value.name = take_name(f"{name}_float", self._names)
+            rounded.name = name
+            self._graph.outputs[index] = rounded
 
     def sums_output(self) -> str:
         """Makes the largest sums an output, and puts all nodes into an order in which they can run."""
@@ -328,8 +341,11 @@ class _Network:
         if not np.isfinite(weights).all():
             raise ModelError(f"the weights of node '{node.name}' hold NaN or infinity; correct them")
         if config.symmetric:
-            return config.with_scale(weight_scale(weights, axis))
-        return config.with_range(float(weights.min()), float(weights.max()))
+            others = tuple(index for index in range(weights.ndim) if index != axis)
+            return config.with_amax(np.abs(weights).max(axis=None if axis is None else others)).to(
+                State.BAKED
+            )
+        return config.with_range(float(weights.min()), float(weights.max())).to(State.BAKED)
 
     def _multiply(self, node: ir.Node, first: _Operand, second: _Operand) -> bool:
         """Puts integer products in the place of a node; returns False where it has to stay in float."""
@@ -358,6 +374,7 @@ class _Network:
             self._integers[key] = result
             result = self._rounded[key] = self._op("Mul", [result, self._constant(config.scale)])
         result.type = ir.TensorType(ir.DataType.FLOAT)
+        self._made.add(result)
         following = [value.producer() for value in ends]
         replace_value(ends[-1], result)
         for each in reversed(following):
@@ -484,9 +501,9 @@ class _Network:
         sums = self._cast(sums, ir.DataType.DOUBLE)
         for bias in (self._bias(node), *further):
             if bias is not None:
-                quotients = self._op("Div", [bias, self._constant(scale)])
-                whole = self._cast(self._op("Round", [quotients]), ir.DataType.DOUBLE)
-                sums = self._op("Add", [sums, whole])
+                assert self._arithmetic.biases is not None, "sums of integers take biases of integers"
+                whole = self._quantized(bias, self._arithmetic.biases.with_scale(scale))
+                sums = self._op("Add", [sums, self._cast(whole, ir.DataType.DOUBLE)])
         self._note(sums)
         # The mantissa of 24 bits stands in the upper bits of a multiplier of 31 bits.
         ratio = np.float32(scale / config.scale)
@@ -521,13 +538,7 @@ class _Network:
                 quotients = self._op("Mul", [value, self._constant(np.float32(1) / config.scale)])
             else:
                 quotients = self._op("Div", [value, self._constant(config.scale)])
-            if config.rounding is Rounding.HALF_EVEN:
-                rounded = self._op("Round", [quotients])
-            else:
-                assert config.rounding is Rounding.HALF_AWAY_FROM_ZERO, (
-                    "no backend rounds activations half up"
-                )
-                rounded = self._half_away(quotients, _BELOW_HALF)
+            rounded = self._round(quotients, config.rounding)
             self._integers[key] = self._clipped(rounded, config, np.float32)
         return self._integers[key]
 
@@ -539,6 +550,32 @@ class _Network:
             self._rounded[key] = self._op("Mul", [integers, self._constant(config.scale)])
             self._rounded[key].type, self._rounded[key].shape = value.type, value.shape
         return self._rounded[key]
+
+    def _round(self, values: ir.Value, rounding: Rounding) -> ir.Value:
+        """Rounds float32 to integers, as :func:`trtint8.quantization.config.round_values` does."""
+        if rounding is Rounding.HALF_EVEN:
+            return self._op("Round", [values])
+        if rounding is Rounding.UP:
+            return self._op("Ceil", [values])
+        if rounding is Rounding.HALF_UP:
+            # The largest number below one half is no half, on either side; above 2^22 there are no halves.
+            halves = self._op("Floor", [self._op("Add", [values, values])])
+            return self._op("Floor", [self._op("Mul", [self._op("Add", [halves, self._one]), self._half])])
+        if rounding is Rounding.HALF_DOWN:
+            return self._op("Neg", [self._round(self._op("Neg", [values]), Rounding.HALF_UP)])
+        if rounding is Rounding.HALF_TOWARD_ZERO:
+            magnitudes = self._round(self._op("Abs", [values]), Rounding.HALF_DOWN)
+            return self._op("Mul", [self._op("Sign", [values]), magnitudes])
+        away = rounding is Rounding.HALF_AWAY_FROM_ZERO
+        return self._half_away(values, _BELOW_HALF if away else np.float32(0.5))
+
+    @property
+    def _one(self) -> ir.Value:
+        return self._constant(np.float32(1))
+
+    @property
+    def _half(self) -> ir.Value:
+        return self._constant(np.float32(0.5))
 
     def _half_away(self, values: ir.Value, half: np.floating) -> ir.Value:
         magnitudes = self._op("Floor", [self._op("Add", [self._op("Abs", [values]), self._constant(half)])])

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import onnx_ir as ir
 
-from calibrators.errors import ModelError
+from calibrators.errors import Argument, ModelError, TableError
 from calibrators.operators import Axes, Values, operator_of
 from calibrators.tables.table import CalibrationTable
 from calibrators.words import enumerated
@@ -255,14 +255,34 @@ class _Storage:
         self._check(names)
         if self._had is not None:
             return {name: self._had.activations[name] for name in names}
-        positive = self._never_negative() if not self._arithmetic.activations.symmetric else frozenset()
-        amax = self._table.amax
-        return {
-            name: self._arithmetic.activations.with_range(
-                0.0 if name in positive else -amax[name], amax[name]
-            )
+        config, amax = self._arithmetic.activations, self._table.amax
+        if config.symmetric:
+            return {name: config.with_range(-amax[name], amax[name]) for name in names}
+        return {name: config.with_range(*ends) for name, ends in self._signed_ranges(names).items()}
+
+    def _signed_ranges(self, names: Iterable[str]) -> dict[str, tuple[float, float]]:
+        """The ends of the ranges of activations, whose two sides need not be the same."""
+        positive, table = self._never_negative(), self._table
+        fixed = {
+            value.name: self._arithmetic.output_ranges[node.op_type]
+            for node in self._graph
+            if not node.domain and node.op_type in self._arithmetic.output_ranges
+            for value in node.outputs
+        }
+        ranges = {
+            name: fixed.get(name)
+            or ((0.0, table.amax[name]) if name in positive else table.signed_range(name))
             for name in names
         }
+        unknown = [name for name, ends in ranges.items() if ends is None]
+        if unknown:
+            raise TableError(
+                "the table does not say how far above and below zero the values of "
+                f"{enumerated(map(repr, unknown))} lie, which '{self._arithmetic.name}' needs; calibrate the "
+                f"model again with {Argument('tensors', 'all')}, or set these ranges by hand, "
+                "which then hold for both sides"
+            )
+        return {name: ends for name, ends in ranges.items() if ends is not None}
 
     def _never_negative(self) -> frozenset[str]:
         """Names of the tensors that hold no value below zero, whatever the input."""
@@ -280,7 +300,13 @@ class _Storage:
                 )
             return
         known = tensor_names(self._prepared.graph_model)
-        self._table.check_model(self._prepared.fingerprint, names, known)
+        self._table.check_model(self._prepared.fingerprint, (), known)
+        if missing := [name for name in names if name not in self._table.amax]:
+            raise TableError(
+                f"the table has no range for {enumerated(map(repr, missing))}, which "
+                f"'{self._arithmetic.name}' needs; calibrate the model with {Argument('tensors', 'all')}, or "
+                "set them by hand"
+            )
 
     def _stored(
         self,

@@ -6,13 +6,18 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from calibrators.errors import ModelError
 from trtint8.api.quantization import QuantizedFiles, quantize, write_quantized
 from trtint8.cli.output import named_nodes, print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.quantization.quantize import Quantized
+from trtint8.quantization.tensor_configs import JointConfigs, ppq_document
 
 if TYPE_CHECKING:
     from trtint8.equalization.equalize import Equalized
+    from trtint8.quantization.config import TensorQuantConfig
 
 EXAMPLE = (
     "example:\n  trtint8 quantize resnet50.onnx resnet50.table.json -o resnet50.int8.onnx "
@@ -36,10 +41,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument("--explain", action="store_true", help="print the reason of every decision")
+    parser.add_argument(
+        "--configs",
+        action="store_true",
+        help="with --explain or --json, print how every tensor is quantized; as JSON in PPQ's forms",
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     """Quantizes and writes the model."""
+    if options.configs and not (options.explain or options.json):
+        raise ModelError(
+            "--configs says what --explain and --json print of every tensor; add one of them, or leave it out"
+        )
     refuse_overwriting_arguments([Path(options.output)], options)
     files = write_quantized(**values_of(write_quantized, options))
     if options.json:
@@ -47,6 +61,8 @@ def run(options: argparse.Namespace) -> None:
         return
     if options.explain:
         _explain(files.quantized)
+        if options.configs:
+            _show_configs(files.quantized.configs)
         if files.equalized is not None:
             _explain_equalization(files.equalized)
     print_table("Quantized", ("", ""), _rows(options, files))
@@ -54,7 +70,9 @@ def run(options: argparse.Namespace) -> None:
 
 def _print_json(options: argparse.Namespace, files: QuantizedFiles) -> None:
     placement, equalized = files.quantized.placement, files.equalized
-    configs = placement.configs
+    configs = files.quantized.configs
+    weights = {edge.tensor for edge in placement.weights}
+    in_full = ppq_document(configs, weights) if options.configs else {}
     tensors = {
         name: {"state": configs[name].state.value, "dominator": configs.dominator(name)} for name in configs
     }
@@ -68,6 +86,8 @@ def _print_json(options: argparse.Namespace, files: QuantizedFiles) -> None:
             "left_out": files.quantized.left_out,
             "shared_scales": placement.shared,
             "tensors": tensors,
+            "act_quant_info": in_full.get("act_quant_info"),
+            "quant_info": in_full.get("quant_info"),
             "float32": files.quantized.float32 if options.float16 else None,
             "equalization": equalized
             and {
@@ -115,6 +135,35 @@ def _explain(quantized: Quantized) -> None:
         print_table("Kept in FP32", ("node", "why"), list(quantized.float32.items()))
     for group in placement.shared:
         print_table("These share one scale", ("tensor",), [(name,) for name in group])
+
+
+def _show_configs(configs: JointConfigs) -> None:
+    """Prints how every tensor is quantized."""
+    rows = []
+    for tensor in configs:
+        config, dominator = configs.effective(tensor), configs.dominator(tensor)
+        known = config.scale is not None
+        rows.append(
+            (
+                tensor,
+                configs[tensor].state.value,
+                dominator if dominator != tensor else "",
+                f"{config.quant_min} to {config.quant_max}" if known else "",
+                _scales(config) if known else "",
+                str(config.offset) if known else "",
+                config.rounding.value if known else "",
+                (config.observer or "") if known else "",
+            )
+        )
+    columns = ("tensor", "state", "scale of", "integers", "scale", "offset", "rounded", "range by")
+    print_table("Configs", columns, rows)
+
+
+def _scales(config: TensorQuantConfig) -> str:
+    low, high = np.min(config.scale), np.max(config.scale)  # type: ignore[arg-type]  # there is one
+    if config.axis is None:
+        return f"{low:.4g}"
+    return f"{low:.4g} to {high:.4g} along axis {config.axis}"
 
 
 def _explain_equalization(equalized: Equalized) -> None:

@@ -1,6 +1,7 @@
 """How a graph is followed: kinds of nodes and values, constants, graphs inside nodes, windows, passes.
 
-onnx and onnx_ir raise dozens of kinds of errors with messages of several lines. Here they become one sentence.
+onnx and onnx_ir raise dozens of kinds of errors with messages of several lines. Here they become one
+sentence.
 """
 
 from __future__ import annotations

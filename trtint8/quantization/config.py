@@ -1,20 +1,21 @@
-"""How one tensor is quantized, what each backend computes with integers, and the arithmetic of both.
+"""How one tensor is quantized, how far its quantization has come, and what backends do with it.
 
-The terms are those of the tensor quantization config of PPQ (OpenPPL). A backend is a row of data.
+The terms are those of the tensor quantization config of PPQ (OpenPPL). What each backend computes with
+integers is data: a further backend is a further row of :data:`ARITHMETICS`.
 
-Functions that quantize and dequantize take an array of any shape and return one of the same shape. The config
-must have a scale; with one scale per channel, the array has as many entries along the config's axis as there
-are scales. A config without a scale, or one that does not fit the shape, raises
+Functions that quantize take an array of any shape and return one of the same shape. The config must have a
+scale; with one scale per channel, the array has as many entries along the config's axis as there are scales.
+A config without a scale, or one that does not fit the shape, raises
 :class:`~calibrators.errors.UnsupportedError`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,26 +26,29 @@ from calibrators.errors import UnsupportedError
 from calibrators.tables.choice import QMAX
 
 
-def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.int32]:
+def quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[Any]:
     """The integers that represent values: clip(round(x / scale) + offset).
 
-    They lie between ``quant_min`` and ``quant_max``. The quotient is computed in float32, as hardware does;
-    NaN becomes the offset.
+    They lie between ``quant_min`` and ``quant_max``, and are int32 where that holds both. The quotient is
+    computed in float32, as hardware does; NaN becomes the offset.
     """
-    return _integers(values, config).astype(np.int32) + np.int32(config.offset)
+    integers = _integers(values, config).astype(np.int64) + config.offset
+    return integers if config.quant_max > np.iinfo(np.int32).max else integers.astype(np.int32)
 
 
 def fake_quantize(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
     """Quantizes values and dequantizes the integers: the values as a quantized network computes with them."""
     integers = _integers(values, config)
     integers *= _scale(values.shape, config)
-    return integers
+    return integers.astype(np.float32, copy=False)
 
 
-def _integers(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.float32]:
-    """:func:`quantize` without the offset, as floats."""
+def _integers(values: NDArray[np.floating], config: TensorQuantConfig) -> NDArray[np.floating]:
+    """:func:`quantize` without the offset, as floats that hold all integers of the config."""
     scale, values = _scale(values.shape, config), values.astype(np.float32, copy=False)
     quotients = values * (np.float32(1) / scale) if config.inverse else values / scale
+    if config.bits > _FLOAT32_BITS:
+        quotients = quotients.astype(np.float64)
     integers = round_values(quotients, config.rounding)
     # Clipped as floats, because infinity cannot be converted to an integer.
     np.clip(integers, config.quant_min - config.offset, config.quant_max - config.offset, out=integers)
@@ -74,11 +78,18 @@ _Floats = NDArray[np.floating]
 
 
 class Rounding(Enum):
-    """How a value between two integers is rounded to the nearest; the ways differ at exact halves."""
+    """How a value between two integers is rounded; the ``HALF`` ways differ at exact halves alone."""
 
     HALF_EVEN = "half even"
     HALF_UP = "half up"
+    HALF_DOWN = "half down"
+    HALF_TOWARD_ZERO = "half toward zero"
     HALF_AWAY_FROM_ZERO = "half away from zero"
+    ADD_HALF = "add half"
+    """One half is added away from zero, in the floats' own precision, and the rest cut off: C's
+    ``(int)(x + 0.5)``. The largest number below one half becomes 1."""
+    UP = "up"
+    """To the next larger integer, however near the one below is."""
 
 
 def round_values(values: _Floats, rounding: Rounding) -> _Floats:
@@ -106,10 +117,27 @@ def _half_away_from_zero(values: _Floats) -> _Floats:
     return np.copysign(_half_up(np.abs(values)), values)
 
 
+def _half_down(values: _Floats) -> _Floats:
+    return -_half_up(-values)
+
+
+def _half_toward_zero(values: _Floats) -> _Floats:
+    return np.copysign(_half_down(np.abs(values)), values)
+
+
+def _add_half(values: _Floats) -> _Floats:
+    rounded: _Floats = np.trunc(values + np.copysign(values.dtype.type(0.5), values))
+    return rounded
+
+
 _FUNCTIONS: dict[Rounding, Callable[[_Floats], _Floats]] = {
     Rounding.HALF_EVEN: np.rint,
     Rounding.HALF_UP: _half_up,
+    Rounding.HALF_DOWN: _half_down,
+    Rounding.HALF_TOWARD_ZERO: _half_toward_zero,
     Rounding.HALF_AWAY_FROM_ZERO: _half_away_from_zero,
+    Rounding.ADD_HALF: _add_half,
+    Rounding.UP: np.ceil,
 }
 
 
@@ -122,16 +150,46 @@ class State(Enum):
     """The tensor has a scale and is quantized when it is used."""
     OVERLAPPED = "overlapped"
     """The config of another tensor counts: the tensor is never stored, or shares its dominator's scale."""
+    BAKED = "baked"
+    """The tensor is constant, and its values were replaced by the integers."""
+    PASSIVE = "passive"
+    """The tensor takes its scale from others, as the bias of a product does from what is multiplied."""
     DEQUANTIZED = "dequantized"
-    """The tensor could be quantized, and stays in float for now."""
+    """The tensor could be quantized, and its user keeps it in float."""
+    DEACTIVATED = "deactivated"
+    """The tensor could be quantized, and is not, because that would be slower."""
     SHAPE_OR_INDEX = "shape or index"
     """The tensor holds sizes or positions and is never quantized."""
     FLOAT = "float"
     """The tensor stays in float."""
 
 
-#: States of tensors that have no scale of their own.
-_UNSCALED = frozenset({State.OVERLAPPED, State.SHAPE_OR_INDEX, State.FLOAT})
+#: State to the states that may follow it.
+_FOLLOWING: Mapping[State, frozenset[State]] = {
+    State.INITIAL: frozenset(
+        {State.ACTIVATED, State.OVERLAPPED, State.DEQUANTIZED, State.DEACTIVATED, State.FLOAT}
+    ),
+    State.ACTIVATED: frozenset(
+        {State.ACTIVATED, State.OVERLAPPED, State.BAKED, State.DEQUANTIZED, State.DEACTIVATED}
+    ),
+    State.PASSIVE: frozenset({State.PASSIVE, State.BAKED, State.DEQUANTIZED, State.DEACTIVATED}),
+    State.BAKED: frozenset({State.DEQUANTIZED}),
+    State.DEQUANTIZED: frozenset({State.ACTIVATED, State.PASSIVE, State.BAKED, State.DEACTIVATED}),
+    State.DEACTIVATED: frozenset({State.ACTIVATED, State.PASSIVE}),
+    State.OVERLAPPED: frozenset(),
+    State.SHAPE_OR_INDEX: frozenset(),
+    State.FLOAT: frozenset(),
+}
+
+#: States in which a tensor is quantized, and so has a scale.
+_SCALED = frozenset({State.ACTIVATED, State.BAKED})
+
+#: The numbers of bits that integers may have, and those of which float32 holds all.
+_FEWEST_BITS, _MOST_BITS, _FLOAT32_BITS = 2, 32, 24
+
+#: Scales of ranges are no smaller: TensorRT rejects those below the smallest normal float32, or takes them
+#: for zero.
+SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
@@ -149,10 +207,14 @@ class TensorQuantConfig:
         symmetric: Whether the value zero becomes the integer 0; else it becomes ``offset``.
         inverse: Whether values are multiplied by 1 / scale, in place of being divided by the scale.
         offset: The integer of the value zero.
+        bits: The number of bits of the integers, 2 to 32.
+        power_of_two: Whether scales are powers of two; else they are any positive numbers.
+        observer: How the range was found: a calibration method, or ``by hand``; None where nobody observes.
 
     Raises:
-        UnsupportedError: The scale does not fit the axis, or is not positive and finite; or an offset is
-            given that the integers cannot hold, or that a symmetric config has no use for.
+        UnsupportedError: The integers do not fit their bits; the scale does not fit the axis or the policy,
+            or is not positive and finite; the state needs a scale; or an offset is given that the integers
+            cannot hold, or that a symmetric config has no use for.
     """
 
     axis: int | None = None
@@ -164,8 +226,20 @@ class TensorQuantConfig:
     symmetric: bool = True
     inverse: bool = False
     offset: int = 0
+    bits: int = 8
+    power_of_two: bool = False
+    observer: str | None = None
 
     def __post_init__(self) -> None:
+        if not _FEWEST_BITS <= self.bits <= _MOST_BITS:
+            raise UnsupportedError(f"integers have {self.bits} bits; give {_FEWEST_BITS} to {_MOST_BITS}")
+        half, low, high = 1 << (self.bits - 1), self.quant_min, self.quant_max
+        if not (low < high and (-half <= low <= high < half or 0 <= low <= high < 2 * half)):
+            raise UnsupportedError(
+                f"integers from {low} to {high} are none of {self.bits} bits, signed or unsigned"
+            )
+        if self.state in _SCALED and self.scale is None:
+            raise UnsupportedError(f"a tensor that is '{self.state.value}' needs a scale")
         lowest, highest = (0, 0) if self.symmetric else (self.quant_min, self.quant_max)
         if self.scale is not None and not lowest <= self.offset <= highest:
             raise UnsupportedError(f"the offset is {self.offset}; give one from {lowest} to {highest}")
@@ -182,10 +256,34 @@ class TensorQuantConfig:
             raise UnsupportedError(
                 f"a scale is {np.asarray(self.scale)[bad].flat[0]}; scales are positive and finite"
             )
+        if self.power_of_two and (np.frexp(self.scale)[0] != 0.5).any():
+            raise UnsupportedError(f"a scale of {self.scale} is no power of two, which the config asks for")
 
-    def overlapped(self) -> TensorQuantConfig:
-        """The same config of a tensor for which that of another one counts."""
-        return dataclasses.replace(self, state=State.OVERLAPPED)
+    @property
+    def ends(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The smallest value and the largest that integers represent, of the shape of the scale.
+
+        Raises:
+            UnsupportedError: There is no scale yet.
+        """
+        if self.scale is None:
+            raise UnsupportedError(f"the tensor is '{self.state.value}' and has no scale yet")
+        low, high = (np.float32(end - self.offset) for end in (self.quant_min, self.quant_max))
+        return np.asarray(low * self.scale), np.asarray(high * self.scale)
+
+    def to(self, state: State) -> TensorQuantConfig:
+        """The same config in another state.
+
+        Raises:
+            UnsupportedError: The state may not follow the present one, or needs a scale.
+        """
+        if state not in _FOLLOWING[self.state]:
+            following = ", ".join(f"'{one.value}'" for one in State if one in _FOLLOWING[self.state])
+            raise UnsupportedError(
+                f"a tensor that is '{self.state.value}' cannot become '{state.value}'"
+                + (f"; it may become {following}" if following else "")
+            )
+        return dataclasses.replace(self, state=state)
 
     def along(self, axis: int | None) -> TensorQuantConfig:
         """The same config, without scale yet, for scales along another axis.
@@ -196,7 +294,7 @@ class TensorQuantConfig:
         return dataclasses.replace(self, axis=axis)
 
     def with_scale(self, scale: NDArray[np.float32] | np.float32 | float) -> TensorQuantConfig:
-        """The same config with a scale, activated.
+        """The same config with a scale: activated, or passive as it was.
 
         Args:
             scale: Positive, of shape () for one scale, or (channels,) for one scale per channel.
@@ -205,9 +303,29 @@ class TensorQuantConfig:
             UnsupportedError: The scale does not fit the axis, or a tensor in the present state takes no
                 scale.
         """
-        if self.state in _UNSCALED:
+        scaled = State.PASSIVE if self.state is State.PASSIVE else State.ACTIVATED
+        if scaled not in _FOLLOWING[self.state]:
             raise UnsupportedError(f"a tensor in the state '{self.state.value}' takes no scale")
-        return dataclasses.replace(self, state=State.ACTIVATED, scale=np.asarray(scale, np.float32))
+        return dataclasses.replace(self, state=scaled, scale=np.asarray(scale, np.float32))
+
+    def with_amax(self, amax: NDArray[np.floating] | float) -> TensorQuantConfig:
+        """The same config with the scale of a range that is the same on both sides; activated.
+
+        Args:
+            amax: The largest magnitude, of shape () or (channels,). Where it is 0, any scale represents all
+                values, and 1 is taken.
+
+        Raises:
+            UnsupportedError: A tensor in the present state takes no scale.
+        """
+        return self.with_scale(self._scale_of(np.asarray(amax, np.float64) / self.quant_max))
+
+    def _scale_of(self, step: NDArray[np.floating] | float) -> NDArray[np.float32]:
+        """The scale of which a step is at least as large; 1 where it is 0."""
+        scale = np.where(np.asarray(step) == 0, 1.0, np.maximum(step, SMALLEST_SCALE))
+        if self.power_of_two:
+            scale = np.exp2(np.ceil(np.log2(scale)))
+        return scale.astype(np.float32)
 
     def with_range(self, lowest: float, highest: float) -> TensorQuantConfig:
         """The same config with the scale, and the offset, of a range; activated.
@@ -224,11 +342,9 @@ class TensorQuantConfig:
             UnsupportedError: A tensor in the present state takes no scale.
         """
         if self.symmetric:
-            amax = max(abs(lowest), abs(highest))
-            scale = np.float32(amax / self.quant_max) or np.float32(1)
-            return self.with_scale(scale)
+            return self.with_amax(max(abs(lowest), abs(highest)))
         low, high = min(lowest, 0.0), max(highest, 0.0)
-        scale = np.float32((high - low) / (self.quant_max - self.quant_min)) or np.float32(1)
+        scale = self._scale_of((high - low) / (self.quant_max - self.quant_min))
         offset = int(np.clip(np.rint(self.quant_min - low / scale), self.quant_min, self.quant_max))
         return dataclasses.replace(self, offset=offset).with_scale(scale)
 
@@ -255,6 +371,7 @@ class Arithmetic:
     Attributes:
         activations: The config of an activation, with one scale per tensor.
         weights: The config of weights, without the axis of their channels.
+        biases: The config of a bias, whose scale is that of the sums; None where biases are floats.
         name: The name by which users choose the backend.
         storage: Which activations become integers.
         target: The name of the target whose placement says which products run on integers; None where
@@ -264,8 +381,9 @@ class Arithmetic:
         per_channel: Whether weights have one scale per output channel.
         fused: Operators that become a part of the product before them, so that nothing is stored in between.
         fuses_elementwise: Whether elementwise operators in a row are one kernel.
-        fixed_point: Whether biases are integers, and sums become the integers of the output by a multiplier
-            of 31 bits and a rounding shift; else sums become float32 and are scaled.
+        fixed_point: Whether sums become the integers of the output by a multiplier of 31 bits and a rounding
+            shift; else sums become float32 and are scaled.
+        output_ranges: Operator to the ends of what its kernel writes, whatever a table says.
         largest_sum: The largest magnitude that an accumulator holds.
     """
 
@@ -279,6 +397,8 @@ class Arithmetic:
     fused: frozenset[str] = frozenset()
     fuses_elementwise: bool = False
     fixed_point: bool = False
+    biases: TensorQuantConfig | None = None
+    output_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     largest_sum: int = 2**31 - 1
 
 
@@ -287,6 +407,8 @@ def _int8(rounding: Rounding, quant_min: int = -128) -> TensorQuantConfig:
 
 
 _UINT8 = TensorQuantConfig(quant_min=0, quant_max=255, symmetric=False)
+
+_INT32 = TensorQuantConfig(quant_min=-(2**31), quant_max=2**31 - 1, bits=32, state=State.PASSIVE)
 
 _NCNN = TensorQuantConfig(rounding=Rounding.HALF_AWAY_FROM_ZERO, quant_min=-127, inverse=True)
 
@@ -343,6 +465,9 @@ _QNNPACK = Arithmetic(
     per_channel=False,
     fused=frozenset({"Clip", "Relu"}),
     fixed_point=True,
+    biases=_INT32,
+    # The kernels take no other scales: 1/256 without an offset, and 1/128 with 128.
+    output_ranges={"Sigmoid": (0.0, 255 / 256), "Tanh": (-1.0, 127 / 128)},
     largest_sum=2**29 - 1,
 )
 

@@ -359,6 +359,7 @@ class _Placer:
             weights={edge.tensor: edge.axis for edge in self.weights},
             quantized=[decision.node for decision in self.decisions.values() if decision.quantized],
             kept=[name for name in self.kept if name in self.decisions],
+            slower=[node.name or "" for node in self.slower],
         )
 
     def _is_quantized(self, node: ir.Node) -> bool:

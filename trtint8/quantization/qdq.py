@@ -14,12 +14,9 @@ from calibrators.errors import ModelError
 from calibrators.tables.choice import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import add_initializer, read_constant, take_name, value_names
-from trtint8.quantization.config import fake_quantize
+from trtint8.quantization.config import SMALLEST_SCALE, fake_quantize
 from trtint8.quantization.operators import lacks_kernel_shape
 from trtint8.quantization.placement import Edge, Placement
-
-#: TensorRT rejects scales below the smallest normal float32, or takes them for zero.
-_SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
 
 #: Weights that are rounded at once.
 _BLOCK = 1 << 18
@@ -94,7 +91,7 @@ def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[s
             "is taken; unless that is always zero, use samples that activate it, or set a range by hand"
         )
         ranges |= dict.fromkeys(zero, 1.0)
-    ranges = {tensor: max(value, _SMALLEST_SCALE * QMAX) for tensor, value in ranges.items()}
+    ranges = {tensor: max(value, SMALLEST_SCALE * QMAX) for tensor, value in ranges.items()}
     return {
         tensor: np.float32(config.scale) for tensor, config in placement.configs.activated(ranges).items()
     }
@@ -113,7 +110,7 @@ def weight_scale(weights: NDArray[np.floating], axis: int | None) -> NDArray[np.
     others = None if axis is None else tuple(i for i in range(weights.ndim) if i != axis)
     with np.errstate(invalid="ignore"):  # some kinds of NaN
         largest = np.maximum(weights.max(axis=others), -weights.min(axis=others)).astype(np.float64)
-    scale = np.where(largest == 0, 1.0, np.maximum(largest / QMAX, _SMALLEST_SCALE))
+    scale = np.where(largest == 0, 1.0, np.maximum(largest / QMAX, SMALLEST_SCALE))
     return np.asarray(scale, np.float32)
 
 

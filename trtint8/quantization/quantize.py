@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
 from calibrators.errors import Argument, ModelError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph import graph_values
+from trtint8.models.graph import graph_values, read_constant
 from trtint8.models.model import Model, record_calibration, record_pairs
 from trtint8.models.outputs.picked import left_out_nodes
 from trtint8.quantization.float16 import to_float16
@@ -19,6 +21,7 @@ from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
 from trtint8.quantization.rtx_weights import dequantize_by_one_scale
 from trtint8.quantization.targets import TARGETS, Target
+from trtint8.quantization.tensor_configs import JointConfigs
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class Quantized:
     Attributes:
         graph_model: The model.
         placement: Where the pairs are.
+        configs: How every tensor is quantized, with the scales of the pairs.
         float32: Names of the nodes that stay in FP32 amid FP16, with the reasons.
         left_out: Names of the nodes that no calibration sees, to their operators: plugins of TensorRT, and
             all that follows them.
@@ -69,6 +73,7 @@ class Quantized:
 
     graph_model: ir.Model
     placement: Placement
+    configs: JointConfigs
     float32: Mapping[str, str]
     left_out: Mapping[str, str]
 
@@ -103,12 +108,29 @@ def quantized_model(
             f"whole model is FP16; 'trtint8 audit' shows why, and {Argument('keep_int8')} quantizes layers "
             "all the same"
         )
+    configs = placement.configs.scaled(*_scales_of_pairs(graph_model, placement, table))
     if not options.float16:
-        return Quantized(graph_model, placement, {}, left_out)
+        return Quantized(graph_model, placement, configs, {}, left_out)
     typed, kept = with_float16(
         graph_model, target, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
     )
-    return Quantized(typed, placement, kept, left_out)
+    return Quantized(typed, placement, configs, kept, left_out)
+
+
+def _scales_of_pairs(
+    graph_model: ir.Model, placement: Placement, table: CalibrationTable
+) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
+    """The scale of every tensor that has a pair, and how its range was found."""
+    scales: dict[str, NDArray[np.float32]] = {}
+    for node in graph_model.graph:
+        if node.op_type == "QuantizeLinear" and node.inputs[0] is not None:
+            scale, name = read_constant(node.inputs[1]), node.inputs[0].name or ""
+            # Weights may have a pair for each of several axes.
+            if scale is not None and scale.ndim == (placement.configs[name].axis is not None):
+                scales.setdefault(name, scale)
+    observers = {edge.tensor: "minmax" for edge in placement.weights}
+    observers |= {tensor: table.method_of(tensor) for tensor in placement.tensors}
+    return scales, observers
 
 
 def refuse_without_float16(float16: bool, float32_io: bool, keep_int8: Sequence[str]) -> None:

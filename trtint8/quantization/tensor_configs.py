@@ -1,17 +1,17 @@
-"""The config of every tensor of a model whose quantized nodes are known, and which tensors share a scale.
-
-The configs of all tensors of a model, and which tensors share one config: a union-find structure.
-"""
+"""The config of every tensor of a model whose quantized nodes are known, and which tensors share a scale."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from calibrators.operators import operator_of
-from calibrators.tables.choice import scale_of
+from calibrators.tables.choice import QMAX, scale_of
 from trtint8.models.graph import is_constant
 from trtint8.quantization.config import FUSED_ACTIVATIONS, State, TensorQuantConfig
 from trtint8.quantization.operators import commutes_with_quantization
@@ -26,6 +26,7 @@ def join_configs(
     weights: Mapping[str, int | None],
     quantized: Iterable[str],
     kept: Iterable[str],
+    slower: Iterable[str] = (),
 ) -> JointConfigs:
     """Gives every tensor a config; tensors that hold the same integers, or none, are joined.
 
@@ -37,6 +38,7 @@ def join_configs(
             weights that are read along several axes it is one of them.
         quantized: Names of the quantized nodes, in the order in which they were decided on.
         kept: Names of the nodes that the user keeps in float and that could be quantized.
+        slower: Names of the nodes that stay in float because INT8 would be slower.
 
     Returns:
         The configs.
@@ -49,6 +51,7 @@ def join_configs(
     _join_fused(model, configs, placed, chosen)
     dominators = {configs.dominator(tensor) for tensor in placed}
     read_by_kept = _first_operands(nodes[name] for name in kept)
+    read_by_slower = _first_operands(nodes[name] for name in slower)
     for value in _activations(model):
         name = value.name or ""
         if value.dtype is not None and value.dtype != ir.DataType.FLOAT:
@@ -56,7 +59,9 @@ def join_configs(
         elif configs.dominator(name) in dominators:
             configs.add(name, target.arithmetic.activations)
         elif name in read_by_kept:
-            configs.add(name, dataclasses.replace(target.arithmetic.activations, state=State.DEQUANTIZED))
+            configs.add(name, target.arithmetic.activations.to(State.DEQUANTIZED))
+        elif name in read_by_slower:
+            configs.add(name, target.arithmetic.activations.to(State.DEACTIVATED))
         else:
             configs.add(name, TensorQuantConfig(state=State.FLOAT))
     for tensor, axis in weights.items():
@@ -126,6 +131,52 @@ def _activations(model: ir.Model) -> Iterator[ir.Value]:
     yield from (value for node in graph for value in node.outputs if value.name)
 
 
+def ppq_document(configs: JointConfigs, weights: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The configs of a model in the forms in which PPQ writes JSON.
+
+    ``act_quant_info`` is what PPQ exports for TensorRT: tensor name to amax. It has the activations whose
+    config is a dynamic range of TensorRT: 8 bits from -128 to 127, without offset, one scale. ``quant_info``
+    is what PPQ exports for its own backend, with the offset, and the rest of the config beside it. Tensors
+    that are not quantized are in neither.
+
+    Args:
+        configs: The configs, with scales.
+        weights: Names of the tensors that are constant.
+    """
+    numbers = {tensor: number for number, tensor in enumerate(configs)}
+    ranges: dict[str, Any] = {}
+    every: dict[str, Any] = {}
+    for tensor in configs:
+        config, own = configs.effective(tensor), configs[tensor]
+        if config.scale is None or own.state in (State.DEQUANTIZED, State.DEACTIVATED):
+            continue
+        plain = (config.bits, config.quant_min, config.quant_max, config.offset) == (8, -128, QMAX, 0)
+        if plain and config.axis is None and not config.power_of_two and tensor not in weights:
+            ranges[tensor] = float(config.scale) * QMAX
+        low, high = config.ends
+        every[tensor] = {
+            "bit_width": config.bits,
+            "per_channel": config.axis is not None,
+            "quant_flag": True,
+            "sym": config.symmetric,
+            "scale": config.scale.tolist(),
+            "zero_point": np.full(config.scale.shape, config.offset).tolist(),
+            "tensor_min": low.tolist(),
+            "tensor_max": high.tolist(),
+            "q_min": config.quant_min,
+            "q_max": config.quant_max,
+            "hash": numbers[tensor],
+            "dominator": numbers.get(configs.dominator(tensor), numbers[tensor]),
+            "state": own.state.value,
+            "axis": config.axis,
+            "power_of_two": config.power_of_two,
+            "rounding": config.rounding.value,
+            "inverse": config.inverse,
+            "observer": config.observer,
+        }
+    return {"act_quant_info": ranges, "quant_info": every}
+
+
 class JointConfigs:
     """Tensor names to configs, in groups: one tensor of each group dominates, and the others take its scale.
 
@@ -140,7 +191,7 @@ class JointConfigs:
     def add(self, tensor: str, config: TensorQuantConfig) -> None:
         """Gives a tensor a config; the config becomes overlapped where another tensor dominates this one."""
         dominated = config.state is State.INITIAL and self.dominator(tensor) != tensor
-        self._configs[tensor] = config.overlapped() if dominated else config
+        self._configs[tensor] = config.to(State.OVERLAPPED) if dominated else config
 
     def join(self, tensor: str, dominator: str) -> None:
         """Puts the group of ``tensor`` under the dominator of another tensor.
@@ -154,7 +205,7 @@ class JointConfigs:
             return
         self._parent[root] = other
         if root in self._configs and self._configs[root].state is State.INITIAL:
-            self._configs[root] = self._configs[root].overlapped()
+            self._configs[root] = self._configs[root].to(State.OVERLAPPED)
 
     def dominator(self, tensor: str) -> str:
         """The tensor whose config counts for ``tensor``; a tensor that was never joined dominates itself."""
@@ -165,6 +216,10 @@ class JointConfigs:
         for visited in path:
             self._parent[visited] = tensor
         return tensor
+
+    def effective(self, tensor: str) -> TensorQuantConfig:
+        """The config that counts for a tensor: its own, or that of its dominator, which may have none."""
+        return self._configs.get(self.dominator(tensor), self._configs[tensor])
 
     def __getitem__(self, tensor: str) -> TensorQuantConfig:
         """The tensor's own config, which may be overlapped."""
@@ -191,6 +246,23 @@ class JointConfigs:
         for tensor in tensors:
             groups.setdefault(self.dominator(tensor), []).append(tensor)
         return tuple(tuple(group) for group in groups.values() if len(group) > 1)
+
+    def scaled(self, scales: Mapping[str, NDArray[np.float32]], observers: Mapping[str, str]) -> JointConfigs:
+        """The same groups, with scales.
+
+        Args:
+            scales: Tensor name to scale; tensors of a group have the same one.
+            observers: Tensor name to how its range was found.
+        """
+        of_groups = {self.dominator(tensor): (scale, tensor) for tensor, scale in scales.items()}
+        found = JointConfigs()
+        found._parent = dict(self._parent)
+        for tensor, config in self._configs.items():
+            scale, source = of_groups.get(tensor, (None, tensor))
+            observed = dataclasses.replace(config, observer=observers.get(source))
+            takes = scale is not None and config.state is State.INITIAL
+            found._configs[tensor] = observed.with_scale(scale) if takes and scale is not None else config
+        return found
 
     def activated(self, ranges: Mapping[str, float]) -> dict[str, TensorQuantConfig]:
         """Configs with scales for tensors of known range; each group takes the widest range of its tensors.

@@ -17,7 +17,7 @@ from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError
 from calibrators.histograms.binning import PER_OCTAVE, Octaves
 from calibrators.histograms.histogram import Histogram, bins_within
-from calibrators.records import Count, Line, NonNegativeFloat32
+from calibrators.records import Count, Line, NonNegativeFloat32, NonPositiveFloat32
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.formats.common import refuse_large_parts, refuse_repeated_names
 
@@ -54,6 +54,7 @@ class HistogramRecord:
         octave: The exponent, as float32 stores it, of the first octave that ``octaves`` have.
         octaves: Values per octave bin, 256 an octave, in the form of ``counts``; None where the values are
             not crowded, and in files of version 0.2 and older.
+        ends: The least value and the largest, 0 among them; None in files of version 0.2 and older.
     """
 
     bin_width: NonNegativeFloat32
@@ -63,6 +64,7 @@ class HistogramRecord:
     counts: bytes
     octave: Count | None = None
     octaves: bytes | None = None
+    ends: tuple[NonPositiveFloat32, NonNegativeFloat32] | None = None
 
     @classmethod
     def of(cls, histogram: Histogram) -> HistogramRecord:
@@ -76,6 +78,7 @@ class HistogramRecord:
             _packed(histogram.counts),
             octaves.first if octaves else None,
             _packed(octaves.counts) if octaves else None,
+            histogram.ends,
         )
 
     def histogram(self, most_bytes: int = _MOST_BYTES) -> Histogram:
@@ -95,7 +98,15 @@ class HistogramRecord:
                 raise ValueError("a count is negative")
             octaves = Octaves.of(self.octave or 0, counts.reshape(-1, PER_OCTAVE))
         counts = _unpacked(self.counts, most_bytes)
-        return Histogram(counts, self.bin_width, self.amax, zeros=self.zeros, infs=self.infs, octaves=octaves)
+        return Histogram(
+            counts,
+            self.bin_width,
+            self.amax,
+            zeros=self.zeros,
+            infs=self.infs,
+            octaves=octaves,
+            ends=self.ends,
+        )
 
 
 def _packed(counts: NDArray[np.integer]) -> bytes:

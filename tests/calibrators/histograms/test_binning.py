@@ -27,7 +27,7 @@ def test_a_kernel_stops_at_the_block_with_a_value_that_is_in_no_bin(name):
         found = KERNELS[name].count(values, 0.25, 4)
         assert 65_536 < found.taken <= 150_000
         assert found.counts.tolist() == [3, 0, 0, found.taken - 3]
-        assert (found.zeros, found.peak) == (3, 0.75)
+        assert (found.zeros, found.ends) == (3, (-0.75, 0.0))
 
 
 def test_without_the_compiled_part_numpy_counts(monkeypatch):
@@ -49,5 +49,5 @@ def test_the_peak_is_the_largest_magnitude():
 def test_more_bins_than_sixteen_bits_number(name):
     values = np.array([0.0, 1.5, (1 << 17) - 1], np.float32)
     found = KERNELS[name].count(values, 1.0, 1 << 17)
-    assert (found.taken, found.zeros, found.peak) == (3, 1, (1 << 17) - 1)
+    assert (found.taken, found.zeros, found.ends) == (3, 1, (0.0, (1 << 17) - 1))
     assert (found.counts[0], found.counts[1], found.counts[-1], found.counts.sum()) == (1, 1, 1, 3)

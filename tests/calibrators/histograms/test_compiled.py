@@ -9,10 +9,10 @@ compiled = kernel()
 pytestmark = pytest.mark.skipif(compiled is NUMPY, reason="trtint8 was installed without a C compiler")
 
 
-def test_counts_zeros_and_peak():
+def test_counts_zeros_and_ends():
     values = np.array([0.0, -0.0, 0.25, -0.3, 0.5, 0.99, -1.75], np.float32)
     found = compiled.count(values, 0.5, 4)
-    assert (found.taken, found.zeros, found.peak) == (7, 2, 1.75)
+    assert (found.taken, found.zeros, found.ends) == (7, 2, (-1.75, float(np.float32(0.99))))
     assert found.counts.tolist() == [4, 2, 0, 1]
     assert found.counts.dtype == np.int64
 
@@ -44,7 +44,7 @@ def test_a_value_that_is_in_no_bin_ends_the_count_before_its_block(beyond):
 def test_the_largest_range_ends_beyond_float32():
     values = np.array([np.finfo(np.float32).max, 1.0], np.float32)
     found = compiled.count(values, 2.0**118, 1024)
-    assert (found.taken, found.zeros, found.peak) == (2, 0, float(values[0]))
+    assert (found.taken, found.zeros, found.ends) == (2, 0, (0.0, float(values[0])))
     assert (found.counts[0], found.counts[1023], found.counts.sum()) == (1, 1, 2)
     assert (found.octaves.first, len(found.octaves.counts), found.octaves.counts[-1, -1]) == (127, 128, 1)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from calibrators.histograms import histogram as module
 from calibrators.histograms.binning import NUMPY
+from calibrators.histograms.counting import histogram_of
 from calibrators.histograms.histogram import Histogram, SignedHistogram
 from tests.calibrators.histograms.kernels import ARRAYS, by_numpy, observed, whole
 
@@ -35,6 +36,8 @@ def test_every_value_is_counted_where_it_belongs(values):
     assert histogram.zeros == (finite == 0).sum()
     assert histogram.total == len(finite)
     assert histogram.amax == (finite.max() if len(finite) else 0)
+    values = values[np.isfinite(values)]
+    assert histogram.ends == (values.min(initial=0), values.max(initial=0))
     if histogram.bin_width:
         bins = np.floor(finite[finite > 0] / histogram.bin_width).astype(int)
         np.testing.assert_array_equal(histogram.counts, np.bincount(bins, minlength=64))
@@ -69,6 +72,36 @@ def test_large_arrays_with_everything_in_them(size):
     finite = np.abs(values[np.isfinite(values)]).astype(np.float64)
     assert (found.total, found.amax) == (len(finite), finite.max(initial=0))
     assert (found.nans, found.infs) == (np.isnan(values).sum(), np.isinf(values).sum())
+    assert found.ends == tuple(f(values[np.isfinite(values)], initial=0) for f in (np.min, np.max))
+
+
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [
+        ([], (0.0, 0.0)),
+        ([-0.0], (0.0, 0.0)),
+        ([np.nan, np.inf, -np.inf], (0.0, 0.0)),
+        ([2.0, 5.0], (0.0, 5.0)),
+        ([-2.0, -5.0], (-5.0, 0.0)),
+        ([-1e-45, 3.0, np.inf], (float(np.float32(-1e-45)), 3.0)),
+        ([-(2.0**127), 0.5, -np.nan], (-(2.0**127), 0.5)),
+    ],
+)
+def test_the_signed_ends_of_all_values(either_kernel, values, ends):
+    array = np.array(values, np.float32)
+    assert observed(array).ends == signed(array).magnitudes.ends == ends
+    assert signed(array).rectified.ends == (0.0, ends[1])
+    assert histogram_of(np, array).ends == ends
+
+
+def test_ends_of_an_older_file_are_not_known_and_no_merge_makes_them_up():
+    old = whole(np.array([-1.0, 2.0], np.float32))
+    old.ends = None
+    new = whole(np.array([-3.0], np.float32))
+    assert old.merge(new).ends is None is new.merge(old).ends
+    old.observe(np.array([-4.0], np.float32))
+    assert (old.ends, old.amax) == (None, 4.0)
+    old.check()
 
 
 def test_values_up_to_the_end_of_float32_and_more_bins_than_16_bits_number():
@@ -134,6 +167,7 @@ def _with(name, *values):
         *_with("zeros", 10**30, 2**62, -1, 1.0, True),
         *_with("nans", 2**63),
         *_with("infs", -1),
+        *_with("ends", (-1.5, 2.5), (-3.5, 3.0), (0.5, 3.0), (-3.0, -1.0), (-0.1, 3.0), (np.nan, 3.0)),
         lambda h: setattr(h, "counts", h.counts[:1000]),
         lambda h: setattr(h, "counts", h.counts[:0]),
         lambda h: setattr(h, "counts", h.counts.astype(np.float64)),

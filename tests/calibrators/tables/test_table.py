@@ -60,6 +60,42 @@ def test_ranges_by_another_rule_count_as_set_by_hand_where_tables_are_merged(rul
     assert [merged.method_of(name) for name in "ab"] == ["wide", method]
 
 
+def test_signed_ranges():
+    histograms = {}
+    for name, ends in {"both": (-1.0, 3.0), "below": (-4.0, 1.0), "even": (-2.0, 2.0), "none": ()}.items():
+        histograms[name] = Histogram()
+        histograms[name].observe(np.array(ends, np.float32))
+    table = CalibrationTable.from_histograms(histograms, "minmax", Provenance())
+    assert {name: table.signed_range(name) for name in table.amax} == {
+        "both": (-1.0, 3.0),
+        "below": (-4.0, 1.0),
+        "even": (-2.0, 2.0),
+        "none": (0.0, 0.0),
+    }
+    narrow = table.override({"both": 0.5, "below": 3.0, "even": 1.0, "none": 2.0, "new": 5.0})
+    assert {name: narrow.signed_range(name) for name in narrow.amax} == {
+        "both": (-0.5, 0.5),
+        "below": (-3.0, 1.0),
+        "even": (-1.0, 1.0),
+        "none": (-2.0, 2.0),
+        "new": (-5.0, 5.0),
+    }
+    assert CalibrationTable({"x": 1.0}).signed_range("x") is None
+    with pytest.raises(TableError, match="'y'"):
+        table.signed_range("y")
+
+
+@pytest.mark.parametrize("ending", [".json", ".cache"])
+def test_signed_ranges_are_in_our_own_tables_alone(tmp_path, ending):
+    histogram = Histogram()
+    histogram.observe(np.array([-0.3, 3.0], np.float32))
+    table = CalibrationTable.from_histograms({"x": histogram}, "minmax", Provenance())
+    loaded = CalibrationTable.load(table.save(tmp_path / f"t{ending}"))
+    low = float(np.float32(-0.3))
+    assert loaded.signed_range("x") == (None if ending == ".cache" else (low, 3.0))
+    assert loaded.merged(CalibrationTable({"x": 2.0})).signed_range("x") == (-2.0, 2.0)
+
+
 def test_a_range_of_another_table_does_not_get_the_histogram_of_the_first():
     first = _table()
     merged = first.merged(CalibrationTable({"a": 99.0}, "entropy"))

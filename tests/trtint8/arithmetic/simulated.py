@@ -9,9 +9,14 @@ from trtint8.models.session import open_graph_model
 from trtint8.quantization.config import arithmetic_named
 
 
+def table_of(ranges):
+    """A table of ranges that were set by hand."""
+    return CalibrationTable(ranges, overridden=frozenset(ranges))
+
+
 def simulated(model, ranges, arithmetic):
     """The simulation of a model by an arithmetic's name."""
-    return simulate(prepare(load_model(model)), CalibrationTable(ranges), arithmetic_named(arithmetic))
+    return simulate(prepare(load_model(model)), table_of(ranges), arithmetic_named(arithmetic))
 
 
 def outputs_of(simulation, feeds):

@@ -1,16 +1,27 @@
 """What each arithmetic computes: by hand, and against ONNX Runtime's Q/DQ pairs and integer operators."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.errors import ModelError, TableError, UnsupportedError
 from calibrators.host.session import open_session
-from calibrators.tables.table import CalibrationTable
-from tests.trtint8.arithmetic.simulated import amax_of, output_of, outputs_of, simulated, values
+from tests.trtint8.arithmetic.simulated import (
+    amax_of,
+    output_of,
+    outputs_of,
+    simulated,
+    table_of,
+    values,
+)
 from tests.trtint8.onnx_models import Shaped
 from trtint8 import quantize, validate
-from trtint8.quantization.config import ARITHMETICS
+from trtint8.arithmetic.simulation import simulate
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.config import ARITHMETICS, NCNN, Rounding
+from trtint8.quantization.config import quantize as quantize_values
 
 NAMES = tuple(ARITHMETICS)
 
@@ -51,6 +62,21 @@ def test_by_hand(name, integers, weights, sums):
     assert largest == {"conv": sums}
 
 
+@pytest.mark.parametrize("rounding", list(Rounding))
+def test_a_backend_more_is_a_row(rounding):
+    """Whatever its rounding: what the network computes is what the configs say."""
+    row = replace(
+        NCNN, activations=replace(NCNN.activations, rounding=rounding, quant_min=-7, quant_max=7, bits=4)
+    )
+    halves = np.float32([-7.5, -2.5, -1.5, -0.5, -0.3, 0, np.nextafter(np.float32(0.5), 0), 0.5, 1.5, 2.3, 9])
+    images = np.repeat(halves, 2).reshape(-1, 2, 1, 1)
+    images[:, 1] = 0
+    model = convolution([[[[127.0]], [[0.0]]]], None, ("N", 2, 1, 1))
+    found, _ = outputs_of(simulate(prepare(load_model(model)), table_of({"x": 7.0}), row), {"x": images})
+    wanted = quantize_values(halves, row.activations.with_scale(1.0)) * 127
+    assert found["conv_out"].ravel().tolist() == wanted.tolist()
+
+
 def test_qnnpack_by_hand():
     """The input, from -255 to 255, has steps of 2: 11.5 and 20.25 are read as 12 and 20.
 
@@ -67,6 +93,19 @@ def test_qnnpack_by_hand():
     )
     assert largest == {"conv": 12 * 155 - 20 * 100 + 600}
     assert found["y_out"].ravel().tolist() == [2 * 230]
+
+
+@pytest.mark.parametrize(("operator", "scale", "lowest"), [("Sigmoid", 1 / 256, 0), ("Tanh", 1 / 128, -1)])
+def test_qnnpack_has_one_scale_for_what_ends_by_itself(operator, scale, lowest):
+    """Also where it is an output of the model, whose largest value does not reach 1."""
+    g = Shaped()
+    y = g.op("Conv", ["x", g.constant(np.ones((1, 1, 1, 1), np.float32))], "conv", kernel_shape=[1, 1])
+    model = g.model({"x": [3, 1, 1, 1]}, g.op(operator, [y], "y"))
+    images = np.float32([-100, 0.0, 100]).reshape(3, 1, 1, 1)
+    found = output_of(model, {"x": 100.0, y: 101.0, "y_out": 0.5}, "qnnpack", {"x": images})
+    middle = 0.5 if operator == "Sigmoid" else 0
+    assert found.ravel() == pytest.approx([lowest, middle, 1 - scale], abs=0.003)
+    assert (found / scale == np.rint(found / scale)).all()
 
 
 @pytest.mark.parametrize(("lowest", "highest"), [(-1.0, 2.0), (0.0, 6.0), (None, 3.0), (-2.0, None)])
@@ -137,7 +176,7 @@ def test_explicit_is_what_pairs_compute_bit_for_bit():
     """All steps are powers of two, so that ONNX Runtime's float32 is exact as well."""
     images = values((16, 3, 8, 8))
     model, ranges = three_layers(images)
-    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    pairs = quantize(model, table_of(ranges)).SerializeToString()
     wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": images}), wanted)
 
@@ -148,7 +187,7 @@ def test_explicit_is_what_pairs_compute_for_any_scale(seed):
     weights, bias, images = values((6, 4, 3, 3), seed), values(6, seed + 1), values((4, 4, 9, 9), seed + 2)
     model = convolution(weights, bias, images.shape)
     ranges = {"x": amax_of(images) * 0.7}
-    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    pairs = quantize(model, table_of(ranges)).SerializeToString()
     wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
     assert np.allclose(output_of(model, ranges, "explicit", {"x": images}), wanted, rtol=1e-5, atol=1e-5)
 
@@ -175,7 +214,7 @@ def test_every_form_of_convolution(operator, shape, weights, attributes):
         kernel[0] = 127 * 2.0**-7  # the largest of every output channel
     images, ranges = values(shape), {"x": 2 * 127 / 128}
     model = convolution(kernel, None, shape, operator, **attributes)
-    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    pairs = quantize(model, table_of(ranges)).SerializeToString()
     wanted = open_session(pairs, optimize=False).run(None, {"x": images})[0]
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": images}), wanted)
 
@@ -190,7 +229,7 @@ def test_every_form_of_gemm(attributes):
     kernel = g.constant(weights if attributes.get("transB") else weights.T.copy())
     y = g.op("Gemm", ["x", kernel, g.constant(np.arange(5, dtype=np.float32))], "gemm", **attributes)
     model, ranges, rows = g.model({"x": [3, 32]}, y), {"x": 127 / 64}, values((3, 32))
-    pairs = quantize(model, CalibrationTable(ranges)).SerializeToString()
+    pairs = quantize(model, table_of(ranges)).SerializeToString()
     wanted = open_session(pairs, optimize=False).run(None, {"x": rows})[0]
     assert np.array_equal(output_of(model, ranges, "explicit", {"x": rows}), wanted)
 
@@ -344,7 +383,7 @@ def test_an_accumulator_that_overflows_is_named():
     y = g.op("Gemm", ["x", g.constant(np.full((16, count), 127, np.float32))], "wide", transB=1)
     model, rows = g.model({"x": [1, count]}, y), np.full((1, count), 127, np.float32)
     with pytest.raises(ModelError, match="'wide' reaches 2258060000"):
-        validate(model, rows, table=CalibrationTable({"x": 127.0}), arithmetic="explicit", progress=False)
+        validate(model, rows, table=table_of({"x": 127.0}), arithmetic="explicit", progress=False)
 
 
 def test_more_products_than_can_be_followed_are_refused():
@@ -393,9 +432,7 @@ def test_validate_gives_sums_and_outputs(name):
     model, ranges = three_layers(images)
     if name == "qnnpack":
         ranges = {key: 1e3 if key == "last_out" else value for key, value in ranges.items()}
-    found = validate(
-        model, images, table=CalibrationTable(ranges), arithmetic=name, batch_size=5, progress=False
-    )
+    found = validate(model, images, table=table_of(ranges), arithmetic=name, batch_size=5, progress=False)
     layers = {"first", "second"} | ({"last"} if name != "dla" else set())
     assert set(found.in_integers.largest_sums) == layers
     assert found.in_integers.arithmetic == name
@@ -405,7 +442,7 @@ def test_validate_gives_sums_and_outputs(name):
 
 
 def test_the_largest_sum_is_that_of_all_batches():
-    model, table = convolution([[[[127.0]], [[0.0]]]]), CalibrationTable({"x": 127.0})
+    model, table = convolution([[[[127.0]], [[0.0]]]]), table_of({"x": 127.0})
     images = np.float32([[3, 0], [100, 0], [5, 0]]).reshape(3, 2, 1, 1)
     g = Shaped()
     weights = g.constant(np.float32([[[[127]], [[0]]]]))
@@ -418,7 +455,7 @@ def test_the_largest_sum_is_that_of_all_batches():
 def test_what_does_not_go_together():
     model, table, images = (
         convolution(values((4, 2, 1, 1))),
-        CalibrationTable({"x": 1.0}),
+        table_of({"x": 1.0}),
         values((1, 2, 1, 1)),
     )
     with pytest.raises(ModelError, match="reference"):
@@ -443,7 +480,7 @@ def test_values_that_are_no_numbers(name):
     weights = g.constant(np.full((1, 2, 1, 1), 0.5, np.float32))
     model = g.model({"x": ["N", 2, 1, 1]}, g.op("Conv", [root, weights], "conv", kernel_shape=[1, 1]))
     images = np.float32([[4, 4], [-1, 4], [4, 9]]).reshape(3, 2, 1, 1)
-    table = CalibrationTable({"x": 9.0, root: 3.0, "conv_out": 3.0})
+    table = table_of({"x": 9.0, root: 3.0, "conv_out": 3.0})
     found = validate(
         model, images, table=table, arithmetic=name, metrics="cosine", batch_size=1, progress=False
     )

@@ -1,15 +1,20 @@
 """Which tensors each arithmetic stores as integers."""
 
+import json
+
 import numpy as np
 import pytest
 
 from calibrators.errors import TableError
 from calibrators.tables.table import CalibrationTable
-from tests.trtint8.arithmetic.simulated import values
+from tests.trtint8.arithmetic.simulated import table_of, values
 from tests.trtint8.onnx_models import Shaped
+from trtint8 import calibrate
 from trtint8.arithmetic.storage import stored
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.config import ARITHMETICS, arithmetic_named
+
+QNNPACK = arithmetic_named("qnnpack")
 
 
 def residual_swish():
@@ -34,7 +39,7 @@ def found(model, name, without=()):
     prepared = prepare(load_model(model))
     names = {value.name for node in prepared.graph_model.graph for value in node.outputs} | {"x"}
     ranges = {tensor: 2.0 for tensor in names if tensor not in without}
-    return stored(prepared, CalibrationTable(ranges), arithmetic_named(name))
+    return stored(prepared, table_of(ranges), arithmetic_named(name))
 
 
 def read(model, name):
@@ -97,12 +102,78 @@ def test_what_cannot_be_negative_has_all_integers_above_zero():
     assert {offsets[name] for name in offsets.keys() - positive} == {127}
 
 
+def observed_table(model, images, **options):
+    return calibrate(model, images, tensors="all", method="minmax", progress=False, **options)
+
+
+def test_the_signed_ends_are_those_of_the_data():
+    """Values from -1 to 3, those of a Relu, and what is never above zero."""
+    g = Shaped()
+    y = g.op("Conv", ["x", g.constant(np.ones((1, 1, 1, 1), np.float32))], "conv", kernel_shape=[1, 1])
+    z = g.op("Neg", [g.op("Relu", [y], "relu")], "negated")
+    last = g.op("Conv", [z, g.constant(np.ones((1, 1, 1, 1), np.float32))], "last", kernel_shape=[1, 1])
+    total = g.op("Add", [last, g.op("Sigmoid", [y], "gate")], "total")
+    model = g.model({"x": ["N", 1, 1, 1]}, total)
+    images = np.float32([-1, 3, 2.5]).reshape(3, 1, 1, 1)
+    outputs = stored(prepare(load_model(model)), observed_table(model, images), QNNPACK).outputs
+    steps = {name: (float(config.scale), config.offset) for name, config in outputs.items()}
+    step, one_side = np.float32(4 / 255), np.float32(3 / 255)
+    assert steps["conv_out"] == steps["x"] == (step, 64)
+    assert steps["relu_out"] == (one_side, 0)
+    assert steps["negated_out"] == steps["last_out"] == (one_side, 255)
+
+
+def test_a_range_by_hand_moves_the_larger_side():
+    g = Shaped()
+    model = g.model(
+        {"x": ["N", 1, 1, 1]}, g.op("Conv", ["x", g.weights(1, 1, 1, 1)], "c", kernel_shape=[1, 1])
+    )
+    table = observed_table(model, np.float32([-1, 3]).reshape(2, 1, 1, 1))
+    prepared = prepare(load_model(model))
+    for amax, (low, high) in {4.0: (-1, 4), 2.0: (-1, 2), 0.5: (-0.5, 0.5)}.items():
+        found = stored(prepared, table.override({"x": amax}), QNNPACK).outputs["x"]
+        assert found == QNNPACK.activations.with_range(low, high)
+
+
+@pytest.mark.parametrize("kind", ["cache", "dict", "older"])
+def test_a_table_of_magnitudes_alone_is_refused(tmp_path, kind):
+    model = residual_swish()
+    table = observed_table(model, values((4, 3, 4, 4)))
+    if kind == "cache":
+        table = CalibrationTable.load(table.save(tmp_path / "t.cache"))
+    elif kind == "dict":
+        table = CalibrationTable(table.amax)
+    else:
+        document = json.loads(table.save(tmp_path / "t.json").read_text())
+        for one in document["histograms"].values():
+            assert one.pop("ends")
+        (tmp_path / "t.json").write_text(json.dumps(document))
+        table = CalibrationTable.load(tmp_path / "t.json")
+    with pytest.raises(TableError, match="'x'") as caught:
+        stored(prepare(load_model(model)), table, QNNPACK)
+    assert "'a_out'" not in str(caught.value) and "calibrate" in str(caught.value)
+    stored(prepare(load_model(model)), table, arithmetic_named("implicit"))
+    stored(prepare(load_model(model)), table.override(table.amax), QNNPACK)
+
+
+def test_signs_that_the_graph_tells_need_no_table():
+    g = Shaped()
+    relu = g.op("Relu", ["x"], "relu")
+    product = g.op("Conv", [relu, g.weights(1, 1, 1, 1)], "conv", kernel_shape=[1, 1])
+    model = g.model({"x": ["N", 1, 1, 1]}, g.op("Sigmoid", [product], "y"))
+    names = {"relu_out": 2.0, "y_out": 1.0}
+    by_hand = {"x": 2.0, "conv_out": 2.0}
+    table = CalibrationTable({**names, **by_hand}, overridden=frozenset(by_hand))
+    outputs = stored(prepare(load_model(model)), table, QNNPACK).outputs
+    assert [outputs[name].offset for name in ("relu_out", "y_out", "x", "conv_out")] == [0, 0, 127, 127]
+
+
 def test_what_moves_values_keeps_the_scale():
     model = residual_swish()
     prepared = prepare(load_model(model))
     names = {value.name for node in prepared.graph_model.graph for value in node.outputs} | {"x"}
     ranges = {name: 3.0 if name in ("pooled_out", "flat_out") else 2.0 for name in names}
-    table = CalibrationTable(ranges)
+    table = table_of(ranges)
     for name in ("implicit", "qnnpack"):
         activations = stored(prepared, table, arithmetic_named(name)).activations
         assert activations["last", 0].scale == activations["pooled", 0].scale

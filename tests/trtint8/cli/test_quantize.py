@@ -27,6 +27,24 @@ def test_calibrate_quantize_validate(files, table, tmp_path, capsys):
     assert abs(result["top1"]["count"] - 594) <= 2
 
 
+def test_configs_are_shown_and_read_again_as_a_table(table, tmp_path, capsys):
+    model, ranges = str(tmp_path / "q.onnx"), tmp_path / "configs.json"
+    assert main(["quantize", MODEL, table, "-o", model, "--explain", "--configs"]) == 0
+    printed = capsys.readouterr().out
+    assert "overlapped" in printed and "along axis 0" in printed and "half even" in printed
+    assert main(["quantize", MODEL, table, "-o", model, "--json", "--configs"]) == 0
+    ranges.write_text(capsys.readouterr().out)
+    read, given = CalibrationTable.load(ranges), CalibrationTable.load(table)
+    assert read.amax["images"] == pytest.approx(given.amax["images"])
+    assert main(["quantize", MODEL, str(ranges), "-o", str(tmp_path / "again.onnx")]) == 0
+    scales = [
+        {one.name: onnx.numpy_helper.to_array(one).tolist() for one in onnx.load(path).graph.initializer}
+        for path in (model, str(tmp_path / "again.onnx"))
+    ]
+    assert scales[0] == scales[1]
+    assert main(["quantize", MODEL, table, "-o", model, "--configs"]) == 2
+
+
 @pytest.fixture
 def uneven(tmp_path, monkeypatch):
     """A model with an outlier channel, its samples and its table."""

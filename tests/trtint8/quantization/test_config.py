@@ -1,8 +1,9 @@
 """What each backend does with ties and ranges."""
 
 import dataclasses
+import itertools
 import math
-from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_DOWN, ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal
 
 import numpy as np
 import pytest
@@ -27,6 +28,9 @@ from trtint8.quantization.config import (
 )
 
 PER_TENSOR = TensorQuantConfig()
+
+#: The ways that round to the nearest integer.
+_NEAREST = [rounding for rounding in Rounding if rounding is not Rounding.UP]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +66,83 @@ def test_tensors_without_a_scale_of_their_own(state):
         TensorQuantConfig(state=state).with_scale(0.5)
 
 
-def test_overlapped():
-    assert TensorQuantConfig(axis=1).overlapped() == TensorQuantConfig(axis=1, state=State.OVERLAPPED)
+LEGAL = {
+    ("initial", "activated"),
+    ("initial", "overlapped"),
+    ("initial", "dequantized"),
+    ("initial", "deactivated"),
+    ("initial", "float"),
+    ("activated", "activated"),
+    ("activated", "overlapped"),
+    ("activated", "baked"),
+    ("activated", "dequantized"),
+    ("activated", "deactivated"),
+    ("passive", "passive"),
+    ("passive", "baked"),
+    ("passive", "dequantized"),
+    ("passive", "deactivated"),
+    ("baked", "dequantized"),
+    ("dequantized", "activated"),
+    ("dequantized", "passive"),
+    ("dequantized", "baked"),
+    ("dequantized", "deactivated"),
+    ("deactivated", "activated"),
+    ("deactivated", "passive"),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
+def test_only_legal_moves(before, after):
+    config = TensorQuantConfig(state=before, scale=np.asarray(0.5, np.float32))
+    if (before.value, after.value) in LEGAL:
+        assert config.to(after) == dataclasses.replace(config, state=after)
+    else:
+        with pytest.raises(UnsupportedError, match=f"'{before.value}'.*'{after.value}'"):
+            config.to(after)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"bits": 1}, "1"),
+        ({"bits": 33}, "33"),
+        ({"quant_min": 127}, "127"),
+        ({"quant_min": -129}, "-129"),
+        ({"quant_min": -1, "quant_max": 255}, "255"),
+        ({"bits": 4}, "-128"),
+        ({"state": State.ACTIVATED}, "activated"),
+        ({"state": State.BAKED}, "baked"),
+        ({"power_of_two": True, "scale": np.asarray(0.3, np.float32)}, "0.3"),
+    ],
+)
+def test_contradictions(fields, named):
+    with pytest.raises(UnsupportedError, match=named):
+        TensorQuantConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    ("bits", "low", "high"), [(2, -2, 1), (4, 0, 15), (16, -32768, 32767), (32, 0, 2**32 - 1), (8, -7, 7)]
+)
+def test_other_widths(bits, low, high):
+    config = TensorQuantConfig(bits=bits, quant_min=low, quant_max=high).with_scale(1.0)
+    values = np.array([-1e30, low, 0, 1, high, 1e30], np.float64)
+    assert quantize(values, config).tolist() == [low, low, 0, 1, high, high]
+    assert [float(end) for end in config.ends] == [np.float32(low), np.float32(high)]
+
+
+def test_passive_configs_stay_passive():
+    config = TensorQuantConfig(state=State.PASSIVE).with_scale(0.5)
+    assert config.state is config.with_scale(0.25).state is State.PASSIVE
+
+
+def test_powers_of_two():
+    config = dataclasses.replace(PER_TENSOR, power_of_two=True)
+    assert [float(config.with_amax(amax).scale) for amax in (127.0, 128.0, 0.3)] == [1.0, 2.0, 2.0**-8]
+    rows = config.along(0).with_amax(np.array([254.0, 0.0, 100.0]))
+    assert rows.scale.tolist() == [2.0, 1.0, 1.0]
+    uint8 = dataclasses.replace(config, quant_min=0, quant_max=255, symmetric=False)
+    found = uint8.with_range(-1.0, 3.0)
+    assert (float(found.scale), found.offset) == (2.0**-5, 32)
 
 
 def test_a_symmetric_range():
@@ -161,7 +240,7 @@ def test_scales_that_do_not_fit(config, message):
 @given(
     hnp.arrays(np.float32, hnp.array_shapes(max_dims=3), elements=st.floats(-1e3, 1e3, width=32)),
     st.floats(2**-10, 8, width=32),
-    st.sampled_from(Rounding),
+    st.sampled_from(_NEAREST),
 )
 def test_half_a_step_at_most_is_lost_within_the_range(values, scale, rounding):
     config = dataclasses.replace(PER_TENSOR, rounding=rounding).with_scale(scale)
@@ -170,7 +249,7 @@ def test_half_a_step_at_most_is_lost_within_the_range(values, scale, rounding):
     assert (error <= scale * (0.5 + 1e-4)).all()
 
 
-@given(st.integers(-128, 127), st.floats(2**-20, 2**20, width=32), st.sampled_from(Rounding))
+@given(st.integers(-128, 127), st.floats(2**-20, 2**20, width=32), st.sampled_from(_NEAREST))
 def test_quantized_values_stay_what_they_are(whole, scale, rounding):
     config = dataclasses.replace(PER_TENSOR, rounding=rounding).with_scale(scale)
     values = np.array([whole], np.float32) * np.float32(scale)
@@ -186,6 +265,10 @@ VALUES = [23.5, 24.5, -23.5, -24.5, 0.5, -0.5, 0.2, -0.2, 0.7, -0.7, 3.0, -3.0]
     [
         (Rounding.HALF_EVEN, [24, 24, -24, -24, 0, 0, 0, 0, 1, -1, 3, -3]),
         (Rounding.HALF_UP, [24, 25, -23, -24, 1, 0, 0, 0, 1, -1, 3, -3]),
+        (Rounding.HALF_DOWN, [23, 24, -24, -25, 0, -1, 0, 0, 1, -1, 3, -3]),
+        (Rounding.HALF_TOWARD_ZERO, [23, 24, -23, -24, 0, 0, 0, 0, 1, -1, 3, -3]),
+        (Rounding.ADD_HALF, [24, 25, -24, -25, 1, -1, 0, 0, 1, -1, 3, -3]),
+        (Rounding.UP, [24, 25, -23, -24, 1, 0, 1, 0, 1, 0, 3, -3]),
         (Rounding.HALF_AWAY_FROM_ZERO, [24, 25, -24, -25, 1, -1, 0, 0, 1, -1, 3, -3]),
     ],
 )
@@ -197,13 +280,16 @@ def test_rounding_by_hand(rounding, wanted, dtype):
 
 
 def test_every_rounding_is_tested_by_hand():
-    assert len(Rounding) == 3
+    assert len(Rounding) == 7
 
 
 DECIMAL = {
     Rounding.HALF_EVEN: lambda d: d.quantize(Decimal(1), ROUND_HALF_EVEN),
     Rounding.HALF_AWAY_FROM_ZERO: lambda d: d.quantize(Decimal(1), ROUND_HALF_UP),
     Rounding.HALF_UP: lambda d: (d + Decimal("0.5")).to_integral_value("ROUND_FLOOR"),
+    Rounding.HALF_DOWN: lambda d: (d - Decimal("0.5")).to_integral_value("ROUND_CEILING"),
+    Rounding.HALF_TOWARD_ZERO: lambda d: d.quantize(Decimal(1), ROUND_HALF_DOWN),
+    Rounding.UP: lambda d: d.to_integral_value("ROUND_CEILING"),
 }
 
 

@@ -6,12 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrators.errors import UnsupportedError
+from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.config import DLA, State, TensorQuantConfig
 from trtint8.quantization.placement import place
+from trtint8.quantization.quantize import QuantizeOptions, quantized_model
 from trtint8.quantization.targets import target_named
-from trtint8.quantization.tensor_configs import JointConfigs
+from trtint8.quantization.tensor_configs import JointConfigs, ppq_document
 
 
 def configs_of(model, **options):
@@ -152,3 +154,72 @@ def test_groups_are_an_equivalence(pairs):
             assert (configs.dominator(first) == configs.dominator(second)) == (second in groups[first])
     dominators = {configs.dominator(tensor) for tensor in "abcdef"}
     assert {tensor for tensor in "abcdef" if configs[tensor].state is State.INITIAL} == dominators
+
+
+def scaled_block(**options):
+    """A convolution with a Relu before another one, quantized by a table; and its configs."""
+    g = Shaped()
+    relu = g.op("Relu", [conv(g, "x", "first")], "relu")
+    model = g.model({"x": ["N", 4, 8, 8]}, conv(g, relu, "second"))
+    prepared = prepare(load_model(model))
+    table = CalibrationTable({"x": 127.0}, "mse").override({relu: 12.7})
+    return quantized_model(prepared, table, QuantizeOptions(**options))
+
+
+def test_scales_of_pairs_are_those_of_the_configs():
+    found = scaled_block()
+    configs = found.configs
+    assert (configs["x"].state, float(configs["x"].scale), configs["x"].observer) == (
+        State.ACTIVATED,
+        1.0,
+        "mse",
+    )
+    assert configs["first_out"].state is State.OVERLAPPED
+    assert configs.effective("first_out") == configs["relu_out"]
+    assert configs["relu_out"].observer == "by hand"
+    weights = [edge.tensor for edge in found.placement.weights]
+    assert [configs[name].scale.shape for name in weights] == [(4,), (4,)]
+    assert configs["second_out"].state is State.FLOAT
+
+
+def test_the_forms_of_ppq():
+    found = scaled_block()
+    weights = {edge.tensor for edge in found.placement.weights}
+    document = ppq_document(found.configs, weights)
+    assert document["act_quant_info"] == pytest.approx({"x": 127.0, "first_out": 12.7, "relu_out": 12.7})
+    every = document["quant_info"]
+    assert set(every) == {"x", "first_out", "relu_out"} | weights
+    assert every["first_out"]["dominator"] == every["relu_out"]["hash"] == every["relu_out"]["dominator"]
+    assert every["first_out"]["state"] == "overlapped"
+    assert [every["x"][key] for key in ("bit_width", "sym", "scale", "zero_point", "q_min", "q_max")] == [
+        8,
+        True,
+        1.0,
+        0,
+        -128,
+        127,
+    ]
+    assert (every["x"]["tensor_min"], every["x"]["tensor_max"]) == (-128.0, 127.0)
+    one = every[weights.pop()]
+    assert one["per_channel"] and len(one["scale"]) == len(one["zero_point"]) == len(one["tensor_max"]) == 4
+
+
+def test_asymmetric_configs_are_in_the_second_form_alone():
+    uint8 = TensorQuantConfig(quant_min=0, quant_max=255, symmetric=False).with_range(-1.0, 3.0)
+    configs = JointConfigs()
+    configs.add("x", uint8)
+    document = ppq_document(configs, ())
+    assert document["act_quant_info"] == {}
+    assert document["quant_info"]["x"]["zero_point"] == 64
+    assert document["quant_info"]["x"]["tensor_max"] == pytest.approx(3.0, abs=0.01)
+
+
+def test_what_would_be_slower_is_deactivated():
+    assert {one.value for one in State} >= {"deactivated"}
+    g = Shaped()
+    relu = g.op("Relu", [conv(g, "x", "first")], "relu")
+    model = prepare(load_model(g.model({"x": [1, 4, 8, 8]}, conv(g, relu, "second")))).graph_model
+    placement = place(model, target=target_named("rtx"), float16=True)
+    assert set(placement.slower) <= {"first", "second"}
+    states = {placement.configs[name].state for name in ("x", "relu_out")}
+    assert (State.DEACTIVATED in states) == bool(placement.slower)
