@@ -64,6 +64,7 @@ from trtint8.models.model import (
     names_model,
     prepare,
 )
+from trtint8.models.passes.float32 import computes_in
 from trtint8.models.serialization import runnable
 from trtint8.models.states import with_recorded_states
 from trtint8.quantization.placement import place
@@ -151,15 +152,16 @@ def build_from_sources(
     loaded = load_model(model)
     finished = loaded.is_quantized or _has_no_layer_in_int8(loaded, sources)
     # A Q/DQ model that is not changed may stand where it would be written.
-    changed = options.fp16 or not finished
+    types_in_graph = _puts_types_in_graph(flavor, options, loaded, finished)
+    changed = types_in_graph or not finished
     refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
     refuse_renamed_inputs(loaded)
     given = is_calibrator(sources.calibration, flavor)
     _refuse_without_effect(loaded, sources, wanted, calibrator=given)
-    if wanted.keep_int8 and not options.fp16:
+    if wanted.keep_int8 and options.fp16 is False:
         raise ModelError(
-            f"{Argument('keep_int8')} names layers that would be in FP16 otherwise; add "
-            f"{Argument('fp16', 'True')}"
+            f"{Argument('keep_int8')} names layers that would be in FP16 otherwise; leave out "
+            f"{Argument('fp16', 'False')}"
         )
     chosen = choose_route(
         "explicit" if finished and wanted.route == "auto" else wanted.route,
@@ -177,7 +179,7 @@ def build_from_sources(
     check_io_names([*(spec.name for spec in loaded.inputs), *outputs], options)
     calibration = with_recorded_states(sources.calibration, loaded)
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
-    job = _Job(flavor, loaded, sources, output, wanted, options, finished)
+    job = _Job(flavor, loaded, sources, output, wanted, options, finished, types_in_graph)
     product = job.implicit() if implicit else job.explicit()
     return product.save(output, loaded, model, tail)
 
@@ -259,6 +261,18 @@ def _refuse_without_effect(
             raise CalibrationDataError(f"{place}, so {as_argument(name)} has no effect; {advice}")
 
 
+def _puts_types_in_graph(flavor: Flavor, options: BuildOptions, loaded: Model, finished: bool) -> bool:
+    """Whether what is outside INT8 becomes FP16 in the graph, because TensorRT takes types from there.
+
+    A model with Q/DQ pairs that computes in 16 bits has its types already.
+    """
+    if not flavor.strongly_typed_only or options.fp16 is False:
+        return False
+    halves = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    typed = finished and any(computes_in(loaded.graph_model, half) for half in halves)
+    return bool(options.fp16) or not typed
+
+
 def _typed_options(flavor: Flavor, options: BuildOptions) -> BuildOptions:
     """The options of a build whose graph has the types already, where TensorRT takes them from there."""
     return replace(options, fp16=None) if flavor.strongly_typed_only else options
@@ -275,6 +289,7 @@ class _Job:
     wanted: Int8Options
     options: BuildOptions
     finished: bool
+    types_in_graph: bool
 
     def explicit(self) -> BuiltFiles:
         """Builds from Q/DQ pairs in the graph."""
@@ -282,7 +297,7 @@ class _Job:
         if self.finished:
             refuse_int8_blocks(self.loaded)
             graph_model = self.loaded.graph_model
-            if self._types_in_graph:
+            if self.types_in_graph:
                 graph_model, _ = with_float16(
                     graph_model, target, float32_io=True, peaks={}, name=self.loaded.name
                 )
@@ -299,13 +314,13 @@ class _Job:
         for profile in self.wanted.profiles:
             check_profile(profile, prepared.inputs)
         asked = QuantizeOptions(
-            self.wanted.keep_float, self.wanted.keep_int8, target, self._types_in_graph, float32_io=True
+            self.wanted.keep_float, self.wanted.keep_int8, target, self.types_in_graph, float32_io=True
         )
         asked.place(prepared)
         self._check_manual(float_tensors(prepared))
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.flavor, self.options)
-        table = self.sources.table(prepared, tensors_needed(self._types_in_graph))
+        table = self.sources.table(prepared, tensors_needed(self.types_in_graph))
         self._warn_of_noise(table)
         sizes = table.provenance.input_sizes
         largest = largest_shapes(self.wanted.profiles, prepared.inputs, sizes)
@@ -366,11 +381,6 @@ class _Job:
         if warning := nothing_in_int8(built.report, placement.quantized_nodes):
             warn_user(warning)
         return BuiltFiles(built, graph_model, placement.quantized_nodes, table, self.options, implicit=True)
-
-    @property
-    def _types_in_graph(self) -> bool:
-        """Whether the graph, and not TensorRT, decides which layers are in FP16."""
-        return self.flavor.strongly_typed_only and bool(self.options.fp16)
 
     def _warn_of_noise(self, table: CalibrationTable) -> None:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""

@@ -271,7 +271,7 @@ def tune(
     judge: DataSource | None = None,
     method: Method = "auto",
     round_weights: bool = True,
-    float16: bool = False,
+    float16: bool | None = None,
     seed: int = 0,
     batch_size: int | None = None,
     limit: int | None = None,
@@ -316,7 +316,8 @@ def tune(
         method: How ranges are chosen at first, where ``calibration`` is samples.
         round_weights: Whether adaptive rounding is tried, which takes more time than the other remedies for
             weights.
-        float16: Whether what stays in float becomes FP16.
+        float16: Whether what stays in float becomes FP16. Where None, it does for TensorRT for RTX, which
+            takes types from the graph.
         seed: Seed of everything that is random.
         batch_size: Samples per batch.
         limit: Use only this many samples of ``data``, and as many of ``judge``.
@@ -357,7 +358,7 @@ def tune(
     if speed is not None:
         estimates = EstimatorOptions(target, profile, progress=False)
         goal = SpeedGoal(find_gpu(speed), estimates, on_speed_trial or _ignore)
-    half = float16 or goal is not None
+    half = (target == "rtx" if float16 is None else float16) or goal is not None
     loaded = load_float_model(open_module(model, example_inputs))
     return tune_from_sources(
         prepare(loaded),

@@ -1,6 +1,8 @@
 """Builds engines of one model in several forms, and estimates their times on a GPU.
 
-Estimates the time of each kernel: as long as it takes to move its bytes, or to compute its products.
+Estimates the time of each kernel: as long as it takes to start it, and to move its bytes or to compute its
+products. Where its bytes come from is not known, so there are two estimates: all bytes from memory, and
+activations that fit from the L2 cache.
 
 How many multiply-adds a network computes, at given shapes of its inputs.
 """
@@ -34,6 +36,7 @@ from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.serialization import runnable
 from trtint8.models.shapes import StaticShapes, multiply_adds
 from trtint8.quantization.quantize import with_float16
+from trtint8.quantization.targets import KERNEL_START
 from trtint8.quantization.targets import Target as QuantizationTarget
 
 
@@ -106,8 +109,12 @@ class Estimator:
 
     @property
     def quantization_target(self) -> QuantizationTarget:
-        """What Q/DQ pairs are placed for."""
-        return quantization_target(self.flavor, self.options.build)
+        """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
+        target = quantization_target(self.flavor, self.options.build)
+        costs = target.costs_with_float16
+        return (
+            target if costs is None else dataclasses.replace(target, costs_with_float16=self.gpu.costs(costs))
+        )
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -208,6 +215,7 @@ def estimate_engine(
         _sum([kernel.seconds for kernel in kernels]),
         weights_bytes,
         tuple(node for node in work if node not in named),
+        _sum([kernel.cached_seconds for kernel in kernels]),
     )
 
 
@@ -249,21 +257,34 @@ def _placed_work(layers: Sequence[tuple[Layer, str]], work: Mapping[str, int]) -
 def _estimate(layer: Layer, part: str, multiply_adds: int, gpu: Gpu) -> AuditedKernel:
     traffic = traffic_of(layer)
     computing = _OPERATIONS * multiply_adds / gpu.operations_per_second(layer.precision)
-    seconds: float | None = None
-    bound: Bound | None = None
+    seconds, cached_seconds, bound = None, None, None
     if traffic is not None:
         moving = traffic.total / (1e9 * gpu.bandwidth_gbs)
-        seconds, bound = max(moving, computing), "compute" if computing > moving else "memory"
+        seconds, bound = KERNEL_START + max(moving, computing), _bound(moving, computing)
+        if gpu.cache_gbs is not None:
+            cached = _cacheable_of(layer, gpu.cached_bytes)
+            moving = (traffic.total - cached) / (1e9 * gpu.bandwidth_gbs) + cached / (1e9 * gpu.cache_gbs)
+            cached_seconds = KERNEL_START + max(moving, computing)
     return AuditedKernel(
-        layer.name, part, layer.precision, layer.onnx_nodes, traffic, multiply_adds, seconds, bound
+        layer.name,
+        part,
+        layer.precision,
+        layer.onnx_nodes,
+        traffic,
+        multiply_adds,
+        seconds,
+        bound,
+        cached_seconds,
     )
 
 
+def _bound(moving: float, computing: float) -> Bound:
+    return "compute" if computing > moving else "memory"
+
+
 def _cacheable(layers: Iterable[Layer], gpu: Gpu) -> int:
-    """Bytes that are read and written of activations that fit into half of the GPU's L2 cache."""
-    # The other half holds weights, and what the kernel writes.
-    room = gpu.cache_mb * (1 << 20) / 2
-    return sum(_cacheable_of(layer, room) for layer in layers)
+    """Bytes that are read and written of activations that may stay in the GPU's L2 cache."""
+    return sum(_cacheable_of(layer, gpu.cached_bytes) for layer in layers)
 
 
 def _cacheable_of(layer: Layer, room: float) -> int:
