@@ -84,8 +84,8 @@ def run(options: argparse.Namespace) -> None:
         )
     if slower := sum(reason.startswith(SLOWER_IN_INT8) for _, reason in result.info.float_nodes):
         say(
-            f"{slower} {'layer is' if slower == 1 else 'layers are'} in FP16 that could be in INT8, because INT8 "
-            "is estimated to be slower there; --keep-int8 '*' puts all of them in INT8"
+            f"{slower} {'layer is' if slower == 1 else 'layers are'} in FP16 that could be in INT8, because "
+            "INT8 is estimated to be slower there; --keep-int8 '*' puts all of them in INT8"
         )
 
 

@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import onnx_ir as ir
 
@@ -32,6 +33,9 @@ from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
 #: The share of the time that a change has to gain: estimates are not that exact.
 _LEAST_GAIN = 0.002
 
+#: Where a time comes from: the kernels of a compiled engine, the GPU of this machine, or another GPU.
+Source = Literal["estimated", "measured here", "measured there"]
+
 #: Estimates the time of an engine, in seconds, from the names of the layers that are in float.
 Estimate = Callable[[frozenset[str]], float]
 
@@ -45,12 +49,16 @@ class SpeedTrial:
         seconds: The estimated time of the engine, in seconds.
         taken: Whether the search continued from it.
         in_float: The number of layers in FP16.
+        least: The lower end of the 95 % interval of a time that was measured; None for an estimate.
+        most: The upper end.
     """
 
     what: str
     seconds: Positive
     taken: bool
     in_float: Count
+    least: Positive | None = None
+    most: Positive | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,7 @@ class SpeedPlan:
         int8_seconds: The estimated time with all layers in INT8 that can be, in seconds.
         trials: What the search tried, in order.
         complete: Whether the search ended by itself; False where the time was over.
+        source: Where the times come from.
     """
 
     gpu: str
@@ -74,6 +83,7 @@ class SpeedPlan:
     int8_seconds: Positive
     trials: tuple[SpeedTrial, ...]
     complete: bool
+    source: Source = "estimated"
 
 
 def search_speed(

@@ -259,8 +259,8 @@ def _slower_in_int8(candidate: Candidate) -> tuple[str, ...]:
     placement = place(candidate.model.graph_model, target=candidate.target, float16=True)
     if placement.all_slower:
         raise UnsupportedError(
-            "no layer is estimated to be faster in INT8 than in FP16; build the model in FP16, or tune it with "
-            f"{Argument('float16', 'False')}"
+            "no layer is estimated to be faster in INT8 than in FP16; build the model in FP16, or tune it "
+            f"with {Argument('float16', 'False')}"
         )
     return placement.slower
 
