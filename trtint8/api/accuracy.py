@@ -37,7 +37,8 @@ from trtint8.sensitivity.measure import Plan, measure
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.journal import JournalFile, TimeLimit
-from trtint8.tuning.speed import SpeedGoal, SpeedTrial
+from trtint8.tuning.speed import SpeedGoal
+from trtint8.tuning.stopwatch import SpeedTrial
 from trtint8.tuning.tune import Tuned, tune_from_sources
 from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.budget import Budget, Goal
@@ -331,11 +332,13 @@ def tune(
         on_trial: Called with everything that the search tries, also with what an interrupted search that is
             continued has tried.
         progress: Show a progress bar on a terminal while calibrating.
-        speed: Name of a GPU, or its figures, as :func:`audit` takes them. Layers that are not estimated to be
-            faster in INT8 there stay in FP16 from the start, whatever they cost in accuracy; implies
-            ``float16``. At most half of ``minutes`` is spent on it. Without it, speed is left out.
+        speed: Name of a GPU, or its figures, as :func:`audit` takes them, for which the times of engines are
+            estimated; or ``"here"``, and at most 12 engines are built and timed on the GPU of this machine.
+            Layers that are not faster in INT8 there stay in FP16 from the start, whatever they cost in
+            accuracy; implies ``float16``. At most half of ``minutes`` is spent on it. Without it, speed is
+            left out.
         profile: With ``speed``, the shapes of dynamic inputs, of which the optimal ones are taken.
-        target: With ``speed``, which TensorRT builds the engines that are estimated. For that TensorRT the
+        target: With ``speed``, which TensorRT builds the engines that are estimated or timed. For it the
             model is quantized; without ``speed`` for TensorRT for RTX where this is ``rtx``, and else as
             :func:`trtint8.quantize` does without a target.
         on_speed_trial: Called with everything that the search for speed tries.
@@ -357,7 +360,8 @@ def tune(
     goal = None
     if speed is not None:
         estimates = EstimatorOptions(target, profile, progress=False)
-        goal = SpeedGoal(find_gpu(speed), estimates, on_speed_trial or _ignore)
+        gpu = None if speed == "here" else find_gpu(speed)
+        goal = SpeedGoal(gpu, estimates, on_speed_trial or _ignore)
     half = (target == "rtx" if float16 is None else float16) or goal is not None
     loaded = load_float_model(open_module(model, example_inputs))
     return tune_from_sources(

@@ -24,7 +24,7 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor, Target
 from trtint8.auditing.gpus import Gpu
 from trtint8.auditing.results import AuditedEngine, AuditedKernel, AuditedPart, Bound
-from trtint8.builder.build import build_engine
+from trtint8.builder.build import BuiltEngine, build_engine
 from trtint8.builder.config import BuildOptions, nearest_capability
 from trtint8.builder.routes import quantization_target
 from trtint8.engine.kernels import PARTS, Traffic, activation_sizes, parts_of, total_traffic, traffic_of
@@ -66,7 +66,7 @@ class Estimator:
         model: The prepared float model, whose inputs have the optimal shapes alone, so that the builder lists
             every dimension. An engine for a range of shapes may have a few kernels more.
         work: The model's multiply-adds.
-        gpu: The GPU that times are estimated for.
+        gpu: The GPU that times are estimated for; None for this machine's, on which engines can be timed.
         compute_capability: What engines are built for; None where TensorRT builds only for the GPU on which
             it runs.
         options: How engines are built.
@@ -75,13 +75,13 @@ class Estimator:
     flavor: Flavor
     model: Model
     work: Work
-    gpu: Gpu
+    gpu: Gpu | None
     compute_capability: str | None
     options: EstimatorOptions
 
     @classmethod
     def open(
-        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu, options: EstimatorOptions
+        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu | None, options: EstimatorOptions
     ) -> Estimator:
         """Prepares builds.
 
@@ -89,7 +89,7 @@ class Estimator:
             prepared: From :func:`trtint8.models.model.prepare`; not changed.
             sizes: Input name to the sizes that samples had, which a dynamic input gets where the profile
                 leaves it out; may lack inputs.
-            gpu: The GPU that times are estimated for.
+            gpu: The GPU that times are estimated for; None for this machine's.
             options: How engines are built.
 
         Raises:
@@ -99,32 +99,66 @@ class Estimator:
         flavor = flavors.load(options.target)
         profile = complete_profile(options.profile or {}, prepared.inputs, sizes)
         fixed = at_shapes(prepared, {name: shapes.opt for name, shapes in profile.items()})
-        capability = nearest_capability(flavor, gpu.compute_capability)
+        if gpu is None:
+            capability = "current" if flavor.has_compute_capabilities else None
+        else:
+            capability = nearest_capability(flavor, gpu.compute_capability)
         return cls(flavor, fixed, count_work(fixed.graph_model), gpu, capability, options)
 
     @property
     def of_another_gpu(self) -> bool:
         """Whether TensorRT cannot build engines in INT8 for the GPU, and builds them for another one here."""
-        return self.compute_capability not in (None, self.gpu.compute_capability)
+        return self.gpu is not None and self.compute_capability not in (None, self.gpu.compute_capability)
 
     @property
     def quantization_target(self) -> QuantizationTarget:
         """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
         target = quantization_target(self.flavor, self.options.build)
         costs = target.costs_with_float16
-        return (
-            target if costs is None else dataclasses.replace(target, costs_with_float16=self.gpu.costs(costs))
-        )
+        if costs is None or self.gpu is None:
+            return target
+        return dataclasses.replace(target, costs_with_float16=self.gpu.costs(costs))
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name of each input to its dimensions."""
         return {spec.name: _sizes(spec) for spec in self.model.inputs}
 
+    def build(
+        self, precision: str, graph_model: ir.Model, peaks: Mapping[str, float], *, fp16: bool
+    ) -> BuiltEngine:
+        """Builds one engine.
+
+        Args:
+            precision: What to call its types, like "INT8+FP16".
+            graph_model: ``model``, with Q/DQ pairs or without.
+            peaks: Name of each tensor to its largest magnitude, which decides what stays in FP32.
+            fp16: Whether what is outside INT8 is FP16.
+
+        Raises:
+            BuildError: TensorRT refuses the model.
+            GpuUnavailableError: This TensorRT needs a GPU to build.
+        """
+        typed_by_graph = self.flavor.strongly_typed_only
+        if fp16 and typed_by_graph:
+            graph_model, _ = with_float16(
+                graph_model, self.quantization_target, float32_io=True, peaks=peaks, name=self.model.name
+            )
+        with runnable(graph_model) as serialized:
+            return build_engine(
+                serialized,
+                self.model.inputs,
+                flavor=self.flavor,
+                compute_capabilities=[self.compute_capability] if self.compute_capability else [],
+                options=dataclasses.replace(self.options.build, fp16=None if typed_by_graph else fp16),
+                int8="INT8" in precision,
+                progress=self.options.progress,
+            )
+
     def estimate(
         self, precision: str, graph_model: ir.Model, peaks: Mapping[str, float], *, fp16: bool
     ) -> AuditedEngine:
-        """Builds one engine and estimates its time.
+        """Builds one engine and estimates its time on the GPU that is named.
 
         Args:
             precision: What to call its types, like "INT8+FP16".
@@ -140,21 +174,8 @@ class Estimator:
             UnsupportedError: This TensorRT does not list the layers of its engines.
             GpuUnavailableError: This TensorRT needs a GPU to build.
         """
-        typed_by_graph = self.flavor.strongly_typed_only
-        if fp16 and typed_by_graph:
-            graph_model, _ = with_float16(
-                graph_model, self.quantization_target, float32_io=True, peaks=peaks, name=self.model.name
-            )
-        with runnable(graph_model) as serialized:
-            built = build_engine(
-                serialized,
-                self.model.inputs,
-                flavor=self.flavor,
-                compute_capabilities=[self.compute_capability] if self.compute_capability else [],
-                options=dataclasses.replace(self.options.build, fp16=None if typed_by_graph else fp16),
-                int8="INT8" in precision,
-                progress=self.options.progress,
-            )
+        assert self.gpu is not None
+        built = self.build(precision, graph_model, peaks, fp16=fp16)
         if built.report is None:
             raise UnsupportedError(
                 f"{self.flavor} does not list the layers of its engines, which an audit is made of; take "
