@@ -64,7 +64,6 @@ from trtint8.models.model import (
     names_model,
     prepare,
 )
-from trtint8.models.passes.float32 import computes_in
 from trtint8.models.serialization import runnable
 from trtint8.models.states import with_recorded_states
 from trtint8.quantization.placement import place
@@ -152,7 +151,7 @@ def build_from_sources(
     loaded = load_model(model)
     finished = loaded.is_quantized or _has_no_layer_in_int8(loaded, sources)
     # A Q/DQ model that is not changed may stand where it would be written.
-    types_in_graph = _puts_types_in_graph(flavor, options, loaded, finished)
+    types_in_graph = _puts_types_in_graph(flavor, options, finished)
     changed = types_in_graph or not finished
     refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
     refuse_renamed_inputs(loaded)
@@ -261,16 +260,13 @@ def _refuse_without_effect(
             raise CalibrationDataError(f"{place}, so {as_argument(name)} has no effect; {advice}")
 
 
-def _puts_types_in_graph(flavor: Flavor, options: BuildOptions, loaded: Model, finished: bool) -> bool:
+def _puts_types_in_graph(flavor: Flavor, options: BuildOptions, finished: bool) -> bool:
     """Whether what is outside INT8 becomes FP16 in the graph, because TensorRT takes types from there.
 
-    A model with Q/DQ pairs that computes in 16 bits has its types already.
+    A finished model keeps its types unless that is asked for: nothing tells how large its values become.
     """
-    if not flavor.strongly_typed_only or options.fp16 is False:
-        return False
-    halves = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-    typed = finished and any(computes_in(loaded.graph_model, half) for half in halves)
-    return bool(options.fp16) or not typed
+    wanted = not finished if options.fp16 is None else options.fp16
+    return flavor.strongly_typed_only and wanted
 
 
 def _typed_options(flavor: Flavor, options: BuildOptions) -> BuildOptions:

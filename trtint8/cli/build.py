@@ -11,12 +11,15 @@ from trtint8.api.building import build_int8_engine
 from trtint8.built_files import float_file_of, tail_file_of
 from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
-from trtint8.engine.file import engine_rows, sidecar_path
+from trtint8.engine.file import EngineInfo, engine_rows, sidecar_path
 from trtint8.engine.profiles import as_sampled
 from trtint8.quantization.slower import SLOWER_IN_INT8
 
 #: Of more inputs than this, besides the first one, a sentence says only how many there are.
 _MOST_LISTED = 3
+
+#: What to say of a model with Q/DQ pairs where TensorRT takes all types from it, and --fp16 was not thought of.
+_FP32 = "what is outside INT8 is in FP32, as in the model; --fp16 puts it into FP16, half the bytes"
 
 EXAMPLE = (
     "example:\n  trtint8 build resnet50.onnx calibration_images/ -o resnet50.engine "
@@ -82,11 +85,20 @@ def run(options: argparse.Namespace) -> None:
             f"{_listed(open_inputs)} samples of the sizes that the calibration samples had; "
             f"--profile '{open_inputs[0]}=MIN,OPT,MAX' gives others"
         )
+    asked = options.fp16 is not None or options.bf16 or result.table is not None
+    if not asked and result.info.built_with.strongly_typed_only and not _has_half(result.info):
+        say(_FP32)
     if slower := sum(reason.startswith(SLOWER_IN_INT8) for _, reason in result.info.float_nodes):
         say(
             f"{slower} {'layer is' if slower == 1 else 'layers are'} in FP16 that could be in INT8, because "
             "INT8 is estimated to be slower there; --keep-int8 '*' puts all of them in INT8"
         )
+
+
+def _has_half(info: EngineInfo) -> bool:
+    """Whether a layer of an engine reads or writes 16-bit floats, as where the model has them."""
+    layers = info.layers.layers if info.layers else ()
+    return any(kind in ("Half", "BFloat16") for one in layers for kind in (*one.inputs, *one.outputs))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -14,7 +14,6 @@ from trtint8.auditing.audit import audit_model, judge
 from trtint8.auditing.estimator import EstimatorOptions, estimate_engine
 from trtint8.auditing.gpus import find_gpu
 from trtint8.data import DEMO_MODEL
-from trtint8.engine.layers import Layer
 from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model
 
