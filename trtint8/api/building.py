@@ -78,9 +78,9 @@ def build_int8_engine(
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         fp16: Whether layers outside INT8 may run in FP16; they may where None. TensorRT decides where;
             TensorRT 11 and RTX take types from the graph, which is converted, except nodes that would lose
-            accuracy, and inputs and outputs; where None, one with Q/DQ pairs keeps its types. For TensorRT for RTX, layers that are estimated to be faster in
-            FP16 than in INT8 are then in FP16: most convolutions of a small network, unless ``keep_int8``
-            names them.
+            accuracy, and inputs and outputs. Where None, a model with Q/DQ pairs keeps its types there. For
+            TensorRT for RTX, layers that are estimated to be faster in FP16 than in INT8 are then in FP16:
+            most convolutions of a small network, unless ``keep_int8`` names them.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although TensorRT for RTX is estimated to be
             faster with them in FP16.

@@ -18,7 +18,7 @@ from trtint8.quantization.slower import SLOWER_IN_INT8
 #: Of more inputs than this, besides the first one, a sentence says only how many there are.
 _MOST_LISTED = 3
 
-#: What to say of a model with Q/DQ pairs where TensorRT takes all types from it, and --fp16 was not thought of.
+#: What to say of a model with Q/DQ pairs where TensorRT takes all types from it.
 _FP32 = "what is outside INT8 is in FP32, as in the model; --fp16 puts it into FP16, half the bytes"
 
 EXAMPLE = (
