@@ -34,7 +34,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from calibrators.cuda import check_ordinal, compute_capability, gpu_problem, primary_context, require_gpu
+from calibrators.cuda import (
+    check_ordinal,
+    compute_capability,
+    gpu_problem,
+    gpu_uuid,
+    primary_context,
+    require_gpu,
+    turn_on_gpu,
+)
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, UnsupportedError
@@ -212,13 +220,14 @@ def build_engine(
         calibrator.bind(served)
         calibration_shapes = calibration_profile(calibrator, shapes)
 
-    start = time.perf_counter()
     with (
+        _turn(flavor, options.device),
         _context(calibrator, options.device),
         collected(flavor.module) as log,
         deferred_interrupt() as deferred,
         progress_bar("building engine", None, enabled=progress) as advance,
     ):
+        start = time.perf_counter()
         interrupted = deferred
         monitor = _new_monitor(flavor.module, advance, interrupted) if flavor.has_progress_monitor else None
         in_int8 = int8 or implicit is not None
@@ -254,6 +263,13 @@ def build_engine(
         dtypes=dtypes,
         seconds=time.perf_counter() - start,
     )
+
+
+def _turn(flavor: Flavor, device: int) -> AbstractContextManager[None]:
+    """The GPU for this build alone, where TensorRT times kernels on it."""
+    if flavor.builds_without_gpu:
+        return contextlib.nullcontext()
+    return turn_on_gpu(gpu_uuid(device), "building an engine")
 
 
 #: A plan, the tensors that have no range, and the types at the plan's ends.

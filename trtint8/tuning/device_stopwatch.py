@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Collection, Sequence
 
 from calibrators.checks import warn_user
-from calibrators.cuda import gpu_names, require_gpu
+from calibrators.cuda import gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.errors import BuildError, EngineError, GpuMemoryError
 from trtint8.builder.build import BuiltEngine
 from trtint8.runtime.bench import bench, random_feed
@@ -47,7 +47,7 @@ class DeviceStopwatch:
         self, build: Callable[[frozenset[str]], BuiltEngine], nodes: Collection[str], device: int = 0
     ) -> None:
         require_gpu("timing engines")
-        self.gpu = gpu_names()[device]
+        self.gpu, self._uuid = gpu_names()[device], gpu_uuid(device)
         self._build, self._nodes, self._device = build, nodes, device
         self._first: tuple[Engine, float] | None = None
 
@@ -60,7 +60,9 @@ class DeviceStopwatch:
         timings: list[Timing | None] = []
         for kept in choices:
             try:
-                timings.append(self._time(self._build(kept)))
+                built = self._build(kept)
+                with turn_on_gpu(self._uuid, "timing an engine"):
+                    timings.append(self._time(built))
             except (BuildError, EngineError, GpuMemoryError) as error:
                 warn_user(f"an engine with {len(kept)} layers in FP16 drops out of the search: {error}")
                 timings.append(None)
