@@ -15,7 +15,14 @@ from calibrators.checks import check_choice, check_mapping
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource, open_data
-from calibrators.errors import Argument, BuildError, CalibrationDataError, ModelError, TableError
+from calibrators.errors import (
+    Argument,
+    BuildError,
+    CalibrationDataError,
+    ModelError,
+    TableError,
+    UnsupportedError,
+)
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import check_resume
 from calibrators.run import Executor, RunOptions
@@ -284,6 +291,7 @@ def tune(
     on_trial: Callable[[Trial], None] | None = None,
     progress: bool = True,
     speed: str | Gpu | None = None,
+    measure_with: str | os.PathLike[str] | None = None,
     profile: Profile | None = None,
     target: Target = "auto",
     on_speed_trial: Callable[[SpeedTrial], None] | None = None,
@@ -337,6 +345,11 @@ def tune(
             Layers that are not faster in INT8 there stay in FP16 from the start, whatever they cost in
             accuracy; implies ``float16``. At most half of ``minutes`` is spent on it. Without it, speed is
             left out.
+        measure_with: A folder for engines that are timed on another machine, with ``trtexec`` of TensorRT 8.5
+            to 11: their models are written there with a script, and the call ends with
+            :class:`~trtint8.tuning.trtexec.MeasurementsNeededError`. Once the script has run there, the same
+            call goes on with what it left. ``speed`` then names the GPU that the other machine is to have, or
+            is left out.
         profile: With ``speed``, the shapes of dynamic inputs, of which the optimal ones are taken.
         target: With ``speed``, which TensorRT builds the engines that are estimated or timed. For it the
             model is quantized; without ``speed`` for TensorRT for RTX where this is ``rtx``, and else as
@@ -351,17 +364,20 @@ def tune(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     check_choice("target", target, get_args(Target))
-    if profile and speed is None:
+    if profile and speed is None and measure_with is None:
         raise BuildError(
             f"{Argument('profile', '...')} gives the shapes that {Argument('speed', '...')} estimates times "
             f"for; add {Argument('speed', 'GPU')}"
         )
     check_resume(resume, checkpoint)
     goal = None
-    if speed is not None:
+    if speed is not None or measure_with is not None:
         estimates = EstimatorOptions(target, profile, progress=False)
-        gpu = None if speed == "here" else find_gpu(speed)
-        goal = SpeedGoal(gpu, estimates, on_speed_trial or _ignore)
+        gpu = None
+        if measure_with is None and speed is not None and speed != "here":
+            gpu = find_gpu(speed)
+        machine = None if measure_with is None else _machine(speed)
+        goal = SpeedGoal(gpu, estimates, on_speed_trial or _ignore, measure_with, machine)
     half = (target == "rtx" if float16 is None else float16) or goal is not None
     loaded = load_float_model(open_module(model, example_inputs))
     return tune_from_sources(
@@ -382,6 +398,16 @@ def tune(
         speed=goal,
         target=target_named("rtx" if target == "rtx" else "tensorrt"),
     )
+
+
+def _machine(speed: str | Gpu | None) -> str | None:
+    """What the GPU of another machine is to be."""
+    if speed == "here":
+        raise UnsupportedError(
+            f"{Argument('speed')} is 'here', and {Argument('measure_with')} times engines elsewhere; leave "
+            "one of them out"
+        )
+    return speed.name if isinstance(speed, Gpu) else speed
 
 
 def _ignore(_told: object) -> None:

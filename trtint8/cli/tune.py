@@ -15,9 +15,13 @@ from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, 
 from trtint8.models.model import check_model_name
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.stopwatch import SpeedTrial
+from trtint8.tuning.trtexec import MeasurementsNeededError
 from trtint8.tuning.tune import BEFORE, Tuned, Written, files_beside, refuse_losing_files, save_tuned
 from trtint8.validation.accuracy import REFERENCE, accuracy_rows, verdicts
 from trtint8.validation.budget import Goal
+
+#: The exit status where engines are to be timed on another machine first.
+_TO_BE_MEASURED = 3
 
 EXAMPLE = """examples:
   trtint8 tune mobilenet.onnx calibration.npz labelled.npz --max-drop 0.3 -o int8.onnx
@@ -47,8 +51,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx", help="the Q/DQ model to write")
 
 
-def run(options: argparse.Namespace) -> None:
-    """Tunes, writes the files and prints the result."""
+def run(options: argparse.Namespace) -> int:
+    """Tunes, writes the files and prints the result.
+
+    Returns:
+        The exit status: 3 where engines are to be timed on another machine first.
+    """
+    try:
+        _tune(options)
+    except MeasurementsNeededError as needed:
+        say(str(needed))
+        return _TO_BE_MEASURED
+    return 0
+
+
+def _tune(options: argparse.Namespace) -> None:
     output, checkpoint = _paths(options)
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")

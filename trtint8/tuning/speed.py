@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,10 +30,12 @@ from trtint8.builder.build import BuiltEngine
 from trtint8.models.model import Model
 from trtint8.models.shapes import StaticShapes
 from trtint8.quantization.placement import place
-from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, with_float16
+from trtint8.quantization.targets import TARGETS
 from trtint8.tuning.device_stopwatch import DeviceStopwatch
 from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
 from trtint8.tuning.stopwatch import Source, SpeedPlan, SpeedTrial, Stopwatch, Timing
+from trtint8.tuning.trtexec import TrtexecStopwatch
 
 #: The share of the time that a change has to gain: estimates are not that exact.
 _LEAST_GAIN = 0.002
@@ -348,14 +351,25 @@ class SpeedGoal:
     """What engines are to be fast on.
 
     Attributes:
-        gpu: The GPU that times are estimated for; None for this machine's, on which they are measured.
+        gpu: The GPU that times are estimated for; None where they are measured.
         options: How engines are built.
         on_trial: Called with everything that the search for speed tries.
+        folder: Where the models are written that another machine times; None where this one measures.
+        machine: What the GPU of the other machine is to be, as a part of its name; any one where None.
     """
 
     gpu: Gpu | None
     options: EstimatorOptions
     on_trial: Callable[[SpeedTrial], None] = lambda _trial: None
+    folder: str | os.PathLike[str] | None = None
+    machine: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Where engines are to be fast: what tells a search from others."""
+        if self.gpu is not None:
+            return self.gpu.name
+        return "here" if self.folder is None else "there"
 
 
 class SpeedPlanner:
@@ -453,6 +467,8 @@ class SpeedPlanner:
             if tuple(keep_float) == plan.keep_float:
                 return plan
             return dataclasses.replace(plan, keep_float=tuple(keep_float), seconds=self.estimate(kept))
+        if plan.source == "measured there" and tuple(keep_float) == plan.keep_float:
+            return plan  # to time it again takes another journey
         with self._opened_stopwatch() as stopwatch:
             fp16, tuned = stopwatch.time([frozenset(self.layers), kept])
         if fp16 is None or tuned is None:
@@ -506,10 +522,28 @@ class SpeedPlanner:
     def _build(self, kept: frozenset[str]) -> BuiltEngine:
         return self._estimator.build(*self._typed(kept), self._table.peaks, fp16=True)
 
+    def _models(self, kept: frozenset[str]) -> tuple[ir.Model, ir.Model]:
+        """The model for a TensorRT that chooses types, and with types in the graph."""
+        _, graph_model = self._typed(kept)
+        target, peaks, name = TARGETS["tensorrt-11"], self._table.peaks, self._estimator.model.name
+        typed, _ = with_float16(graph_model, target, float32_io=True, peaks=peaks, name=name)
+        return graph_model, typed
+
     @contextlib.contextmanager
-    def _opened_stopwatch(self) -> Iterator[DeviceStopwatch]:
-        device = self._goal.options.build.device
-        stopwatch = DeviceStopwatch(self._build, self.layers, device)
+    def _opened_stopwatch(self) -> Iterator[Stopwatch]:
+        if self._goal.folder is not None:
+            identity = [self._estimator.model.fingerprint, self._table.fingerprint, self._key(())]
+            yield TrtexecStopwatch(
+                self._goal.folder,
+                " ".join(identity),
+                self._models,
+                self.layers,
+                self._key,
+                frozenset(self.layers),
+                self._goal.machine,
+            )
+            return
+        stopwatch = DeviceStopwatch(self._build, self.layers, self._goal.options.build.device)
         try:
             yield stopwatch
         finally:

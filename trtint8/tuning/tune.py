@@ -214,7 +214,7 @@ def _tune_prepared(
         if target.name != "tensorrt":
             identity["target"] = target.name
         if speed:
-            identity["speed"] = "here" if speed.gpu is None else speed.gpu.name
+            identity["speed"] = speed.name
         opened = journal.open(identity)
     planner = SpeedPlanner(prepared, table, speed, opened) if speed else None
     plan = planner.plan(limit.half()) if planner else None
