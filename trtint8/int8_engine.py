@@ -36,7 +36,7 @@ from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import AnyCalibrator, Calibrator, as_any_calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
-from calibrators.tensorrt.flavor import Target
+from calibrators.tensorrt.flavor import Flavor, Target
 from calibrators.words import enumerated
 from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
 from trtint8.builder.config import BuildOptions
@@ -151,15 +151,16 @@ def build_from_sources(
     loaded = load_model(model)
     finished = loaded.is_quantized or _has_no_layer_in_int8(loaded, sources)
     # A Q/DQ model that is not changed may stand where it would be written.
-    changed = options.fp16 or not finished
+    types_in_graph = _puts_types_in_graph(flavor, options, finished)
+    changed = types_in_graph or not finished
     refuse_overwriting([qdq_file_of(output)], [sources.calibration, *([model] if changed else [])])
     refuse_renamed_inputs(loaded)
     given = is_calibrator(sources.calibration, flavor)
     _refuse_without_effect(loaded, sources, wanted, calibrator=given)
-    if wanted.keep_int8 and not options.fp16:
+    if wanted.keep_int8 and options.fp16 is False:
         raise ModelError(
-            f"{Argument('keep_int8')} names layers that would be in FP16 otherwise; add "
-            f"{Argument('fp16', 'True')}"
+            f"{Argument('keep_int8')} names layers that would be in FP16 otherwise; leave out "
+            f"{Argument('fp16', 'False')}"
         )
     chosen = choose_route(
         "explicit" if finished and wanted.route == "auto" else wanted.route,
@@ -172,7 +173,6 @@ def build_from_sources(
     cached = implicit and not given and sources.calibrator is not None
     check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
     # Where TensorRT takes types from the graph, the graph has them already.
-    types_in_graph = flavor.strongly_typed_only and bool(options.fp16)
     options = replace(options, fp16=None) if flavor.strongly_typed_only else options
     build = Build(
         flavor, loaded.inputs, wanted.profiles, wanted.compute_capabilities, options, sources.progress
@@ -261,6 +261,15 @@ def _refuse_without_effect(
     for name, value in given.items():
         if value:
             raise CalibrationDataError(f"{place}, so {as_argument(name)} has no effect; {advice}")
+
+
+def _puts_types_in_graph(flavor: Flavor, options: BuildOptions, finished: bool) -> bool:
+    """Whether what is outside INT8 becomes FP16 in the graph, because TensorRT takes types from there.
+
+    A finished model keeps its types unless that is asked for: nothing tells how large its values become.
+    """
+    wanted = not finished if options.fp16 is None else options.fp16
+    return flavor.strongly_typed_only and wanted
 
 
 @dataclass(frozen=True)

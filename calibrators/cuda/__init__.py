@@ -21,9 +21,11 @@ from calibrators.cuda.driver import (
     driver_version,
     gpu_names,
     gpu_problem,
+    gpu_uuid,
     require_gpu,
 )
 from calibrators.cuda.opening import open_device
+from calibrators.cuda.turns import turn_on_gpu
 
 __all__ = [
     "Device",
@@ -40,8 +42,10 @@ __all__ = [
     "driver_version",
     "gpu_names",
     "gpu_problem",
+    "gpu_uuid",
     "open_device",
     "pointer_problem",
     "primary_context",
     "require_gpu",
+    "turn_on_gpu",
 ]

@@ -102,6 +102,18 @@ def compute_capability(ordinal: int) -> str:
     return _capability(ordinal)
 
 
+def gpu_uuid(ordinal: int) -> str:
+    """Identifies a GPU, or a part of one, among all of a machine, whatever index this process sees it under.
+
+    Raises:
+        GpuUnavailableError: There is no such GPU.
+    """
+    check_ordinal(ordinal)
+    uuid = (ctypes.c_ubyte * 16)()
+    call("cuDeviceGetUuid", uuid, _device(ordinal))
+    return bytes(uuid).hex()
+
+
 def share_driver() -> None:
     """Lets libraries that are loaded later find the driver's functions, even where they do not name it."""
     ctypes.CDLL(_LIBRARY, mode=ctypes.RTLD_GLOBAL)

@@ -32,7 +32,7 @@ from trtint8.report.comparison import RunComparison
 from trtint8.runtime.bench import BenchReport
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.candidates import Trial
-from trtint8.tuning.speed import SpeedPlan
+from trtint8.tuning.stopwatch import SpeedPlan
 from trtint8.tuning.tune import Written
 from trtint8.validation.accuracy import Accuracy, Measure
 from trtint8.validation.significance import Share

@@ -10,7 +10,14 @@ from calibrators.checks import check_choice, check_mapping
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource, open_data
-from calibrators.errors import Argument, BuildError, CalibrationDataError, ModelError, TableError
+from calibrators.errors import (
+    Argument,
+    BuildError,
+    CalibrationDataError,
+    ModelError,
+    TableError,
+    UnsupportedError,
+)
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import check_resume
 from calibrators.run import Executor, RunOptions
@@ -35,7 +42,7 @@ if TYPE_CHECKING:
     from trtint8.sensitivity.measure import Plan
     from trtint8.sensitivity.results import Sensitivity
     from trtint8.tuning.candidates import Trial
-    from trtint8.tuning.speed import SpeedTrial
+    from trtint8.tuning.stopwatch import SpeedTrial
     from trtint8.tuning.tune import Tuned
 
 
@@ -273,7 +280,7 @@ def tune(
     judge: DataSource | None = None,
     method: Method = "auto",
     round_weights: bool = True,
-    float16: bool = False,
+    float16: bool | None = None,
     seed: int = 0,
     batch_size: int | None = None,
     limit: int | None = None,
@@ -285,6 +292,7 @@ def tune(
     on_trial: Callable[[Trial], None] | None = None,
     progress: bool = True,
     speed: str | Gpu | None = None,
+    measure_with: str | os.PathLike[str] | None = None,
     profile: Profile | None = None,
     target: Target = "auto",
     arithmetic: ArithmeticName | None = None,
@@ -319,7 +327,8 @@ def tune(
         method: How ranges are chosen at first, where ``calibration`` is samples.
         round_weights: Whether adaptive rounding is tried, which takes more time than the other remedies for
             weights.
-        float16: Whether what stays in float becomes FP16.
+        float16: Whether what stays in float becomes FP16. Where None, it does for TensorRT for RTX, which
+            takes types from the graph.
         seed: Seed of everything that is random.
         batch_size: Samples per batch.
         limit: Use only this many samples of ``data``, and as many of ``judge``.
@@ -333,11 +342,18 @@ def tune(
         on_trial: Called with everything that the search tries, also with what an interrupted search that is
             continued has tried.
         progress: Show a progress bar on a terminal while calibrating.
-        speed: Name of a GPU, or its figures, as :func:`audit` takes them. Layers that are not estimated to be
-            faster in INT8 there stay in FP16 from the start, whatever they cost in accuracy; implies
-            ``float16``. At most half of ``minutes`` is spent on it. Without it, speed is left out.
+        speed: Name of a GPU, or its figures, as :func:`audit` takes them, for which the times of engines are
+            estimated; or ``"here"``, and at most 12 engines are built and timed on the GPU of this machine.
+            Layers that are not faster in INT8 there stay in FP16 from the start, whatever they cost in
+            accuracy; implies ``float16``. At most half of ``minutes`` is spent on it. Without it, speed is
+            left out.
+        measure_with: A folder for engines that are timed on another machine, with ``trtexec`` of TensorRT 8.5
+            to 11: their models are written there with a script, and the call ends with
+            :class:`~trtint8.tuning.trtexec.MeasurementsNeededError`. Once the script has run there, the same
+            call goes on with what it left. ``speed`` then names the GPU that the other machine is to have, or
+            is left out.
         profile: With ``speed``, the shapes of dynamic inputs, of which the optimal ones are taken.
-        target: With ``speed``, which TensorRT builds the engines that are estimated. For that TensorRT the
+        target: With ``speed``, which TensorRT builds the engines that are estimated or timed. For it the
             model is quantized; without ``speed`` for TensorRT for RTX where this is ``rtx``, and else as
             :func:`trtint8.quantize` does without a target.
         arithmetic: Judges the result in the integers of a backend, as :func:`validate` takes it; the search
@@ -359,17 +375,21 @@ def tune(
     from trtint8.tuning.tune import tune_from_sources
 
     check_choice("target", target, get_args(Target))
-    if profile and speed is None:
+    if profile and speed is None and measure_with is None:
         raise BuildError(
             f"{Argument('profile', '...')} gives the shapes that {Argument('speed', '...')} estimates times "
             f"for; add {Argument('speed', 'GPU')}"
         )
     check_resume(resume, checkpoint)
     goal = None
-    if speed is not None:
+    if speed is not None or measure_with is not None:
         estimates = EstimatorOptions(target, profile, progress=False)
-        goal = SpeedGoal(find_gpu(speed), estimates, on_speed_trial or _ignore)
-    half = float16 or goal is not None
+        gpu = None
+        if measure_with is None and speed is not None and speed != "here":
+            gpu = find_gpu(speed)
+        machine = None if measure_with is None else _machine(speed)
+        goal = SpeedGoal(gpu, estimates, on_speed_trial or _ignore, measure_with, machine)
+    half = (target == "rtx" if float16 is None else float16) or goal is not None
     backend = None if arithmetic is None else arithmetic_named(arithmetic)
     loaded = load_float_model(open_module(model, example_inputs))
     return tune_from_sources(
@@ -391,6 +411,16 @@ def tune(
         target=target_named("rtx" if target == "rtx" else "tensorrt"),
         arithmetic=backend,
     )
+
+
+def _machine(speed: str | Gpu | None) -> str | None:
+    """What the GPU of another machine is to be."""
+    if speed == "here":
+        raise UnsupportedError(
+            f"{Argument('speed')} is 'here', and {Argument('measure_with')} times engines elsewhere; leave "
+            "one of them out"
+        )
+    return speed.name if isinstance(speed, Gpu) else speed
 
 
 def _ignore(_told: object) -> None:

@@ -76,13 +76,14 @@ def build_int8_engine(
         profiles: Shapes of dynamic inputs. Without them the engine takes 1 to 32 samples, of sizes from the
             smallest to the largest that the calibration samples had where the model leaves sizes open.
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
-        fp16: Whether layers outside INT8 may run in FP16. TensorRT decides where; TensorRT 11 and RTX take
-            types from the graph, which is converted, except nodes that would lose accuracy, and inputs and
-            outputs. For TensorRT for RTX, layers that are estimated to be faster in FP16 than in INT8 are
-            then in FP16: most convolutions of a small network, unless ``keep_int8`` names them.
+        fp16: Whether layers outside INT8 may run in FP16; they may where None. TensorRT decides where;
+            TensorRT 11 and RTX take types from the graph, which is converted, except nodes that would lose
+            accuracy, and inputs and outputs. Where None, a model with Q/DQ pairs keeps its types there. For
+            TensorRT for RTX, layers that are estimated to be faster in FP16 than in INT8 are then in FP16:
+            most convolutions of a small network, unless ``keep_int8`` names them.
         keep_float: Names of nodes, or patterns, that stay in float.
-        keep_int8: With ``fp16``, names of nodes, or patterns, that are in INT8 although TensorRT for RTX is
-            estimated to be faster with them in FP16.
+        keep_int8: Names of nodes, or patterns, that are in INT8 although TensorRT for RTX is estimated to be
+            faster with them in FP16.
         cut_at: Names of tensors: the engine is that of the model up to them, for nodes that TensorRT does not
             take. The rest, for ONNX Runtime, is written as ``<stem>.tail.onnx``, and the float model up to
             them as ``<stem>.float.onnx``.

@@ -79,7 +79,7 @@ def audit_model(
     )
 
 
-#: INT8 is said to be faster or slower than FP16 where the estimates differ by more than these factors.
+#: INT8 is said to gain or lose something where the estimates differ by more than these factors.
 _FASTER, _SLOWER = 1.1, 0.95
 
 #: The number of layers that the sentence names.
@@ -87,9 +87,6 @@ _NAMED = 3
 
 #: The least share of the bytes in requantization that the sentence names.
 _WORTH_SAYING = 0.1
-
-#: The least share of the bytes in the cache that the sentence names.
-_MOSTLY = 0.5
 
 _FLOAT, _INT8 = "FP16", ("INT8", "INT8+FP16")
 
@@ -121,26 +118,43 @@ def judge(engines: Sequence[AuditedEngine], gpu: str, builder: str, work: Mappin
     """
     half = next(engine for engine in engines if engine.precision == _FLOAT)
     known = [engine for engine in engines if engine.precision in _INT8 and engine.seconds]
-    int8 = min(known, key=lambda engine: engine.seconds or 0.0, default=half)
-    if not known or int8.traffic is None or half.traffic is None or not half.seconds or not int8.seconds:
+    int8 = min(known, key=lambda engine: sum(engine.ends or ()), default=half)
+    if not known or int8.traffic is None or half.traffic is None or not half.ends or not int8.ends:
         return Verdict(
             f"the builder does not list the shapes and types of all tensors, so INT8 and {_FLOAT} cannot be "
             "compared",
             (),
         )
-    speed = half.seconds / int8.seconds
+    slowest, fastest = sorted(before / after for before, after in zip(half.ends, int8.ends, strict=True))
     bytes_ratio = int8.traffic.total / half.traffic.total
     moved = f"{int8.precision} moves {bytes_ratio:.2g}x the bytes of {_FLOAT} here{_requantized(int8)}"
-    sentence = f"{moved}; on {_with_article(gpu)} with {builder} "
-    both = f"{_milliseconds(int8.seconds)} beside {_milliseconds(half.seconds)} ms"
-    times = f"(estimated {both}{_cached(int8.cacheable / int8.traffic.total)})"
-    if speed >= _FASTER:
-        return Verdict(f"{sentence}expect up to {speed:.2g}x the speed of {_FLOAT} {times}", ())
-    losses = _losses(half, int8, work)
-    expected = "no gain" if speed >= _SLOWER else f"{speed:.2g}x the speed of {_FLOAT}"
-    return Verdict(
-        f"{sentence}expect {expected} {times}{_attention(half, int8)}{_because(losses)}", tuple(losses)
+    sentence = (
+        f"{moved}; on {_with_article(gpu)} with {builder} expect {_expected(slowest, fastest)} "
+        f"({_estimated(half.ends, int8.ends)})"
     )
+    if slowest >= _FASTER:
+        return Verdict(sentence, ())
+    losses = _losses(half, int8, work)
+    return Verdict(f"{sentence}{_attention(half, int8)}{_because(losses)}", tuple(losses))
+
+
+def _expected(slowest: float, fastest: float) -> str:
+    """The speed to expect, as a span where its ends differ."""
+    if slowest >= _SLOWER and fastest < _FASTER:
+        return "no gain"
+    ends = dict.fromkeys((f"{slowest:.2g}", f"{fastest:.2g}"))
+    return f"{' to '.join(ends)}x the speed of {_FLOAT}"
+
+
+def _estimated(half: tuple[float, float], int8: tuple[float, float]) -> str:
+    """The estimated times of both ends; only one where they are the same."""
+    memory, cache = (
+        f"{_milliseconds(one)} beside {_milliseconds(other)} ms"
+        for one, other in zip(int8, half, strict=True)
+    )
+    if memory == cache:
+        return f"estimated {memory}"
+    return f"estimated {memory} with all bytes from memory, {cache} with what fits from the L2 cache"
 
 
 def _losses(half: AuditedEngine, int8: AuditedEngine, work: Mapping[str, int]) -> list[str]:
@@ -165,13 +179,6 @@ def _requantized(int8: AuditedEngine) -> str:
     requantization, total = int8.part("requantization").traffic, int8.traffic
     share = requantization.total / total.total if requantization and total and total.total else 0.0
     return f", {100 * share:.0f} % of them in requantization" if share >= _WORTH_SAYING else ""
-
-
-def _cached(share: float) -> str:
-    """Says which share of the bytes may never reach the memory; empty where it is small."""
-    if share < _MOSTLY:
-        return ""
-    return f" without the L2 cache, which may hold {100 * share:.0f} % of these bytes"
 
 
 def _attention(half: AuditedEngine, int8: AuditedEngine) -> str:

@@ -1,7 +1,8 @@
 """Builds engines of one model in several forms, and estimates their times on a GPU.
 
-A kernel takes as long as it takes to move its bytes, or to compute its products. The network's multiply-adds
-are counted at given shapes of its inputs.
+A kernel takes as long as it takes to start it, and to move its bytes or to compute its products. Where its
+bytes come from is not known, so there are two estimates: all bytes from memory, and activations that fit from
+the L2 cache. The network's multiply-adds are counted at given shapes of its inputs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor, Target
 from trtint8.auditing.gpus import Gpu
 from trtint8.auditing.results import AuditedEngine, AuditedKernel, AuditedPart, Bound
-from trtint8.builder.build import Build
+from trtint8.builder.build import Build, BuiltEngine
 from trtint8.builder.config import BuildOptions, nearest_capability
 from trtint8.builder.routes import quantization_target
 from trtint8.engine.kernels import PARTS, Traffic, activation_sizes, parts_of, total_traffic, traffic_of
@@ -33,6 +34,7 @@ from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.serialization import runnable
 from trtint8.models.shapes import StaticShapes, multiply_adds
 from trtint8.quantization.quantize import with_float16
+from trtint8.quantization.targets import KERNEL_START
 from trtint8.quantization.targets import Target as QuantizationTarget
 
 
@@ -62,7 +64,7 @@ class Estimator:
         model: The prepared float model, whose inputs have the optimal shapes alone, so that the builder lists
             every dimension. An engine for a range of shapes may have a few kernels more.
         work: The model's multiply-adds.
-        gpu: The GPU that times are estimated for.
+        gpu: The GPU that times are estimated for; None for this machine's, on which engines can be timed.
         compute_capability: What engines are built for; None where TensorRT builds only for the GPU on which
             it runs.
         options: How engines are built.
@@ -71,13 +73,13 @@ class Estimator:
     flavor: Flavor
     model: Model
     work: Work
-    gpu: Gpu
+    gpu: Gpu | None
     compute_capability: str | None
     options: EstimatorOptions
 
     @classmethod
     def open(
-        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu, options: EstimatorOptions
+        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu | None, options: EstimatorOptions
     ) -> Estimator:
         """Prepares builds.
 
@@ -85,7 +87,7 @@ class Estimator:
             prepared: From :func:`trtint8.models.model.prepare`; not changed.
             sizes: Input name to the sizes that samples had, which a dynamic input gets where the profile
                 leaves it out; may lack inputs.
-            gpu: The GPU that times are estimated for.
+            gpu: The GPU that times are estimated for; None for this machine's.
             options: How engines are built.
 
         Raises:
@@ -95,28 +97,64 @@ class Estimator:
         flavor = flavors.load(options.target)
         profile = complete_profile(options.profile or {}, prepared.inputs, sizes)
         fixed = at_shapes(prepared, {name: shapes.opt for name, shapes in profile.items()})
-        capability = nearest_capability(flavor, gpu.compute_capability)
+        if gpu is None:
+            capability = "current" if flavor.has_compute_capabilities else None
+        else:
+            capability = nearest_capability(flavor, gpu.compute_capability)
         return cls(flavor, fixed, count_work(fixed.graph_model), gpu, capability, options)
 
     @property
     def of_another_gpu(self) -> bool:
         """Whether TensorRT cannot build engines in INT8 for the GPU, and builds them for another one here."""
-        return self.compute_capability not in (None, self.gpu.compute_capability)
+        return self.gpu is not None and self.compute_capability not in (None, self.gpu.compute_capability)
 
     @property
     def quantization_target(self) -> QuantizationTarget:
-        """What Q/DQ pairs are placed for."""
-        return quantization_target(self.flavor, self.options.build)
+        """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
+        target = quantization_target(self.flavor, self.options.build)
+        costs = target.costs_with_float16
+        if costs is None or self.gpu is None:
+            return target
+        return dataclasses.replace(target, costs_with_float16=self.gpu.costs(costs))
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name of each input to its dimensions."""
         return {spec.name: _sizes(spec) for spec in self.model.inputs}
 
+    def build(
+        self, precision: str, graph_model: ir.Model, peaks: Mapping[str, float], *, fp16: bool
+    ) -> BuiltEngine:
+        """Builds one engine.
+
+        Args:
+            precision: What to call its types, like "INT8+FP16".
+            graph_model: ``model``, with Q/DQ pairs or without.
+            peaks: Name of each tensor to its largest magnitude, which decides what stays in FP32.
+            fp16: Whether what is outside INT8 is FP16.
+
+        Raises:
+            BuildError: TensorRT refuses the model.
+            GpuUnavailableError: This TensorRT needs a GPU to build.
+        """
+        typed_by_graph = self.flavor.strongly_typed_only
+        if fp16 and typed_by_graph:
+            graph_model, _ = with_float16(
+                graph_model, self.quantization_target, float32_io=True, peaks=peaks, name=self.model.name
+            )
+        with runnable(graph_model) as serialized:
+            return Build(
+                self.flavor,
+                self.model.inputs,
+                compute_capabilities=[self.compute_capability] if self.compute_capability else [],
+                options=dataclasses.replace(self.options.build, fp16=None if typed_by_graph else fp16),
+                progress=self.options.progress,
+            ).run(serialized, int8="INT8" in precision)
+
     def estimate(
         self, precision: str, graph_model: ir.Model, peaks: Mapping[str, float], *, fp16: bool
     ) -> AuditedEngine:
-        """Builds one engine and estimates its time.
+        """Builds one engine and estimates its time on the GPU that is named.
 
         Args:
             precision: What to call its types, like "INT8+FP16".
@@ -132,19 +170,8 @@ class Estimator:
             UnsupportedError: This TensorRT does not list the layers of its engines.
             GpuUnavailableError: This TensorRT needs a GPU to build.
         """
-        typed_by_graph = self.flavor.strongly_typed_only
-        if fp16 and typed_by_graph:
-            graph_model, _ = with_float16(
-                graph_model, self.quantization_target, float32_io=True, peaks=peaks, name=self.model.name
-            )
-        with runnable(graph_model) as serialized:
-            built = Build(
-                self.flavor,
-                self.model.inputs,
-                compute_capabilities=[self.compute_capability] if self.compute_capability else [],
-                options=dataclasses.replace(self.options.build, fp16=None if typed_by_graph else fp16),
-                progress=self.options.progress,
-            ).run(serialized, int8="INT8" in precision)
+        assert self.gpu is not None
+        built = self.build(precision, graph_model, peaks, fp16=fp16)
         if built.report is None:
             raise UnsupportedError(
                 f"{self.flavor} does not list the layers of its engines, which an audit is made of; take "
@@ -205,6 +232,7 @@ def estimate_engine(
         _sum([kernel.seconds for kernel in kernels]),
         weights_bytes,
         tuple(node for node in work if node not in named),
+        _sum([kernel.cached_seconds for kernel in kernels]),
     )
 
 
@@ -246,21 +274,34 @@ def _placed_work(layers: Sequence[tuple[Layer, str]], work: Mapping[str, int]) -
 def _estimate(layer: Layer, part: str, multiply_adds: int, gpu: Gpu) -> AuditedKernel:
     traffic = traffic_of(layer)
     computing = _OPERATIONS * multiply_adds / gpu.operations_per_second(layer.precision)
-    seconds: float | None = None
-    bound: Bound | None = None
+    seconds, cached_seconds, bound = None, None, None
     if traffic is not None:
         moving = traffic.total / (1e9 * gpu.bandwidth_gbs)
-        seconds, bound = max(moving, computing), "compute" if computing > moving else "memory"
+        seconds, bound = KERNEL_START + max(moving, computing), _bound(moving, computing)
+        if gpu.cache_gbs is not None:
+            cached = _cacheable_of(layer, gpu.cached_bytes)
+            moving = (traffic.total - cached) / (1e9 * gpu.bandwidth_gbs) + cached / (1e9 * gpu.cache_gbs)
+            cached_seconds = KERNEL_START + max(moving, computing)
     return AuditedKernel(
-        layer.name, part, layer.precision, layer.onnx_nodes, traffic, multiply_adds, seconds, bound
+        layer.name,
+        part,
+        layer.precision,
+        layer.onnx_nodes,
+        traffic,
+        multiply_adds,
+        seconds,
+        bound,
+        cached_seconds,
     )
 
 
+def _bound(moving: float, computing: float) -> Bound:
+    return "compute" if computing > moving else "memory"
+
+
 def _cacheable(layers: Iterable[Layer], gpu: Gpu) -> int:
-    """Bytes that are read and written of activations that fit into half of the GPU's L2 cache."""
-    # The other half holds weights, and what the kernel writes.
-    room = gpu.cache_mb * (1 << 20) / 2
-    return sum(_cacheable_of(layer, room) for layer in layers)
+    """Bytes that are read and written of activations that may stay in the GPU's L2 cache."""
+    return sum(_cacheable_of(layer, gpu.cached_bytes) for layer in layers)
 
 
 def _cacheable_of(layer: Layer, room: float) -> int:

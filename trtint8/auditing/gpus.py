@@ -2,17 +2,24 @@
 
 Throughputs are dense ones, without structured sparsity: where a data sheet gives only the sparse figure, it
 is halved. FP16 is that with FP16 accumulation, which on GeForce is twice as fast as with FP32 accumulation.
+
+The bandwidth of the L2 cache is published for few GPUs. Here it is what others have measured
+(github.com/te42kyfo/gpu-benches, gpu-l2-cache and gpu-cache): A100 5400, H200 9800, L40 5200, A40 2430 GB/s.
+Other GPUs of the same generation get as much per multiprocessor and clock: A40 stands for the chips GA10x,
+L40 for Ada and Blackwell, and H200 for the H100, which has the same chip. That of T4 is from
+arXiv:1903.07486.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calibrators.checks import is_number
 from calibrators.errors import UnsupportedError
 from calibrators.records import Positive
+from trtint8.quantization.targets import KERNEL_START, KernelCosts
 
 _GA102 = "NVIDIA Ampere GA102 GPU Architecture whitepaper, V2.1"
 _ADA = "NVIDIA Ada GPU Architecture whitepaper, V2.02"
@@ -34,6 +41,7 @@ class Gpu:
         int8_tops: Throughput of INT8 products on tensor cores, in 10^12 operations per second.
         cache_mb: Size of its L2 cache, in 2^20 bytes.
         source: Where NVIDIA publishes these figures.
+        cache_gbs: Bandwidth of the L2 cache, in 10^9 bytes per second; None where it is not known.
 
     Raises:
         UnsupportedError: A figure is not positive, or ``compute_capability`` is not written like "8.9".
@@ -47,13 +55,15 @@ class Gpu:
     int8_tops: Positive
     cache_mb: Positive
     source: str
+    cache_gbs: Positive | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"\d+\.\d+", str(self.compute_capability)):
             raise UnsupportedError(
                 f"the compute capability of '{self.name}' is {self.compute_capability!r}; write it like 8.9"
             )
-        for figure in ("bandwidth_gbs", "fp32_tflops", "fp16_tflops", "int8_tops", "cache_mb"):
+        figures = ("bandwidth_gbs", "fp32_tflops", "fp16_tflops", "int8_tops", "cache_mb", "cache_gbs")
+        for figure in figures[: None if self.cache_gbs is not None else -1]:
             value = getattr(self, figure)
             if not (is_number(value) and 0 < value < math.inf):
                 raise UnsupportedError(f"{figure} of '{self.name}' is {value!r}; give a positive number")
@@ -67,15 +77,38 @@ class Gpu:
         rates = {"INT8": self.int8_tops, "FP16": self.fp16_tflops, "BF16": self.fp16_tflops}
         return 1e12 * rates.get(precision or "", self.fp32_tflops)
 
+    def costs(self, costs: KernelCosts) -> KernelCosts:
+        """What the kernels of a target cost on this GPU.
+
+        Args:
+            costs: What they cost on another one.
+        """
+        faster = 1.0 if self.cache_gbs is None else self.cache_gbs / self.bandwidth_gbs
+        return replace(
+            costs,
+            operations_per_byte=max(
+                1, round(self.operations_per_second("FP16") / (1e9 * self.bandwidth_gbs))
+            ),
+            cached_bytes=self.cached_bytes,
+            cache_speed=max(1, round(faster)),
+            start_bytes=round(KERNEL_START * 1e9 * self.bandwidth_gbs),
+        )
+
+    @property
+    def cached_bytes(self) -> int:
+        """The size of an activation that may stay in the L2 cache from one kernel to the next, in bytes."""
+        # The other half holds weights, and what the kernel writes.
+        return int(self.cache_mb * (1 << 20) / 2)
+
 
 #: The GPUs that an audit can be made for. Where a source names a number of multiprocessors and a clock, the
 #: whitepaper gives the rate of one multiprocessor, and the specifications of the card give the two.
 GPUS = (
-    Gpu("T4", "7.5", 320, 8.1, 65, 130, 4, "NVIDIA T4 data sheet, 2019"),
-    Gpu("A100", "8.0", 2039, 156, 312, 624, 40, "NVIDIA A100 data sheet, 2021: 80GB SXM"),
-    Gpu("A10", "8.6", 600, 62.5, 125, 250, 6, "NVIDIA A10 data sheet, 2021"),
-    Gpu("RTX 3060", "8.6", 360, 12.7, 51, 102, 3, f"{_GA102}: 28 multiprocessors at 1.777 GHz, 12 GB"),
-    Gpu("RTX 3090", "8.6", 936, 35.6, 142, 284, 6, _GA102),
+    Gpu("T4", "7.5", 320, 8.1, 65, 130, 4, "NVIDIA T4 data sheet, 2019", 1270),
+    Gpu("A100", "8.0", 2039, 156, 312, 624, 40, "NVIDIA A100 data sheet, 2021: 80GB SXM", 5400),
+    Gpu("A10", "8.6", 600, 62.5, 125, 250, 6, "NVIDIA A10 data sheet, 2021", 2030),
+    Gpu("RTX 3060", "8.6", 360, 12.7, 51, 102, 3, f"{_GA102}: 28 multiprocessors at 1.777 GHz, 12 GB", 830),
+    Gpu("RTX 3090", "8.6", 936, 35.6, 142, 284, 6, _GA102, 2310),
     Gpu(
         "Jetson AGX Orin",
         "8.7",
@@ -85,12 +118,13 @@ GPUS = (
         85,
         4,
         "NVIDIA Jetson AGX Orin Technical Brief: 64GB, INT8 of the GPU; FP16 and TF32 follow from it",
+        350,
     ),
-    Gpu("L4", "8.9", 300, 60, 121, 242.5, 48, "NVIDIA L4 data sheet, 2023"),
-    Gpu("RTX 4070", "8.9", 504, 29.1, 116.6, 233.2, 36, f"{_ADA}: 46 multiprocessors at 2.475 GHz"),
-    Gpu("RTX 4090", "8.9", 1008, 82.6, 330.3, 660.6, 72, _ADA),
-    Gpu("H100", "9.0", 3350, 494.5, 989.5, 1979, 50, "NVIDIA H100 data sheet, 2023: SXM"),
-    Gpu("RTX 5090", "12.0", 1792, 104.8, 419, 838, 96, _BLACKWELL),
+    Gpu("L4", "8.9", 300, 60, 121, 242.5, 48, "NVIDIA L4 data sheet, 2023", 1740),
+    Gpu("RTX 4070", "8.9", 504, 29.1, 116.6, 233.2, 36, f"{_ADA}: 46 multiprocessors at 2.475 GHz", 1670),
+    Gpu("RTX 4090", "8.9", 1008, 82.6, 330.3, 660.6, 72, _ADA, 4740),
+    Gpu("H100", "9.0", 3350, 494.5, 989.5, 1979, 50, "NVIDIA H100 data sheet, 2023: SXM", 9800),
+    Gpu("RTX 5090", "12.0", 1792, 104.8, 419, 838, 96, _BLACKWELL, 6020),
 )
 
 #: Words that may be left out of a name.

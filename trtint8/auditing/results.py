@@ -27,9 +27,11 @@ class AuditedKernel:
         onnx_nodes: Names of the ONNX nodes that it computes.
         traffic: What it reads and writes per inference; None where a shape is not known.
         multiply_adds: Multiply-adds of the ONNX nodes that it computes, per inference.
-        seconds: The estimated time in seconds: the longer one of moving the bytes and computing the products;
-            None where the bytes are not known.
+        seconds: The estimated time in seconds: the longer one of moving the bytes and computing the products,
+            and that of starting it; None where the bytes are not known.
         bound: Which of the two it is.
+        cached_seconds: The same where activations that fit come from the GPU's L2 cache; None where that is
+            not known.
     """
 
     name: str
@@ -40,6 +42,7 @@ class AuditedKernel:
     multiply_adds: Count
     seconds: NonNegative | None
     bound: Bound | None
+    cached_seconds: NonNegative | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ class AuditedEngine:
         seconds: The sum of the estimated times of its kernels, in seconds; None where one is not known.
         weights_bytes: Size of its weights in bytes; None where the builder did not report it.
         unplaced: Names of ONNX nodes with products that no kernel names, so that these count nowhere.
+        cached_seconds: The sum of the estimated times where activations that fit come from the GPU's L2
+            cache; None where one is not known.
     """
 
     precision: str
@@ -85,6 +90,18 @@ class AuditedEngine:
     seconds: NonNegative | None
     weights_bytes: Count | None
     unplaced: tuple[str, ...]
+    cached_seconds: NonNegative | None = None
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """The estimated times in seconds, with all activations from memory and from the L2 cache.
+
+        Between the two lies what is expected. Both are the same where the cache's bandwidth is not known, and
+        None where the time of a kernel is not.
+        """
+        if self.seconds is None:
+            return None
+        return self.seconds, self.seconds if self.cached_seconds is None else self.cached_seconds
 
     def part(self, name: str) -> AuditedPart:
         """The kernels of one part; with none where the engine has no such kernels."""

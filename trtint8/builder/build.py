@@ -28,7 +28,15 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from calibrators.cuda import check_ordinal, compute_capability, gpu_problem, primary_context, require_gpu
+from calibrators.cuda import (
+    check_ordinal,
+    compute_capability,
+    gpu_problem,
+    gpu_uuid,
+    primary_context,
+    require_gpu,
+    turn_on_gpu,
+)
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error
@@ -204,13 +212,14 @@ class Build:
             calibrator.bind(served)
             calibration_shapes = calibration_profile(calibrator, shapes)
 
-        start = time.perf_counter()
         with (
+            _turn(flavor, options.device),
             _context(calibrator, options.device),
             collected(flavor.module) as log,
             deferred_interrupt() as deferred,
             progress_bar("building engine", None, enabled=self.progress) as advance,
         ):
+            start = time.perf_counter()
             interrupted = deferred
             monitor = _new_monitor(flavor.module, advance, deferred) if flavor.has_progress_monitor else None
             try:
@@ -324,6 +333,13 @@ def _context(calibrator: AnyCalibrator | None, device: int) -> AbstractContextMa
         return contextlib.nullcontext()
     context = calibrator.context() if calibrator else None
     return primary_context(device) if context is None else context
+
+
+def _turn(flavor: Flavor, device: int) -> AbstractContextManager[None]:
+    """The GPU for this build alone, where TensorRT times kernels on it."""
+    if flavor.builds_without_gpu:
+        return contextlib.nullcontext()
+    return turn_on_gpu(gpu_uuid(device), "building an engine")
 
 
 def _check_dla(options: BuildOptions, profiles: Sequence[Profile]) -> None:

@@ -291,9 +291,10 @@ class BuildOptions:
     """How TensorRT builds. Every default leaves the choice to TensorRT.
 
     Attributes:
-        fp16: Whether layers that do not run in INT8 may run in FP16; by default, where TensorRT chooses
-            precisions. Where the graph gives the precisions, the graph itself is converted before the build;
-            for TensorRT for RTX layers that are estimated to be faster in FP16 than in INT8 are in FP16, too.
+        fp16: Whether layers that do not run in INT8 may run in FP16; they may where None. Where TensorRT
+            takes types from the graph, the graph itself is converted before the build; where None, a model
+            with Q/DQ pairs keeps its types. For TensorRT for RTX layers that are estimated to be faster in
+            FP16 than in INT8 are in FP16, too.
         bf16: Whether layers that do not run in INT8 may run in BF16.
         tf32: Whether FP32 convolutions and matrix products may use TF32.
         layer_precisions: Layer name or pattern (``*``, ``?``) to "fp32", "fp16", "bf16" or "int8".

@@ -18,8 +18,9 @@ from trtint8.report.text import time_text
 EXAMPLE = (
     "examples:\n  trtint8 audit resnet50.onnx resnet50.table.json --gpu 'RTX 4090'\n"
     "  trtint8 audit resnet50.onnx resnet50.table.json --gpu A10 --json > resnet50.audit.json\n\n"
-    "Every kernel is estimated to take as long as moving its bytes through the GPU's memory, or computing\n"
-    "its products on the tensor cores. That is no timing: 'trtint8 bench' measures, on a GPU.\n\n"
+    "Every kernel is estimated to take as long as moving its bytes through the GPU's memory (or through its\n"
+    "L2 cache, where they fit), or computing its products on the tensor cores. That is no timing:\n"
+    "'trtint8 bench' measures, on a GPU.\n\n"
     f"GPUs: {', '.join(gpu.name for gpu in GPUS)}."
 )
 
@@ -95,7 +96,11 @@ def _rows(audit: Audit) -> Iterator[tuple[str, ...]]:
             *(_count(count) if count else "" for count in counts),
         )
     yield ("weights", *(_megabytes_or_unknown(engine.weights_bytes) for engine in engines))
-    yield ("estimated time", *_times([engine.seconds for engine in engines]))
+    times = [engine.seconds for engine in engines], [engine.cached_seconds for engine in engines]
+    compared = [*times[0], *times[1]]
+    yield ("estimated time, all bytes from memory", *_times(times[0], compared))
+    if any(seconds is not None for seconds in times[1]):
+        yield ("  with what fits from the L2 cache", *_times(times[1], compared))
 
 
 #: Numbers of multiply-adds from which they are shown in billions.
@@ -120,9 +125,9 @@ def _count(number: int) -> str:
     return f"{number / 1e9:.3f} G" if number >= _BILLION else f"{number / 1e6:.3f} M"
 
 
-def _times(times: Sequence[float | None]) -> Iterator[str]:
-    """Times that are compared, in seconds, in words; all of them in the same unit."""
-    yield from (_UNKNOWN if seconds is None else time_text(seconds, times) for seconds in times)
+def _times(times: Sequence[float | None], compared: Sequence[float | None]) -> Iterator[str]:
+    """Times in seconds, in words; all that are compared are in the same unit."""
+    yield from (_UNKNOWN if seconds is None else time_text(seconds, compared) for seconds in times)
 
 
 def _explain(engine: AuditedEngine) -> None:

@@ -18,12 +18,8 @@ from trtint8.quantization.slower import SLOWER_IN_INT8
 #: Of more inputs than this, besides the first one, a sentence says only how many there are.
 _MOST_LISTED = 3
 
-#: What to say where TensorRT takes all types from the model, and --fp16 was not thought of.
-_FP32 = "what is outside INT8 is in FP32; --fp16 puts it into FP16, half the bytes"
-_FP32_FOR_RTX = (
-    "layers outside INT8 are in FP32; --fp16 puts them into FP16, and with them INT8 layers that are "
-    "estimated to be faster in FP16; --keep-int8 '*' keeps those in INT8"
-)
+#: What to say of a model with Q/DQ pairs where TensorRT takes all types from it.
+_FP32 = "what is outside INT8 is in FP32, as in the model; --fp16 puts it into FP16, half the bytes"
 
 EXAMPLE = (
     "example:\n  trtint8 build resnet50.onnx calibration_images/ -o resnet50.engine "
@@ -89,15 +85,13 @@ def run(options: argparse.Namespace) -> None:
             f"{_listed(open_inputs)} samples of the sizes that the calibration samples had; "
             f"--profile '{open_inputs[0]}=MIN,OPT,MAX' gives others"
         )
-    asked = options.fp16 is not None or options.bf16
-    # A float model was computed in FP32 when it was quantized; one with Q/DQ pairs is built as it is.
-    keeps_types = result.table is None and _has_half(result.info)
-    if not asked and result.info.built_with.strongly_typed_only and not keeps_types:
-        say(_FP32_FOR_RTX if result.info.flavor == "rtx" else _FP32)
+    asked = options.fp16 is not None or options.bf16 or result.table is not None
+    if not asked and result.info.built_with.strongly_typed_only and not _has_half(result.info):
+        say(_FP32)
     if slower := sum(reason.startswith(SLOWER_IN_INT8) for _, reason in result.info.float_nodes):
         say(
-            f"with --fp16, {slower} {'layer is' if slower == 1 else 'layers are'} in FP16 that could be in "
-            "INT8, because INT8 is estimated to be slower there; --keep-int8 '*' puts all of them in INT8"
+            f"{slower} {'layer is' if slower == 1 else 'layers are'} in FP16 that could be in INT8, because "
+            "INT8 is estimated to be slower there; --keep-int8 '*' puts all of them in INT8"
         )
 
 

@@ -14,10 +14,14 @@ from trtint8.cli.output import print_json, print_line, print_table, say, saying_
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.models.model import check_model_name
 from trtint8.tuning.candidates import Trial
-from trtint8.tuning.speed import SpeedTrial
+from trtint8.tuning.stopwatch import SpeedTrial
+from trtint8.tuning.trtexec import MeasurementsNeededError
 from trtint8.tuning.tune import BEFORE, Tuned, Written, files_beside, refuse_losing_files, save_tuned
 from trtint8.validation.accuracy import REFERENCE, accuracy_rows, verdicts
 from trtint8.validation.budget import Goal
+
+#: The exit status where engines are to be timed on another machine first.
+_TO_BE_MEASURED = 3
 
 EXAMPLE = """examples:
   trtint8 tune mobilenet.onnx calibration.npz labelled.npz --max-drop 0.3 -o int8.onnx
@@ -47,8 +51,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx", help="the Q/DQ model to write")
 
 
-def run(options: argparse.Namespace) -> None:
-    """Tunes, writes the files and prints the result."""
+def run(options: argparse.Namespace) -> int:
+    """Tunes, writes the files and prints the result.
+
+    Returns:
+        The exit status: 3 where engines are to be timed on another machine first.
+    """
+    try:
+        _tune(options)
+    except MeasurementsNeededError as needed:
+        say(str(needed))
+        return _TO_BE_MEASURED
+    return 0
+
+
+def _tune(options: argparse.Namespace) -> None:
     output, checkpoint = _paths(options)
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
@@ -126,9 +143,12 @@ class _Progress:
         say(f"{mark} {trial.what}: {score} ({trial.seconds:.1f} s{cost}{left})")
 
     def say_speed_trial(self, trial: SpeedTrial) -> None:
-        """Says how long an engine is estimated to take, with a plus sign as for other trials."""
+        """Says how long an engine takes, with a plus sign as for other trials."""
         self.has_trials = True
-        say(f"{'+' if trial.taken else ' '} {trial.what}: estimated {1e3 * trial.seconds:.4f} ms")
+        time = f"estimated {1e3 * trial.seconds:.4f} ms"
+        if trial.least is not None and trial.most is not None:
+            time = f"{1e3 * trial.seconds:.4f} ms ({1e3 * trial.least:.4f} to {1e3 * trial.most:.4f})"
+        say(f"{'+' if trial.taken else ' '} {trial.what}: {time}")
 
 
 def _duration(seconds: float) -> str:
@@ -178,6 +198,7 @@ def _print(tuned: Tuned, written: Written) -> None:
         speed = tuned.speed
         times = (speed.seconds, speed.fp16_seconds, speed.int8_seconds)
         this, half, full = (f"{1e3 * seconds:.4f} ms" for seconds in times)
-        rows.append((f"estimated on {speed.gpu}", f"{this}; all in FP16 {half}; all in INT8 {full}"))
+        found = "estimated" if speed.source == "estimated" else "measured"
+        rows.append((f"{found} on {speed.gpu}", f"{this}; all in FP16 {half}; all in INT8 {full}"))
     print_table("Tuned", ("", ""), rows)
     print_line(f"To make it anew: {written.command}")

@@ -6,6 +6,10 @@ many products per byte, or where generated kernels stand before and behind, whic
 in. A border between the two types costs a kernel more. A minimum cut finds the cheapest choice of all, with
 every border counted.
 
+What a byte costs depends on where it is: in memory, or still in the L2 cache since the kernel before. Which
+of the two holds is not known without the GPU. So the choice is made for both ends, and a product is slower in
+INT8 only where it is so at both.
+
 Which kernels TensorRT for RTX makes of a graph was read from its layer dumps (docs/audit.md). In FP16 a
 convolution or matrix product takes in its bias, the activation function behind it and the addition of a
 residual. Operators that copy values move INT8 as well as FP16. Everything else is generated kernels, in which
@@ -36,6 +40,9 @@ _SAMPLES, _SIZE = 8, 256
 
 #: Bytes per element.
 _INT8, _FP16 = 1, 2
+
+#: What a byte from memory costs: a number that the speeds of caches divide.
+_OF_MEMORY = 60
 
 
 @dataclass(frozen=True)
@@ -69,30 +76,39 @@ def slower_in_int8(
             counts as 8, and any other one as 256.
 
     Returns:
-        The products that are to stay in FP16, each with the reason in words for the user.
+        The products that are to stay in FP16, each with the reason in words for the user: those that are
+        slower in INT8 whether activations come from memory or from the L2 cache.
     """
-    return _Chooser(model, products, costs, largest or {}).choose()
+    graph = KernelGraph(model, costs)
+    from_memory, from_cache = (
+        _Chooser(model, graph, products, costs, largest or {}, cached=cached).choose()
+        for cached in (False, True)
+    )
+    return {node: reason for node, reason in from_memory.items() if node in from_cache}
 
 
 class _Chooser:
     def __init__(
         self,
         model: ir.Model,
+        graph: KernelGraph,
         products: Products,
         costs: KernelCosts,
         largest: Mapping[str, Sequence[int]],
+        *,
+        cached: bool,
     ) -> None:
         self._possible, self._required = frozenset(products.possible), products.required
-        self._certain, self._costs = frozenset(products.attention), costs
+        self._certain, self._costs, self._cached = frozenset(products.attention), costs, cached
         shapes = {
             value.name or "": tuple(largest.get(value.name or "") or _closed(value))
             for value in model.graph.inputs
             if value.shape is not None
         }
         self._shapes = StaticShapes(model, shapes)
-        self._graph = KernelGraph(model, costs)
+        self._graph = graph
         self._choice = BinaryChoice()
-        #: Products to the elements that another product in the same kernel has read.
+        #: Products to the cost of a byte per element that another product in the same kernel has read.
         self._read_before: dict[ir.Node, int] = {}
 
     def choose(self) -> dict[ir.Node, str]:
@@ -126,98 +142,99 @@ class _Chooser:
             and product.node in self._possible
         ]
         for first, second in itertools.pairwise(siblings):
-            self._choice.add_pair(first, second, _NEVER * self._elements(value))
-            self._choice.add_pair(second, first, _NEVER * self._elements(value))
-            self._read_before[second] = self._elements(value)
+            self._choice.add_pair(first, second, _NEVER)
+            self._choice.add_pair(second, first, _NEVER)
+            self._read_before[second] = self._cost(value)
 
     def _add_product(self, product: FusedProduct) -> None:
         """The kernel of the product itself, which writes FP16 in either case."""
         node = product.node
-        if not all(self._elements(value) for value in (*node.inputs[:2], node.outputs[0])):
+        if not all(self._cost(value) for value in (*node.inputs[:2], node.outputs[0])):
             self._require_int8(node)  # nothing is known of what it costs
             return
-        operands = sum(self._elements(value) for value in node.inputs[:2]) - self._read_before.get(node, 0)
-        output = _FP16 * self._elements(node.outputs[0])
-        computing = 2 * (multiply_adds(node, self._dimensions) or 0) / self._costs.operations_per_byte
+        operands = sum(self._cost(value) for value in node.inputs[:2]) - self._read_before.get(node, 0)
+        output = _FP16 * self._cost(node.outputs[0])
+        operations = 2 * (multiply_adds(node, self._dimensions) or 0)
+        computing = _OF_MEMORY * operations / self._costs.operations_per_byte
         fp16 = max(_FP16 * operands + output, computing)
         int8 = max(_INT8 * operands + output, computing / 2) + self._padding(node)
         self._choice.add_cost(node, true=round(int8), false=round(fp16))
 
     def _padding(self, node: ir.Node) -> int:
-        """Bytes that the padding of channels adds: zeros are read, values and zeros are written and read."""
+        """What the padding of channels costs: zeros are read, values and zeros are written and read."""
         if node.op_type != "Conv" or node.attributes.get_int("group", 1) == 1:
             return 0
         channels = self._dimensions(node.inputs[1])[1:2]
-        elements = self._elements(node.inputs[0])
+        read = self._cost(node.inputs[0])
         padded = math.ceil(channels[0] / self._costs.channels) * self._costs.channels if channels else 0
-        added = elements * padded // channels[0] - elements if channels else 0
+        added = read * padded // channels[0] - read if channels else 0
         return 3 * added * _INT8
 
     def _add_stored(self, value: ir.Value, product: FusedProduct | None, readers: Readers) -> None:
         """The kernels that write a tensor in the types in which it is read."""
-        elements = self._elements(value)
-        if not elements or (product is None and not readers.products):
+        byte = self._cost(value)
+        if not byte or (product is None and not readers.products):
             return
         int8_too, int8_only = ("some INT8", value), ("only INT8", value)
         for reader in readers.products:
-            self._require(reader.node, int8_too, elements)
-            self._require_all(int8_only, reader.node, elements)
+            self._require(reader.node, int8_too)
+            self._require_all(int8_only, reader.node)
         for reader in readers.adding:
-            self._require_all(int8_only, reader.node, elements)
+            self._require_all(int8_only, reader.node)
         if readers.kernels:
-            self._choice.add_cost(int8_only, true=_NEVER * elements)
-        pooled = sum(map(self._elements, readers.pooled))
+            self._choice.add_cost(int8_only, true=_NEVER)
+        pooled = sum(map(self._cost, readers.pooled))
         self._choice.add_cost(int8_too, true=_INT8 * pooled)
         self._choice.add_cost(int8_only, false=_FP16 * pooled)
         if product is None or product.node in self._certain or readers.transposed:
-            self._choice.add_cost(int8_too, true=_INT8 * elements)
-            self._choice.add_cost(int8_only, false=_FP16 * elements)
+            self._choice.add_cost(int8_too, true=_INT8 * byte)
+            self._choice.add_cost(int8_only, false=_FP16 * byte)
             producer = value.producer()
             if readers.kernels and producer is not None and producer.op_type in self._costs.float32:
                 # What other kernels read is FP32 then, which is written and read.
-                self._choice.add_cost(int8_too, true=2 * _FP16 * elements)
+                self._choice.add_cost(int8_too, true=2 * _FP16 * byte)
         else:
-            self._add_product_output(value, product, readers, elements)
+            self._add_product_output(value, product, readers, byte)
         for reader in readers.adding:
             # The pair of a residual costs nothing where the residual is INT8 already.
-            self._choice.add_cost(reader.node, true=_INT8 * elements, false=_FP16 * elements)
+            self._choice.add_cost(reader.node, true=_INT8 * byte, false=_FP16 * byte)
             if product is not None and product.node in self._possible:
-                self._choice.add_pair(reader.node, product.node, _INT8 * elements)
+                self._choice.add_pair(reader.node, product.node, _INT8 * byte)
 
     def _add_product_output(
-        self, value: ir.Value, product: FusedProduct, readers: Readers, elements: int
+        self, value: ir.Value, product: FusedProduct, readers: Readers, byte: int
     ) -> None:
         node, others = product.node, len(readers.products)
         if node not in self._possible:
-            self._choice.add_cost(("some INT8", value), true=(_FP16 + _INT8) * elements)
+            self._choice.add_cost(("some INT8", value), true=(_FP16 + _INT8) * byte + self._start)
             return
         if not others and not readers.adding and readers.kernels == 1 and not readers.pooled:
             return  # the kernel that reads it scales the sums
         if not others and not readers.kernels and len(readers.adding) == 1:
             # The second kernel of the product that adds it reads both sums.
-            self._choice.add_pair(node, readers.adding[0].node, 2 * _FP16 * elements)
+            self._choice.add_pair(node, readers.adding[0].node, 2 * _FP16 * byte)
             return
-        self._choice.add_cost(node, true=_FP16 * elements)
-        self._choice.add_cost(("some INT8", value), true=_INT8 * elements)
-        self._choice.add_pair(("some INT8", value), node, _FP16 * elements)
-        self._choice.add_pair(node, ("only INT8", value), _FP16 * elements)
+        self._choice.add_cost(node, true=_FP16 * byte + self._start)
+        self._choice.add_cost(("some INT8", value), true=_INT8 * byte)
+        self._choice.add_pair(("some INT8", value), node, _FP16 * byte + self._start)
+        self._choice.add_pair(node, ("only INT8", value), _FP16 * byte)
 
     def _require_int8(self, node: ir.Node) -> None:
-        self._choice.add_cost(node, false=_NEVER * _LARGEST)
+        self._choice.add_cost(node, false=_NEVER)
 
-    def _require(self, node: ir.Node, variable: object, elements: int) -> None:
+    def _require(self, node: ir.Node, variable: object) -> None:
         """A product in INT8 reads an INT8 tensor."""
         if node in self._possible:
-            self._choice.add_pair(node, variable, _NEVER * elements)
+            self._choice.add_pair(node, variable, _NEVER)
         elif node in self._certain:
-            self._choice.add_cost(variable, false=_NEVER * elements)
+            self._choice.add_cost(variable, false=_NEVER)
 
-    def _require_all(self, variable: object, node: ir.Node, elements: int) -> None:
+    def _require_all(self, variable: object, node: ir.Node) -> None:
         """A product in FP16 reads an FP16 tensor."""
         if node in self._possible:
-            self._choice.add_pair(variable, node, _NEVER * elements)
+            self._choice.add_pair(variable, node, _NEVER)
         elif node not in self._certain:
-            self._choice.add_cost(variable, true=_NEVER * elements)
+            self._choice.add_cost(variable, true=_NEVER)
 
     def _reason(self, product: FusedProduct) -> str:
         node = product.node
@@ -227,8 +244,16 @@ class _Chooser:
             return f"{SLOWER_IN_INT8}: groups of {channels} {are} padded to {self._costs.channels}"
         return f"{SLOWER_IN_INT8}: to requantize its output takes longer than its products save"
 
-    def _elements(self, value: ir.Value | None) -> int:
-        return math.prod(self._dimensions(value))
+    def _cost(self, value: ir.Value | None) -> int:
+        """What it costs to move a byte of each element of a tensor; 0 where its sizes are not known."""
+        elements = math.prod(self._dimensions(value))
+        stays = self._cached and not is_constant(value) and _FP16 * elements <= self._costs.cached_bytes
+        return elements * (_OF_MEMORY // self._costs.cache_speed if stays else _OF_MEMORY)
+
+    @property
+    def _start(self) -> int:
+        """What it costs to start one kernel more."""
+        return _OF_MEMORY * self._costs.start_bytes
 
     def _dimensions(self, value: ir.Value | None) -> tuple[int, ...]:
         """The sizes of a tensor; (0,) where they are not known."""
@@ -238,11 +263,8 @@ class _Chooser:
         return tuple(_SAMPLES if size is None else size for size in sizes)
 
 
-#: How many times its elements something impossible costs: more than all kernels that read or write it.
-_NEVER = 1000
-
-#: More elements than a tensor has.
-_LARGEST = 1 << 40
+#: What something impossible costs: more than all kernels of a network.
+_NEVER = 1 << 80
 
 
 def _closed(value: ir.Value) -> tuple[int, ...]:

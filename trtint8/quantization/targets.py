@@ -76,15 +76,24 @@ class KernelLimits:
     stride: int
 
 
+#: The time that a kernel takes to start in a CUDA graph, in seconds. Kernels of 64 kB take that long on an
+#: L40, and 1.3 times as long on an A100 (github.com/te42kyfo/gpu-benches, gpu-small-kernels).
+KERNEL_START = 1e-6
+
+
 @dataclass(frozen=True)
 class KernelCosts:
     """What decides whether a product is faster in INT8 than in FP16, where a kernel more requantizes it.
 
-    The operators are those that layer dumps of TensorRT for RTX show.
+    The operators are those that layer dumps of TensorRT for RTX show. The figures are those of an RTX 4090,
+    which counts where no GPU is named (:data:`trtint8.auditing.gpus.GPUS`).
 
     Attributes:
-        operations_per_byte: The FP16 operations that a GPU computes in the time in which it moves one byte; a
-            multiply-add is two operations, and INT8 has twice as many.
+        operations_per_byte: The FP16 operations that a GPU computes in the time in which its memory moves one
+            byte; a multiply-add is two operations, and INT8 has twice as many.
+        cached_bytes: The largest activation that may stay in the L2 cache from one kernel to the next.
+        cache_speed: How many times as many bytes the L2 cache moves in the same time.
+        start_bytes: The bytes that the memory moves while a kernel starts.
         channels: The channels of a group that INT8 has at least; fewer are padded.
         fused: Operators with one operand that become a part of the FP16 kernel before them.
         fused_with_constant: The same with two operands, where the other one is constant.
@@ -92,7 +101,10 @@ class KernelCosts:
         float32: Operators whose output is FP16 only where a product reads it in FP16.
     """
 
-    operations_per_byte: int = 300
+    operations_per_byte: int = 330
+    cached_bytes: int = 36 << 20
+    cache_speed: int = 5
+    start_bytes: int = round(KERNEL_START * 1008e9)
     channels: int = 4
     fused: frozenset[str] = frozenset(
         {

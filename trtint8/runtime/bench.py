@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import is_number
-from calibrators.cuda import Device, Event, Stream, gpu_names, require_gpu
+from calibrators.cuda import Device, Event, Stream, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource, open_data
@@ -404,9 +404,10 @@ def benchmark(
     """
     require_gpu("measuring an engine")
     reports = []
-    for name, engine in _engines(engines, baseline, options):
-        with engine:
-            reports.append(_measure(name, engine, data, data_options, options))
+    with turn_on_gpu(gpu_uuid(options.device), "measuring an engine"):
+        for name, engine in _engines(engines, baseline, options):
+            with engine:
+                reports.append(_measure(name, engine, data, data_options, options))
     return Benchmarks(gpu_names()[options.device], _data_name(data), tuple(reports))
 
 

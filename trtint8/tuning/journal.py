@@ -17,6 +17,7 @@ from calibrators.errors import Argument, CalibrationDataError, TableError
 from calibrators.host.checkpoint import Checkpoint, Kind, check_place
 from calibrators.records import NonNegative, Probability
 from trtint8.tuning.candidates import Trial
+from trtint8.tuning.stopwatch import Timing
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,14 @@ class SearchProgress:
         estimates: Key of a choice of layers, and of what else times depend on, to the estimated time of its
             engine, in seconds.
         keep_float: Names of the layers that were in float from the start.
+        timings: The same key to the measured time of its engine; None where it cannot be built or run.
     """
 
     trials: tuple[Trial, ...] = ()
     shares: Mapping[str, Probability] = field(default_factory=dict)
     estimates: Mapping[str, NonNegative] = field(default_factory=dict)
     keep_float: tuple[str, ...] = ()
+    timings: Mapping[str, Timing | None] = field(default_factory=dict)
 
 
 def _checked(progress: SearchProgress) -> SearchProgress:
@@ -66,7 +69,7 @@ class Journal:
         self._known = known or SearchProgress()
         self._trials: list[Trial] = []
         self._shares: Mapping[str, float] = {}
-        self._estimates = dict(self._known.estimates)
+        self._estimates, self._timings = dict(self._known.estimates), dict(self._known.timings)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -130,13 +133,31 @@ class Journal:
         self._estimates[key] = seconds
         self._save()
 
+    @property
+    def timings(self) -> Mapping[str, Timing | None]:
+        """The measured times so far, also those of the interrupted search."""
+        return self._timings
+
+    def add_timing(self, key: str, timing: Timing | None) -> None:
+        """Records the measured time of an engine; None where it cannot be built or run.
+
+        Raises:
+            OutputError: The file cannot be written.
+        """
+        self._timings[key] = timing
+        self._save()
+
     def _save(self) -> None:
         if self._checkpoint:
             # While engines are estimated, none of the known trials was replayed yet.
             trials = (*self._trials, *self._known.trials[len(self._trials) :])
             self._checkpoint.save(
                 SearchProgress(
-                    trials, self._shares or self._known.shares, self._estimates, self._known.keep_float
+                    trials,
+                    self._shares or self._known.shares,
+                    self._estimates,
+                    self._known.keep_float,
+                    self._timings,
                 )
             )
 

@@ -1,77 +1,47 @@
-"""The search for the layers that are faster in FP16 than in INT8, by the estimated times of compiled engines.
+"""The search for the layers that are faster in FP16 than in INT8, by the times of compiled engines.
 
 INT8 is not always faster: a product in INT8 may need a kernel more, which requantizes its sums. Which layers
 gain depends on their neighbours, so the engine is compiled anew for everything that is tried. Layers that are
 alike, as those of repeated blocks, are decided together.
+
+There are two searches. An estimate takes a second, so that search changes one group after the other until
+nothing gains. To build and time an engine takes a GPU minutes, so the other one reads from the times of the
+layers of two engines where INT8 gains, and tries only what that leaves open.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from calibrators.checks import warn_user
-from calibrators.errors import UnsupportedError
-from calibrators.records import Count, Positive
+from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
 from trtint8.auditing.estimator import Estimator, EstimatorOptions
 from trtint8.auditing.gpus import Gpu
+from trtint8.builder.build import BuiltEngine
 from trtint8.models.model import Model
 from trtint8.models.shapes import StaticShapes
 from trtint8.quantization.placement import place
-from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, with_float16
+from trtint8.quantization.targets import TARGETS
+from trtint8.tuning.device_stopwatch import DeviceStopwatch
 from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
+from trtint8.tuning.stopwatch import Source, SpeedPlan, SpeedTrial, Stopwatch, Timing
+from trtint8.tuning.trtexec import TrtexecStopwatch
 
 #: The share of the time that a change has to gain: estimates are not that exact.
 _LEAST_GAIN = 0.002
 
 #: Estimates the time of an engine, in seconds, from the names of the layers that are in float.
 Estimate = Callable[[frozenset[str]], float]
-
-
-@dataclass(frozen=True)
-class SpeedTrial:
-    """A choice of layers that the search tried.
-
-    Attributes:
-        what: What was tried, in words.
-        seconds: The estimated time of the engine, in seconds.
-        taken: Whether the search continued from it.
-        in_float: The number of layers in FP16.
-    """
-
-    what: str
-    seconds: Positive
-    taken: bool
-    in_float: Count
-
-
-@dataclass(frozen=True)
-class SpeedPlan:
-    """Which layers stay in FP16 because INT8 is estimated to be slower there.
-
-    Attributes:
-        gpu: The GPU that times are estimated for.
-        keep_float: Names of the layers that stay in FP16, in the order of the graph.
-        seconds: The estimated time of the engine, in seconds.
-        fp16_seconds: The estimated time with all layers in FP16, in seconds.
-        int8_seconds: The estimated time with all layers in INT8 that can be, in seconds.
-        trials: What the search tried, in order.
-        complete: Whether the search ended by itself; False where the time was over.
-    """
-
-    gpu: str
-    keep_float: tuple[str, ...]
-    seconds: Positive
-    fp16_seconds: Positive
-    int8_seconds: Positive
-    trials: tuple[SpeedTrial, ...]
-    complete: bool
 
 
 def search_speed(
@@ -215,23 +185,195 @@ def _signature(node: ir.Node, shapes: StaticShapes) -> object:
     return node.op_type, attributes, *(shapes.of(value) for value in operands)
 
 
+#: Engines that a search with measured times builds at most: a GPU takes minutes for each.
+_MOST_ENGINES = 12
+
+
+def search_measured(
+    groups: Sequence[Sequence[str]],
+    stopwatch: Stopwatch,
+    limit: TimeLimit,
+    on_trial: Callable[[SpeedTrial], None] = lambda _trial: None,
+    proposed: Collection[str] = (),
+) -> SpeedPlan:
+    """Decides for each group of layers whether it is in INT8 or in FP16, with at most 12 engines.
+
+    First the engines with all layers in FP16 and all in INT8 are timed, layer by layer, and that of a
+    proposal. Each group goes where its own layers are faster. What borders between the two types cost does
+    not show in that, so groups are changed one by one, beginning with those that take long and gain little;
+    all changes that gain are made together.
+
+    Args:
+        groups: Names of the layers that can be in INT8, in groups that are decided together.
+        stopwatch: Times the engines.
+        limit: How long the search may take.
+        on_trial: Called with everything that is timed.
+        proposed: Names of the layers in FP16 in the proposal; none where there is no proposal.
+
+    Returns:
+        The fastest choice that was timed: all layers in FP16, unless another choice is faster beyond the
+        intervals of both.
+
+    Raises:
+        BuildError: The engine with all layers in FP16 cannot be timed.
+    """
+    search = _Measured(stopwatch, on_trial)
+    everything = frozenset(name for group in groups for name in group)
+    starts = {"all layers in FP16": everything, "all layers in INT8": frozenset[str]()}
+    if kept := frozenset(proposed) & everything:
+        starts["layers in FP16 by the cost of kernels"] = kept
+    search.time(starts)
+    fp16, int8 = search.known[everything], search.known[frozenset()]
+    if fp16 is None:
+        raise BuildError(f"the engine in FP16 cannot be timed on {stopwatch.gpu}, so nothing can be compared")
+    complete = True
+    try:
+        limit.check()
+        order = _by_doubt(groups, fp16, int8)
+        base = _own_choice(groups, fp16, int8) or search.fastest()
+        while base is not None:
+            base = search.improve(base, order)
+            limit.check()
+    except OutOfTimeError:
+        complete = False
+    best = search.fastest(than=fp16)
+    kept, timing = (everything, fp16) if best is None else (best, search.timing(best))
+    ordered = tuple(name for group in groups for name in group if name in kept)
+    return SpeedPlan(
+        stopwatch.gpu,
+        ordered,
+        timing.seconds,
+        fp16.seconds,
+        (int8 or fp16).seconds,
+        tuple(search.trials),
+        complete,
+        stopwatch.source,
+    )
+
+
+class _Measured:
+    """The timings so far."""
+
+    def __init__(self, stopwatch: Stopwatch, on_trial: Callable[[SpeedTrial], None]) -> None:
+        self._stopwatch, self._on_trial = stopwatch, on_trial
+        self.known: dict[frozenset[str], Timing | None] = {}
+        self.trials: list[SpeedTrial] = []
+
+    def timing(self, choice: frozenset[str]) -> Timing:
+        """The timing of a choice that has one."""
+        timing = self.known[choice]
+        assert timing is not None
+        return timing
+
+    def time(self, choices: Mapping[str, frozenset[str]]) -> None:
+        """Times choices by what they are in words, as far as they are not timed yet and engines are left."""
+        asked = {kept: what for what, kept in choices.items() if kept not in self.known}
+        asked = dict(list(asked.items())[: max(0, _MOST_ENGINES - len(self.known))])
+        timings = self._stopwatch.time(list(asked)) if asked else ()
+        for (kept, what), timing in zip(asked.items(), timings, strict=True):
+            before = self.fastest()
+            self.known[kept] = timing
+            if timing is not None:
+                taken = self.fastest() != before
+                trial = SpeedTrial(what, timing.seconds, taken, len(kept), timing.least, timing.most)
+                self.trials.append(trial)
+                self._on_trial(trial)
+
+    def fastest(self, than: Timing | None = None) -> frozenset[str] | None:
+        """The fastest choice; None where there is none, or none that is faster than a timing for certain."""
+        timed = [(timing.seconds, kept) for kept, timing in self.known.items() if timing is not None]
+        if than is not None:
+            timed = [(seconds, kept) for seconds, kept in timed if self.timing(kept).is_faster_than(than)]
+        return min(timed, key=lambda one: (one[0], sorted(one[1])))[1] if timed else None
+
+    def improve(self, base: frozenset[str], order: Iterable[frozenset[str]]) -> frozenset[str] | None:
+        """Changes the groups of a choice one by one, and then all together that gain.
+
+        Args:
+            base: Where changes begin.
+            order: The groups, in the order in which they are tried.
+
+        Returns:
+            What to change next; None where nothing gains any more, or no engine is left.
+        """
+        changes = {group: base ^ group for group in order}
+        untried = {what: kept for what, kept in _changes(changes) if kept not in self.known}
+        # The last engine is for all changes together.
+        left = _MOST_ENGINES - len(self.known) - (base not in self.known) - 1
+        self.time(
+            {"each layer where it is faster by itself": base} | dict(list(untried.items())[: max(left, 1)])
+        )
+        begun = self.known.get(base)
+        if begun is None:
+            return None
+        together = base
+        for group, kept in changes.items():
+            timing = self.known.get(kept)
+            if timing is not None and timing.is_faster_than(begun):
+                together ^= group
+        self.time({"all changes that gained": together})
+        fastest = self.fastest()
+        exhausted = len(self.known) >= _MOST_ENGINES or (fastest == base and len(untried) <= max(left, 1))
+        return None if exhausted else fastest
+
+
+def _own_choice(groups: Sequence[Sequence[str]], fp16: Timing, int8: Timing | None) -> frozenset[str] | None:
+    """The layers that take no longer in FP16 by themselves; None where that was not timed."""
+    if int8 is None or not fp16.layers or not int8.layers:
+        return None
+    slower = (group for group in groups if _own_seconds(fp16, group) <= _own_seconds(int8, group))
+    return frozenset(name for group in slower for name in group)
+
+
+def _by_doubt(groups: Sequence[Sequence[str]], fp16: Timing, int8: Timing | None) -> list[frozenset[str]]:
+    """The groups, first those that take long and gain or lose little: borders decide there."""
+
+    def doubt(group: Sequence[str]) -> float:
+        times = [_own_seconds(timing, group) for timing in (fp16, int8) if timing is not None]
+        return sum(times) / len(times) - 2 * (max(times) - min(times))
+
+    return [frozenset(group) for group in sorted(groups, key=doubt, reverse=True)]
+
+
+def _own_seconds(timing: Timing, group: Sequence[str]) -> float:
+    return sum(timing.layers.get(name, 0.0) for name in group)
+
+
+def _changes(changes: Mapping[frozenset[str], frozenset[str]]) -> Iterable[tuple[str, frozenset[str]]]:
+    for group, kept in changes.items():
+        first = min(group)
+        alike = f" and {len(group) - 1} like it" if len(group) > 1 else ""
+        yield f"'{first}'{alike} in {'FP16' if first in kept else 'INT8'}", kept
+
+
 @dataclass(frozen=True)
 class SpeedGoal:
     """What engines are to be fast on.
 
     Attributes:
-        gpu: The GPU that times are estimated for.
-        options: How engines are built for the estimates.
+        gpu: The GPU that times are estimated for; None where they are measured.
+        options: How engines are built.
         on_trial: Called with everything that the search for speed tries.
+        folder: Where the models are written that another machine times; None where this one measures.
+        machine: What the GPU of the other machine is to be, as a part of its name; any one where None.
     """
 
-    gpu: Gpu
+    gpu: Gpu | None
     options: EstimatorOptions
     on_trial: Callable[[SpeedTrial], None] = lambda _trial: None
+    folder: str | os.PathLike[str] | None = None
+    machine: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Where engines are to be fast: what tells a search from others."""
+        if self.gpu is not None:
+            return self.gpu.name
+        return "here" if self.folder is None else "there"
 
 
 class SpeedPlanner:
-    """Estimates engines of one model, and plans which layers stay in FP16.
+    """Estimates or times engines of one model, and plans which layers stay in FP16.
 
     Args:
         prepared: From :func:`trtint8.models.model.prepare`; not changed.
@@ -247,7 +389,7 @@ class SpeedPlanner:
     def __init__(self, prepared: Model, table: CalibrationTable, goal: SpeedGoal, journal: Journal) -> None:
         self._table, self._goal, self._journal = table, goal, journal
         self._estimator = Estimator.open(prepared, table.provenance.input_sizes, goal.gpu, goal.options)
-        if self._estimator.of_another_gpu:
+        if goal.gpu is not None and self._estimator.of_another_gpu:
             builder, gpu = title_of(self._estimator.flavor.name), goal.gpu
             warn_user(
                 f"{builder} runs no INT8 on {gpu.name}, of compute capability {gpu.compute_capability}: "
@@ -273,12 +415,17 @@ class SpeedPlanner:
 
         Raises:
             BuildError: TensorRT refuses the model.
+            GpuUnavailableError: Times are to be measured, and there is no usable GPU.
             OutputError: The journal cannot be written.
             UnsupportedError: This TensorRT does not list the layers of its engines.
         """
         groups = group_layers(self._estimator.model.graph_model, self.layers)
-        name, on_trial = self._goal.gpu.name, self._goal.on_trial
-        return search_speed(groups, self.estimate, name, limit, on_trial, self._slower)
+        gpu, on_trial = self._goal.gpu, self._goal.on_trial
+        if gpu is not None:
+            return search_speed(groups, self.estimate, gpu.name, limit, on_trial, self._slower)
+        with self._opened_stopwatch() as stopwatch:
+            remembered = _Remembered(stopwatch, self._journal, self._key)
+            return search_measured(groups, remembered, limit, on_trial, self._slower)
 
     def plan(self, limit: TimeLimit) -> SpeedPlan:
         """Searches for the fastest choice of layers, some of which are in INT8.
@@ -296,44 +443,138 @@ class SpeedPlanner:
         if len(plan.keep_float) == len(self.layers):
             fp16, int8 = (f"{1e3 * seconds:.3g} ms" for seconds in (plan.fp16_seconds, plan.int8_seconds))
             raise UnsupportedError(
-                f"no layer is estimated to be faster in INT8 than in FP16 on {plan.gpu}, where the network "
-                f"takes {fp16} in FP16 and {int8} in INT8; build it in FP16"
+                f"no layer is {'found' if plan.source != 'estimated' else 'estimated'} to be faster in INT8 "
+                f"than in FP16 on {plan.gpu}, where the network takes {fp16} in FP16 and {int8} in INT8; "
+                "build it in FP16"
             )
         return plan
 
     def completed(self, plan: SpeedPlan, keep_float: Sequence[str]) -> SpeedPlan:
-        """A plan with the layers that stay in float in the end, for accuracy as well, and their estimate."""
-        if tuple(keep_float) == plan.keep_float:
-            return plan
-        kept = frozenset(keep_float) & frozenset(self.layers)
-        return dataclasses.replace(plan, keep_float=tuple(keep_float), seconds=self.estimate(kept))
+        """A plan with the layers that stay in float in the end, for accuracy as well.
 
-    def estimate(self, kept: Collection[str]) -> float:
-        """The estimated time of an engine with some layers in FP16, in seconds.
+        Args:
+            plan: From :meth:`plan`.
+            keep_float: Names of the layers that stay in float.
+
+        Returns:
+            The plan with the time of that engine. One that was measured is measured once more, beside FP16.
 
         Raises:
-            UnsupportedError: The builder does not list all shapes and types.
+            TrtInt8Error: See :meth:`search`.
         """
-        identity = "\0".join([self._circumstances, *sorted(kept)])
-        key = hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:16]
+        kept = frozenset(keep_float) & frozenset(self.layers)
+        if plan.source == "estimated":
+            if tuple(keep_float) == plan.keep_float:
+                return plan
+            return dataclasses.replace(plan, keep_float=tuple(keep_float), seconds=self.estimate(kept))
+        if plan.source == "measured there" and tuple(keep_float) == plan.keep_float:
+            return plan  # to time it again takes another journey
+        with self._opened_stopwatch() as stopwatch:
+            fp16, tuned = stopwatch.time([frozenset(self.layers), kept])
+        if fp16 is None or tuned is None:
+            raise BuildError(f"the engine that was found cannot be timed again on {plan.gpu}; tune once more")
+        if not tuned.is_faster_than(fp16):
+            warn_user(
+                f"with {len(kept)} of {len(self.layers)} layers in FP16 the engine takes "
+                f"{1e3 * tuned.seconds:.3g} ms on {plan.gpu} and all in FP16 {1e3 * fp16.seconds:.3g} ms, "
+                "which is no gain; build the model in FP16"
+            )
+        return dataclasses.replace(
+            plan, keep_float=tuple(keep_float), seconds=tuned.seconds, fp16_seconds=fp16.seconds
+        )
+
+    def estimate(self, kept: Collection[str]) -> float:
+        """The estimated time of an engine with some layers in FP16, in seconds: halfway between the two ends.
+
+        Raises:
+            UnsupportedError: The builder does not list all shapes and types, or no GPU is named.
+        """
+        key = self._key(kept)
         known = self._journal.estimates.get(key)
         if known is not None:
             return known
-        graph_model, peaks = self._estimator.model.graph_model, self._table.peaks
-        precision = "FP16"
-        if len(kept) < len(self.layers):
-            precision = "INT8+FP16"
-            graph_model, _ = quantize_graph(
-                self._estimator.model,
-                self._table,
-                QuantizeOptions(sorted(kept), target=self._target),
-                largest=self._shapes,
-            )
-        seconds = self._estimator.estimate(precision, graph_model, peaks, fp16=True).seconds
-        if not seconds:
+        ends = None
+        if self._goal.gpu is not None:
+            precision, graph_model = self._typed(kept)
+            ends = self._estimator.estimate(precision, graph_model, self._table.peaks, fp16=True).ends
+        if not ends:
             raise UnsupportedError(
                 "the time of an engine cannot be estimated, because the builder does not list the shapes and "
                 "types of all tensors"
             )
+        seconds = sum(ends) / len(ends)
         self._journal.add_estimate(key, seconds)
         return seconds
+
+    def _key(self, kept: Collection[str]) -> str:
+        """What the time of an engine is kept under."""
+        identity = "\0".join([self._circumstances, *sorted(kept)])
+        return hashlib.sha256(identity.encode(errors="surrogatepass")).hexdigest()[:16]
+
+    def _typed(self, kept: Collection[str]) -> tuple[str, ir.Model]:
+        """The model with some layers in FP16 and pairs at all others, and what to call its types."""
+        if len(kept) == len(self.layers):
+            return "FP16", self._estimator.model.graph_model
+        asked = QuantizeOptions(sorted(kept), target=self._target)
+        graph_model, _ = quantize_graph(self._estimator.model, self._table, asked, largest=self._shapes)
+        return "INT8+FP16", graph_model
+
+    def _build(self, kept: frozenset[str]) -> BuiltEngine:
+        return self._estimator.build(*self._typed(kept), self._table.peaks, fp16=True)
+
+    def _models(self, kept: frozenset[str]) -> tuple[ir.Model, ir.Model]:
+        """The model for a TensorRT that chooses types, and with types in the graph."""
+        _, graph_model = self._typed(kept)
+        target, peaks, name = TARGETS["tensorrt-11"], self._table.peaks, self._estimator.model.name
+        typed, _ = with_float16(graph_model, target, float32_io=True, peaks=peaks, name=name)
+        return graph_model, typed
+
+    @contextlib.contextmanager
+    def _opened_stopwatch(self) -> Iterator[Stopwatch]:
+        if self._goal.folder is not None:
+            identity = [self._estimator.model.fingerprint, self._table.fingerprint, self._key(())]
+            yield TrtexecStopwatch(
+                self._goal.folder,
+                " ".join(identity),
+                self._models,
+                self.layers,
+                self._key,
+                frozenset(self.layers),
+                self._goal.machine,
+            )
+            return
+        stopwatch = DeviceStopwatch(self._build, self.layers, self._goal.options.build.device)
+        try:
+            yield stopwatch
+        finally:
+            stopwatch.close()
+
+
+@dataclass
+class _Remembered:
+    """A stopwatch that asks a journal first.
+
+    Attributes:
+        stopwatch: Times what the journal does not have.
+        journal: Keeps the times.
+        key: What the time of a choice is kept under, beside the GPU.
+    """
+
+    stopwatch: Stopwatch
+    journal: Journal
+    key: Callable[[Collection[str]], str]
+
+    @property
+    def source(self) -> Source:
+        return self.stopwatch.source
+
+    @property
+    def gpu(self) -> str:
+        return self.stopwatch.gpu
+
+    def time(self, choices: Sequence[frozenset[str]]) -> list[Timing | None]:
+        keys = [f"{self.key(kept)} {self.gpu}" for kept in choices]
+        missing = [kept for key, kept in zip(keys, choices, strict=True) if key not in self.journal.timings]
+        for kept, timing in zip(missing, self.stopwatch.time(missing), strict=True):
+            self.journal.add_timing(f"{self.key(kept)} {self.gpu}", timing)
+        return [self.journal.timings[key] for key in keys]

@@ -48,7 +48,8 @@ from trtint8.tuning.candidates import Candidate, Scorer, Trial, float_cost
 from trtint8.tuning.journal import Journal, JournalFile, TimeLimit
 from trtint8.tuning.samples import begin_judging, check_judging, first_form, smaller_batch_size, split
 from trtint8.tuning.search import Recalibrate, Search
-from trtint8.tuning.speed import SpeedGoal, SpeedPlan, SpeedPlanner
+from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
+from trtint8.tuning.stopwatch import SpeedPlan
 from trtint8.validation.accuracy import Accuracy, accuracy_html, accuracy_summary
 from trtint8.validation.budget import Budget, Goal, Score
 from trtint8.validation.class_scores import check_class_folders
@@ -216,7 +217,9 @@ def _tune_prepared(
         }
         if target.name != "tensorrt":
             identity["target"] = target.name
-        opened = journal.open({**identity, "speed": speed.gpu.name} if speed else identity)
+        if speed:
+            identity["speed"] = speed.name
+        opened = journal.open(identity)
     planner = SpeedPlanner(prepared, table, speed, opened) if speed else None
     plan = planner.plan(limit.half()) if planner else None
     in_float = plan.keep_float if plan else _slower_in_int8(start) if float16 else ()
@@ -268,7 +271,7 @@ def _slower_in_int8(candidate: Candidate) -> tuple[str, ...]:
     if placement.all_slower:
         raise UnsupportedError(
             "no layer is estimated to be faster in INT8 than in FP16; build the model in FP16, or tune it "
-            "without float16"
+            f"with {Argument('float16', 'False')}"
         )
     return placement.slower
 

@@ -88,10 +88,11 @@ def test_a_kernel_takes_as_long_as_its_bytes_or_its_products():
     engine = estimate_engine("FP16", layers, {"narrow": 1000, "wide": 10_000}, GPU, 100)
     narrow, wide = engine.kernels
     assert narrow.traffic == Traffic(2100, 2000)
-    # 4100 bytes at 1 GB/s; 2 operations for each of 1000 multiply-adds at 2 per nanosecond.
-    assert (narrow.seconds, narrow.bound) == (pytest.approx(4.1e-6), "memory")
-    assert (wide.seconds, wide.bound) == (pytest.approx(1e-5), "compute")
-    assert engine.seconds == pytest.approx(1.41e-5)
+    # 4100 bytes at 1 GB/s; 2 operations for each of 1000 multiply-adds at 2 per nanosecond; 1 us to start.
+    assert (narrow.seconds, narrow.bound) == (pytest.approx(5.1e-6), "memory")
+    assert (wide.seconds, wide.bound) == (pytest.approx(1.1e-5), "compute")
+    assert engine.seconds == pytest.approx(1.61e-5)
+    assert engine.ends == (engine.seconds, engine.seconds)  # nothing is known of the cache
     assert engine.traffic == Traffic(4100, 4000)
     assert engine.multiply_adds == {"FP16": 11_000}
     assert engine.parts == (AuditedPart("float compute", 2, Traffic(4100, 4000), engine.seconds),)
@@ -148,6 +149,19 @@ def test_what_may_stay_in_the_cache():
     assert engine.traffic.total == 2 * 8192 + 2 * 9000 + 5 * 4096
 
 
+def test_the_end_with_the_cache():
+    # The first kernel's activations fit, and those of the second do not; weights never count.
+    gpu = dataclasses.replace(CACHING_GPU, cache_gbs=4 * CACHING_GPU.bandwidth_gbs)
+    layers = report(product("a", "Half", "Half", 4096, 9000), product("b", "Half", "Half", 8192))
+    engine = estimate_engine("FP16", layers, {}, gpu)
+    byte = 1e-9 / gpu.bandwidth_gbs
+    fits, other = engine.kernels
+    assert fits.seconds == pytest.approx(1e-6 + (2 * 8192 + 18_000) * byte)
+    assert fits.cached_seconds == pytest.approx(1e-6 + (2 * 8192 / 4 + 18_000) * byte)
+    assert other.cached_seconds == other.seconds
+    assert engine.ends == (engine.seconds, pytest.approx(fits.cached_seconds + other.seconds))
+
+
 def moving(read, written):
     """A kernel that selects ``written`` of ``read`` values in FP16."""
     name = "__myl_Slic_myl0_3"
@@ -174,7 +188,7 @@ def test_time_per_node():
     layers = report(joined, moved, product("a", "Int8", "Float", 1000), requantization("a", 1000))
     work = {"q": 1, "k": 1, "a": 1}
     found = seconds_per_node(estimate_engine("INT8", layers, work, GPU), work)
-    assert found == {"q": pytest.approx(1e-6), "k": pytest.approx(1e-6), "a": pytest.approx(1e-5)}
+    assert found == {"q": pytest.approx(1.5e-6), "k": pytest.approx(1.5e-6), "a": pytest.approx(1.2e-5)}
 
 
 def test_products_behind_an_if_with_a_constant_condition(rtx):

@@ -26,7 +26,7 @@ from trtint8.cli.output import (
     say_method_in_cache,
 )
 from trtint8.data import DEMO_MODEL
-from trtint8.tuning.speed import SpeedTrial
+from trtint8.tuning.stopwatch import SpeedTrial
 from trtint8.validation.significance import Share
 
 

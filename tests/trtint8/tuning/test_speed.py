@@ -15,7 +15,8 @@ from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
-from trtint8.tuning.speed import SpeedGoal, SpeedPlanner, SpeedTrial, group_layers, search_speed
+from trtint8.tuning.speed import SpeedGoal, SpeedPlanner, group_layers, search_speed
+from trtint8.tuning.stopwatch import SpeedTrial
 
 GROUPS = (("a",), ("b", "c"), ("d",))
 
@@ -190,9 +191,9 @@ def test_estimates_of_an_interrupted_search_are_used(rtx, prepared, table, monke
 )
 def test_estimates_for_something_else_are_not_used(rtx, prepared, table, monkeypatch, gpu, options):
     journal = Journal()
-    monkeypatch.setattr(Estimator, "estimate", lambda *_, **__: SimpleNamespace(seconds=1.0))
+    monkeypatch.setattr(Estimator, "estimate", lambda *_, **__: SimpleNamespace(ends=(1.0, 1.0)))
     assert planner(prepared, table, FAST, journal).estimate(()) == 1.0
-    monkeypatch.setattr(Estimator, "estimate", lambda *_, **__: SimpleNamespace(seconds=2.0))
+    monkeypatch.setattr(Estimator, "estimate", lambda *_, **__: SimpleNamespace(ends=(2.5, 1.5)))
     assert planner(prepared, table, FAST, journal).estimate(()) == 1.0
     assert planner(prepared, table, gpu, journal, **options).estimate(()) == 2.0
 

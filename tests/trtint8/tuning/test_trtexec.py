@@ -1,0 +1,188 @@
+"""Timing with trtexec on another machine, which a stand-in plays that writes files as three versions do."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from calibrators.errors import BuildError
+from calibrators.tables.table import CalibrationTable
+from tests.trtint8.onnx_models import conv_relu_conv
+from trtint8.auditing.estimator import EstimatorOptions
+from trtint8.cli.main import main
+from trtint8.models.model import load_model, prepare
+from trtint8.quantization.placement import place
+from trtint8.tuning.journal import Journal, TimeLimit
+from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
+from trtint8.tuning.trtexec import MeasurementsNeededError, read_profile, read_times
+
+#: A trtexec whose engines take 1 ms less for every DequantizeLinear, and that cannot build some.
+STAND_IN = """#!{python}
+import json, os, sys
+version = os.environ["STAND_IN_VERSION"]
+print(f"&&&& RUNNING TensorRT.trtexec [TensorRT v{{version}}] # trtexec")
+options = dict(one.lstrip("-").partition("=")[::2] for one in sys.argv[1:])
+typed = version.startswith("11")
+if "onnx" in options:
+    import onnx
+    assert ("int8" in options) is ("fp16" in options) is not typed
+    model = onnx.load(options["onnx"])
+    halves = any(one.data_type == onnx.TensorProto.FLOAT16 for one in model.graph.initializer)
+    assert halves is typed
+    print("[I] Selected Device: Orin")
+    pairs = sum(node.op_type == "DequantizeLinear" for node in model.graph.node)
+    if os.environ.get("STAND_IN_FAILS") and pairs:
+        sys.exit(1)
+    with open(options["saveEngine"], "w") as engine:
+        engine.write(str(10 - pairs))
+    with open(options["exportLayerInfo"], "w") as layers:
+        layers.write('{{"Layers": ["first", "second"], "Bindings": []}}')
+if "loadEngine" in options:
+    time = float(open(options["loadEngine"]).read())
+    old = {{"startInMs": 0, "inMs": 0.1, "computeMs": time, "outMs": 0.1, "latencyMs": time, "endToEndMs": 1}}
+    new = {{"startEnqMs": 0, "h2dMs": 0.1, "computeMs": time, "d2hMs": 0.1, "latencyMs": time}}
+    if "exportTimes" in options:
+        json.dump([old if version.startswith("8") else new] * 5, open(options["exportTimes"], "w"))
+    if "exportProfile" in options:
+        more = {{}} if version.startswith("8") else {{"medianMs": time / 2}}
+        rows = [
+            {{"name": name, "timeMs": 1, "averageMs": time / 2, "percentage": 50, **more}}
+            for name in ("first + relu", "Reformatting CopyNode for Input Tensor 0 to second", "second")
+        ]
+        json.dump([{{"count": 2}}, *rows], open(options["exportProfile"], "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def prepared():
+    return prepare(load_model(conv_relu_conv(quantized=False).SerializeToString()))
+
+
+@pytest.fixture(scope="module")
+def table(prepared):
+    return CalibrationTable(
+        dict.fromkeys(place(prepared.graph_model).tensors, 4.0),
+    )
+
+
+def plan(prepared, table, folder, machine=None):
+    goal = SpeedGoal(None, EstimatorOptions("rtx", progress=False), folder=folder, machine=machine)
+    return SpeedPlanner(prepared, table, goal, Journal()).plan(TimeLimit())
+
+
+def run_script(folder, tmp_path, version, **environment):
+    program = tmp_path / "trtexec"
+    program.write_text(STAND_IN.format(python=sys.executable))
+    program.chmod(0o755)
+    variables = {**os.environ, "TRTEXEC": str(program), "STAND_IN_VERSION": version, **environment}
+    return subprocess.run(["sh", "measure.sh"], cwd=folder, env=variables, capture_output=True, text=True)
+
+
+def planned(prepared, table, tmp_path, version, **environment):
+    folder = tmp_path / "there"
+    journeys = 0
+    while journeys < 5:
+        try:
+            return plan(prepared, table, folder), journeys
+        except MeasurementsNeededError as needed:
+            assert needed.directory == folder and needed.engines >= 1
+            done = run_script(folder, tmp_path, version, **environment)
+            assert done.returncode == 0, done.stderr
+            journeys += 1
+    raise AssertionError("no end")
+
+
+@pytest.mark.filterwarnings("ignore:.*may overflow in FP16")
+@pytest.mark.parametrize("version", ["8502", "101600", "110000"])
+def test_the_search_goes_on_with_what_each_version_writes(rtx, prepared, table, tmp_path, version):
+    found, journeys = planned(prepared, table, tmp_path, version)
+    assert (found.source, found.gpu, found.keep_float) == ("measured there", "Orin", ())
+    assert found.fp16_seconds == pytest.approx(0.010)
+    assert found.seconds == found.int8_seconds < found.fp16_seconds
+    assert journeys <= 3
+
+
+@pytest.mark.filterwarnings("ignore:.*may overflow in FP16", "ignore:the engine .* drops out")
+def test_engines_that_cannot_be_built_drop_out(rtx, prepared, table, tmp_path):
+    with pytest.raises(Exception, match="no layer is found to be faster in INT8"):
+        planned(prepared, table, tmp_path, "8601", STAND_IN_FAILS="1")
+
+
+@pytest.mark.filterwarnings("ignore:.*may overflow in FP16")
+class TestAFolder:
+    @pytest.fixture
+    def folder(self, rtx, prepared, table, tmp_path):
+        with pytest.raises(MeasurementsNeededError):
+            plan(prepared, table, tmp_path / "there")
+        return tmp_path / "there"
+
+    def test_of_another_search(self, folder, prepared, table):
+        other = CalibrationTable(dict.fromkeys(table.amax, 5.0))
+        with pytest.raises(BuildError, match=str(folder)):
+            plan(prepared, other, folder)
+
+    def test_measured_on_another_gpu_than_named(self, folder, prepared, table, tmp_path):
+        assert run_script(folder, tmp_path, "8601").returncode == 0
+        with pytest.raises(BuildError, match=r"'Orin'.* A10"):
+            plan(prepared, table, folder, "A10")
+
+    def test_with_a_damaged_file(self, folder, prepared, table, tmp_path):
+        assert run_script(folder, tmp_path, "8601").returncode == 0
+        damaged = next(folder.glob("*.1-6.json"))
+        damaged.write_text('[{"computeMs"')
+        with pytest.raises(BuildError, match=damaged.name):
+            plan(prepared, table, folder)
+
+    def test_without_trtexec_or_with_an_unknown_one(self, folder, tmp_path):
+        environment = {"PATH": "/usr/bin:/bin", "TRTEXEC": str(tmp_path / "no")}
+        missing = subprocess.run(
+            ["sh", "measure.sh"], cwd=folder, env=environment, capture_output=True, text=True
+        )
+        assert (missing.returncode, "TRTEXEC" in missing.stderr) == (2, True)
+        old = run_script(folder, tmp_path, "7103")
+        assert (old.returncode, "7103" in old.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("read", "document"),
+    [
+        (read_times, []),
+        (read_times, {"computeMs": 1}),
+        (read_times, [{"latencyMs": 1}]),
+        (read_times, [{"computeMs": "1"}]),
+        (read_times, [{"computeMs": 1}, {"computeMs": -1}]),
+        (read_times, [1]),
+        (read_profile, []),
+        (read_profile, [{"count": 3}]),
+        (read_profile, [{"name": "a"}]),
+        (read_profile, [{"name": 1, "averageMs": 2}]),
+        (read_profile, [{"name": "a", "averageMs": None}]),
+    ],
+)
+def test_files_of_other_programs(tmp_path, read, document):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(BuildError, match=str(path)):
+        list(read(path))
+
+
+@pytest.mark.filterwarnings("ignore:.*may overflow in FP16")
+def test_the_verb_says_what_to_do_and_goes_on(rtx, tmp_path, capsys):
+    folder, output, model = (tmp_path / name for name in ("there", "out.onnx", "model.onnx"))
+    model.write_bytes(conv_relu_conv(quantized=False).SerializeToString())
+    random = np.random.default_rng(0)
+    for name in ("calibration", "samples"):
+        np.savez(tmp_path / f"{name}.npz", images=random.standard_normal((8, 3, 16, 16), np.float32))
+    words = ["tune", model, tmp_path / "calibration.npz", tmp_path / "samples.npz", "--measure-with", folder]
+    words += ["--metric", "sqnr", "--min", "5", "-o", output]
+    for _ in range(5):
+        status = main([*map(str, words)])
+        if status != 3:
+            break
+        assert str(folder) in capsys.readouterr().err and not output.exists()
+        assert run_script(folder, tmp_path, "8601").returncode == 0
+    assert status == 0 and output.exists()
+    assert "measured on Orin" in capsys.readouterr().out
