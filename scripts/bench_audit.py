@@ -12,7 +12,7 @@ from pathlib import Path
 
 import trtint8
 from calibrators.tables.table import CalibrationTable
-from trtint8.auditing.estimator import EstimatorOptions
+from trtint8.auditing.audit import EstimatorOptions
 from trtint8.auditing.gpus import find_gpu
 from trtint8.models.model import load_float_model, prepare
 from trtint8.tuning.journal import Journal, TimeLimit

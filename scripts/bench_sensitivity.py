@@ -34,7 +34,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, EffectMeter, output_scales
 from trtint8.sensitivity.measure import Probe
-from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.networks import Quantizer
 
 _PREPROCESSING = trtint8.Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 _SMALL_BATCH, _LARGE_BATCH = 4, 64

@@ -22,8 +22,7 @@ from trtint8.engine.layers import Layer
 from trtint8.engine.profiles import ShapeRange
 from trtint8.report.files import find_report_files, parse_accuracy, parse_benchmark
 from trtint8.runtime.bench import Benchmarks, BenchReport, Summary
-from trtint8.sensitivity.results import Sensitivity
-from trtint8.sensitivity.suspects import Suspect
+from trtint8.sensitivity.results import Sensitivity, Suspect
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.accuracy import Measure

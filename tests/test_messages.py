@@ -24,7 +24,7 @@ OTHERS = (
     "trtint8/cli",
     "trtint8/api/doctor.py",
     "trtint8/deployment",
-    "trtint8/report/provenance.py",
+    "trtint8/report/facts.py",
     "calibrators/display",
 )
 

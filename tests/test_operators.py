@@ -30,7 +30,7 @@ REGISTRIES = {
     "trtint8/quantization/float16_magnitudes.py",
     "trtint8/sensitivity/gradients/elementwise.py",
     "trtint8/sensitivity/gradients/movement.py",
-    "trtint8/sensitivity/gradients/weighted.py",
+    "trtint8/sensitivity/gradients/backward.py",
 }
 
 #: Modules that hold what a TensorRT does, or another backend: targets, arithmetics, and names of kernels.

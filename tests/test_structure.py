@@ -56,7 +56,7 @@ FLOORS = (
     "calibrators.imports",
     "calibrators.imports",
     "calibrators.operators",
-    "calibrators.words",
+    "calibrators.errors",
     "calibrators.errors",
 )
 

@@ -37,8 +37,7 @@ from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import graph_values
 from trtint8.models.model import Model, ModelSource, load_float_model, load_model, prepare
-from trtint8.models.outputs.cutting import cut_model
-from trtint8.models.outputs.picked import left_out_nodes, runnable_part
+from trtint8.models.outputs.picked import cut_model, left_out_nodes, runnable_part
 from trtint8.models.samples.joining import joined_samples, two_samples
 from trtint8.models.samples.separate import Joined, Joining, joined_by_graph
 from trtint8.models.serialization import light_or_file, runnable

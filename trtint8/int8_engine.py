@@ -27,6 +27,7 @@ from calibrators.errors import (
     TableError,
     UnsupportedError,
     as_argument,
+    enumerated,
 )
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.histograms.thresholds import Method
@@ -37,7 +38,6 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import AnyCalibrator, Calibrator, as_any_calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
-from calibrators.words import enumerated
 from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
 from trtint8.builder.config import BuildOptions
 from trtint8.builder.implicit import ImplicitInt8, check_io_names

@@ -21,8 +21,7 @@ from calibrators.data.feeds import LABELS, FeedDict, OneSample, batch_rows
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions
 from calibrators.data.samples import NamesOfPart, numbered
-from calibrators.errors import CalibrationDataError
-from calibrators.words import counted
+from calibrators.errors import CalibrationDataError, counted
 
 _Batch = TypeVar("_Batch")
 

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, copied_feed, is_float
 from calibrators.data.inputs import InputSpec, shape_text
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, counted
 from calibrators.records import Count
-from calibrators.words import counted
 
 
 def numbered(sample: int) -> str:

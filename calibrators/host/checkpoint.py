@@ -19,13 +19,12 @@ import msgspec
 
 from calibrators import records
 from calibrators.checks import check_path, warn_user
-from calibrators.errors import Argument, CalibrationDataError, OutputError, TableError
+from calibrators.errors import Argument, CalibrationDataError, OutputError, TableError, counted
 from calibrators.files import check_writable, exists, is_link, remove_litter, write_atomically
 from calibrators.histograms.binning import OCTAVES, PER_OCTAVE
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.records import Count
 from calibrators.tables.formats.json import HistogramRecord, packed
-from calibrators.words import counted
 
 #: Seconds between two writes.
 SECONDS = 30.0

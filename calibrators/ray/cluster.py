@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from calibrators.checks import is_number, positive_integer
-from calibrators.errors import Argument, CalibrationDataError, UnsupportedError
-from calibrators.words import in_words
+from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, in_words
 
 #: Threads per worker, where the user does not say.
 WORKER_THREADS = 1

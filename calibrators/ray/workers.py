@@ -15,13 +15,12 @@ from itertools import starmap
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from calibrators.data.batches import Batches, Shard, Source, labelled_alike
-from calibrators.errors import Argument, TrtInt8Error, WorkerError
+from calibrators.errors import Argument, TrtInt8Error, WorkerError, in_words
 from calibrators.host.work import BatchWork, HasSamples, of_each
 from calibrators.host.work import Result as EachResult
 from calibrators.imports import find_own_module, import_lazily, own_modules
 from calibrators.progress import progress_bar
 from calibrators.ray.cluster import RayExecutor, connected, import_ray, worker_count
-from calibrators.words import in_words
 
 Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)

@@ -12,8 +12,7 @@ import numpy as np
 
 from calibrators import records
 from calibrators.checks import is_number, warn_user
-from calibrators.errors import TableError
-from calibrators.words import counted, enumerated
+from calibrators.errors import TableError, counted, enumerated
 
 #: The largest range whose scale, of symmetric INT8, is a float32.
 _LARGEST_AMAX = 127 * float(np.finfo(np.float32).max)

@@ -11,14 +11,13 @@ from typing import TypeAlias
 
 from calibrators import records
 from calibrators.checks import check_mapping
-from calibrators.errors import TableError
+from calibrators.errors import TableError, enumerated
 from calibrators.histograms.rules import RangeLoss
 from calibrators.tables.choice import POOR_DB, RangeChoice
 from calibrators.tables.files import is_table_name
 from calibrators.tables.formats.common import warn_widened
 from calibrators.tables.formats.plain import TEXT
 from calibrators.tables.table import CalibrationTable
-from calibrators.words import enumerated
 
 #: Tensor name to amax or to (min, max); or the path of a table of any format, or of a text file.
 DynamicRanges = Mapping[str, float | tuple[float, float]] | str | os.PathLike[str]

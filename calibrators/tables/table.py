@@ -22,7 +22,7 @@ from calibrators.data.samples import SampleSizes
 from calibrators.display.cards import Cell, card_of, html_table, sparkline
 from calibrators.display.picture import Picture, data_frame
 from calibrators.display.plotting import plot_histogram
-from calibrators.errors import TableError
+from calibrators.errors import TableError, counted, enumerated
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
@@ -37,7 +37,6 @@ from calibrators.tables.checks import (
 from calibrators.tables.choice import QMAX, RangeChoice, scale_of
 from calibrators.tables.formats.json import TableRecord, decode_histograms
 from calibrators.tables.formats.tensorrt_cache import TensorrtCache
-from calibrators.words import counted, enumerated
 
 #: The largest ratio of two ranges that only rounding to float32 sets apart: two roundings of either.
 ROUNDING = 1 + 2.0**-22

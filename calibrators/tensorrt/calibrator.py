@@ -26,16 +26,14 @@ from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec, fixed_batches
 from calibrators.data.opening import open_batches
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import Argument, CalibrationDataError, TableError, UnsupportedError
+from calibrators.errors import Argument, CalibrationDataError, TableError, UnsupportedError, counted
 from calibrators.files import check_writable, is_file
 from calibrators.progress import progress_bar
 from calibrators.tables.cache_origin import CacheOrigin, refuse_foreign_sidecar, runs_before_fusion
 from calibrators.tables.formats.tensorrt_cache import parse
 from calibrators.tables.table import CalibrationTable, Provenance
 from calibrators.tensorrt.calibration_cache import read_cache, write_cache
-from calibrators.tensorrt.feeding import CalibrationPass, Feeder, LastBatch
-from calibrators.tensorrt.network_inputs import to_network
-from calibrators.words import counted
+from calibrators.tensorrt.feeding import CalibrationPass, Feeder, LastBatch, to_network
 
 #: What to do with a cache that was not made from the same things.
 Stale = Literal["refuse", "recalibrate"]
@@ -49,7 +47,7 @@ class ServedBuild:
         model: Fingerprint of the model that is built; None where it is not known.
         before_fusion: Whether ``QuantizationFlag.CALIBRATE_BEFORE_FUSION`` is set.
         network_dtypes: Input name to its element type in TensorRT's network, see
-            :func:`~calibrators.tensorrt.network_inputs.network_dtypes`. It is read when the first batch is
+            :func:`~calibrators.tensorrt.feeding.network_dtypes`. It is read when the first batch is
             asked for, so it may be filled once the network is parsed. Inputs that it lacks are fed in the
             type of the data.
         cancelled: Asked before every batch and while one is waited for. True ends the data with a

@@ -4,7 +4,7 @@ Each is a :class:`calibrators.tensorrt.calibrator.Calibrator` and a subclass of 
 
     from calibrators.tensorrt import EntropyCalibrator2
     from calibrators.tensorrt.calibrator import ServedBuild
-    from calibrators.tensorrt.network_inputs import network_dtypes
+    from calibrators.tensorrt.feeding import network_dtypes
 
     calibrator = EntropyCalibrator2("calibration.npz", inputs, cache="model.cache")
     calibrator.bind(ServedBuild(network_dtypes=network_dtypes(tensorrt, network)))

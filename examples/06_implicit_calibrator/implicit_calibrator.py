@@ -7,7 +7,7 @@ from pathlib import Path
 import trtint8
 from calibrators.tensorrt import EntropyCalibrator2
 from calibrators.tensorrt.calibrator import ServedBuild
-from calibrators.tensorrt.network_inputs import network_dtypes
+from calibrators.tensorrt.feeding import network_dtypes
 from trtint8.data import DEMO_MODEL, load_digits_split
 
 OUTPUT = Path("example_output")

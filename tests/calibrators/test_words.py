@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrators.words import cause_in_words, counted, enumerated, in_one_line, megabytes
+from calibrators.errors import cause_in_words, counted, enumerated, in_one_line, megabytes
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,7 @@ from tests.fuzz.hostile import VALUES, change_document
 from tests.trtint8.report import samples
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
 from trtint8.sensitivity.local import LayerErrors, LocalMeter
-from trtint8.sensitivity.results import SENSITIVITY, Measured
-from trtint8.sensitivity.suspects import channel_suspects
+from trtint8.sensitivity.results import SENSITIVITY, Measured, channel_suspects
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.journal import JournalFile
 from trtint8.validation.budget import Score

@@ -24,7 +24,7 @@ from calibrators.tables.formats import ncnn
 from calibrators.tables.ranges import read_ranges
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import read_cache
-from trtint8.auditing.estimator import at_shapes, count_work
+from trtint8.auditing.audit import at_shapes, count_work
 from trtint8.cli.main import main
 from trtint8.cli.output import shown
 from trtint8.engine.file import engine_rows, read_engine_info
@@ -40,7 +40,7 @@ from trtint8.engine.profiles import check_profile, parse_profile
 from trtint8.interop.lint import lint, mend
 from trtint8.interop.unquantize import extract_table
 from trtint8.models.model import load_model, prepare
-from trtint8.models.outputs.cutting import cut_model
+from trtint8.models.outputs.picked import cut_model
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph

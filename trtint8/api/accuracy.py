@@ -367,7 +367,7 @@ def tune(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
-    from trtint8.auditing.estimator import EstimatorOptions
+    from trtint8.auditing.audit import EstimatorOptions
     from trtint8.auditing.gpus import find_gpu
     from trtint8.calibration import CalibrationOptions, tensors_needed
     from trtint8.tuning.journal import JournalFile, TimeLimit

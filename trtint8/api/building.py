@@ -23,7 +23,7 @@ from trtint8.engine.file import sidecar_path, table_file_of
 from trtint8.engine.profiles import Profile
 from trtint8.int8_engine import CalibrationSource, Int8Options, RangeSources, build_from_sources
 from trtint8.models.model import ModelSource, load_float_model, prepare
-from trtint8.models.outputs.cutting import CutModel, cut_model
+from trtint8.models.outputs.picked import CutModel, cut_model
 from trtint8.models.torch_export import AnyModel, open_module
 
 

@@ -18,7 +18,7 @@ from trtint8.interop.lint import Finding, Mended
 from trtint8.interop.migrate import Migrated
 from trtint8.interop.migrate import migrate as migrate_prepared
 from trtint8.models.model import ModelSource, load_float_model, load_model, prepare
-from trtint8.models.outputs import cutting
+from trtint8.models.outputs import picked
 from trtint8.models.serialization import to_proto
 from trtint8.models.torch_export import AnyModel, open_module
 
@@ -107,5 +107,5 @@ def cut_model(
     for name in names:
         if not isinstance(name, str):
             raise ModelError(f"{Argument('tensors')} has {name!r:.80}; give names of tensors, as strings")
-    cut = cutting.cut_model(prepare(load_float_model(open_module(model, example_inputs))), names)
+    cut = picked.cut_model(prepare(load_float_model(open_module(model, example_inputs))), names)
     return to_proto(cut.head.graph_model), to_proto(cut.tail)

@@ -68,8 +68,7 @@ def audit(
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
     from calibrators.tables.ranges import as_table
-    from trtint8.auditing.audit import audit_model
-    from trtint8.auditing.estimator import EstimatorOptions
+    from trtint8.auditing.audit import EstimatorOptions, audit_model
     from trtint8.auditing.gpus import find_gpu
     from trtint8.builder.config import given_options
     from trtint8.models.model import load_float_model

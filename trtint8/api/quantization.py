@@ -19,7 +19,7 @@ from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from trtint8.engine.file import table_file_of
 from trtint8.models.model import Model, check_model_name, load_float_model, prepare
-from trtint8.models.outputs.cutting import cut_model
+from trtint8.models.outputs.picked import cut_model
 from trtint8.models.serialization import save_model, to_proto
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.quantize import Quantized, QuantizeOptions, quantized_model, refuse_without_float16

@@ -1,20 +1,121 @@
-"""The public call that runs an engine, which starts without what reads and judges models."""
+"""An engine on a whole data set: its outputs, joined along the samples.
+
+The public call that runs an engine, which starts without what reads and judges models.
+"""
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.batches import Batches
+from calibrators.data.feeds import batch_rows
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import DataOptions
+from calibrators.data.inputs import DataOptions, InputSpec, shape_text
 from calibrators.data.opening import DataSource, open_data
+from calibrators.data.samples import Preflight
+from calibrators.errors import CalibrationDataError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
-from trtint8.engine.file import input_specs, sidecar_path
+from calibrators.progress import progress_bar
+from trtint8.engine.file import TensorSpec, input_specs, sidecar_path
 from trtint8.runtime.engine import Engine
-from trtint8.runtime.run import archive, run_on_data
+
+
+def run_on_data(
+    engine: Engine, inputs: tuple[InputSpec, ...], batches: Batches, *, progress: bool
+) -> dict[str, NDArray[Any]]:
+    """Runs an engine on all samples.
+
+    Args:
+        engine: The engine.
+        inputs: What it is fed.
+        batches: The samples.
+        progress: Whether a progress bar is shown on a terminal.
+
+    Returns:
+        The name of each output to what it is for all samples, of a type that NumPy itself has.
+
+    Raises:
+        CalibrationDataError: The samples are unusable, or an output cannot be joined along them.
+    """
+    preflight = Preflight(inputs, batches.name_of)
+    parts: dict[str, list[NDArray[Any]]] = {spec.name: [] for spec in engine.outputs}
+    rows: list[int | None] = []
+    with progress_bar("Running", batches.num_samples, enabled=progress) as advance:
+        for feed in batches:
+            before = preflight.samples
+            preflight.observe(feed)
+            rows.append(batch_rows(feed))
+            for name, array in engine.infer(feed).items():
+                parts[name].append(array)
+            advance(preflight.samples - before)
+    preflight.finish()
+    known = engine.info or engine  # only a sidecar has the names of dimensions
+    firsts = (spec.shape[0] for spec in known.inputs if spec.shape)
+    batch = {dim for dim in firsts if isinstance(dim, str)}
+    specs = {spec.name: spec for spec in known.outputs}
+    return {name: _writable(_joined(specs[name], arrays, rows, batch)) for name, arrays in parts.items()}
+
+
+def _joined(
+    spec: TensorSpec, arrays: list[NDArray[Any]], rows: list[int | None], batch: set[str]
+) -> NDArray[Any]:
+    """What an output is for all batches, joined along the axis of the samples.
+
+    Args:
+        spec: The output.
+        arrays: What it is for each batch.
+        rows: How many samples each batch has; None where that is not known.
+        batch: What the first dimensions of the inputs are called, as far as they have names.
+    """
+    if len(arrays) == 1:
+        return arrays[0]
+    if not arrays[0].ndim:
+        raise CalibrationDataError(
+            f"output '{spec.name}' is one value per batch, and the data has {len(arrays)} batches, which one "
+            "array cannot hold; run them one by one"
+        )
+    axes = [axis for axis, dim in enumerate(spec.shape) if dim in batch]
+    if not axes and all(count in (None, len(array)) for count, array in zip(rows, arrays, strict=True)):
+        axes = [0]
+    if len(axes) != 1:
+        raise CalibrationDataError(
+            f"output '{spec.name}', {shape_text(spec.shape)}, has {'several axes' if axes else 'no axis'} of "
+            "samples along which its batches could be joined; run them one by one"
+        )
+    try:
+        return np.concatenate(arrays, axes[0])
+    except ValueError as error:
+        raise CalibrationDataError(
+            f"output '{spec.name}' has batches of different shapes ({error}), which one array cannot hold; "
+            "run them one by one"
+        ) from error
+
+
+def _writable(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of a type that NumPy itself has, and can write; BF16 and FP8 become float32."""
+    return array if array.dtype.isbuiltin == 1 else array.astype(np.float32)
+
+
+def archive(outputs: Mapping[str, NDArray[Any]]) -> bytes:
+    """Returns arrays as a .npz.
+
+    Args:
+        outputs: The arrays by their names.
+    """
+    buffer = io.BytesIO()
+    # Not numpy.savez: its own parameters are names that an output could have, and NumPy 1 has fewer of them.
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, array in outputs.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.save(member, array, allow_pickle=False)
+    return buffer.getvalue()
 
 
 def run_engine(

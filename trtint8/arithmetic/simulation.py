@@ -19,12 +19,19 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
-from calibrators.errors import ModelError
+from calibrators.errors import ModelError, counted, enumerated
 from calibrators.operators import operator_of
 from calibrators.tables.table import CalibrationTable
-from calibrators.words import counted, enumerated
-from trtint8.arithmetic.pairs import InnerTensor, Pairs, Read, further_outputs, take_pairs
-from trtint8.arithmetic.storage import Stored, bias_of, stored
+from trtint8.arithmetic.storage import (
+    InnerTensor,
+    Pairs,
+    Read,
+    Stored,
+    bias_of,
+    further_outputs,
+    stored,
+    take_pairs,
+)
 from trtint8.interop.pairs import replace_value
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import (

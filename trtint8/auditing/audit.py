@@ -1,21 +1,421 @@
-"""Puts what engines of one model in FP32, FP16 and INT8 do side by side.
+"""Builds engines of one model in several forms, and estimates their times on a GPU.
+
+A kernel takes as long as it takes to start it, and to move its bytes or to compute its products. Where its
+bytes come from is not known, so there are two estimates: all bytes from memory, and activations that fit from
+the L2 cache. The network's multiply-adds are counted at given shapes of its inputs.
+
+Puts what engines of one model in FP32, FP16 and INT8 do side by side.
 
 Says in one sentence what INT8 changes beside FP16, and which layers are the reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import onnx_ir as ir
+
+from calibrators.data.inputs import InputSpec
+from calibrators.data.samples import SampleSizes
+from calibrators.errors import UnsupportedError
+from calibrators.operators import operator_of
 from calibrators.tables.table import CalibrationTable
-from calibrators.tensorrt.flavor import title_of
-from trtint8.auditing.estimator import Estimator, EstimatorOptions, seconds_per_node
+from calibrators.tensorrt import flavor as flavors
+from calibrators.tensorrt.flavor import Flavor, Target, title_of
 from trtint8.auditing.gpus import Gpu
-from trtint8.auditing.results import Audit, AuditedEngine
+from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart, Bound
+from trtint8.builder.build import Build, BuiltEngine
+from trtint8.builder.config import BuildOptions, nearest_capability
+from trtint8.builder.routes import quantization_target
+from trtint8.engine.kernels import PARTS, Traffic, activation_sizes, parts_of, total_traffic, traffic_of
+from trtint8.engine.layers import Layer, LayerReport
+from trtint8.engine.profiles import Profile, complete_profile
+from trtint8.models.graph import holds_graphs, values_read
 from trtint8.models.model import Model, prepare
 from trtint8.models.outputs.picked import left_out_nodes, runnable_part
-from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
+from trtint8.models.passes.simplify import InferShapesPass
+from trtint8.models.serialization import runnable
+from trtint8.models.shapes import StaticShapes, multiply_adds
+from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, with_float16
+from trtint8.quantization.targets import KERNEL_START
+from trtint8.quantization.targets import Target as QuantizationTarget
+
+
+@dataclass(frozen=True)
+class EstimatorOptions:
+    """How engines are built.
+
+    Attributes:
+        target: Which TensorRT builds.
+        profile: Shapes of dynamic inputs, of which the optimal ones are taken.
+        build: All other options of the builds; its ``fp16`` has no effect.
+        progress: Whether a progress bar is shown for every build.
+    """
+
+    target: Target = "auto"
+    profile: Profile | None = None
+    build: BuildOptions = dataclasses.field(default_factory=BuildOptions)
+    progress: bool = True
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """What all builds of one model for one GPU share.
+
+    Attributes:
+        flavor: The TensorRT that builds.
+        model: The prepared float model, whose inputs have the optimal shapes alone, so that the builder lists
+            every dimension. An engine for a range of shapes may have a few kernels more.
+        work: The model's multiply-adds.
+        gpu: The GPU that times are estimated for; None for this machine's, on which engines can be timed.
+        compute_capability: What engines are built for; None where TensorRT builds only for the GPU on which
+            it runs.
+        options: How engines are built.
+    """
+
+    flavor: Flavor
+    model: Model
+    work: Work
+    gpu: Gpu | None
+    compute_capability: str | None
+    options: EstimatorOptions
+
+    @classmethod
+    def open(
+        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu | None, options: EstimatorOptions
+    ) -> Estimator:
+        """Prepares builds.
+
+        Args:
+            prepared: From :func:`trtint8.models.model.prepare`; not changed.
+            sizes: Input name to the sizes that samples had, which a dynamic input gets where the profile
+                leaves it out; may lack inputs.
+            gpu: The GPU that times are estimated for; None for this machine's.
+            options: How engines are built.
+
+        Raises:
+            BuildError: The profile does not fit the model.
+            UnsupportedError: This TensorRT is not installed.
+        """
+        flavor = flavors.load(options.target)
+        profile = complete_profile(options.profile or {}, prepared.inputs, sizes)
+        fixed = at_shapes(prepared, {name: shapes.opt for name, shapes in profile.items()})
+        if gpu is None:
+            capability = "current" if flavor.has_compute_capabilities else None
+        else:
+            capability = nearest_capability(flavor, gpu.compute_capability)
+        return cls(flavor, fixed, count_work(fixed.graph_model), gpu, capability, options)
+
+    @property
+    def of_another_gpu(self) -> bool:
+        """Whether TensorRT cannot build engines in INT8 for the GPU, and builds them for another one here."""
+        return self.gpu is not None and self.compute_capability not in (None, self.gpu.compute_capability)
+
+    @property
+    def quantization_target(self) -> QuantizationTarget:
+        """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
+        target = quantization_target(self.flavor, self.options.build)
+        costs = target.costs_with_float16
+        if costs is None or self.gpu is None:
+            return target
+        return dataclasses.replace(target, costs_with_float16=self.gpu.costs(costs))
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name of each input to its dimensions."""
+        return {spec.name: _sizes(spec) for spec in self.model.inputs}
+
+    def build(
+        self, precision: str, graph_model: ir.Model, peaks: Mapping[str, float], *, fp16: bool
+    ) -> BuiltEngine:
+        """Builds one engine.
+
+        Args:
+            precision: What to call its types, like "INT8+FP16".
+            graph_model: ``model``, with Q/DQ pairs or without.
+            peaks: Name of each tensor to its largest magnitude, which decides what stays in FP32.
+            fp16: Whether what is outside INT8 is FP16.
+
+        Raises:
+            BuildError: TensorRT refuses the model.
+            GpuUnavailableError: This TensorRT needs a GPU to build.
+        """
+        typed_by_graph = self.flavor.strongly_typed_only
+        if fp16 and typed_by_graph:
+            graph_model, _ = with_float16(
+                graph_model, self.quantization_target, float32_io=True, peaks=peaks, name=self.model.name
+            )
+        with runnable(graph_model) as serialized:
+            return Build(
+                self.flavor,
+                self.model.inputs,
+                compute_capabilities=[self.compute_capability] if self.compute_capability else [],
+                options=dataclasses.replace(self.options.build, fp16=None if typed_by_graph else fp16),
+                progress=self.options.progress,
+            ).run(serialized, int8="INT8" in precision)
+
+    def estimate(
+        self, precision: str, graph_model: ir.Model, peaks: Mapping[str, float], *, fp16: bool
+    ) -> AuditedEngine:
+        """Builds one engine and estimates its time on the GPU that is named.
+
+        Args:
+            precision: What to call its types, like "INT8+FP16".
+            graph_model: ``model``, with Q/DQ pairs or without.
+            peaks: Name of each tensor to its largest magnitude, which decides what stays in FP32.
+            fp16: Whether what is outside INT8 is FP16.
+
+        Returns:
+            The engine's kernels with their estimated times.
+
+        Raises:
+            BuildError: TensorRT refuses the model.
+            UnsupportedError: This TensorRT does not list the layers of its engines.
+            GpuUnavailableError: This TensorRT needs a GPU to build.
+        """
+        assert self.gpu is not None
+        built = self.build(precision, graph_model, peaks, fp16=fp16)
+        if built.report is None:
+            raise UnsupportedError(
+                f"{self.flavor} does not list the layers of its engines, which an audit is made of; take "
+                "TensorRT for RTX, or detailed profiling verbosity"
+            )
+        return estimate_engine(
+            precision, built.report, self.work.multiply_adds, self.gpu, built.weights_bytes
+        )
+
+
+def _sizes(spec: InputSpec) -> tuple[int, ...]:
+    """The dimensions of an input, all of which are fixed."""
+    return tuple(size for size in spec.shape or () if isinstance(size, int))
+
+
+#: Operations of a multiply-add.
+_OPERATIONS = 2
+
+#: Parts of an engine whose kernels compute products.
+_COMPUTING = frozenset({"INT8 compute", "float compute", "attention"})
+
+
+def estimate_engine(
+    precision: str, report: LayerReport, work: Mapping[str, int], gpu: Gpu, weights_bytes: int | None = None
+) -> AuditedEngine:
+    """Estimates the time of every kernel of an engine.
+
+    Args:
+        precision: What the engine was built in, like "INT8".
+        report: The engine's layers.
+        work: Name of each ONNX node that computes products to the number of its multiply-adds.
+        gpu: The GPU.
+        weights_bytes: Size of the engine's weights in bytes; None where it is not known.
+
+    Returns:
+        The engine's kernels with their estimated times, and their sums.
+    """
+    report = report.renamed(work)
+    found = zip(report.layers, parts_of(report), strict=True)
+    layers = [(layer, part) for layer, part in found if part is not None]
+    placed = _placed_work(layers, work)
+    kernels = tuple(
+        _estimate(layer, part, multiply_adds, gpu)
+        for (layer, part), multiply_adds in zip(layers, placed, strict=True)
+    )
+    by_type: Counter[str] = Counter()
+    for kernel in kernels:
+        if kernel.multiply_adds:
+            by_type[kernel.precision or "unknown"] += kernel.multiply_adds
+    named = {node for layer, _ in layers for node in layer.onnx_nodes}
+    return AuditedEngine(
+        precision,
+        kernels,
+        _parts(kernels),
+        total_traffic(kernel.traffic for kernel in kernels),
+        _cacheable((layer for layer, _ in layers), gpu),
+        dict(by_type),
+        _sum([kernel.seconds for kernel in kernels]),
+        weights_bytes,
+        tuple(node for node in work if node not in named),
+        _sum([kernel.cached_seconds for kernel in kernels]),
+    )
+
+
+def seconds_per_node(engine: AuditedEngine, nodes: Mapping[str, int]) -> dict[str, float]:
+    """The estimated time that ONNX nodes with products take, with the requantization of their sums.
+
+    A kernel of several such nodes counts for each of them in equal shares.
+
+    Args:
+        engine: The engine.
+        nodes: Name of each ONNX node that computes products to the number of its multiply-adds.
+
+    Returns:
+        Name of each node to seconds.
+    """
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for kernel in engine.kernels:
+        own = [node for node in kernel.onnx_nodes if node in nodes]
+        if kernel.seconds is not None and (kernel.part in _COMPUTING or kernel.part == "requantization"):
+            for node in own:
+                seconds[node] += kernel.seconds / len(own)
+    return dict(seconds)
+
+
+def _placed_work(layers: Sequence[tuple[Layer, str]], work: Mapping[str, int]) -> list[int]:
+    """The multiply-adds of each kernel."""
+    placed = [0] * len(layers)
+    for node, amount in work.items():
+        mentions = [index for index, (layer, _) in enumerate(layers) if node in layer.onnx_nodes]
+        # Kernels beside the product have the node's name as well. Where there are no others, the node itself
+        # became point-wise, as small products do.
+        computing = [index for index in mentions if layers[index][1] in _COMPUTING] or mentions[:1]
+        for position, index in enumerate(computing):
+            # Where several kernels compute one node, each has an equal share; none is lost to rounding.
+            placed[index] += (amount + position) // len(computing)
+    return placed
+
+
+def _estimate(layer: Layer, part: str, multiply_adds: int, gpu: Gpu) -> AuditedKernel:
+    traffic = traffic_of(layer)
+    computing = _OPERATIONS * multiply_adds / gpu.operations_per_second(layer.precision)
+    seconds, cached_seconds, bound = None, None, None
+    if traffic is not None:
+        moving = traffic.total / (1e9 * gpu.bandwidth_gbs)
+        seconds, bound = KERNEL_START + max(moving, computing), _bound(moving, computing)
+        if gpu.cache_gbs is not None:
+            cached = _cacheable_of(layer, gpu.cached_bytes)
+            moving = (traffic.total - cached) / (1e9 * gpu.bandwidth_gbs) + cached / (1e9 * gpu.cache_gbs)
+            cached_seconds = KERNEL_START + max(moving, computing)
+    return AuditedKernel(
+        layer.name,
+        part,
+        layer.precision,
+        layer.onnx_nodes,
+        traffic,
+        multiply_adds,
+        seconds,
+        bound,
+        cached_seconds,
+    )
+
+
+def _bound(moving: float, computing: float) -> Bound:
+    return "compute" if computing > moving else "memory"
+
+
+def _cacheable(layers: Iterable[Layer], gpu: Gpu) -> int:
+    """Bytes that are read and written of activations that may stay in the GPU's L2 cache."""
+    return sum(_cacheable_of(layer, gpu.cached_bytes) for layer in layers)
+
+
+def _cacheable_of(layer: Layer, room: float) -> int:
+    """Bytes of a kernel's traffic in activations of at most ``room`` bytes; 0 where it is not known."""
+    traffic = traffic_of(layer)
+    if traffic is None:
+        return 0
+    sizes, inputs = activation_sizes(layer), len(layer.inputs)
+    read = sum(size for size in sizes[:inputs] if size <= room)
+    written = sum(size for size in sizes[inputs:] if size <= room)
+    # A kernel that only moves values may read less than whole tensors.
+    return min(read, traffic.read) + written
+
+
+def _parts(kernels: Sequence[AuditedKernel]) -> tuple[AuditedPart, ...]:
+    parts = []
+    for part in PARTS:
+        own = [kernel for kernel in kernels if kernel.part == part]
+        if own:
+            traffic: Traffic | None = total_traffic(kernel.traffic for kernel in own)
+            parts.append(AuditedPart(part, len(own), traffic, _sum([kernel.seconds for kernel in own])))
+    return tuple(parts)
+
+
+def _sum(seconds: Sequence[float | None]) -> float | None:
+    """The sum; None where one of the summands is not known."""
+    known = [value for value in seconds if value is not None]
+    return sum(known) if len(known) == len(seconds) else None
+
+
+@dataclass(frozen=True)
+class Work:
+    """The multiply-adds of a model's main graph.
+
+    Attributes:
+        multiply_adds: Name of each node that computes products to their number per inference.
+        uncounted: Names of such nodes whose shapes are not known, and of nodes with graphs of their own.
+    """
+
+    multiply_adds: Mapping[str, int]
+    uncounted: tuple[str, ...]
+
+
+def at_shapes(model: Model, shapes: Mapping[str, Sequence[int]]) -> Model:
+    """A prepared model whose inputs have fixed shapes, with the shapes of all tensors that follow from them.
+
+    Args:
+        model: A prepared model; not changed.
+        shapes: Name of each input with a dynamic dimension to its dimensions.
+
+    Returns:
+        A new model with the same fingerprint.
+    """
+    graph_model = model.graph_model.clone()
+    graph = graph_model.graph
+    for node in graph:
+        for value in node.outputs:
+            if value.shape is not None and not value.shape.is_static():
+                value.shape = None
+    for value in graph.inputs:
+        if (name := value.name or "") in shapes:
+            value.shape = ir.Shape(shapes[name])
+    inference = InferShapesPass()
+    return Model(inference(graph_model).model, model.name, model.fingerprint)
+
+
+def count_work(graph_model: ir.Model) -> Work:
+    """Counts the multiply-adds of convolutions and matrix products.
+
+    Args:
+        graph_model: A model whose inputs have fixed shapes (see :func:`at_shapes`); not changed.
+
+    Returns:
+        The multiply-adds per node of the main graph.
+    """
+    shapes = StaticShapes(graph_model)
+
+    def sizes(value: ir.Value | None) -> tuple[int, ...] | None:
+        return _fixed(shapes.of(value))
+
+    counted: dict[str, int] = {}
+    uncounted = []
+    for node in _nodes_that_run(graph_model.graph):
+        # Products of Attention, and in the graphs of nodes, are not counted.
+        if operator_of(node).multiplies or holds_graphs(node):
+            number = multiply_adds(node, sizes)
+            if number is None:
+                uncounted.append(node.name or "")
+            else:
+                counted[node.name or ""] = number
+    return Work(counted, tuple(uncounted))
+
+
+def _nodes_that_run(graph: ir.Graph) -> Iterator[ir.Node]:
+    """The nodes that depend on the values of an input; the builder computes others, which shapes decide."""
+    fed = {value for value in graph.inputs if value.name not in graph.initializers}
+    for node in graph:
+        if node.op_type != "Shape" and any(value in fed for value in values_read(node)):
+            fed.update(node.outputs)
+            yield node
+
+
+def _fixed(sizes: Sequence[int | None] | None) -> tuple[int, ...] | None:
+    """The dimensions of a tensor; None where one of them is not known."""
+    if sizes is None:
+        return None
+    dimensions = tuple(size for size in sizes if size is not None)
+    return dimensions if len(dimensions) == len(sizes) else None
 
 
 def audit_model(

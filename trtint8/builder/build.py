@@ -39,15 +39,14 @@ from calibrators.cuda import (
 )
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error
+from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, counted
 from calibrators.files import is_file
 from calibrators.progress import progress_bar
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import AnyCalibrator, ServedBuild
+from calibrators.tensorrt.feeding import network_dtypes
 from calibrators.tensorrt.flavor import Flavor, FlavorName
 from calibrators.tensorrt.messages import BuildLog, collected, plain, plain_words, shared_logger
-from calibrators.tensorrt.network_inputs import network_dtypes
-from calibrators.words import counted
 from trtint8.builder.config import (
     BuildOptions,
     attach_timing_cache,

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.errors import BuildError, TableError
-from calibrators.words import counted
+from calibrators.errors import BuildError, TableError, counted
 
 #: Element types of tensors that have a range: floats, and the INT8 that inputs and outputs may be.
 RANGED = frozenset({"FLOAT", "HALF", "BF16", "INT8"})

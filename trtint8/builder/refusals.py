@@ -10,10 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.cuda import gpu_problem, primary_context
-from calibrators.errors import Argument, BuildError, ModelError
+from calibrators.errors import Argument, BuildError, ModelError, enumerated
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
-from calibrators.words import enumerated
 from trtint8.builder.build import (
     Build,
     deferred_interrupt,
@@ -25,7 +24,7 @@ from trtint8.builder.build import (
 from trtint8.builder.config import BuildOptions, load_plugins
 from trtint8.models.graph import all_nodes, read_constant
 from trtint8.models.model import Model
-from trtint8.models.outputs.cutting import cut_model, tensors_before
+from trtint8.models.outputs.picked import cut_model, tensors_before
 from trtint8.models.serialization import runnable
 
 #: What the builder says of a layer that it has no kernel for, after the layer's name.

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 
 from calibrators.data.inputs import shape_text
-from calibrators.words import megabytes
+from calibrators.errors import megabytes
 from trtint8.api.engines import audit
 from trtint8.auditing.gpus import GPUS
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel

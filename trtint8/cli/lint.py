@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from calibrators.errors import ModelError
+from calibrators.errors import ModelError, counted
 from calibrators.files import check_writable
-from calibrators.words import counted
 from trtint8.api.elsewhere import lint, mend
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments

@@ -21,10 +21,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from calibrators.errors import TrtInt8Error
+from calibrators.errors import TrtInt8Error, in_one_line
 from calibrators.files import exists
 from calibrators.imports import import_lazily
-from calibrators.words import in_one_line
 from trtint8.cli.interruption import STATUS, raise_if_stopped, stop
 from trtint8.cli.output import say
 from trtint8.models.garbage_collection import pause_garbage_collection

@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error
+from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error, counted, enumerated
 from calibrators.progress import literal_console
-from calibrators.words import counted, enumerated
 
 if TYPE_CHECKING:
     from calibrators.tables.table import CalibrationTable

@@ -17,11 +17,10 @@ from calibrators.data.feeds import BatchAxes
 from calibrators.data.opening import kind_of
 from calibrators.data.sequences import StateSequences
 from calibrators.data.sources.streams import Stream
-from calibrators.errors import CalibrationDataError, TrtInt8Error
+from calibrators.errors import CalibrationDataError, TrtInt8Error, in_one_line
 from calibrators.files import exists
 from calibrators.imports import find_own_module
 from calibrators.tables.files import is_table_name
-from calibrators.words import in_one_line
 from trtint8.cli.output import named_values
 from trtint8.validation.metrics import Metric, is_metric_name
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from calibrators import records
-from calibrators.errors import TableError
+from calibrators.errors import TableError, counted
 from calibrators.files import check_writable, write_atomically
 from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.cache_origin import origin_path, read_origin
@@ -25,7 +25,6 @@ from calibrators.tables.formats.tensorrt_cache import looks_like_cache, parse
 from calibrators.tables.ranges import loss_warning, noise_warning
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import portability
-from calibrators.words import counted
 from trtint8.cli.output import named_values, print_json, print_line, print_table, say, say_method_in_cache
 from trtint8.cli.verbs import refuse_overwriting_arguments, spellings_of
 from trtint8.interop.migrate import read_ncnn_table, render_ncnn_table

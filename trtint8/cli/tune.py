@@ -6,9 +6,9 @@ import argparse
 import math
 from pathlib import Path
 
+from calibrators.errors import counted
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place, remove_checkpoint
-from calibrators.words import counted
 from trtint8.api.accuracy import tune
 from trtint8.cli.output import print_json, print_line, print_table, say, saying_what_is_kept
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from calibrators.words import counted
+from calibrators.errors import counted
 from trtint8.api.accuracy import validate
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, values_of

@@ -19,12 +19,11 @@ from calibrators import records
 from calibrators.checks import check_path
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.display.cards import html_table
-from calibrators.errors import EngineError
+from calibrators.errors import EngineError, megabytes
 from calibrators.files import is_file, write_atomically, written_together
 from calibrators.records import Count, Line, PositiveCount, Sha256, Text
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Flavor, FlavorName, title_of
-from calibrators.words import megabytes
 from trtint8.engine.kernels import PartTotal, part_totals, total_traffic
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import ShapeRange, profile_rows

@@ -13,8 +13,7 @@ import msgspec
 from calibrators.checks import check_mapping
 from calibrators.data.inputs import InputSpec, OpenShape
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import BuildError, ModelError
-from calibrators.words import counted
+from calibrators.errors import BuildError, ModelError, counted
 
 #: TensorRT's profiles have sizes of 32 bits, whatever its interface takes.
 _LARGEST_SIZE = 2**31 - 1

@@ -25,11 +25,19 @@ from trtint8.equalization.following.labelling import (
     Producer,
     Reading,
 )
-from trtint8.equalization.forms import Form, changed_constant, changes_by_constant, factors_of
-from trtint8.equalization.ranges import Fold, Observations, Part, observe
+from trtint8.equalization.forms import (
+    Fold,
+    Form,
+    Observations,
+    Part,
+    changed_constant,
+    changes_by_constant,
+    factors_of,
+    observe,
+)
 from trtint8.models.graph import constant_input
 from trtint8.quantization.placement import Placement
-from trtint8.simulation.layers import Layer, find_layers
+from trtint8.simulation.networks import Layer, find_layers
 from trtint8.simulation.segments import LayerAlone
 
 #: Limits of the factors: channels that are nearly always zero would give weights of extreme magnitudes.

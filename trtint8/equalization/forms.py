@@ -1,18 +1,25 @@
 """The forms in which factors appear: classes of channels with the same producers and the same readers.
 
 Applies factors to the constants of a model.
+
+Ranges of channels, measured on samples.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import FeedDict, pieces
+from calibrators.errors import CalibrationDataError
+from calibrators.host.session import first_line, run_in_place
 from trtint8.equalization.following.labelling import (
     FIXED,
     Change,
@@ -23,6 +30,9 @@ from trtint8.equalization.following.labelling import (
     Reading,
 )
 from trtint8.models.graph import constant_input, set_constant_input, take_name, value_names
+from trtint8.models.samples.separate import joined_by_graph
+from trtint8.models.session import open_graph_model
+from trtint8.models.shapes import FittingBatchSize
 
 
 @dataclass(frozen=True)
@@ -209,3 +219,209 @@ def _copy(graph: ir.Graph, nodes: dict[str, ir.Node], copy: Copy, taken: set[str
             if value is output:
                 nodes[name].replace_input_with(index, replaced[output])
     return made
+
+
+#: The most values of one tensor that are kept; of its first sample there may be more.
+_MOST_VALUES = 1 << 18
+
+#: The most values of a first sample. An image of 64 channels has so many at 256 x 256.
+_MOST_OF_A_SAMPLE = 1 << 22
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was measured of tensors on a part of the samples.
+
+    Attributes:
+        peaks: Tensor name to the largest magnitudes, float64 of the shape of the tensor's labels. Tensors
+            whose shape did not fit their labels are left out.
+        values: Tensor name to some of its values: of shape (rows, channels) where the channels are the last
+            axis, else of shape (samples, ...) with the tensor's axes.
+    """
+
+    peaks: Mapping[str, NDArray[np.float64]]
+    values: Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One way to divide the samples.
+
+    Attributes:
+        found_with: What factors are found with that are to be tried.
+        tried_on: What they are tried on: the other samples; for tensors that cannot be divided by samples,
+            where there is one batch, the same.
+    """
+
+    found_with: Part
+    tried_on: Part
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What was measured of tensors.
+
+    Factors that make channels even on the samples that they were found with leave them uneven on others, so
+    they are tried on others. The more channels there are and the fewer samples, the more that matters.
+
+    Attributes:
+        peaks: Tensor name to the largest magnitudes on all samples, as in :class:`Part`.
+        powers: Tensor name to the mean squares on all samples, of the same shape.
+        folds: The samples in two halves, each of which is tried on once.
+    """
+
+    peaks: Mapping[str, NDArray[np.float64]]
+    powers: Mapping[str, NDArray[np.float64]]
+    folds: tuple[Fold, Fold]
+
+
+def observe(
+    model: ir.Model, labels: Mapping[str, Channels], kept: Iterable[str], feeds: Iterable[FeedDict]
+) -> Observations:
+    """Runs the float network and measures tensors.
+
+    Args:
+        model: From :func:`trtint8.models.model.prepare`; not changed.
+        labels: Tensor name to its channels, as a compact label array; along its axes of size 1 the largest
+            magnitude is taken.
+        kept: Names of the tensors of which values are kept; among those of ``labels``.
+        feeds: The samples, batch by batch.
+
+    Raises:
+        CalibrationDataError: The model fails on a batch.
+    """
+    copy = model.clone()
+    present = {value.name for value in copy.graph.outputs}
+    computed = [value for node in copy.graph for value in node.outputs]
+    copy.graph.outputs.extend(
+        value for value in computed if value.name in labels and value.name not in present
+    )
+    session = open_graph_model(copy).session
+    given = {value.name for value in copy.graph.outputs}
+    outputs = [name for name in labels if name in given]
+    names = tuple(kept)
+    parts = (_Measured(labels, names), _Measured(labels, names))
+    unfit: set[str] = set()
+    for number, feed in enumerate(_in_pieces(model, outputs, feeds)):
+        try:
+            found = dict(zip(outputs, run_in_place(session, outputs, feed), strict=True))
+        except Exception as error:
+            raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
+        arrays = {**feed, **found}
+        unfit.update(name for name in labels if not _fits(arrays[name], labels[name]))
+        for index, part in enumerate(parts):
+            for name in labels.keys() - unfit:
+                part.add(name, _half(arrays[name], labels[name], index, number))
+    return _observations(*parts, [name for name in labels if name not in unfit])
+
+
+class _Measured:
+    """What was measured so far on a part of the samples."""
+
+    def __init__(self, labels: Mapping[str, Channels], kept: Iterable[str]) -> None:
+        self.labels = labels
+        self.peaks = {name: np.zeros(array.shape) for name, array in labels.items()}
+        self.squares = {name: np.zeros(array.shape) for name, array in labels.items()}
+        self.counts = dict.fromkeys(labels, 0)
+        self.values: dict[str, list[NDArray[np.float32]]] = {name: [] for name in kept}
+
+    def add(self, name: str, array: NDArray[Any]) -> None:
+        if not array.size:
+            return
+        labels = self.labels[name]
+        axes = tuple(axis for axis, size in enumerate(labels.shape) if size == 1)
+        for bound in (array.max(axis=axes, keepdims=True), -array.min(axis=axes, keepdims=True)):
+            np.maximum(self.peaks[name], bound, out=self.peaks[name])
+        # Squares of float32 numbers may be beyond float32.
+        self.squares[name] += np.square(array, dtype=np.float64).sum(axis=axes, keepdims=True)
+        self.counts[name] += array.size // max(labels.size, 1)
+        if name in self.values:
+            some = _rows(array) if labels.shape[-1] > 1 else _middle(array, labels)
+            _keep(self.values[name], _samples_first(some, labels))
+
+    def part(self, names: Iterable[str]) -> Part:
+        """The result for some tensors."""
+        kept = {name: self.values[name] for name in names if self.values.get(name)}
+        return Part(
+            {name: self.peaks[name] for name in names},
+            {
+                name: _samples_first(np.concatenate(arrays), self.labels[name])
+                for name, arrays in kept.items()
+            },
+        )
+
+
+def _observations(first: _Measured, second: _Measured, names: Sequence[str]) -> Observations:
+    one, other = first.part(names), second.part([name for name in names if second.counts[name]])
+    other = Part({**one.peaks, **other.peaks}, {**one.values, **other.values})
+    counts = {name: max(first.counts[name] + second.counts[name], 1) for name in names}
+    return Observations(
+        {name: np.maximum(first.peaks[name], second.peaks[name]) for name in names},
+        {name: (first.squares[name] + second.squares[name]) / counts[name] for name in names},
+        (Fold(one, other), Fold(other, one)),
+    )
+
+
+def _fits(array: NDArray[Any], labels: Channels) -> bool:
+    """Whether a tensor has the shape that its channels are known for."""
+    return array.ndim == labels.ndim and all(
+        one in (1, size) for one, size in zip(labels.shape, array.shape, strict=True)
+    )
+
+
+def _half(array: NDArray[Any], labels: Channels, index: int, number: int) -> NDArray[Any]:
+    """The half of a tensor's samples that one of the parts is measured on.
+
+    Args:
+        array: The tensor in a batch.
+        labels: Its channels.
+        index: The number of the part, 0 or 1.
+        number: The number of the batch.
+
+    Returns:
+        Every other sample; of a batch of one sample all or none of it.
+    """
+    if labels.shape[:1] == (1,) and len(array) > 1:
+        return array[index::2]
+    return array if number % 2 == index else array[:0]
+
+
+def _in_pieces(model: ir.Model, tensors: list[str], feeds: Iterable[FeedDict]) -> Iterator[FeedDict]:
+    """The feeds; those of networks that compute each sample by itself in pieces of little memory."""
+    if not joined_by_graph(model).separate:
+        return iter(feeds)
+    size = FittingBatchSize(model, tensors)
+    return chain.from_iterable(pieces(feed, size(feed)) for feed in feeds)
+
+
+def _rows(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Some rows of a tensor whose channels are its last axis, evenly spaced, of shape (rows, channels)."""
+    rows = values.reshape(-1, values.shape[-1])
+    return rows[:: -(-rows.size // _MOST_VALUES) or 1]
+
+
+def _middle(values: NDArray[np.float32], labels: Channels) -> NDArray[np.float32]:
+    """The middle of large samples, along axes that are no channels: convolutions read what is together."""
+    shape = list(values.shape)
+    while len(shape) > 2 and np.prod(shape[1:]) > _MOST_OF_A_SAMPLE:
+        axis = max(range(2, len(shape)), key=lambda axis: shape[axis] if labels.shape[axis] == 1 else 0)
+        if labels.shape[axis] != 1 or shape[axis] == 1:
+            break
+        shape[axis] = -(-shape[axis] // 2)
+    starts = [(whole - size) // 2 for whole, size in zip(values.shape, shape, strict=True)]
+    return values[tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))]
+
+
+def _samples_first(values: NDArray[np.float32], labels: Channels) -> NDArray[np.float32]:
+    """Exchanges the first and the last axis where the channels are the first one; does so back, too."""
+    return values.swapaxes(0, -1) if labels.shape[0] > 1 and labels.shape[-1] == 1 else values
+
+
+def _keep(kept: list[NDArray[np.float32]], values: NDArray[np.float32]) -> None:
+    """Keeps as many samples of a batch as there is room for; the first one always."""
+    if kept and kept[0].shape[1:] != values.shape[1:]:
+        return
+    size = int(np.prod(values.shape[1:]))
+    room = _MOST_VALUES // max(size, 1) - sum(len(array) for array in kept)
+    if room > 0 or not kept:
+        kept.append(values[: max(room, 1)].copy())

@@ -18,10 +18,9 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx_ir.passes import common
 
-from calibrators.errors import ModelError
+from calibrators.errors import ModelError, counted
 from calibrators.operators import operator_of
 from calibrators.tables.table import CalibrationTable
-from calibrators.words import counted
 from trtint8.interop.integer_models import (
     FLOAT_COUNTERPARTS,
     Expanded,

@@ -17,11 +17,10 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.errors import Argument, TableError
+from calibrators.errors import Argument, TableError, counted, enumerated
 from calibrators.operators import operator_of
 from calibrators.tables.formats import ncnn
 from calibrators.tables.table import ROUNDING, CalibrationTable
-from calibrators.words import counted, enumerated
 from trtint8.models.graph import is_constant, read_constant
 from trtint8.models.model import Model, check_model_name, load_model, prepare
 from trtint8.models.serialization import save_model

@@ -21,11 +21,10 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from calibrators.errors import ModelError
+from calibrators.errors import ModelError, counted
 from calibrators.host.plan import names_read
 from calibrators.host.weights import LightModel
 from calibrators.operators import operator_of
-from calibrators.words import counted
 from trtint8.models.graph import (
     all_nodes,
     message_containers,

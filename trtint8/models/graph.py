@@ -20,8 +20,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.errors import ModelError, TrtInt8Error
-from calibrators.words import cause_in_words
+from calibrators.errors import ModelError, TrtInt8Error, cause_in_words
 
 
 def is_constant(value: ir.Value | None) -> bool:

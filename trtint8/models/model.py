@@ -21,10 +21,9 @@ from onnx_ir.passes import common
 
 from calibrators.checks import check_ending, refuse_empty_path, warn_user
 from calibrators.data.inputs import InputSpec, OpenShape
-from calibrators.errors import ModelError
+from calibrators.errors import ModelError, enumerated
 from calibrators.files import is_file, is_folder
 from calibrators.host.weights import LightModel
-from calibrators.words import enumerated
 from trtint8.models.checks import (
     check_complete,
     check_names,

@@ -16,9 +16,8 @@ from typing import Any, Protocol, TypeAlias, TypeGuard, cast
 import onnx_ir as ir
 
 from calibrators.checks import warn_user
-from calibrators.errors import Argument, ModelError, UnsupportedError
+from calibrators.errors import Argument, ModelError, UnsupportedError, cause_in_words
 from calibrators.host.weights import LightModel
-from calibrators.words import cause_in_words
 from trtint8.models.model import Model, ModelSource, check_light
 from trtint8.models.serialization import to_light
 

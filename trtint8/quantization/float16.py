@@ -28,9 +28,8 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.checks import warn_user
-from calibrators.errors import Argument
+from calibrators.errors import Argument, counted, enumerated
 from calibrators.operators import Product, operator_of
-from calibrators.words import counted, enumerated
 from trtint8.models.graph import (
     add_initializer,
     holds_graphs,

@@ -146,7 +146,7 @@ class Target:
         small: The sizes below which layers stay in float; None where nothing is known of them.
         kernels: The largest convolutions; None where any size runs in INT8.
         one_scale_with_float16: Whether, with FP16 around it, a convolution stores less where its weights are
-            dequantized by one scale (:mod:`trtint8.quantization.rtx_weights`).
+            dequantized by one scale (:mod:`trtint8.quantization.quantize`).
         costs_with_float16: What INT8 costs with FP16 around it; None where nothing is known of it.
         reads_through: Operators behind which a layer still reads the integers of a pair; None where nothing
             is known of it.

@@ -26,8 +26,7 @@ from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.outputs.joined import output_parts, split_outputs
 from trtint8.models.serialization import light_or_file
 from trtint8.quantization.placement import Placement
-from trtint8.simulation.layers import Quantizer
-from trtint8.simulation.networks import quantized_network, scales_as_inputs
+from trtint8.simulation.networks import Quantizer, quantized_network, scales_as_inputs
 
 #: Runs a network on a feed and gives its outputs.
 Reference: TypeAlias = Callable[[FeedDict], list[NDArray[Any]]]

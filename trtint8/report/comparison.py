@@ -11,9 +11,8 @@ from calibrators.checks import several
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
-from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError
+from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError, counted
 from calibrators.run import RunOptions
-from calibrators.words import counted
 from trtint8.arithmetic.simulation import Integers
 from trtint8.engine.kernels import PARTS, total_traffic
 from trtint8.models.model import Model

@@ -1,15 +1,26 @@
-"""Gathers everything that a report says, before it is rendered as a page."""
+"""The most important figures: what accuracy says in short, and the sizes of files.
+
+Where the figures come from, the commands that make them again, and what is missing or does not match.
+
+Gathers everything that a report says, before it is rendered as a page.
+"""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 from calibrators.display.cards import Card
+from calibrators.errors import counted
+from calibrators.tensorrt.flavor import title_of
+from trtint8.engine.file import NOT_LISTED, EngineInfo
 from trtint8.models.model import Model
 from trtint8.report.files import ReportFiles, find_origins, load_original, was_not_used
 from trtint8.report.graph import NetworkGraph, make_graph
-from trtint8.report.headline import Headline
 from trtint8.report.layers import (
     AuditSummary,
     Bar,
@@ -25,14 +36,295 @@ from trtint8.report.layers import (
     make_speed_rows,
     make_tried,
 )
-from trtint8.report.provenance import (
-    Command,
-    commands_for_missing,
-    commands_to_rebuild,
-    find_mismatches,
-    list_provenance,
-)
 from trtint8.report.worst import Worst
+from trtint8.validation.accuracy import REFERENCE, VALIDATED, accuracy_rows, verdicts
+from trtint8.validation.fidelity import Fidelity, least_faithful
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The most important figures of a report that its files do not say themselves.
+
+    Attributes:
+        files: The files to report on, with their contents.
+        model_bytes: Size of the FP32 model in bytes, with its weights in other files; None where it is not
+            known.
+        qdq_bytes: Size of the Q/DQ model in bytes, with its weights in other files; None where there is none.
+    """
+
+    files: ReportFiles
+    model_bytes: int | None = None
+    qdq_bytes: int | None = None
+
+    @property
+    def engine_bytes(self) -> int | None:
+        """Size of the engine file in bytes; None where there is none."""
+        return self.files.paths["engine"].stat().st_size if "engine" in self.files.paths else None
+
+    @property
+    def why_not_counted(self) -> str:
+        """Why it is not known how many layers run in INT8, in one sentence."""
+        if self.files.engine is None:
+            return "There is no engine yet."
+        if self.files.engine.layers is not None:
+            return "TensorRT tells nothing of parts that it compiled as a whole."
+        return f"{NOT_LISTED[0].upper()}{NOT_LISTED[1:]}."
+
+    @cached_property
+    def lowest(self) -> Fidelity | None:
+        """The output, or part of one, with the lowest SQNR; None where it is not known."""
+        return least_faithful(self.files.accuracy.outputs) if self.files.accuracy else None
+
+    @cached_property
+    def first_row(self) -> tuple[str, str, str] | None:
+        """The first metric of a network that is no classifier; None where it is one, or has no metric.
+
+        Its title, the value for FP32 (empty where it compares with FP32) and the value for INT8.
+        """
+        accuracy = self.files.accuracy
+        if not accuracy or not accuracy.measures or accuracy.top1 or accuracy.agreement:
+            return None
+        title, reference, value, *_ = self.rows[0]
+        return title, reference, value
+
+    @cached_property
+    def verdicts(self) -> tuple[str, ...]:
+        """One sentence per comparison, the one on top-1 first where there is one."""
+        return tuple(verdicts(self.files.accuracy, VALIDATED)) if self.files.accuracy else ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the models in :attr:`rows`."""
+        return (REFERENCE, VALIDATED, *(self.files.accuracy.also if self.files.accuracy else ()))
+
+    @cached_property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """One row per metric, as texts: the metric's name and one value per model."""
+        return tuple(accuracy_rows(self.files.accuracy)) if self.files.accuracy else ()
+
+
+#: Placeholders in commands for files whose names are not known.
+_MODEL, _DATA, _HELDOUT, _GPU = "MODEL.onnx", "CALIBRATION_DATA", "HELDOUT_DATA", "GPU"
+
+#: What is said of a table that the user named.
+_UNUSED_TABLE = "The engine was built without the calibration table: their numbers do not belong together."
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line.
+
+    Attributes:
+        purpose: What the command makes, or what is missing without it, in words.
+        line: The command for a shell; words in capitals are placeholders for the reader's files.
+    """
+
+    purpose: str
+    line: str
+
+
+def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: bool) -> tuple[Command, ...]:
+    """What a complete report would also show, and the command that makes each of it.
+
+    Args:
+        files: The files to report on, with their contents.
+        model: Path of the FP32 model; None where it was not given.
+        with_worst: Whether the worst samples are in the report.
+    """
+    stem, model_word = files.stem, _quoted(model, _MODEL)
+    table = _name(files, "table", f"{stem}.table.json")
+    engine = _name(files, "engine", f"{stem}.engine")
+    validated = engine if "engine" in files.paths else _name(files, "qdq", f"{stem}.qdq.onnx")
+    commands = []
+    if files.engine is None:
+        build = f"trtint8 build {model_word} {table} -o {engine}"
+        commands.append(Command("The engine: its size, and which layers really run in INT8.", build))
+    if files.table is None or not files.table.histograms:
+        # A cache has no room for histograms.
+        own = shlex.quote(f"{stem}.table.json") if table.endswith(".cache") else table
+        calibrate = f"trtint8 calibrate {model_word} {_DATA} -o {own}"
+        commands.append(Command("A calibration table with histograms: the cards of the tensors.", calibrate))
+    if files.accuracy is None:
+        line = (
+            f"trtint8 validate {validated} {_HELDOUT} --reference {model_word} --json > "
+            f"{shlex.quote(f'{stem}.accuracy.json')}"
+        )
+        commands.append(Command("Accuracy on held-out data, beside FP32's.", line))
+    if files.sensitivity is None:
+        line = (
+            f"trtint8 sensitivity {model_word} {table} {_HELDOUT} -o "
+            f"{shlex.quote(f'{stem}.sensitivity.json')}"
+        )
+        commands.append(Command("Sensitivity: what each layer costs, and why.", line))
+    if files.audit is None:
+        line = f"trtint8 audit {model_word} {table} --gpu {_GPU} --json > {shlex.quote(f'{stem}.audit.json')}"
+        commands.append(Command("What INT8 gains beside FP16 on a GPU, estimated without one.", line))
+    if files.bench is None:
+        line = f"trtint8 bench {engine} --baseline {model_word} --json > {shlex.quote(f'{stem}.bench.json')}"
+        commands.append(Command("Latency, measured on a GPU.", line))
+    if not with_worst:
+        sources = " ".join(shlex.quote(path.name) for path in files.paths.values())
+        output = shlex.quote(f"{stem}.html")
+        line = f"trtint8 report {sources} -o {output} --model {model_word} --data {_HELDOUT}"
+        commands.append(Command("The samples on which INT8 differs most from FP32, as pictures.", line))
+    return tuple(commands)
+
+
+def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Command, ...]:
+    """The commands that make the table, the Q/DQ model and the engine again.
+
+    Args:
+        files: The files to report on, with their contents.
+        model: Path of the FP32 model; None where it was not given.
+    """
+    model_word, commands = _quoted(model, _MODEL), []
+    stem = files.stem
+    table = _name(files, "table", f"{stem}.table.json")
+    if files.table is not None:
+        samples = files.table.provenance.samples
+        limit = f" --limit {samples}" if samples else ""
+        line = f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}"
+        if files.table.provenance.model is not None:
+            commands.append(Command("The calibration table, on the data of this fingerprint", line))
+    if files.engine is not None:
+        engine = _name(files, "engine", f"{stem}.engine")
+        source = f"{model_word} {table}"
+        if "qdq" in files.paths:
+            source = _name(files, "qdq", "")
+        line = f"trtint8 build {source} -o {engine} {_build_options(files.engine)}"
+        commands.append(Command("The engine, from the files beside it", line))
+    return tuple(commands)
+
+
+def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
+    """Names and values of everything that identifies what was measured."""
+    engine, table, sensitivity = files.engine, files.table, files.sensitivity
+    rows = []
+    if engine:
+        rows += [
+            (title_of(engine.flavor), engine.tensorrt_version),
+            ("Route", engine.route),
+            ("Built for compute capability", ", ".join(engine.compute_capabilities)),
+            ("Built by", engine.created_by),
+        ]
+    if table:
+        by_hand = f", {len(table.overridden)} set by hand" if table.overridden else ""
+        rows.append(("Ranges", f"{counted(len(table.amax), 'tensor')}, {table.method}{by_hand}"))
+        if table.provenance.samples:
+            rows.append(("Calibration samples", f"{table.provenance.samples:,}"))
+        made_with = ", ".join(f"{tool} {version}" for tool, version in table.provenance.versions.items())
+        if made_with:
+            rows.append(("Calibrated with", made_with))
+    if files.accuracy:
+        measured = f"{files.accuracy.judged}, {counted(files.accuracy.samples, 'sample', ',')}"
+        rows.append(("Accuracy measured with", measured))
+    if files.audit:
+        audit = files.audit
+        builder = f"{title_of(audit.flavor)} {audit.tensorrt_version}"
+        rows.append(("Audited with", f"{builder}, compute capability {audit.compute_capability}"))
+    if sensitivity:
+        certain = "" if sensitivity.converged else ", less certain than asked for"
+        rows.append(("Sensitivity measured with", f"{sensitivity.samples_text}{certain}"))
+    fingerprints = {
+        "model": engine.model_fingerprint if engine else (table.provenance.model if table else None),
+        "calibration table": table.fingerprint if table else (engine.table_fingerprint if engine else None),
+        "calibration data": table.provenance.data if table else None,
+        "sensitivity's data": sensitivity.data_fingerprint if sensitivity else None,
+        "engine file (SHA-256)": engine.plan_sha256 if engine else None,
+    }
+    rows += [(f"Fingerprint of the {name}", value) for name, value in fingerprints.items() if value]
+    rows.append(("Files", ", ".join(path.name for path in files.paths.values())))
+    return tuple(rows)
+
+
+def find_mismatches(
+    files: ReportFiles,
+    *,
+    model_fingerprint: str | None = None,
+    qdq_fingerprint: str | None = None,
+    origins: Mapping[str, str | None] = MappingProxyType({}),
+    table_was_used: bool = True,
+) -> tuple[str, ...]:
+    """Finds files that do not belong together.
+
+    Args:
+        files: The files to report on, with their contents.
+        model_fingerprint: Fingerprint of the FP32 model; None where the model was not given.
+        qdq_fingerprint: Fingerprint of the Q/DQ model; None where there is none.
+        origins: Fingerprints of models to those of the float models that they were made from; see
+            :func:`trtint8.report.files.find_origins`.
+        table_was_used: Whether the engine, or its Q/DQ model, was made with the table, as far as they say.
+
+    Returns:
+        One sentence per mismatch.
+    """
+    engine, table, sensitivity, accuracy = files.engine, files.table, files.sensitivity, files.accuracy
+    named = {
+        "the engine": engine.model_fingerprint if engine else None,
+        "the Q/DQ model": qdq_fingerprint,
+        "the calibration table": table.provenance.model if table else None,
+        "the sensitivity": sensitivity.model_fingerprint if sensitivity else None,
+        "the audit": files.audit.model_fingerprint if files.audit else None,
+        "the FP32 model of the accuracy": accuracy.reference_fingerprint if accuracy else None,
+        "the FP32 model given": model_fingerprint,
+    }
+    models = {name: origins.get(of, of) if of else None for name, of in named.items()}
+    tables = {
+        "the calibration table": table.fingerprint if table else None,
+        "the engine": engine.table_fingerprint if engine else None,
+        "the sensitivity": sensitivity.table_fingerprint if sensitivity else None,
+        "the audit": files.audit.table_fingerprint if files.audit else None,
+    }
+    builds = {
+        "the engine": (engine.qdq_fingerprint or engine.plan_sha256) if engine else None,
+        "the Q/DQ model": None if engine else qdq_fingerprint,
+        "the accuracy": accuracy.judged_fingerprint if accuracy else None,
+    }
+    unused = [] if table_was_used else [_UNUSED_TABLE]
+    return (
+        *_differing(models, "model"),
+        *_differing(tables, "calibration table"),
+        *_differing(builds, "build"),
+        *unused,
+    )
+
+
+def _differing(fingerprints: dict[str, str | None], kind: str) -> list[str]:
+    """One sentence for each file with another fingerprint than the first; ``kind`` says what of."""
+    known = {name: value for name, value in fingerprints.items() if value}
+    names = list(known)
+    return [
+        f"{name[0].upper()}{name[1:]} is of another {kind} than {names[0]}: "
+        "their numbers do not belong together."
+        for name in names[1:]
+        if known[name] != known[names[0]]
+    ]
+
+
+def _build_options(engine: EngineInfo) -> str:
+    options = [f"--target {engine.flavor} --route {engine.route}"]
+    options += [
+        f"--compute-capability {capability}"
+        for capability in engine.compute_capabilities
+        if capability != "current"
+    ]
+    for profile in engine.profiles:
+        for name, sizes in profile.items():
+            options.append(f"--profile {shlex.quote(f'{name}={sizes}')}")
+    if engine.hardware_compatibility:
+        options.append(f"--hardware-compatibility {engine.hardware_compatibility}")
+    if engine.version_compatible:
+        options.append("--version-compatible")
+    return " ".join(options)
+
+
+def _name(files: ReportFiles, kind: str, otherwise: str) -> str:
+    """The name of a file, quoted for a shell; ``otherwise`` where there is no such file."""
+    return shlex.quote(files.paths[kind].name if kind in files.paths else otherwise)
+
+
+def _quoted(path: str | None, otherwise: str) -> str:
+    return shlex.quote(path) if path else otherwise
 
 
 @dataclass(frozen=True)

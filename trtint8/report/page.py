@@ -17,8 +17,7 @@ from trtint8.report.comparison import RunComparison
 from trtint8.report.facts import Report
 from trtint8.report.graph import BADGES, LIBRARIES, PRECISION_NAMES, graph_json, library_script, script_hash
 from trtint8.report.layers import LEVELS, Tried
-from trtint8.report.pictures import data_uri
-from trtint8.report.worst import Worst, WorstSample
+from trtint8.report.worst import Worst, WorstSample, data_uri
 from trtint8.validation.tensors import TENSOR_COLUMNS, tensor_notes, tensor_rows
 
 #: Number of tensors whose cards are open at first; the others open on a click.

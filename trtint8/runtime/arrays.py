@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from calibrators.cuda import Device, DeviceBuffer
 from calibrators.cuda.dlpack import CUDA, Dlpack, give, on_gpu, take
 from calibrators.data.inputs import shape_text
-from calibrators.errors import CalibrationDataError
-from calibrators.words import in_one_line
+from calibrators.errors import CalibrationDataError, in_one_line
 from trtint8.engine.file import TensorSpec
 
 #: The alignment of GPU addresses that TensorRT needs, in bytes.

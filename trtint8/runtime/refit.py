@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import check_mapping
-from calibrators.errors import Argument, EngineError
+from calibrators.errors import Argument, EngineError, enumerated
 from calibrators.tensorrt.flavor import DTYPES, Flavor, tensorrt_dtype
 from calibrators.tensorrt.messages import collected, shared_logger
-from calibrators.words import enumerated
 from trtint8.runtime.engine import Engine
 
 

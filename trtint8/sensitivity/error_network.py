@@ -29,8 +29,7 @@ from trtint8.models.serialization import weight_bytes
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import BATCH, NoGradientError, elements_per_sample, infer_shapes
-from trtint8.simulation.layers import Layer, Quantizer
-from trtint8.simulation.networks import BesideFloat
+from trtint8.simulation.networks import BesideFloat, Layer, Quantizer
 from trtint8.simulation.segments import Tensors
 
 #: Directions of a network with small and with large samples, each with a pass backwards of its own. More of

@@ -20,8 +20,7 @@ from trtint8.models.graph import may_be_float
 from trtint8.models.graph_writer import static_shape
 from trtint8.models.session import open_graph_model
 from trtint8.sensitivity.gradients.rule import NoGradientError
-from trtint8.simulation.layers import Form, Layer, Quantizer
-from trtint8.simulation.networks import BesideFloat, InnerReadError
+from trtint8.simulation.networks import BesideFloat, Form, InnerReadError, Layer, Quantizer
 from trtint8.simulation.segments import Network, Segment, Tensors, Watch
 from trtint8.validation.fidelity import inner_product
 

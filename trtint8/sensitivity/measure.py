@@ -40,15 +40,18 @@ from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, Effect, EffectMeter,
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.quick_probe import QuickNetwork
-from trtint8.sensitivity.results import LayerSensitivity, Measured, Sensitivity, measurement_checkpoint
-from trtint8.sensitivity.suspects import (
+from trtint8.sensitivity.results import (
+    LayerSensitivity,
+    Measured,
+    Sensitivity,
     Suspect,
     channel_suspects,
+    measurement_checkpoint,
     neighbour_suspects,
     range_suspects,
     weight_suspects,
 )
-from trtint8.simulation.layers import Layer, Quantizer, find_layers
+from trtint8.simulation.networks import Layer, Quantizer, find_layers
 from trtint8.simulation.segments import Tensors, cut, estimate_seconds, propagate
 from trtint8.validation.batch import ArrayForm
 

@@ -27,8 +27,7 @@ from trtint8.sensitivity.effects import ALL, ONLY, Draw, EffectMeter, draw, outp
 from trtint8.sensitivity.error_network import ErrorNetwork, Responses
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.local import LocalMeter, LocalNetwork
-from trtint8.simulation.layers import Quantizer
-from trtint8.simulation.networks import quantized_network
+from trtint8.simulation.networks import Quantizer, quantized_network
 from trtint8.simulation.segments import Network, Tensors
 
 #: Samples with which layers are measured by themselves, because their errors hardly differ from sample to

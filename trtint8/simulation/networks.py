@@ -1,17 +1,169 @@
-"""Whole networks in INT8, and the float network with its layers in INT8 beside it."""
+"""The layers of a network that a placement quantizes, in float and in INT8.
+
+Whole networks in INT8, and the float network with its layers in INT8 beside it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
+from calibrators.operators import Axes, Product, operator_of
 from calibrators.tables.choice import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import is_constant, values_read
 from trtint8.models.graph_writer import GraphWriter, reached_from
-from trtint8.quantization.qdq import insert_qdq
-from trtint8.simulation.layers import Form, Layer, QuantizedLayers, Quantizer, find_layers
+from trtint8.quantization.placement import Edge, Placement
+from trtint8.quantization.qdq import activation_scales, insert_qdq, make_pair, read_weights, rounded_weights
+
+
+class Form(Enum):
+    """Which tensors of a layer are quantized."""
+
+    FLOAT = "float"
+    WEIGHTS = "weights"
+    ACTIVATIONS = "activations"
+    INT8 = "int8"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A node that a placement quantizes.
+
+    Attributes:
+        node: The node.
+        activations: The edges through which it reads quantized activations.
+        weights: The edges through which it reads quantized constants.
+    """
+
+    node: ir.Node
+    activations: tuple[Edge, ...]
+    weights: tuple[Edge, ...]
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.name or ""
+
+    @property
+    def output(self) -> str:
+        """Name of the tensor that the layer produces."""
+        return self.node.outputs[0].name or ""
+
+    def channel_axis(self, rank: int) -> int:
+        """The axis of the channels of the layer's first quantized activation.
+
+        Args:
+            rank: How many axes the activation has, at least two.
+        """
+        operator, index = operator_of(self.node), self.activations[0].index
+        if operator.axes is Axes.IMAGES:
+            return 1
+        if operator.product is Product.MATRICES:
+            # The axis that is summed over: the last one of the first operand, the one before of the second.
+            turned = self.node.attributes.get_int("transB" if index else "transA", 0)
+            return rank - 1 - (index ^ turned)
+        # Of other operators, images have their channels on axis 1, sequences of vectors on the last axis.
+        return 1 if rank == 4 else rank - 1
+
+
+@dataclass(frozen=True)
+class Quantizer:
+    """How a network's tensors are quantized.
+
+    Attributes:
+        placement: Which edges are quantized.
+        scales: Tensor name to scale, for every quantized activation.
+    """
+
+    placement: Placement
+    scales: Mapping[str, np.float32]
+
+    @classmethod
+    def of(cls, placement: Placement, amax: Mapping[str, float]) -> Quantizer:
+        """The quantizer for the ranges of a calibration table.
+
+        Args:
+            placement: Which edges are quantized.
+            amax: The range of every tensor in ``placement.tensors``.
+        """
+        return cls(placement, activation_scales(placement, amax))
+
+    def weights(self, edge: Edge, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Quantizes constant weights and dequantizes them again.
+
+        Args:
+            edge: The edge through which a layer reads them.
+            weights: The weights, float32.
+        """
+        return rounded_weights(self.placement, edge, weights)
+
+
+def find_layers(graph: ir.Graph, placement: Placement) -> list[Layer]:
+    """The nodes of a graph that a placement quantizes, in graph order.
+
+    Args:
+        graph: The graph that the placement was made for, or a copy of it.
+        placement: Which edges are quantized.
+    """
+    edges: dict[str, tuple[list[Edge], list[Edge]]] = {}
+    for index, quantized in enumerate((placement.activations, placement.weights)):
+        for edge in quantized:
+            edges.setdefault(edge.node, ([], []))[index].append(edge)
+    return [Layer(node, *map(tuple, edges[node.name])) for node in graph if node.name in edges]
+
+
+class QuantizedLayers:
+    """Appends quantized layers; what they have in common is appended once.
+
+    Args:
+        writer: Writes to the network's graph.
+        quantizer: How the network's tensors are quantized.
+    """
+
+    def __init__(self, writer: GraphWriter, quantizer: Quantizer) -> None:
+        self._writer, self._quantizer = writer, quantizer
+        self._pairs: dict[ir.Value, ir.Value] = {}
+        self._weights: dict[tuple[str, int | None], ir.Value] = {}
+
+    def append(
+        self, layer: Layer, tensors: Mapping[ir.Value, ir.Value], form: Form = Form.INT8
+    ) -> Sequence[ir.Value]:
+        """Appends a layer.
+
+        Args:
+            layer: A layer of the graph.
+            tensors: What it reads in place of its own inputs, where that differs.
+            form: Which of its tensors are quantized.
+
+        Returns:
+            Its outputs.
+        """
+        inputs = [None if value is None else tensors.get(value, value) for value in layer.node.inputs]
+        for edge in layer.activations if form in (Form.INT8, Form.ACTIVATIONS) else ():
+            inputs[edge.index] = self._pair(inputs[edge.index], self._quantizer.scales[edge.tensor])
+        for edge in layer.weights if form in (Form.INT8, Form.WEIGHTS) else ():
+            key = (edge.tensor, edge.axis)
+            if key not in self._weights:
+                values = read_weights(layer.node, edge)
+                rounded = partial(self._quantizer.weights, edge, values)
+                self._weights[key] = self._writer.weights(rounded, values.shape)
+            inputs[edge.index] = self._weights[key]
+        return self._writer.copies(layer.node, inputs)
+
+    def _pair(self, value: ir.Value | None, scale: np.float32) -> ir.Value:
+        assert value is not None
+        if value not in self._pairs:
+            parameters = [self._writer.constant(scale), self._writer.constant(np.zeros((), np.int8))]
+            for node in make_pair(value, *parameters):
+                self._pairs[value] = self._writer.append(node)
+        return self._pairs[value]
 
 
 class InnerReadError(Exception):

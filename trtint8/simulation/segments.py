@@ -27,7 +27,7 @@ from trtint8.models.graph_writer import GraphWriter
 from trtint8.models.outputs.joined import OutputPart, output_parts, split_outputs
 from trtint8.quantization.config import State, fake_quantize
 from trtint8.quantization.placement import Placement
-from trtint8.simulation.layers import Form, Layer, QuantizedLayers, Quantizer, find_layers
+from trtint8.simulation.networks import Form, Layer, QuantizedLayers, Quantizer, find_layers
 
 #: Tensor name to array.
 Tensors = dict[str, NDArray[Any]]

@@ -20,8 +20,8 @@ import onnx_ir as ir
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
+from calibrators.errors import counted
 from calibrators.tables.table import CalibrationTable
-from calibrators.words import counted
 from trtint8.equalization.equalize import equalize
 from trtint8.models.model import Model, rebuilt
 from trtint8.sensitivity.measure import measure

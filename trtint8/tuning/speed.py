@@ -24,7 +24,7 @@ from calibrators.checks import warn_user
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
-from trtint8.auditing.estimator import Estimator, EstimatorOptions
+from trtint8.auditing.audit import Estimator, EstimatorOptions
 from trtint8.auditing.gpus import Gpu
 from trtint8.builder.build import BuiltEngine
 from trtint8.models.model import Model

@@ -24,14 +24,13 @@ from calibrators.data.opening import DataSource, open_data
 from calibrators.display.cards import html_table
 from calibrators.display.picture import Picture, data_frame
 from calibrators.display.plotting import plot_points
-from calibrators.errors import Argument, CalibrationDataError, UnsupportedError
+from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
 from calibrators.files import refuse_losing, refuse_overwriting, write_atomically, written_together
 from calibrators.records import Count, NonNegative
 from calibrators.run import RunOptions
 from calibrators.tables.ranges import table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
-from calibrators.words import counted
 from trtint8.arithmetic.simulation import simulate
 from trtint8.builder.routes import quantization_target
 from trtint8.calibration import CalibrationOptions, calibrate_model

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.display.cards import html_table
 from calibrators.display.picture import data_frame
+from calibrators.errors import counted
 from calibrators.records import PositiveCount
-from calibrators.words import counted
-from trtint8.arithmetic.pairs import InnerTensor
 from trtint8.arithmetic.simulation import InIntegers
+from trtint8.arithmetic.storage import InnerTensor
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.meters import DECIBELS, PERCENT
 from trtint8.validation.significance import Comparison, Share, as_number

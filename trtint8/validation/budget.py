@@ -9,8 +9,7 @@ import math
 from dataclasses import dataclass
 
 from calibrators.checks import is_number
-from calibrators.errors import Argument, CalibrationDataError
-from calibrators.words import counted
+from calibrators.errors import Argument, CalibrationDataError, counted
 from trtint8.validation.accuracy import Compared, Judgement, Measure
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS, Fidelity

@@ -32,8 +32,8 @@ from calibrators.host.session import in_thread
 from calibrators.host.work import results_here
 from calibrators.operators import operator_of
 from calibrators.tables.table import CalibrationTable
-from trtint8.arithmetic.pairs import further_outputs
 from trtint8.arithmetic.simulation import InIntegers, Integers
+from trtint8.arithmetic.storage import further_outputs
 from trtint8.engine.file import read_engine_info, read_engine_table, sidecar_path
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import FLOAT_MODEL, Model, calibration_of

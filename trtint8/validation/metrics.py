@@ -17,10 +17,11 @@ from trtint8.validation.detection.agreement import (
     BOX_COLUMNS,
     PRECISIONS,
     DetectionAgreement,
+    MeanAveragePrecision,
     box_precision,
+    has_library,
     has_true_boxes,
 )
-from trtint8.validation.detection.average_precision import MeanAveragePrecision, has_library
 from trtint8.validation.detection.boxes import Detections, Truth
 from trtint8.validation.detection.layouts import LAYOUTS, suggested_layout
 from trtint8.validation.fidelity import OUTPUT_METRICS, psnr

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.errors import CalibrationDataError, ModelError
-from trtint8.arithmetic.pairs import InnerTensor
+from trtint8.arithmetic.storage import InnerTensor
 from trtint8.models.outputs.joined import OutputPart, cached_outputs, output_parts, without_cached_outputs
 from trtint8.models.outputs.picked import NO_PICKS, Picks, before_picks, find_picks, sources_inside
 from trtint8.models.shapes import declared_sizes

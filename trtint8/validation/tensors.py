@@ -19,11 +19,10 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.checks import several
-from calibrators.errors import Argument, ModelError
+from calibrators.errors import Argument, ModelError, enumerated
 from calibrators.histograms.rules import decibels
 from calibrators.tables.choice import QMAX
-from calibrators.words import enumerated
-from trtint8.arithmetic.pairs import InnerTensor, inner_tensors
+from trtint8.arithmetic.storage import InnerTensor, inner_tensors
 from trtint8.models.graph import graph_values, is_constant
 from trtint8.models.model import Model
 from trtint8.models.outputs.joined import inferred_copy

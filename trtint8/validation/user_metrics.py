@@ -12,11 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.feeds import FeedDict
-from calibrators.errors import CalibrationDataError, UnsupportedError
-from calibrators.words import counted
+from calibrators.errors import CalibrationDataError, UnsupportedError, counted, failures_named
 from trtint8.validation.batch import Batch, Outputs, copied
 from trtint8.validation.meters import Measurand, ValueMeter
-from trtint8.validation.user_failures import failures_named
 
 
 @runtime_checkable

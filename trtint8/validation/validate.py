@@ -19,11 +19,10 @@ from calibrators.data.batches import Batches, Shard, Source
 from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import DataSource
-from calibrators.errors import Argument, ModelError, TableError
+from calibrators.errors import Argument, ModelError, TableError, enumerated
 from calibrators.host.session import open_session, runs_at_once
 from calibrators.host.work import BatchFunction, check_sees
 from calibrators.run import RunOptions
-from calibrators.words import enumerated
 from trtint8.arithmetic.simulation import Integers
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import Model, ModelSource, load_model
@@ -43,9 +42,8 @@ from trtint8.validation.comparison import (
     warning_of_calibration_samples,
 )
 from trtint8.validation.detection.layouts import LOOKED_AT
-from trtint8.validation.half_precision import warning_of_overflow
 from trtint8.validation.metrics import Metric, check_metrics, reads_layouts
-from trtint8.validation.opening import engine_path, identified, open_models
+from trtint8.validation.opening import engine_path, identified, open_models, warning_of_overflow
 from trtint8.validation.output_shapes import DeclaredOutputs
 from trtint8.validation.user_metrics import check_mergeable
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.errors import CalibrationDataError, UnsupportedError
-from calibrators.words import in_words
+from calibrators.errors import CalibrationDataError, UnsupportedError, in_words
 
 #: File name endings that are taken as images, in lower case.
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".tif", ".tiff"})

@@ -18,9 +18,8 @@ from calibrators import records
 from calibrators.checks import warn_user
 from calibrators.data.images.files import Placing, image_size
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, counted
 from calibrators.files import is_folder
-from calibrators.words import counted
 
 #: The names of the two folders.
 IMAGES, LABELS = "images", "labels"

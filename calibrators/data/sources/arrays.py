@@ -35,9 +35,8 @@ from calibrators.data.feeds import (
     one_sample,
 )
 from calibrators.data.inputs import DataOptions, shape_text
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, counted, in_words
 from calibrators.files import exists, is_file
-from calibrators.words import counted, in_words
 
 # Sources -----------------------------------------------------------------------------------------------
 

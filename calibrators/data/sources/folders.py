@@ -23,9 +23,8 @@ from calibrators.data.images.true_boxes import LABELS as BOXES
 from calibrators.data.inputs import DataOptions, InputSpec, shape_text
 from calibrators.data.samples import file_name
 from calibrators.data.sources.arrays import ARRAY_SUFFIXES, as_labels, read_arrays
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, counted
 from calibrators.files import exists
-from calibrators.words import counted
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,8 +26,7 @@ from calibrators.data.feeds import (
 )
 from calibrators.data.inputs import DataOptions, fixed_batches
 from calibrators.data.sources.arrays import as_labels, load_labels
-from calibrators.errors import Argument, CalibrationDataError
-from calibrators.words import counted
+from calibrators.errors import Argument, CalibrationDataError, counted
 
 
 @dataclass(frozen=True, eq=False)

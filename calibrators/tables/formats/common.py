@@ -20,8 +20,7 @@ import numpy as np
 
 from calibrators import records
 from calibrators.checks import warn_user
-from calibrators.errors import TableError
-from calibrators.words import enumerated
+from calibrators.errors import TableError, enumerated
 
 
 @dataclass(frozen=True)

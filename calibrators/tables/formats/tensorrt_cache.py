@@ -24,9 +24,8 @@ from dataclasses import dataclass
 
 from calibrators import records
 from calibrators.checks import warn_user
-from calibrators.errors import TableError
+from calibrators.errors import TableError, enumerated
 from calibrators.tables.formats.common import check_line_names, split_lines
-from calibrators.words import enumerated
 
 _LEGACY = "LegacyCalibration"
 _WRITTEN = ("EntropyCalibration", "EntropyCalibration2", "MinMaxCalibration")

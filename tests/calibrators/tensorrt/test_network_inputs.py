@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError
+from calibrators.tensorrt.feeding import network_dtypes, to_network
 from calibrators.tensorrt.messages import shared_logger
-from calibrators.tensorrt.network_inputs import network_dtypes, to_network
 from tests.trtint8.onnx_models import Graph
 
 INT32, FLOAT = {"x": np.dtype(np.int32)}, {"x": np.dtype(np.float32)}

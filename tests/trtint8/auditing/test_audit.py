@@ -10,8 +10,7 @@ import trtint8
 from calibrators.errors import BuildError, ModelError, UnsupportedError
 from tests.trtint8.auditing.kernels import CACHING_GPU, GPU, attention, product, report, requantization
 from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.auditing.audit import audit_model, judge
-from trtint8.auditing.estimator import EstimatorOptions, estimate_engine
+from trtint8.auditing.audit import EstimatorOptions, audit_model, estimate_engine, judge
 from trtint8.auditing.gpus import find_gpu
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.profiles import ShapeRange

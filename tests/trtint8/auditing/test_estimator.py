@@ -10,8 +10,8 @@ from calibrators.errors import BuildError, UnsupportedError
 from tests.trtint8.auditing.kernels import CACHING_GPU, GPU, attention, product, report, requantization
 from tests.trtint8.engine.ifs import IfGraph, absolute, relu
 from tests.trtint8.onnx_models import Graph, Shaped, conv_relu_conv
-from trtint8.auditing import estimator as module
-from trtint8.auditing.estimator import (
+from trtint8.auditing import audit as module
+from trtint8.auditing.audit import (
     Estimator,
     EstimatorOptions,
     Work,

@@ -4,7 +4,7 @@ import pytest
 
 from calibrators.errors import TableError
 from tests.trtint8.auditing.kernels import GPU, product, report, requantization
-from trtint8.auditing.estimator import estimate_engine
+from trtint8.auditing.audit import estimate_engine
 from trtint8.auditing.results import Audit, parse_audit
 from trtint8.cli.output import print_json
 

@@ -9,7 +9,7 @@ import pytest
 import trtint8
 from tests.trtint8.auditing.kernels import GPU, product, report
 from tests.trtint8.cli.conftest import MODEL
-from trtint8.auditing.estimator import estimate_engine
+from trtint8.auditing.audit import estimate_engine
 from trtint8.auditing.results import Audit, parse_audit
 from trtint8.cli import audit as verb
 from trtint8.cli.main import main

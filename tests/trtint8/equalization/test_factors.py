@@ -19,7 +19,7 @@ from trtint8.equalization.factors import (
 )
 from trtint8.models.graph import constant_input
 from trtint8.quantization.placement import place
-from trtint8.simulation.layers import find_layers
+from trtint8.simulation.networks import find_layers
 
 
 def test_migration_by_hand():

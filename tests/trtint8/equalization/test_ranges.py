@@ -6,7 +6,7 @@ import pytest
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal, prepared
-from trtint8.equalization.ranges import observe
+from trtint8.equalization.forms import observe
 
 
 def two_channels():
@@ -102,7 +102,7 @@ def test_tensors_whose_shape_does_not_fit_their_labels_are_left_out():
 
 
 def test_values_are_kept_within_limits(monkeypatch):
-    monkeypatch.setattr("trtint8.equalization.ranges._MOST_VALUES", 8)
+    monkeypatch.setattr("trtint8.equalization.forms._MOST_VALUES", 8)
     labels = {"layer_out": np.array([[[1, 2]]])}
     one_by_one = observe(two_channels(), labels, ["layer_out"], [feed(one) for one in range(9)])
     np.testing.assert_array_equal(one_by_one.folds[0].found_with.values["layer_out"][:, 0], [0, 2, 4, 6])
@@ -113,14 +113,14 @@ def test_values_are_kept_within_limits(monkeypatch):
 
 
 def test_of_images_whole_samples_are_kept_one_at_least(monkeypatch):
-    monkeypatch.setattr("trtint8.equalization.ranges._MOST_VALUES", 80)
+    monkeypatch.setattr("trtint8.equalization.forms._MOST_VALUES", 80)
     g = Shaped(quantized=False)
     model = prepared(g.model({"x": ["N", 2, 4, 4]}, g.op("Relu", ["x"], "relu")))
     labels = {"relu_out": np.array([1, 2]).reshape(1, 2, 1, 1)}
     batch = {"x": normal(3, 2, 4, 4)}
     found = observe(model, labels, ["relu_out"], [batch] * 2).folds[0].found_with.values["relu_out"]
     assert found.shape == (2, 2, 4, 4)
-    monkeypatch.setattr("trtint8.equalization.ranges._MOST_VALUES", 5)
+    monkeypatch.setattr("trtint8.equalization.forms._MOST_VALUES", 5)
     found = observe(model, labels, ["relu_out"], [batch]).folds[0].found_with.values["relu_out"]
     assert found.shape == (1, 2, 4, 4)
 
@@ -132,7 +132,7 @@ def test_of_large_images_the_middle_is_kept(monkeypatch):
     batch = {"x": np.abs(normal(1, 2, 4, 8))}
 
     def kept(most):
-        monkeypatch.setattr("trtint8.equalization.ranges._MOST_OF_A_SAMPLE", most)
+        monkeypatch.setattr("trtint8.equalization.forms._MOST_OF_A_SAMPLE", most)
         found = observe(model, labels, ["relu_out"], [batch])
         np.testing.assert_array_equal(found.peaks["relu_out"].ravel(), batch["x"].max(axis=(0, 2, 3)))
         return found.folds[0].found_with.values["relu_out"]

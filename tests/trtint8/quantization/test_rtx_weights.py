@@ -12,8 +12,13 @@ from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.float16 import to_float16
 from trtint8.quantization.placement import placed_tensors
-from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, with_float16
-from trtint8.quantization.rtx_weights import dequantize_by_one_scale, one_scale
+from trtint8.quantization.quantize import (
+    QuantizeOptions,
+    dequantize_by_one_scale,
+    one_scale,
+    quantize_graph,
+    with_float16,
+)
 from trtint8.quantization.targets import TARGETS
 
 LARGEST = 65504.0

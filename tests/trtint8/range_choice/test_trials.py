@@ -13,8 +13,8 @@ from calibrators.histograms.rules import RULES, TIGHT, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import minmax, mse
 from tests.trtint8.range_choice import networks
 from tests.trtint8.range_choice.noisy import HISTOGRAMS, NoisyInTurn, choose, chosen
+from trtint8.range_choice.auto import USUAL, RuleComparison, Trials, rounds, samples_of_all
 from trtint8.range_choice.trial_network import References, noise_levels
-from trtint8.range_choice.trials import USUAL, RuleComparison, Trials, rounds, samples_of_all
 
 FEEDS = [{"x": image[None]} for image in networks.normal(5)]
 AMAX = {"narrow": 1.0, "wide": 9.0}

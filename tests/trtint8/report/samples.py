@@ -13,8 +13,7 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.auditing import kernels
 from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.auditing.audit import judge
-from trtint8.auditing.estimator import estimate_engine
+from trtint8.auditing.audit import estimate_engine, judge
 from trtint8.auditing.gpus import find_gpu
 from trtint8.auditing.results import Audit
 from trtint8.cli.output import print_json
@@ -23,8 +22,7 @@ from trtint8.engine.layers import Layer, LayerReport
 from trtint8.engine.profiles import ShapeRange
 from trtint8.runtime.bench import BenchReport, Summary
 from trtint8.sensitivity.effects import Effect
-from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
-from trtint8.sensitivity.suspects import Suspect
+from trtint8.sensitivity.results import LayerSensitivity, Sensitivity, Suspect
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.tune import TuningLog, Written
 from trtint8.validation.accuracy import Accuracy, Measure

@@ -2,8 +2,8 @@
 
 import dataclasses
 
+from trtint8.report.facts import Headline
 from trtint8.report.files import ReportFiles
-from trtint8.report.headline import Headline
 from trtint8.validation.accuracy import Measure
 
 

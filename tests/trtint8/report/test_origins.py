@@ -11,8 +11,8 @@ from tests.trtint8.equalization.layers import two_layers
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.cli.main import main
 from trtint8.models.model import load_model, record_calibration, record_float_model
+from trtint8.report.facts import find_mismatches
 from trtint8.report.files import ReportFiles, find_origins, find_report_files
-from trtint8.report.provenance import find_mismatches
 
 #: The ranges of the activations of the quantized model, whose scales are all 0.02.
 RANGES = {"images": 2.54, "relu_out": 2.54}

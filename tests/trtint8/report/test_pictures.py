@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 import tests.trtint8.report.extra  # noqa: F401
 from calibrators.data.images.preprocessing import Preprocessing
-from trtint8.report.pictures import LONGEST, data_uri, pixels
+from trtint8.report.worst import LONGEST, data_uri, pixels
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow is not installed (pip install 'trtint8[images]')")
 

@@ -3,8 +3,8 @@
 import dataclasses
 
 from calibrators.tables.table import CalibrationTable
+from trtint8.report.facts import commands_for_missing, commands_to_rebuild, find_mismatches
 from trtint8.report.files import ReportFiles, find_report_files
-from trtint8.report.provenance import commands_for_missing, commands_to_rebuild, find_mismatches
 
 
 class TestProvenance:

@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 
 from calibrators.data.opening import open_batches
+from trtint8.api.running import archive, run_on_data
 from trtint8.engine.file import TensorSpec, input_specs
-from trtint8.runtime.run import archive, run_on_data
 
 
 class Doubling:

@@ -13,7 +13,7 @@ from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter, variants_of
 from trtint8.sensitivity.error_network import ErrorNetwork, deciding_operators
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.measure import Probe
-from trtint8.simulation.layers import Form, Quantizer, find_layers
+from trtint8.simulation.networks import Form, Quantizer, find_layers
 from trtint8.simulation.segments import cut, propagate
 
 DIRECTIONS = np.array([[[1, -1], [1, 1]], [[0.5, 0], [-2, 3]]], np.float32)

@@ -14,7 +14,7 @@ from tests.trtint8.simulation.two_products import opened_products
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.sensitivity.local import LayerErrors, LocalMeter, LocalNetwork
-from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.networks import Form, Quantizer
 from trtint8.simulation.segments import cut, propagate
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)

@@ -31,7 +31,7 @@ from trtint8.sensitivity.effects import ALL, COLUMN, ONLY, WITHOUT, EffectMeter,
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.sensitivity.measure import Measurement, Probe
 from trtint8.sensitivity.quick_probe import QuickNetwork
-from trtint8.simulation.layers import Form, Quantizer, find_layers
+from trtint8.simulation.networks import Form, Quantizer, find_layers
 from trtint8.simulation.segments import cut, propagate
 
 

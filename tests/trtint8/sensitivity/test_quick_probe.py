@@ -16,7 +16,7 @@ from trtint8.sensitivity import quick_probe
 from trtint8.sensitivity.effects import ALL, COLUMN, ONLY, EffectMeter
 from trtint8.sensitivity.error_network import ErrorNetwork
 from trtint8.sensitivity.quick_probe import QuickNetwork, draw_directions, may_run_one_by_one, random_signs
-from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.networks import Quantizer
 from trtint8.simulation.segments import cut
 
 NAMES = ("first", "second")

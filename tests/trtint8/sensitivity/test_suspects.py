@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from calibrators.histograms.histogram import Histogram
-from trtint8.sensitivity.suspects import (
+from trtint8.sensitivity.results import (
     channel_suspects,
     neighbour_suspects,
     quantile,

@@ -12,8 +12,7 @@ from tests.trtint8.tuning.networks import normal, prepared
 from trtint8.models.serialization import fingerprint
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import place
-from trtint8.simulation.layers import Form, Quantizer
-from trtint8.simulation.networks import BesideFloat, InnerReadError, quantized_network
+from trtint8.simulation.networks import BesideFloat, Form, InnerReadError, Quantizer, quantized_network
 
 
 @pytest.mark.parametrize("shape", [(16, 8), (8, 8)])

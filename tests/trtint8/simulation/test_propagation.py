@@ -14,7 +14,7 @@ from trtint8 import quantize
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
-from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.networks import Form, Quantizer
 from trtint8.simulation.segments import cut, estimate_seconds, propagate
 
 RNG = np.random.default_rng(3)

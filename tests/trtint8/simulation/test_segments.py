@@ -6,7 +6,7 @@ import pytest
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal, prepared
 from trtint8.quantization.placement import place
-from trtint8.simulation.layers import Form, Quantizer, find_layers
+from trtint8.simulation.networks import Form, Quantizer, find_layers
 from trtint8.simulation.segments import LayerAlone, cut
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)

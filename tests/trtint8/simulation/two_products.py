@@ -7,7 +7,7 @@ import numpy as np
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
-from trtint8.simulation.layers import Quantizer
+from trtint8.simulation.networks import Quantizer
 from trtint8.simulation.segments import cut
 
 X = np.array([[1.0, 0.3], [-0.2, 0.7]], np.float32)

@@ -8,7 +8,7 @@ import pytest
 from calibrators.errors import UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import Shaped, conv_relu_conv
-from trtint8.auditing.estimator import Estimator, EstimatorOptions, at_shapes
+from trtint8.auditing.audit import Estimator, EstimatorOptions, at_shapes
 from trtint8.auditing.gpus import find_gpu
 from trtint8.builder.config import BuildOptions
 from trtint8.engine.profiles import ShapeRange

@@ -11,7 +11,7 @@ import pytest
 from calibrators.errors import BuildError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import conv_relu_conv
-from trtint8.auditing.estimator import EstimatorOptions
+from trtint8.auditing.audit import EstimatorOptions
 from trtint8.cli.main import main
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place

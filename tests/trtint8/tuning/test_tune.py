@@ -15,7 +15,7 @@ from calibrators.errors import OutputError, TableError
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, outlier_stream, tied
 from tests.trtint8.tuning.networks import uneven
-from trtint8.auditing.estimator import Estimator
+from trtint8.auditing.audit import Estimator
 from trtint8.auditing.gpus import find_gpu
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL

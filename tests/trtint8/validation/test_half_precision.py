@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from trtint8.models.model import load_model
-from trtint8.validation.half_precision import half_tensors
+from trtint8.validation.opening import half_tensors
 
 
 def stream(half, peak=1e5):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from calibrators.errors import CalibrationDataError, ModelError
-from trtint8.validation.user_failures import failures_named
+from calibrators.errors import CalibrationDataError, ModelError, failures_named
 
 
 def test_the_error_is_the_cause_of_the_one_that_names_the_function():

@@ -1,17 +1,282 @@
-"""Appends to a network the gradients of a sum of its outputs with respect to chosen tensors."""
+"""Gradients of convolutions, matrix products and pooling.
+
+Appends to a network the gradients of a sum of its outputs with respect to chosen tensors.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
-from trtint8.models.graph import values_read
+from trtint8.models.graph import Window, padding, read_constant, values_read
 from trtint8.models.graph_writer import GraphWriter, reached_from
 from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE, NORMALIZATIONS, REDUCTIONS
 from trtint8.sensitivity.gradients.movement import MOVEMENT, PICKING, RESIZING, SAMPLING
-from trtint8.sensitivity.gradients.rule import NoGradientError, Step
-from trtint8.sensitivity.gradients.weighted import WEIGHTED_RULES
+from trtint8.sensitivity.gradients.rule import NoGradientError, Rule, Step
+
+
+@dataclass(frozen=True)
+class _Window:
+    """How a kernel moves over the spatial axes; every sequence has one entry per axis, pads have two."""
+
+    kernel: Sequence[int]
+    strides: Sequence[int]
+    dilations: Sequence[int]
+    pads: Sequence[int]
+
+    @classmethod
+    def of(cls, step: Step, kernel: Sequence[int]) -> _Window:
+        attributes, ones = step.attributes, (1,) * len(kernel)
+        strides, dilations = (tuple(attributes.get(name, ones)) for name in ("strides", "dilations"))
+        auto_pad, sizes = attributes.get("auto_pad", "NOTSET"), []
+        if auto_pad.startswith("SAME"):
+            if step.node.op_type == "ConvTranspose":
+                raise step.refused("its padding is chosen when it runs")
+            sizes = step.sizes(step.input(0), range(2, 2 + len(kernel)))
+        pads = padding(
+            auto_pad, attributes.get("pads", ()), sizes, kernel, Window(strides, dilations, ())
+        ).pads
+        return cls(list(kernel), strides, dilations, pads)
+
+    @property
+    def reach(self) -> list[int]:
+        """The kernel's length along each axis, less one."""
+        return [d * (k - 1) for k, d in zip(self.kernel, self.dilations, strict=True)]
+
+    def unread(self, step: Step) -> list[int]:
+        """How many of the last elements along each axis no window covers."""
+        axes = len(self.kernel)
+        spatial = range(2, 2 + axes)
+        if all(stride == 1 for stride in self.strides):
+            return [0] * axes
+        inputs, outputs = step.sizes(step.input(0), spatial), step.sizes(step.output, spatial)
+        return [
+            size - ((out - 1) * stride + reach + 1 - self.pads[axis] - self.pads[axis + axes])
+            for axis, (size, out, stride, reach) in enumerate(
+                zip(inputs, outputs, self.strides, self.reach, strict=True)
+            )
+        ]
+
+    def spread(self, step: Step, gradient: ir.Value, weights: NDArray[np.float32], group: int) -> ir.Value:
+        """Appends the transposed convolution, which takes gradients from outputs to inputs."""
+        back = self._as_convolution(step, gradient, weights, group)
+        if back is not None:
+            return back
+        padding = self.unread(step)
+        if any(size < 0 for size in padding):
+            raise step.refused("its last window reaches beyond its padding")
+        return step.writer.op(
+            "ConvTranspose",
+            gradient,
+            step.writer.constant(weights),
+            like=step.input(0),
+            group=group,
+            kernel_shape=list(self.kernel),
+            strides=list(self.strides),
+            dilations=list(self.dilations),
+            pads=list(self.pads),
+            output_padding=padding,
+        )
+
+    def _as_convolution(
+        self, step: Step, gradient: ir.Value, weights: NDArray[np.float32], group: int
+    ) -> ir.Value | None:
+        """Without strides a convolution with reversed weights does the same several times as fast."""
+        axes = len(self.kernel)
+        pads = [self.reach[i % axes] - pad for i, pad in enumerate(self.pads)]
+        if any(stride != 1 for stride in self.strides) or min(pads) < 0:
+            return None
+        outputs, inputs = weights.shape[:2]
+        shape = (group * inputs, outputs // group, *self.kernel)
+
+        def reversed_weights() -> NDArray[np.float32]:
+            split = weights.reshape(group, outputs // group, inputs, *self.kernel)
+            turned = np.flip(split.swapaxes(1, 2), tuple(range(3, 3 + axes)))
+            reverse: NDArray[np.float32] = turned.reshape(shape)
+            return reverse
+
+        return step.writer.op(
+            "Conv",
+            gradient,
+            step.writer.weights(reversed_weights, shape),
+            like=step.input(0),
+            group=group,
+            kernel_shape=list(self.kernel),
+            dilations=list(self.dilations),
+            pads=pads,
+        )
+
+
+def _conv(step: Step) -> Mapping[int, ir.Value]:
+    step.only_data("its weights are computed")
+    weights = step.constant(1)
+    window = _Window.of(step, weights.shape[2:])
+    return {0: window.spread(step, step.gradient, weights, int(step.attributes.get("group", 1)))}
+
+
+def _conv_transpose(step: Step) -> Mapping[int, ir.Value]:
+    step.only_data("its weights are computed")
+    attributes = dict(step.attributes)
+    if attributes.pop("output_shape", None):
+        raise step.refused("its padding is chosen when it runs")
+    attributes.pop("output_padding", None)
+    weights = step.constant(1)
+    window = _Window.of(step, weights.shape[2:])
+    made = step.writer.op(
+        "Conv",
+        step.gradient,
+        step.writer.constant(weights),
+        like=step.input(0),
+        group=int(attributes.get("group", 1)),
+        kernel_shape=list(window.kernel),
+        strides=list(window.strides),
+        dilations=list(window.dilations),
+        pads=list(window.pads),
+    )
+    return {0: made}
+
+
+def _turned(step: Step, value: ir.Value) -> ir.Value:
+    """A matrix, or each of many, transposed."""
+    constant = read_constant(value)
+    if constant is not None:
+        turned = constant.swapaxes(-1, -2)
+        return step.writer.weights(lambda: turned, turned.shape)
+    rank = len(step.shape(value))
+    return step.writer.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+def _matmul(step: Step) -> Mapping[int, ir.Value]:
+    writer, gradients = step.writer, {}
+    first, second = step.input(0), step.input(1)
+    if min(len(step.shape(first)), len(step.shape(second))) < 2:
+        raise step.refused("an operand is a vector")
+    if 0 in step.wanted:
+        back = writer.op("MatMul", step.gradient, _turned(step, second))
+        gradients[0] = _like_operand(step, 0, back)
+    if 1 in step.wanted:
+        back = writer.op("MatMul", _turned(step, first), step.gradient)
+        gradients[1] = _like_operand(step, 1, back)
+    return gradients
+
+
+def _like_operand(step: Step, index: int, gradient: ir.Value) -> ir.Value:
+    """A gradient in the shape of an operand of a product: summed where leading axes were broadcast."""
+    value = step.input(index)
+    own, other = step.shape(value)[:-2], step.shape(step.input(1 - index))[:-2]
+    if not other or own == other:
+        return gradient
+    axes = step.broadcast_axes(value, own, step.shape(step.output)[:-2])
+    return step.summed(index, gradient, axes)
+
+
+def _einsum(step: Step) -> Mapping[int, ir.Value]:
+    """Of sums of products: products of the gradient and the other operands, summed over other indices."""
+    equation = str(step.attributes["equation"]).replace(" ", "")
+    terms, arrow, result = equation.partition("->")
+    operands = terms.split(",")
+    if not arrow or "." in equation or any(len(set(term)) < len(term) for term in (*operands, result)):
+        raise step.refused(f"its equation is '{equation}'")
+    for letter in set(terms) - {","}:
+        sizes = {
+            step.shape(step.input(number))[term.index(letter)]
+            for number, term in enumerate(operands)
+            if letter in term
+        }
+        if 1 in sizes and len(sizes) > 1:
+            raise step.refused(f"it broadcasts '{letter}': '{equation}'")
+    gradients = {}
+    for index in step.wanted:
+        others = [number for number in range(len(operands)) if number != index]
+        known = {*result, *(letter for number in others for letter in operands[number])}
+        if not known.issuperset(operands[index]):
+            raise step.refused(f"it sums one operand by itself: '{equation}'")
+        back = ",".join([result, *(operands[number] for number in others)]) + f"->{operands[index]}"
+        values = [step.gradient, *(step.input(number) for number in others)]
+        gradients[index] = step.writer.op("Einsum", *values, like=step.input(index), equation=back)
+    return gradients
+
+
+def _gemm(step: Step) -> Mapping[int, ir.Value]:
+    step.only_data("its weights are computed")
+    attributes, weights = step.attributes, step.constant(1)
+    if attributes.get("transA", 0):
+        raise step.refused("its first operand is transposed")
+    matrix = weights if attributes.get("transB", 0) else weights.T
+    factor = np.float32(attributes.get("alpha", 1.0))
+    second = step.writer.weights(lambda: matrix * factor, matrix.shape)
+    return {0: step.writer.op("MatMul", step.gradient, second, like=step.input(0))}
+
+
+def _average_pool(step: Step) -> Mapping[int, ir.Value]:
+    writer, x = step.writer, step.input(0)
+    kernel = [int(size) for size in step.attributes["kernel_shape"]]
+    spatial = range(2, 2 + len(kernel))
+    window = _Window.of(step, kernel)
+    if step.sizes(x, spatial) == kernel and not any(window.pads):
+        return {0: _evenly(step, kernel)}
+    (channels,) = step.sizes(x, [1])
+    if step.attributes.get("count_include_pad", 0) or not any(window.pads):
+        counts: NDArray[np.float32] = np.full((1,), math.prod(kernel), np.float32)
+    else:
+        counts = _counts(window, step.sizes(x, spatial), step.sizes(step.output, spatial))
+    shared = writer.op("Div", step.gradient, writer.constant(counts))
+    ones = np.ones((channels, 1, *kernel), np.float32)
+    return {0: window.spread(step, shared, ones, channels)}
+
+
+def _counts(window: _Window, inputs: Sequence[int], outputs: Sequence[int]) -> NDArray[np.float32]:
+    """How many elements every window of a pooling covers, padding excluded; shape (1, 1, *outputs)."""
+    total: NDArray[np.float32] = np.ones((1, 1), np.float32)
+    for axis, (size, out) in enumerate(zip(inputs, outputs, strict=True)):
+        starts = np.arange(out) * window.strides[axis] - window.pads[axis]
+        places = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
+        covered = ((places >= 0) & (places < size)).sum(axis=1).astype(np.float32)
+        total = total[..., None] * covered
+    return total
+
+
+def _evenly(step: Step, sizes: Sequence[int]) -> ir.Value:
+    """The gradient of a mean over all elements along the spatial axes."""
+    share = np.full((1, 1, *sizes), 1 / math.prod(sizes), np.float32)
+    return step.writer.op("Mul", step.gradient, step.writer.constant(share), like=step.input(0))
+
+
+def _global_average_pool(step: Step) -> Mapping[int, ir.Value]:
+    x = step.input(0)
+    return {0: _evenly(step, step.sizes(x, range(2, len(step.shape(x)))))}
+
+
+def _global_max_pool(step: Step) -> Mapping[int, ir.Value]:
+    """Every gradient goes to the element that was the largest; of equal ones, to each."""
+    x = step.input(0)
+    return {0: step.kept_where(step.writer.op("Equal", x, step.output), like=x)}
+
+
+def _max_pool(step: Step) -> Mapping[int, ir.Value]:
+    """Every gradient goes to the element that was the largest of its window."""
+    # Places are those in C order, whatever order the network itself counts in.
+    attributes = {**step.attributes, "storage_order": 0}
+    return {0: step.added_up(step.writer.op("MaxPool", step.input(0), outputs=2, **attributes))}
+
+
+WEIGHTED_RULES: Mapping[str, Rule] = {
+    "AveragePool": _average_pool,
+    "Conv": _conv,
+    "ConvTranspose": _conv_transpose,
+    "Einsum": _einsum,
+    "Gemm": _gemm,
+    "GlobalAveragePool": _global_average_pool,
+    "GlobalMaxPool": _global_max_pool,
+    "MatMul": _matmul,
+    "MaxPool": _max_pool,
+}
+
 
 _RULES = {
     **ELEMENTWISE,

@@ -23,8 +23,7 @@ from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.placement import Placement
 from trtint8.range_choice.auto import AutoRanges
-from trtint8.simulation.layers import Quantizer
-from trtint8.simulation.networks import BesideFloat
+from trtint8.simulation.networks import BesideFloat, Quantizer
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from calibrators.data.feeds import batch_rows
 from calibrators.data.inputs import shape_text
-from calibrators.errors import Argument, CalibrationDataError
-from calibrators.words import counted
-from trtint8.validation.user_failures import failures_named
+from calibrators.errors import Argument, CalibrationDataError, counted, failures_named
 
 #: The most boxes of an image that are kept, those of the highest scores: ultralytics' limit.
 MOST_BOXES = 300

@@ -10,7 +10,7 @@ from calibrators.errors import ModelError
 from tests.trtint8.onnx_models import function, parsed
 from tests.trtint8.refused_models import refused_model
 from trtint8.models.model import load_model, prepare
-from trtint8.models.outputs.cutting import cut_model, tensors_before
+from trtint8.models.outputs.picked import cut_model, tensors_before
 from trtint8.models.serialization import to_proto
 
 X = np.random.default_rng(1).standard_normal((2, 3, 8, 8)).astype(np.float32)

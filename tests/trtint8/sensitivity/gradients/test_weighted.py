@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.trtint8.sensitivity.gradients.differences import assert_gradients
+from trtint8.sensitivity.gradients.backward import WEIGHTED_RULES
 from trtint8.sensitivity.gradients.rule import NoGradientError
-from trtint8.sensitivity.gradients.weighted import WEIGHTED_RULES
 
 RANDOM = np.random.default_rng(2)
 IMAGES = {"x": ["N", 4, 7, 6]}

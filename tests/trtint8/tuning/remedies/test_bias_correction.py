@@ -15,7 +15,7 @@ from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
-from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.networks import Form, Quantizer
 from trtint8.simulation.segments import cut
 from trtint8.tuning.remedies.bias_correction import choose_ranges_anew, correct_biases
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import array, normal, prepared, run
-from trtint8.tuning.remedies.matrix_form import MatrixForm
+from trtint8.tuning.remedies.rounding import MatrixForm
 
 EVERYWHERE = 10**6
 

@@ -15,7 +15,7 @@ from trtint8.models.serialization import to_proto
 from trtint8.quantization.config import TensorQuantConfig, quantize
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import insert_qdq, weight_scale
-from trtint8.simulation.layers import Form, Quantizer
+from trtint8.simulation.networks import Form, Quantizer
 from trtint8.simulation.segments import cut
 from trtint8.tuning.remedies import rounding
 from trtint8.tuning.remedies.rounding import RoundingGrid, adapt_rounding, descend
