@@ -1,13 +1,8 @@
-"""The one family of errors that both packages raise.
+"""The one family of errors that both packages raise, and the words of their messages.
 
 A message is one sentence: what was wrong, with the offending name and value, and what to do about it. A
 parameter of a public call is named by an :class:`Argument`: Python and the command line spell it differently.
-
-Errors of code that is not ours, in words that fit into a message.
-
-Numbers of things, and things themselves, in words.
-
-Failures of functions that users write.
+Errors of code that is not ours become words that fit into such a sentence.
 """
 
 from __future__ import annotations

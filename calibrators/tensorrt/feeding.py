@@ -1,13 +1,12 @@
-"""Feeds in the element types of TensorRT's network, which are not always those of the ONNX model.
-
-Before version 10, TensorRT's parser makes INT64 inputs INT32, and every version makes DOUBLE inputs FLOAT. A
-calibrator gives TensorRT nothing but addresses, so bytes of the wrong type would be read as other numbers.
-
-Brings batches to the GPU: page-locked staging, two buffers per input, one batch ahead.
+"""Brings batches to the GPU: page-locked staging, two buffers per input, one batch ahead.
 
 While TensorRT works on a batch, a thread reads the next one from its source, stages and uploads it. All
 batches have one shape, as TensorRT's calibration wants them. Each is checked before TensorRT gets it, and
 none is missing.
+
+They have the element types of TensorRT's network, which are not always those of the ONNX model. Before
+version 10, TensorRT's parser makes INT64 inputs INT32, and every version makes DOUBLE inputs FLOAT. A
+calibrator gives TensorRT nothing but addresses, so bytes of the wrong type would be read as other numbers.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""An engine on a whole data set: its outputs, joined along the samples.
+"""The public call that runs an engine on a whole data set, and joins its outputs along the samples.
 
-The public call that runs an engine, which starts without what reads and judges models.
+It starts without what reads and judges models.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""A Q/DQ model as an arithmetic takes it: the float model, and what its pairs say of tensors and weights.
+"""Which nodes of a network a backend runs on integers, and which tensors it stores as integers.
 
-The tensors inside a model, as those who read them get them.
-
-Which nodes of a network a backend runs on integers, and which tensors it stores as integers.
+A Q/DQ model is taken as the float model, and what its pairs say of tensors and weights.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Builds engines of one model in several forms, and estimates their times on a GPU.
+"""Engines of one model in FP32, FP16 and INT8 side by side, with times that are estimated for a GPU.
 
 A kernel takes as long as it takes to start it, and to move its bytes or to compute its products. Where its
 bytes come from is not known, so there are two estimates: all bytes from memory, and activations that fit from
-the L2 cache. The network's multiply-adds are counted at given shapes of its inputs.
-
-Puts what engines of one model in FP32, FP16 and INT8 do side by side.
-
-Says in one sentence what INT8 changes beside FP16, and which layers are the reason.
+the L2 cache. The network's multiply-adds are counted at given shapes of its inputs. One sentence says what
+INT8 changes beside FP16, and which layers are the reason.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""The forms in which factors appear: classes of channels with the same producers and the same readers.
+"""What is known of a class of channels that have one factor: its producers and readers, and its ranges.
 
-Applies factors to the constants of a model.
-
-Ranges of channels, measured on samples.
+Ranges are measured on samples. Factors are applied to the constants of a model.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""Weights that are dequantized by one scale, so that TensorRT for RTX stores a convolution's sums as FP16.
+"""Makes a model with Q/DQ pairs of a float model and a calibration table.
 
-With one scale per channel, its INT8 convolutions write float32, and a second kernel reads that, multiplies by
-the scales, adds the bias and quantizes. With one scale for all weights they write FP16, half as much. So the
-weights stay the same integers, quantized per channel, but are dequantized by one scale. What the scale of
-each channel is more than that multiplies the convolution's output, and the bias is added after it; the second
-kernel takes both in.
-
-The scale is free, because the factors undo it. It is chosen so that no sum of products can leave the range of
+TensorRT for RTX gets weights that are dequantized by one scale. With one scale per channel, its INT8
+convolutions write float32, and a second kernel reads that, multiplies by the scales, adds the bias and
+quantizes. With one scale for all weights they write FP16, half as much. So the weights stay the same
+integers, quantized per channel, but are dequantized by one scale. What the scale of each channel is more than
+that multiplies the convolution's output, and the bias is added after it; the second kernel takes both in. The
+scale is free, because the factors undo it. It is chosen so that no sum of products can leave the range of
 FP16, whatever the input is, and so that the smallest sum is still a normal number of FP16.
-
-Makes a model with Q/DQ pairs of a float model and a calibration table.
 """
 
 from __future__ import annotations

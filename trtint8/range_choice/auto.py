@@ -1,14 +1,10 @@
-"""Compares rules for ranges by the noise of the quantized network, and finds the one to take.
+"""The method ``auto``: the ranges of all tensors, by what they cost the network's outputs on a few samples.
 
 Runs with the ranges of each rule go on several at once. All rules are tried on few samples, and ever fewer of
 them on more. Successive halving: after one eighth of the samples the better half goes on to a quarter of
 them, and so on (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
 Optimization", AISTATS 2016). Of 16 samples or fewer, all go on from a quarter of them to half, and the better
 third to all.
-
-The method ``auto``: from a model, histograms and a few samples to the range of every tensor.
-
-Chooses the ranges of all tensors by what they cost the network's outputs on a few samples.
 """
 
 from __future__ import annotations

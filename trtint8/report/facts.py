@@ -1,8 +1,7 @@
-"""The most important figures: what accuracy says in short, and the sizes of files.
+"""Everything that a report says, gathered before it is rendered as a page.
 
-Where the figures come from, the commands that make them again, and what is missing or does not match.
-
-Gathers everything that a report says, before it is rendered as a page.
+That is the most important figures, where figures come from, the commands that make them again, and what is
+missing or does not match.
 """
 
 from __future__ import annotations

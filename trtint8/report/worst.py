@@ -1,6 +1,6 @@
-"""Images among a model's inputs, as pictures for a page.
+"""The worst samples: those where INT8's answer differs from FP32's, and those with the largest errors.
 
-The worst samples: those where INT8's answer differs from FP32's, and those with the largest errors.
+Images among them become pictures for the page.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Reasons why a layer may lose accuracy in INT8: in its ranges, its weights and its neighbours.
+"""What a measurement of sensitivity found, its file, and its sums in a checkpoint while it is unfinished.
 
-What a measurement of sensitivity found, and its file.
-
-The sums of an unfinished measurement, and how they stand in a checkpoint.
+Layers that lose accuracy have suspects: reasons in their ranges, their weights and their neighbours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The layers of a network that a placement quantizes, in float and in INT8.
-
-Whole networks in INT8, and the float network with its layers in INT8 beside it.
-"""
+"""A network in INT8, simulated: its layers in float and in INT8, and networks of either beside each other."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""Finds overflow of FP16 models where ONNX Runtime hides it.
-
-ONNX Runtime has hardly any kernels for FP16 on a CPU. It computes such operators in FP32, and leaves out the
-casts between them, so that a value beyond FP16's largest number goes from one to the next as if nothing were
-wrong. A GPU makes it infinite. So the float model is run beside, and tells how large the tensors become.
-
-Opens the models that are validated: engines on the GPU, and models in ONNX Runtime.
+"""Opens the models that are validated: engines on the GPU, and models in ONNX Runtime.
 
 Samples are given in the element types that a model takes, and INT8 outputs are read as floats. Where it costs
 nothing, it is found out which engine and which float model a comparison is of.
+
+ONNX Runtime has hardly any kernels for FP16 on a CPU. It computes such operators in FP32, and leaves out the
+casts between them, so that a value beyond FP16's largest number goes from one to the next as if nothing were
+wrong. A GPU makes it infinite. So the float model of an FP16 model runs beside it, and tells how large the
+tensors become.
 """
 
 from __future__ import annotations

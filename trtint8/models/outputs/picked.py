@@ -1,10 +1,9 @@
-"""Cuts a model in two at tensors: the part up to them, and the part that is computed from them.
+"""Outputs that hold what a network picks, and models cut in two before them.
 
-Outputs that hold what a network picks, such as the boxes that non-maximum suppression leaves.
-
-Element by element such outputs say little of a quantized network: where two scores are close, others are
-picked, or the same in another order, and their number may differ. So what they are picked from is compared in
-their place. A model that ends in plugins of TensorRT is cut before them, so that ONNX Runtime can run it.
+Element by element such outputs, as the boxes that non-maximum suppression leaves, say little of a quantized
+network: where two scores are close, others are picked, or the same in another order, and their number may
+differ. So what they are picked from is compared in their place. A model that ends in plugins of TensorRT is
+cut before them, so that ONNX Runtime can run it.
 """
 
 from __future__ import annotations

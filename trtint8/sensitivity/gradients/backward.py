@@ -1,6 +1,6 @@
-"""Gradients of convolutions, matrix products and pooling.
+"""Appends to a network the gradients of a sum of its outputs with respect to chosen tensors.
 
-Appends to a network the gradients of a sum of its outputs with respect to chosen tensors.
+The rules of convolutions, matrix products and pooling stand here.
 """
 
 from __future__ import annotations

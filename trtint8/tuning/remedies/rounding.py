@@ -1,8 +1,7 @@
-"""Weighted operators as products of matrices: rows of input values times a matrix of weights.
+"""Adaptive rounding: weights are rounded up or down so that layers' outputs change least.
 
-Adaptive rounding: weights are rounded up or down so that layers' outputs change least.
-
-The grid of values that quantized weights can take, and the two nearest of them for each weight.
+Each of the two nearest values on the grid of quantized weights is tried. A layer is taken as a product of
+matrices for that: rows of input values times a matrix of weights.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Mean average precision of object detectors, as COCO defines it.
+"""Detections judged: by those of the float model, or by true boxes that come as labels.
 
-How many of a detector's detections are those of the float model, or true.
-
-Detections judged by true boxes that come as labels.
+Mean average precision is that of COCO.
 """
 
 from __future__ import annotations
