@@ -67,7 +67,7 @@ def test_table(tmp_path):
     assert CalibrationTable.load(again) == table
     expected = {"choice": None, "input_sizes": {}, "left_out": {}, **unpacked(path)}
     for histogram in expected["histograms"].values():
-        histogram.update(octave=None, octaves=None)
+        histogram.update(octave=None, octaves=None, ends=None)
     assert unpacked(again) == expected
 
 

@@ -71,8 +71,11 @@ class Integers:
     keep_float: tuple[str, ...] = ()
 
     def ranges_alone(self) -> Integers:
-        """The same without what a table says besides ranges, which may be large."""
-        if self.table is None:
+        """The same without what a table says besides ranges, which may be large.
+
+        Its histograms stay where the two sides of a range need not be the same, because they tell the sides.
+        """
+        if self.table is None or not self.arithmetic.activations.symmetric:
             return self
         origin = self.table.provenance
         return replace(self, table=CalibrationTable(self.table.amax, provenance=origin))

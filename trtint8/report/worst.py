@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, is_float
@@ -65,6 +64,8 @@ def data_uri(picture: NDArray[np.uint8]) -> str:
     Args:
         picture: The picture, uint8 of shape (H, W, 1) or (H, W, 3).
     """
+    from PIL import Image  # of an extra, which pages without images do not need
+
     image = Image.fromarray(picture[..., 0] if picture.shape[2] == 1 else picture)
     image.thumbnail((LONGEST, LONGEST))
     stream = io.BytesIO()

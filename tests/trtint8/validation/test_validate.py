@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import trtint8
-from calibrators.data.sources.folders import Folder
+from calibrators.data.sources.folders import Files
 from calibrators.errors import CalibrationDataError, ModelError
 from tests.trtint8.detectors import (
     BOXES,
@@ -278,13 +278,13 @@ def test_every_sample_is_read_once(labels, tmp_path, monkeypatch):
     """Also those that are read ahead, and looked at ahead where their labels may be boxes."""
     for number, row in enumerate(DATA):
         np.save(tmp_path / f"{number}.npy", row)
-    read, known = Folder.read, []
+    read, known = Files.read, []
 
     def recorded(folder, batch):
         known.extend(batch.tolist())
         return read(folder, batch)
 
-    monkeypatch.setattr(Folder, "read", recorded)
+    monkeypatch.setattr(Files, "read", recorded)
     trtint8.validate(
         scaled(0.5), tmp_path, reference=scaled(1.0), labels=labels, batch_size=2, progress=False
     )
