@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calibrators.histograms import thresholds
-from calibrators.histograms.binning import Octaves
+from calibrators.histograms.binning import PER_OCTAVE, Octaves
 from calibrators.histograms.counting import histogram_of
 from calibrators.histograms.histogram import Histogram, SignedHistogram
 from calibrators.histograms.rules import RULES, TIGHT, range_loss, range_of, range_sqnr
@@ -251,3 +251,10 @@ def test_octaves_that_no_observation_leaves_are_refused(change):
         histogram.octaves = octaves
         with pytest.raises(ValueError, match=r"^its octaves"):
             histogram.check()
+
+
+def test_octaves_are_equal_where_they_begin_alike_and_count_alike():
+    counts = np.ones((1, PER_OCTAVE), np.uint8)
+    one = Octaves.of(127, counts)
+    assert one == Octaves.of(127, counts.copy())
+    assert one != Octaves.of(128, counts) and one != Octaves.of(127, 2 * counts)
