@@ -29,8 +29,17 @@ def main() -> None:
     if options.speed:
         _print_speed(options.models, options.gpu, options.speed)
         return
-    print("| model | GPU | engine | kernels | requantization | MB | estimated time | speed to FP16 |")
-    print("|---|---|---|---|---|---|---|---|")
+    columns = (
+        "engine",
+        "kernels",
+        "requantization",
+        "MB",
+        "from memory",
+        "from the L2 cache",
+        "speed to FP16",
+    )
+    print(f"| model | GPU | {' | '.join(columns)} |")
+    print("|---|---|---|---|---|---|---|---|---|")
     sentences = []
     for model in options.models:
         table = model.with_name(f"{model.stem}.table.json")
@@ -60,17 +69,18 @@ def _print_speed(models: list[Path], gpus: list[str], minutes: float) -> None:
 
 
 def _rows(name: str, audit: trtint8.Audit) -> list[str]:
-    """One row of the table per engine."""
-    half = audit.engine("FP16").seconds or 0.0
+    """One row of the table per engine, with the times of both ends."""
+    half = audit.engine("FP16").ends or (0.0, 0.0)
     rows = []
     for engine in audit.engines:
-        seconds, traffic = engine.seconds or 0.0, engine.traffic
+        ends, traffic = engine.ends or (0.0, 0.0), engine.traffic
         megabytes = f"{traffic.total / 1e6:.1f}" if traffic else ""
         requantizing = engine.part("requantization").kernels
-        times = f"{1e3 * seconds:.3f} ms | {half / seconds:.2f}×"
+        times = " | ".join(f"{1e3 * seconds:.3f} ms" for seconds in ends)
+        speeds = dict.fromkeys(f"{fp16 / seconds:.2f}×" for fp16, seconds in zip(half, ends, strict=True))
         rows.append(
             f"| {name} | {audit.gpu.name} | {engine.precision} | {len(engine.kernels)} | {requantizing} | "
-            f"{megabytes} | {times} |"
+            f"{megabytes} | {times} | {' to '.join(speeds)} |"
         )
     return rows
 

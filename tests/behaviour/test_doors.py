@@ -35,7 +35,7 @@ def test_a_build_is_told_of_tf32(rtx, tf32, tmp_path, monkeypatch):
             tmp_path / "e.engine",
             target="rtx",
             dynamic_ranges={"images": 3.0, "relu_out": 5.0},
-            options=trtint8.BuildOptions(tf32=tf32),
+            options=trtint8.BuildOptions(tf32=tf32, fp16=False),
             progress=False,
         )
     assert told == [tf32]

@@ -150,6 +150,7 @@ def test_the_main_job(split, tmp_path):
         tmp_path / "d.engine",
         target="rtx",
         method="mse",
+        fp16=False,
         progress=False,
     )
     assert len(result.info.quantized_nodes) == 9
@@ -208,7 +209,7 @@ def test_int8_is_allowed_where_the_graph_has_pairs(keep_float, wanted, table, tm
         return run(*arguments, int8=int8, **options)
 
     monkeypatch.setattr(build.Build, "run", noted)
-    options = {"target": "rtx", "keep_float": keep_float, "progress": False}
+    options = {"target": "rtx", "keep_float": keep_float, "fp16": False, "progress": False}
     result = trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "d.engine", **options)
     assert allowed == [wanted]
     assert result.info.int8_layers == (9 if wanted else 0, 9)
@@ -232,7 +233,7 @@ def test_a_model_with_qdq_is_built_as_it_is(split, table, tmp_path):
 def test_weights_that_are_read_along_two_axes(shape, tmp_path):
     values = np.random.default_rng(0).standard_normal((64, shape[0])).astype(np.float32)
     result = trtint8.build_int8_engine(
-        tied(*shape), values, tmp_path / "t.engine", target="rtx", progress=False
+        tied(*shape), values, tmp_path / "t.engine", target="rtx", fp16=False, progress=False
     )
     assert repr(result).endswith(", 2 of 2 weighted layers in INT8>")
 
@@ -245,6 +246,7 @@ def test_dynamic_ranges_override_what_was_calibrated(split, tmp_path):
         target="rtx",
         dynamic_ranges={"images": 12.7},
         limit=50,
+        fp16=False,
         progress=False,
     )
     model = onnx.load(result.qdq_model)
@@ -254,7 +256,7 @@ def test_dynamic_ranges_override_what_was_calibrated(split, tmp_path):
 
 def test_a_table_whose_ranges_lose_much_is_warned_of_unless_they_are_set_by_hand(split, table, tmp_path):
     ruined = dataclasses.replace(table, amax={**table.amax, "images": table.amax["images"] / 10})
-    options = {"target": "rtx", "progress": False}
+    options = {"target": "rtx", "fp16": False, "progress": False}
     with pytest.warns(UserWarning, match="'images'") as caught:
         trtint8.build_int8_engine(DEMO_MODEL, ruined, tmp_path / "d.engine", **options)
     assert [warning.filename for warning in caught] == [__file__]
@@ -264,7 +266,7 @@ def test_a_table_whose_ranges_lose_much_is_warned_of_unless_they_are_set_by_hand
 
 def test_noisy_outputs_are_warned_of_unless_layers_stay_in_float(table, tmp_path):
     noisy = table.with_choice(table.amax, RangeChoice("mse", {"mse": 9.5}, {"mse": 16}))
-    options = {"target": "rtx", "progress": False}
+    options = {"target": "rtx", "fp16": False, "progress": False}
     with pytest.warns(UserWarning, match=r"only 9\.5.*of 16") as caught:
         trtint8.build_int8_engine(DEMO_MODEL, noisy, tmp_path / "d.engine", **options)
     assert [warning.filename for warning in caught] == [__file__]
@@ -407,7 +409,7 @@ def test_pairs_are_placed_for_the_tensorrt_that_builds(tmp_path):
     onnx.save(g.model({"x": [1, 8, 8, 8]}, y), tmp_path / "m.onnx")
     table = trtint8.CalibrationTable({"x": 3.0, "conv_out": 3.0})
     result = trtint8.build_int8_engine(
-        tmp_path / "m.onnx", table, tmp_path / "m.engine", target="rtx", progress=False
+        tmp_path / "m.onnx", table, tmp_path / "m.engine", target="rtx", fp16=False, progress=False
     )
     assert result.info.quantized_nodes == ("conv",)
     assert result.info.float_nodes == (("up", "TensorRT for RTX has no INT8 kernel for it"),)
@@ -435,6 +437,64 @@ def test_int8_convolutions_write_fp16_where_it_is_allowed(fp16, written, table, 
     layers = [layer for layer in result.info.layers.layers if layer.kind == "correlation"]
     assert len(layers) == 8
     assert {(layer.inputs[0], layer.outputs) for layer in layers} == {("Int8", (written,))}
+
+
+def types_of_products(result):
+    """The types that the Convs and matrix products of a built model write."""
+    model = onnx.load(result.qdq_model)
+    found = kinds(model) | {value.name: value.type.tensor_type.elem_type for value in model.graph.output}
+    products = [node for node in model.graph.node if node.op_type in ("Conv", "Gemm", "MatMul")]
+    return {onnx.TensorProto.DataType.Name(found[node.output[0]]) for node in products}
+
+
+@pytest.mark.parametrize(
+    ("options", "written", "in_int8"),
+    [
+        ({}, "FLOAT16", 1),
+        ({"fp16": True}, "FLOAT16", 1),
+        ({"keep_int8": ["*"]}, "FLOAT16", 9),
+        ({"fp16": False}, "FLOAT", 9),
+    ],
+)
+def test_fp16_is_around_int8_unless_it_is_switched_off(options, written, in_int8, table, tmp_path):
+    """The convolutions of a small network move few values, so most of them are faster in FP16."""
+    result = trtint8.build_int8_engine(
+        DEMO_MODEL, table, tmp_path / "d.engine", target="rtx", progress=False, **options
+    )
+    assert types_of_products(result) == {written}
+    assert result.info.int8_layers == (in_int8, 9)
+
+
+@pytest.mark.parametrize(
+    ("options", "written"), [({}, "FLOAT"), ({"fp16": False}, "FLOAT"), ({"fp16": True}, "FLOAT16")]
+)
+def test_a_model_that_comes_with_its_pairs_keeps_its_types(options, written, table, tmp_path):
+    pairs = trtint8.quantize(DEMO_MODEL, table, keep_float=["/fc/*"])
+    result = trtint8.build_int8_engine(
+        pairs, None, tmp_path / "q.engine", target="rtx", progress=False, **options
+    )
+    assert result.info.int8_layers == (8, 9)
+    assert types_of_products(result) == {written}
+
+
+def test_a_network_that_int8_does_not_make_faster_is_built_in_fp16(table, tmp_path):
+    with pytest.warns(UserWarning, match="'rtx'.*keep_int8") as caught:
+        result = trtint8.build_int8_engine(
+            DEMO_MODEL, table, tmp_path / "d.engine", target="rtx", keep_float=["/fc/*"], progress=False
+        )
+    assert [warning.filename for warning in caught] == [__file__]
+    assert result.info.int8_layers == (0, 9) and types_of_products(result) == {"FLOAT16"}
+
+
+def test_values_that_no_table_knows_stay_in_fp32(rtx, tmp_path):
+    model, samples = outlier_stream((16, 4, 64))
+    table = trtint8.calibrate(model, samples, method="minmax", tensors="placed", progress=False)
+    options = {"target": "rtx", "progress": False}
+    with pytest.warns(UserWarning, match=r"no range tells how large.*--no-fp16"):
+        result = trtint8.build_int8_engine(model, table, tmp_path / "d.engine", **options)
+    assert types_of_products(result) == {"FLOAT", "FLOAT16"}
+    result = trtint8.build_int8_engine(model, table, tmp_path / "d.engine", fp16=False, **options)
+    assert types_of_products(result) == {"FLOAT"}
 
 
 def kinds(model):
@@ -488,6 +548,11 @@ def test_a_model_that_was_quantized_without_a_layer_in_int8_is_built_as_it_is(sp
     assert result.info.int8_layers == (0, 9)
     # With samples it is a float model as any other.
     again = trtint8.build_int8_engine(
-        tmp_path / "q.onnx", split.calibration_images[:8], tmp_path / "p.engine", target="rtx", progress=False
+        tmp_path / "q.onnx",
+        split.calibration_images[:8],
+        tmp_path / "p.engine",
+        target="rtx",
+        fp16=False,
+        progress=False,
     )
     assert again.info.int8_layers == (9, 9)

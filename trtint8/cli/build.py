@@ -88,7 +88,8 @@ def run(options: argparse.Namespace) -> None:
     asked = options.fp16 is not None or options.bf16 or result.table is not None
     if not asked and result.info.built_with.strongly_typed_only and not _has_half(result.info):
         say(_FP32)
-    if slower := sum(reason.startswith(SLOWER_IN_INT8) for _, reason in result.info.float_nodes):
+    slower = sum(reason.startswith(SLOWER_IN_INT8) for _, reason in result.info.float_nodes)
+    if slower and result.info.quantized_nodes:  # without any there is a warning
         say(
             f"{slower} {'layer is' if slower == 1 else 'layers are'} in FP16 that could be in INT8, because "
             "INT8 is estimated to be slower there; --keep-int8 '*' puts all of them in INT8"

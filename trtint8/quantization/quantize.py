@@ -288,10 +288,11 @@ def quantized_model(
     target, left_out = options.target, left_out_nodes(prepared)
     graph_model, placement = quantize_graph(prepared, table, options, largest=largest)
     if placement.all_slower:
+        everything = Argument("keep_int8", "'*'")
         warn_user(
             f"INT8 would be slower than FP16 in all layers that target '{target.name}' runs in INT8, so the "
-            f"whole model is FP16; 'trtint8 audit' shows why, and {Argument('keep_int8')} quantizes layers "
-            "all the same"
+            f"whole model is FP16; 'trtint8 audit' shows why, and {everything} quantizes all of "
+            "them all the same"
         )
     configs = placement.configs.scaled(*_scales_of_pairs(graph_model, placement, table))
     if not options.float16:

@@ -32,6 +32,7 @@ def test_keywords_reach_the_build(rtx, table, tmp_path):
         compute_capabilities=["8.6"],
         keep_float=["/fc/*"],
         dynamic_ranges={"images": 3.5},
+        fp16=False,
         progress=False,
     )
     assert result.table.amax["images"] == 3.5
@@ -51,6 +52,7 @@ def test_profiles_and_patterns_may_come_from_a_generator(table, tmp_path):
         compute_capabilities=["8.6"],
         profiles=({"images": shapes} for _ in range(1)),
         keep_float=(pattern for pattern in ["/fc/*"]),
+        fp16=False,
         progress=False,
     )
     assert result.info.profiles == ({"images": shapes},)
@@ -77,12 +79,13 @@ def test_misspelt_options_are_refused(wrong, error, words, table, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("fp16", [None, False])
-def test_layers_to_keep_in_int8_are_refused_without_fp16(rtx, fp16, table, tmp_path):
-    with pytest.raises(ModelError, match="keep_int8"):
-        trtint8.build_int8_engine(
-            DEMO_MODEL, table, tmp_path / "m.engine", target="rtx", keep_int8=["*"], fp16=fp16
-        )
+def test_layers_to_keep_in_int8_are_refused_without_fp16(rtx, table, tmp_path):
+    off = trtint8.BuildOptions(fp16=False)
+    for options in ({"fp16": False}, {"options": off}):
+        with pytest.raises(ModelError, match=r"keep_int8.*fp16"):
+            trtint8.build_int8_engine(
+                DEMO_MODEL, table, tmp_path / "m.engine", target="rtx", keep_int8=["*"], **options
+            )
     assert not list(tmp_path.iterdir())
 
 
@@ -292,9 +295,15 @@ def test_what_is_no_network(given):
 
 def test_an_engine_of_the_first_part_of_a_model(rtx, split, tmp_path):
     cut = ["/block1/relu2/Relu_output_0"]
-    images = split.calibration_images[:8]
     result = trtint8.build_int8_engine(
-        DEMO_MODEL, images, tmp_path / "m.engine", target="rtx", method="minmax", cut_at=cut, progress=False
+        DEMO_MODEL,
+        split.calibration_images[:8],
+        tmp_path / "m.engine",
+        target="rtx",
+        method="minmax",
+        cut_at=cut,
+        fp16=False,
+        progress=False,
     )
     assert [spec.name for spec in result.info.outputs] == cut
     assert result.float_model == tmp_path / "m.float.onnx"

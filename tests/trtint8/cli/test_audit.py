@@ -41,7 +41,8 @@ def test_engines_side_by_side(rtx, table, capsys):
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
     rows = {row[0]: row[1:] for row in cells if len(row) == 5}
     assert rows["float compute"][:2] == ["9", "9"] and rows["INT8 compute"] == ["", "", "9", "1"]
-    assert all(cell.endswith(" us") for cell in rows["estimated time"])
+    times = rows["estimated time, all bytes from memory"] + rows["with what fits from the L2 cache"]
+    assert len(times) == 8 and all(cell.endswith((" us", " ms")) for cell in times)
     assert sum(line.strip().endswith(": kernels") for line in lines) == 4
     assert "estimated from the compiled graphs, not timed" in " ".join(printed.split())
 
@@ -85,7 +86,7 @@ def test_what_is_not_known_is_said(shown):
     ]
     rows = [line.split("│")[1:-1] for line in printed.splitlines() if line.startswith("│")]
     figures = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows if len(row) == 3}
-    assert figures["estimated time"] == ["4.000 us", "not known"]
+    assert figures["estimated time, all bytes from memory"] == ["5.000 us", "not known"]
     assert figures["read"] == ["0.002 MB", "not known"]
     assert figures["that may stay in the cache"] == ["0.000 MB", "0.000 MB"]
     assert figures["by float compute"] == ["0.004 MB", ""]
@@ -104,7 +105,7 @@ def test_what_is_not_known_is_said(shown):
     ],
 )
 def test_times_that_are_compared_have_one_unit(seconds, cells):
-    assert list(verb._times(seconds)) == cells
+    assert list(verb._times(seconds, seconds)) == cells
 
 
 def test_engines_for_the_gpu_of_this_machine(shown):

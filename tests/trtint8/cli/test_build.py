@@ -15,7 +15,7 @@ from trtint8.data import DEMO_MODEL
 pytestmark = pytest.mark.usefixtures("rtx")
 
 MODEL = str(DEMO_MODEL)
-IN_FP32 = "layers outside INT8 are in FP32; --fp16 "
+IN_FP32 = "outside INT8 is in FP32, as in the model; --fp16 "
 
 
 def test_build_from_a_table(table, tmp_path, capsys):
@@ -64,17 +64,21 @@ def test_ranges_by_hand_from_a_file(table, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "told"), [((), True), (("--fp16",), False), (("--no-fp16",), False), (("--json",), False)]
 )
-def test_who_builds_without_fp16_is_told_of_it(arguments, told, table, tmp_path, capsys):
-    command = ["build", MODEL, table, "-o", str(tmp_path / "d.engine"), "--target", "rtx"]
-    assert main([*command, *arguments]) == 0
+def test_who_builds_a_model_with_pairs_is_told_of_fp32(arguments, told, table, tmp_path, capsys):
+    pairs, engine = str(tmp_path / "q.onnx"), str(tmp_path / "d.engine")
+    assert main(["quantize", MODEL, table, "-o", pairs]) == 0
+    capsys.readouterr()
+    assert main(["build", pairs, "-o", engine, "--target", "rtx", *arguments]) == 0
     assert (IN_FP32 in capsys.readouterr().err) == told
 
 
-def test_who_builds_with_fp16_is_told_of_layers_that_it_takes_out_of_int8(table, tmp_path, capsys):
-    command = ["build", MODEL, table, "-o", str(tmp_path / "d.engine"), "--target", "rtx", "--fp16"]
+def test_who_builds_a_float_model_is_told_of_layers_that_are_in_fp16(table, tmp_path, capsys):
+    command = ["build", MODEL, table, "-o", str(tmp_path / "d.engine"), "--target", "rtx"]
     assert main(command) == 0
     printed = capsys.readouterr()
-    assert "with --fp16, 8 layers are in FP16 that could be in INT8, because INT8 is estimated" in printed.err
+    assert "8 layers are in FP16 that could be in INT8" in printed.err
+    assert "--keep-int8 '*'" in printed.err and len(printed.err.splitlines()) == 1
+    assert IN_FP32 not in printed.err
     assert "weighted layers in INT8 1 of 9" in " ".join(printed.out.replace("│", " ").split())
     assert "TensorRT for RTX " in " ".join(printed.out.replace("│", " ").split())
     assert main([*command, "--keep-int8", "*"]) == 0
@@ -93,13 +97,35 @@ def test_ranges_by_hand_are_not_overwritten(table, tmp_path, capsys, name):
     assert ranges.read_text() == "images: 1.25\n" and [*tmp_path.iterdir()] == [ranges]
 
 
-def test_who_builds_a_float_model_of_16_bits_is_told_of_fp32(table, tmp_path, monkeypatch, capsys):
-    """Its inputs and outputs are in FP16 in the engine, too. A quantized one is in FP16."""
+def test_a_network_that_int8_does_not_make_faster_gets_one_line(table, tmp_path, capsys):
+    command = [
+        "build",
+        MODEL,
+        table,
+        "-o",
+        str(tmp_path / "d.engine"),
+        "--target",
+        "rtx",
+        "--keep-float",
+        "/fc/*",
+    ]
+    assert main(command) == 0
+    printed = capsys.readouterr()
+    assert "weighted layers in INT8 0 of 9" in " ".join(printed.out.replace("│", " ").split())
+    assert "--keep-int8 '*'" in printed.err and len(printed.err.splitlines()) == 1
+    assert main([*command, "--no-fp16"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "weighted layers in INT8 8 of 9" in " ".join(printed.out.replace("│", " ").split())
+
+
+def test_who_builds_a_float_model_of_16_bits_is_told_of_nothing(table, tmp_path, monkeypatch, capsys):
+    """It is in FP16 around INT8, as is a quantized one that was made so."""
     monkeypatch.chdir(tmp_path)
     assert main(["quantize", MODEL, table, "-o", "half.onnx", "--float16"]) == 0
     build = ["--target", "rtx", "--compute-capability", "8.6", "-o", "half.engine"]
     assert main(["build", "half.onnx", *build]) == 0
-    assert "is in FP32" not in capsys.readouterr().err
+    assert IN_FP32 not in capsys.readouterr().err
     g = Shaped(quantized=False)
     weights = g.constant(np.full((8, 8), 0.5, np.float16))
     model = g.model({"x": ["N", 8]}, g.op("MatMul", ["x", weights], "product"))
@@ -108,7 +134,7 @@ def test_who_builds_a_float_model_of_16_bits_is_told_of_fp32(table, tmp_path, mo
     onnx.save(model, "half.onnx")
     np.save("x.npy", np.ones((4, 8), np.float16))
     assert main(["build", "half.onnx", "x.npy", *build]) == 0
-    assert IN_FP32 in capsys.readouterr().err
+    assert IN_FP32 not in capsys.readouterr().err
 
 
 def test_a_name_too_long_for_the_files_beside_it(tmp_path, capsys):

@@ -40,6 +40,7 @@ def run(path, feeds):
 
 def test_build(rtx, model, tmp_path, capsys):
     arguments = ["build", "m.onnx", "d.npz", "-o", "e.engine", "--target", "rtx", "--method", "minmax"]
+    arguments.append("--no-fp16")
     assert main(arguments) == 2
     assert "cut at 'r' and 's' and 'kept' (--cut-at)" in " ".join(capsys.readouterr().err.split())
     assert main([*arguments, *CUT]) == 0
