@@ -97,7 +97,8 @@ def bench(
     """Measures latency and throughput of engines, one after another on one GPU.
 
     Args:
-        engines: Engine files.
+        engines: Engine files. Files that end in ``.json`` hold times that ``trtexec --exportTimes`` wrote on
+            any machine, and stand beside them; they alone need no GPU.
         data: What to feed: one batch of it is fed again and again. Random values by default.
         baseline: A float model: engines of it in FP32 and in FP16 are built and measured as well.
         seconds: How long each engine is measured, in seconds.
@@ -107,7 +108,7 @@ def bench(
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         plugins: Paths of shared libraries with the plugins that the engines, and ``baseline``, use.
         batch_size: Samples per batch. Without it, random values have the batch size that the first profile is
-            optimized for.
+            optimized for, and times of ``trtexec``, whose files do not say it, are those of single samples.
         limit: Use only this many samples of ``data``.
         preprocessing: How raw images become what the engine is fed.
         example_inputs: What the forward of ``baseline`` takes where it is a ``torch.nn.Module``; see
@@ -118,6 +119,7 @@ def bench(
 
     Raises:
         GpuUnavailableError: There is no usable GPU.
+        BuildError: A file is not of ``trtexec --exportTimes``, or damaged.
         EngineError: An engine file is unusable.
         CalibrationDataError: The data or the options do not fit an engine.
     """

@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeGuard
 
@@ -30,24 +31,55 @@ _MOST_BYTES = 1 << 28
 _AGAIN = "copy it again, or remove it and measure again"
 
 
-def read_times(path: str | os.PathLike[str], phase: str = "computeMs") -> list[float]:
+@dataclass(frozen=True)
+class ExportedTimes:
+    """What ``trtexec --exportTimes`` wrote.
+
+    Attributes:
+        phases: Phase of an inference to the milliseconds of every one: ``compute`` and ``latency``; ``h2d``
+            and ``d2h`` where something was copied, and ``enqueue`` where it is known.
+        seconds: How long all inferences took together.
+    """
+
+    phases: Mapping[str, Sequence[float]]
+    seconds: float
+
+
+def read_exported_times(path: str | os.PathLike[str]) -> ExportedTimes:
     """Reads what ``trtexec --exportTimes`` wrote.
-
-    Args:
-        path: The file.
-        phase: What of an inference is read.
-
-    Returns:
-        The seconds of every inference.
 
     Raises:
         BuildError: The file is damaged, empty, or of another program.
     """
-    times = [entry.get(phase) for entry in _entries(path)]
-    seconds = [time / 1e3 for time in times if _is_time(time) and time > 0]
-    if not seconds or len(seconds) < len(times):
+    entries = list(_entries(path))
+    compute = _column(entries, "computeMs")
+    if not compute or min(compute) <= 0:
         raise BuildError(f"'{path}' is no file of 'trtexec --exportTimes'; {_AGAIN}")
-    return seconds
+    phases = {"compute": compute}
+    for phase, names in {"h2d": ("h2dMs", "inMs"), "d2h": ("d2hMs", "outMs")}.items():
+        found = next(filter(None, (_column(entries, name) for name in names)), [])
+        if any(found):
+            phases[phase] = found
+    begun, ended = _column(entries, "startEnqMs"), _column(entries, "endEnqMs")
+    if begun and ended:
+        phases["enqueue"] = [max(0.0, end - begin) for begin, end in zip(begun, ended, strict=True)]
+    copies = [phases[phase] for phase in ("h2d", "d2h") if phase in phases]
+    phases["latency"] = [sum(times) for times in zip(compute, *copies, strict=True)]
+    begun, ended = _column(entries, "startComputeMs"), _column(entries, "endComputeMs")
+    took = max(ended) - min(begun) if begun and ended else 0.0
+    return ExportedTimes(phases, (took if took > 0 else sum(phases["latency"])) / 1e3)
+
+
+def read_times(path: str | os.PathLike[str]) -> list[float]:
+    """Reads what ``trtexec --exportTimes`` wrote, as far as a search needs it.
+
+    Returns:
+        The seconds of computation of every inference.
+
+    Raises:
+        BuildError: The file is damaged, empty, or of another program.
+    """
+    return [time / 1e3 for time in read_exported_times(path).phases["compute"]]
 
 
 def read_profile(path: str | os.PathLike[str]) -> dict[str, float]:
@@ -79,6 +111,12 @@ def read_layers(path: str | os.PathLike[str]) -> LayerReport | None:
     """
     with records.reading(f"the layers '{path}'", BuildError, f"; {_AGAIN}"):
         return parse_inspection(records.decode_text(records.read_bytes(Path(path), _MOST_BYTES), "replace"))
+
+
+def _column(entries: Sequence[Mapping[str, object]], name: str) -> list[float]:
+    """One figure of every inference; empty where it is not known of all."""
+    values = [value for entry in entries if _is_time(value := entry.get(name))]
+    return values if len(values) == len(entries) else []
 
 
 def _is_time(value: object) -> TypeGuard[float]:
@@ -114,12 +152,31 @@ def seconds_of_nodes(
         Name of each node to seconds; nodes that no layer names are left out.
     """
     asked = frozenset(nodes)
-    known = {layer.name: layer.onnx_nodes for layer in report.layers} if report else {}
+    known = nodes_by_layer(report)
     seconds: dict[str, float] = {}
     for name, time in layers.items():
-        fused = _REFORMAT.sub("", name)
-        named = known.get(name) or known.get(fused) or fused.split(" + ")
-        own = [node for node in named if node in asked]
+        own = [node for node in nodes_of(name, known) if node in asked]
         for node in own:
             seconds[node] = seconds.get(node, 0.0) + time / len(own)
     return seconds
+
+
+def nodes_by_layer(report: LayerReport | None) -> dict[str, tuple[str, ...]]:
+    """The ONNX nodes of each layer of an engine by its name; empty where its layers are not known."""
+    return {layer.name: layer.onnx_nodes for layer in report.layers} if report else {}
+
+
+def nodes_of(name: str, known: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The ONNX nodes that a layer of an engine computes, or converts a tensor for.
+
+    Args:
+        name: The engine's name of the layer.
+        known: From :func:`nodes_by_layer`; where it lacks the layer, its name lists its nodes.
+    """
+    fused = _REFORMAT.sub("", name)
+    return tuple(known.get(name) or known.get(fused) or fused.split(" + "))
+
+
+def only_converts(name: str) -> bool:
+    """True if TensorRT's name of a layer says that it only converts a tensor for another one."""
+    return _REFORMAT.match(name) is not None
