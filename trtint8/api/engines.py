@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ def audit(
     target: Target = "auto",
     keep_float: Sequence[str] = (),
     keep_int8: Sequence[str] = (),
+    layer_times: Mapping[str, str] | None = None,
     options: BuildOptions | None = None,
     progress: bool = True,
 ) -> Audit:
@@ -54,6 +55,9 @@ def audit(
             TensorRT for RTX.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        layer_times: Measured times of layers, to stand beside the estimated ones: the precision of an engine,
+            such as ``FP16`` or ``INT8+FP16``, to the file that ``trtexec --exportProfile`` wrote of it. The
+            file ``NAME.layers.json`` of ``--exportLayerInfo`` is read beside ``NAME.profile.json``.
         options: Everything else about the builds; ``fp16`` has no effect.
         progress: Show a progress bar on a terminal for every build.
 
@@ -63,8 +67,9 @@ def audit(
     Raises:
         ModelError: The model is unusable or quantized already, or a pattern matches nothing.
         TableError: The table is of another model, or lacks a range.
-        BuildError: TensorRT refuses the model, or the profile does not fit.
-        UnsupportedError: The GPU is not in the table, or this TensorRT does not list the layers of an engine.
+        BuildError: TensorRT refuses the model, the profile does not fit, or a file of ``trtexec`` is damaged.
+        UnsupportedError: The GPU is not in the table, this TensorRT does not list the layers of an engine, or
+            times are given of no engine of this model.
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
     from calibrators.tables.ranges import as_table
@@ -75,7 +80,8 @@ def audit(
 
     wanted = EstimatorOptions(target, profile, given_options(options), progress)
     figures = find_gpu(gpu)
-    return audit_model(load_float_model(model), as_table(table), figures, wanted, keep_float, keep_int8)
+    loaded, ranges = load_float_model(model), as_table(table)
+    return audit_model(loaded, ranges, figures, wanted, keep_float, keep_int8, layer_times)
 
 
 def bench(

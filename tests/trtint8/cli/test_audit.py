@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 
+import onnx
 import pytest
 
 import trtint8
@@ -41,7 +42,7 @@ def test_engines_side_by_side(rtx, table, capsys):
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
     rows = {row[0]: row[1:] for row in cells if len(row) == 5}
     assert rows["float compute"][:2] == ["9", "9"] and rows["INT8 compute"] == ["", "", "9", "1"]
-    assert all(cell.endswith(" us") for cell in rows["estimated time"])
+    assert all(cell.endswith((" us", " ms")) for cell in rows["estimated time, all bytes from memory"])
     assert sum(line.strip().endswith(": kernels") for line in lines) == 4
     assert "estimated from the compiled graphs, not timed" in " ".join(printed.split())
 
@@ -85,7 +86,7 @@ def test_what_is_not_known_is_said(shown):
     ]
     rows = [line.split("│")[1:-1] for line in printed.splitlines() if line.startswith("│")]
     figures = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows if len(row) == 3}
-    assert figures["estimated time"] == ["4.000 us", "not known"]
+    assert figures["estimated time, all bytes from memory"] == ["5.000 us", "not known"]
     assert figures["read"] == ["0.002 MB", "not known"]
     assert figures["that may stay in the cache"] == ["0.000 MB", "0.000 MB"]
     assert figures["by float compute"] == ["0.004 MB", ""]
@@ -104,7 +105,7 @@ def test_what_is_not_known_is_said(shown):
     ],
 )
 def test_times_that_are_compared_have_one_unit(seconds, cells):
-    assert list(verb._times(seconds)) == cells
+    assert list(verb._times(seconds, seconds)) == cells
 
 
 def test_engines_for_the_gpu_of_this_machine(shown):
@@ -112,3 +113,60 @@ def test_engines_for_the_gpu_of_this_machine(shown):
         dataclasses.replace(AUDIT, compute_capability="current", uncounted=(), engines=(DYNAMIC,))
     )
     assert said == "the engines were built for the GPU of this machine, not for Round\n"
+
+
+class TestMeasuredLayers:
+    @pytest.fixture
+    def profiles(self, tmp_path):
+        nodes = [
+            node.name for node in onnx.load(MODEL).graph.node if node.op_type in ("Conv", "Gemm", "MatMul")
+        ]
+        assert len(nodes) > 2
+
+        def write(name, milliseconds, reformat):
+            rows = [{"name": f"{node} + relu", "averageMs": milliseconds, "timeMs": 1} for node in nodes]
+            name_of_copy = f"Reformatting CopyNode for Input Tensor 0 to {nodes[0]} + relu"
+            rows += [{"name": name_of_copy, "averageMs": reformat}] if reformat else []
+            path = tmp_path / f"{name}.profile.json"
+            path.write_text(json.dumps([{"count": 10}, *rows]))
+            return path
+
+        return nodes, write("fp16", 0.5, 0.0), write("int8", 0.75, 2.0)
+
+    def test_stand_beside_estimated_ones(self, rtx, table, profiles, capsys):
+        nodes, fp16, int8 = profiles
+        words = ["audit", MODEL, table, "--gpu", "RTX 4090", "--target", "rtx"]
+        words += ["--layer-times", f"FP16={fp16}", "--layer-times", f"INT8+FP16={int8}"]
+        assert main([*words, "--json"]) == 0
+        found = parse_audit(json.loads(capsys.readouterr().out), "stdout")
+        assert found.measured_seconds == pytest.approx(
+            {"FP16": 0.5e-3 * len(nodes), "INT8+FP16": 2e-3 + 0.75e-3 * len(nodes)}
+        )
+        assert [layer.node for layer in found.layers] == nodes
+        assert [layer.measured["FP16"] for layer in found.layers] == pytest.approx([0.5e-3] * len(nodes))
+        assert found.layers[0].measured["INT8+FP16"] == pytest.approx(2.75e-3)
+        assert all({*layer.estimated} == {"FP32", "FP16", "INT8", "INT8+FP16"} for layer in found.layers)
+        reformat, small = found.costs
+        assert (reformat.kind, reformat.kernels, reformat.source) == ("reformat", 1, "measured")
+        assert reformat.layers[0] == nodes[0] and reformat.seconds == pytest.approx(2e-3)
+        assert (small.kind, small.seconds) == ("small products", pytest.approx(0.25e-3 * len(nodes)))
+        assert {*small.layers} == {*nodes}
+        assert main(words) == 0
+        printed = capsys.readouterr().out
+        assert "what INT8 costs beside FP16, measured" in printed and "measured time of all layers" in printed
+
+    def test_that_are_of_no_engine(self, rtx, table, profiles, tmp_path, capsys):
+        words = ["audit", MODEL, table, "--gpu", "RTX 4090", "--target", "rtx", "--layer-times"]
+        other, damaged = tmp_path / "other.json", tmp_path / "damaged.json"
+        other.write_text('[{"count": 1}, {"name": "another", "averageMs": 1}]')
+        damaged.write_text("[")
+        given = [
+            f"INT4={profiles[1]}",
+            f"FP16={other}",
+            f"FP16={damaged}",
+            f"FP16={tmp_path / 'no.json'}",
+            "FP16",
+        ]
+        for text in given:
+            assert main([*words, text]) == 2
+            assert capsys.readouterr().err.count("\n") == 1
