@@ -81,11 +81,14 @@ def _read(path: Path, work: Mapping[str, int]) -> tuple[AuditedKernel, ...]:
     for name, time in seconds.items():
         nodes = nodes_of(name, known)
         layer, part = listed.get(name, (None, None))
+        precision = layer.precision if layer else None
         if only_converts(name):
             part = "reformat"
-        elif part is None:
-            part = "float compute" if any(node in work for node in nodes) else "other"
-        precision = layer.precision if layer else None
+        elif part in (None, "other"):
+            # TensorRT has many kinds of kernels with products, which their nodes tell.
+            part = "other"
+            if any(node in work for node in nodes):
+                part = "INT8 compute" if precision == "INT8" else "float compute"
         kernels.append(AuditedKernel(name, part, precision, nodes, None, 0, time, None))
     return tuple(kernels)
 
@@ -167,9 +170,12 @@ def _more(
 
 
 def _dearest(kernels: Iterable[AuditedKernel], among: Collection[str]) -> tuple[str, ...]:
-    """The nodes of kernels, the one that takes longest first; only some of them where there are such."""
-    named = {node for kernel in kernels for node in kernel.onnx_nodes if not among or node in among}
-    seconds = _by_node(kernels, named)
+    """The nodes of kernels, the dearest first; of each kernel only those among some, if it has such."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for kernel in kernels:
+        own = [node for node in kernel.onnx_nodes if node in among] or kernel.onnx_nodes
+        for node in own:
+            seconds[node] += _time(kernel) / len(own)
     return tuple(sorted(seconds, key=lambda node: (-seconds[node], node)))
 
 
