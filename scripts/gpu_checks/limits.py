@@ -81,8 +81,8 @@ TUNED_BATCH = 64
 MEASURE_SECONDS, WARM_UP_SECONDS = 0.3, 0.1
 ROUNDS = 5
 
-#: The batches that placement is searched for; by which share what is found may be slower than FP16 where it is
-#: timed once more; and the most engines to find it with.
+#: The batches that placement is searched for; the share by which what is found may be slower than FP16 where
+#: it is timed once more; and the most engines to find it with.
 PLACEMENT_BATCHES = (64, 1)
 PLACEMENT_NOISE = 0.02
 PLACEMENT_ENGINES = 12

@@ -13,6 +13,7 @@ from calibrators.data.opening import DataSource
 from calibrators.tensorrt.flavor import Target
 from trtint8.deployment.writing import Destination
 from trtint8.engine.profiles import Profile
+from trtint8.quantization.config import ArithmeticName  # a verb reads its choices
 
 # What a call alone needs is imported by it, so that one does not load what the others are made of.
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from trtint8.builder.config import BuildOptions
     from trtint8.models.model import ModelSource
     from trtint8.models.torch_export import AnyModel
-    from trtint8.quantization.config import ArithmeticName
     from trtint8.runtime.bench import Benchmarks
 
 
