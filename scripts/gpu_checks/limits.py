@@ -1,4 +1,4 @@
-"""How much of everything is done, so that the whole fits into a quarter of an hour; the report shows it."""
+"""How much of everything is done, so that the usual stages fit into a quarter of an hour; reported."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Stage:
         title: What it shows.
         seconds: Its time limit in a run of :data:`MINUTES`.
         needs_gpu: False where a CPU is enough.
+        usual: False for a stage that runs only where ``--stage`` names it.
     """
 
     name: str
@@ -29,9 +30,11 @@ class Stage:
     title: str
     seconds: float
     needs_gpu: bool = True
+    usual: bool = True
 
 
-#: In the order in which they run: what matters most comes first, what may crash the driver comes last.
+#: In the order in which they run: what matters most comes first, what may crash the driver comes last; then
+#: what takes a call of its own.
 STAGES = (
     Stage("smoke", "gpu_checks.stages.smoke", "Whether anything works at all", 60),
     Stage("speed", "gpu_checks.stages.speed", "INT8 beside FP16 at batch 64 and 1", 150),
@@ -45,6 +48,13 @@ STAGES = (
     Stage("faults", "gpu_checks.stages.faults", "Faults", 60),
     Stage("calibration", "gpu_checks.stages.calibration", "Calibration on the GPU in ONNX Runtime", 15),
     Stage("rtx", "gpu_checks.stages.rtx", "An engine that TensorRT for RTX built on the CPU", 12),
+    Stage(
+        "placement",
+        "gpu_checks.stages.placement",
+        "Layers in FP16 where INT8 is slower, by engines that are timed",
+        600,
+        usual=False,
+    ),
 )
 
 #: Samples a calibration batch, and images at once in judging.
@@ -70,6 +80,12 @@ FIRST_BATCHES = (64, 1)
 TUNED_BATCH = 64
 MEASURE_SECONDS, WARM_UP_SECONDS = 0.3, 0.1
 ROUNDS = 5
+
+#: The batches that placement is searched for; the share by which what is found may be slower than FP16 where
+#: it is timed once more; and the most engines to find it with.
+PLACEMENT_BATCHES = (64, 1)
+PLACEMENT_NOISE = 0.02
+PLACEMENT_ENGINES = 12
 
 #: Threads, contexts per thread, inferences per context; length of the endurance run, in seconds.
 THREADS, CONTEXTS, INFERENCES = 4, 4, 2500

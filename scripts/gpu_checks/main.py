@@ -69,7 +69,7 @@ def main(arguments: Sequence[str], stages: Sequence[Stage] = limits.STAGES) -> i
 def _command(options: argparse.Namespace, stages: Sequence[Stage]) -> str:
     """How to do the same elsewhere: without this machine's paths."""
     words = ["scripts/gpu_check", *(["--data FOLDER"] if options.data else []), "--out DIR"]
-    if len(options.stage) < len(stages):
+    if options.stage != [stage.name for stage in stages if stage.usual]:
         words.append(f"--stage {','.join(options.stage)}")
     for option, usual in (("minutes", limits.MINUTES), ("soak", limits.SOAK_SECONDS)):
         value = getattr(options, option)
@@ -101,9 +101,9 @@ def _parser(stages: Sequence[Stage]) -> argparse.ArgumentParser:
     parser.add_argument(
         "--stage",
         type=lambda text: text.split(","),
-        default=[stage.name for stage in stages],
+        default=[stage.name for stage in stages if stage.usual],
         metavar="NAME,...",
-        help="only these stages",
+        help=f"only these stages; {', '.join(stage.name for stage in stages if not stage.usual)} only so",
     )
     parser.add_argument(
         "--minutes",

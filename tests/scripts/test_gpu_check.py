@@ -102,8 +102,10 @@ def test_the_stages_by_name():
         "faults",
         "calibration",
         "rtx",
+        "placement",
     ]
     assert [stage.name for stage in STAGES if not stage.needs_gpu] == ["host"]
+    assert [stage.name for stage in STAGES if not stage.usual] == ["placement"]
 
 
 # Stages that harm nobody but themselves.

@@ -1,6 +1,7 @@
 """What gpu_check is made of: processes, records, comparison of ranges, rates, the network and the page."""
 
 import csv
+import dataclasses
 import io
 import json
 import math
@@ -23,7 +24,7 @@ from gpu_checks.rates import Contender, take_turns
 from gpu_checks.records import Finding, Record, append, finite, read
 from gpu_checks.report import Report, StageReport
 from gpu_checks.resnet50 import random_images, resnet50
-from gpu_checks.stages import twin
+from gpu_checks.stages import placement, twin
 from gpu_checks.stages.runtime import parse_trtexec
 from gpu_checks.subjects import lost_at_most, scores
 from hypothesis import given
@@ -35,6 +36,7 @@ from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8 import ShapeRange, calibrate, model_inputs
 from trtint8.data import DEMO_MODEL, load_digits_split
 from trtint8.models.session import open_graph_model
+from trtint8.tuning.stopwatch import SpeedPlan, SpeedTrial
 
 # Processes.
 
@@ -152,10 +154,16 @@ def test_settings_come_back():
 # Limits.
 
 
-def test_all_stages_fit_into_a_quarter_of_an_hour():
-    ends = limits.deadlines(limits.STAGES, limits.MINUTES, limits.SOAK_SECONDS)
+def test_the_usual_stages_fit_into_a_quarter_of_an_hour():
+    usual = [stage for stage in limits.STAGES if stage.usual]
+    ends = limits.deadlines(usual, limits.MINUTES, limits.SOAK_SECONDS)
     assert list(ends.values()) == sorted(ends.values())
     assert 800 < max(ends.values()) <= 60 * limits.MINUTES
+
+
+def test_placement_takes_ten_minutes_of_its_own():
+    (stage,) = (stage for stage in limits.STAGES if not stage.usual)
+    assert limits.deadlines([stage], limits.MINUTES, limits.SOAK_SECONDS) == {"placement": 600}
 
 
 def test_a_long_soak_gets_its_time():
@@ -332,6 +340,73 @@ def test_the_network_is_of_resnet50s_size():
 
 
 # The page.
+
+# Placement by timed engines.
+
+FOUND = SpeedPlan(
+    "H100",
+    ("a", "b"),
+    0.8e-3,
+    1e-3,
+    0.9e-3,
+    (
+        SpeedTrial("all layers in FP16", 1e-3, True, 5, 0.99e-3, 1.01e-3),
+        SpeedTrial("all layers in INT8", 0.9e-3, True, 0, 0.89e-3, 0.91e-3),
+        SpeedTrial("each layer where it is faster by itself", 0.8e-3, True, 2, 0.79e-3, 0.82e-3),
+    ),
+    True,
+    "measured here",
+)
+
+
+def test_what_a_search_for_placement_found_is_a_row():
+    again = dataclasses.replace(FOUND, seconds=0.85e-3, fp16_seconds=1.02e-3)
+    finding = placement.judged_placement(FOUND, again, 5)
+    assert finding.figures == {
+        "FP16": pytest.approx(1.0),
+        "INT8": pytest.approx(0.9),
+        "tuned": pytest.approx(0.8),
+        "tuned, least": pytest.approx(0.79),
+        "tuned, most": pytest.approx(0.82),
+        "FP16, again": pytest.approx(1.02),
+        "tuned, again": pytest.approx(0.85),
+        "FP16 over tuned": pytest.approx(1.2),
+        "layers in FP16": "2 of 5",
+        "engines": 3,
+    }
+    assert (finding.passed, finding.note) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("changes", "passed"),
+    [
+        ({"seconds": 1.015e-3}, True),
+        ({"seconds": 1.03e-3}, False),
+        ({"trials": FOUND.trials * 5}, False),
+        ({"complete": False}, True),
+    ],
+)
+def test_a_placement_is_not_slower_than_fp16(changes, passed):
+    found = dataclasses.replace(FOUND, **changes)
+    finding = placement.judged_placement(found, found, 5)
+    assert finding.passed is passed and bool(finding.note) is not found.complete
+
+
+def test_cases_of_placement_share_the_time(tmp_path, monkeypatch):
+    check, asked = check_with(tmp_path, 600.0, time.monotonic), []
+
+    def searched(_check, network, batch, minutes):
+        asked.append((network.name, batch, minutes))
+        if batch == 1:
+            raise RuntimeError("no kernel")
+        return Finding({})
+
+    monkeypatch.setattr(placement, "_searched", searched)
+    placement.run(check)
+    assert [one[:2] for one in asked] == [("resnet50", 64), ("encoder", 64), ("resnet50", 1), ("encoder", 1)]
+    assert all(minutes > 0 for _, _, minutes in asked)
+    assert [record.passed for record in read(check.settings.records)] == [None, None, False, False]
+
 
 MACHINE = {
     "date": "2026-01-02 03:04 UTC",

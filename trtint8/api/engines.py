@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from calibrators.data.opening import DataSource
 from calibrators.tensorrt.flavor import Target
 from trtint8.deployment.writing import Destination
 from trtint8.engine.profiles import Profile
-from trtint8.quantization.config import ArithmeticName
+from trtint8.quantization.config import ArithmeticName  # a verb reads its choices
 
 # What a call alone needs is imported by it, so that one does not load what the others are made of.
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def audit(
     target: Target = "auto",
     keep_float: Sequence[str] = (),
     keep_int8: Sequence[str] = (),
+    layer_times: Mapping[str, str] | None = None,
     options: BuildOptions | None = None,
     progress: bool = True,
 ) -> Audit:
@@ -54,6 +55,9 @@ def audit(
             TensorRT for RTX.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        layer_times: Measured times of layers, to stand beside the estimated ones: the precision of an engine,
+            such as ``FP16`` or ``INT8+FP16``, to the file that ``trtexec --exportProfile`` wrote of it. The
+            file ``NAME.layers.json`` of ``--exportLayerInfo`` is read beside ``NAME.profile.json``.
         options: Everything else about the builds; ``fp16`` has no effect.
         progress: Show a progress bar on a terminal for every build.
 
@@ -63,8 +67,9 @@ def audit(
     Raises:
         ModelError: The model is unusable or quantized already, or a pattern matches nothing.
         TableError: The table is of another model, or lacks a range.
-        BuildError: TensorRT refuses the model, or the profile does not fit.
-        UnsupportedError: The GPU is not in the table, or this TensorRT does not list the layers of an engine.
+        BuildError: TensorRT refuses the model, the profile does not fit, or a file of ``trtexec`` is damaged.
+        UnsupportedError: The GPU is not in the table, this TensorRT does not list the layers of an engine, or
+            times are given of no engine of this model.
         GpuUnavailableError: This TensorRT needs a GPU to build.
     """
     from calibrators.tables.ranges import as_table
@@ -75,7 +80,8 @@ def audit(
 
     wanted = EstimatorOptions(target, profile, given_options(options), progress)
     figures = find_gpu(gpu)
-    return audit_model(load_float_model(model), as_table(table), figures, wanted, keep_float, keep_int8)
+    loaded, ranges = load_float_model(model), as_table(table)
+    return audit_model(loaded, ranges, figures, wanted, keep_float, keep_int8, layer_times)
 
 
 def bench(
@@ -97,7 +103,8 @@ def bench(
     """Measures latency and throughput of engines, one after another on one GPU.
 
     Args:
-        engines: Engine files.
+        engines: Engine files. Files that end in ``.json`` hold times that ``trtexec --exportTimes`` wrote on
+            any machine, and stand beside them; they alone need no GPU.
         data: What to feed: one batch of it is fed again and again. Random values by default.
         baseline: A float model: engines of it in FP32 and in FP16 are built and measured as well.
         seconds: How long each engine is measured, in seconds.
@@ -107,7 +114,7 @@ def bench(
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         plugins: Paths of shared libraries with the plugins that the engines, and ``baseline``, use.
         batch_size: Samples per batch. Without it, random values have the batch size that the first profile is
-            optimized for.
+            optimized for, and times of ``trtexec``, whose files do not say it, are those of single samples.
         limit: Use only this many samples of ``data``.
         preprocessing: How raw images become what the engine is fed.
         example_inputs: What the forward of ``baseline`` takes where it is a ``torch.nn.Module``; see
@@ -118,6 +125,7 @@ def bench(
 
     Raises:
         GpuUnavailableError: There is no usable GPU.
+        BuildError: A file is not of ``trtexec --exportTimes``, or damaged.
         EngineError: An engine file is unusable.
         CalibrationDataError: The data or the options do not fit an engine.
     """

@@ -9,6 +9,7 @@ INT8 changes beside FP16, and which layers are the reason.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +23,9 @@ from calibrators.operators import operator_of
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor, Target, title_of
+from trtint8.auditing.costs import costs_of, layers_beside, read_measured
 from trtint8.auditing.gpus import Gpu
-from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart, Bound
+from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart, Bound, Cost
 from trtint8.builder.build import Build, BuiltEngine
 from trtint8.builder.config import BuildOptions, nearest_capability
 from trtint8.builder.routes import quantization_target
@@ -422,6 +424,7 @@ def audit_model(
     options: EstimatorOptions,
     keep_float: Sequence[str] = (),
     keep_int8: Sequence[str] = (),
+    layer_times: Mapping[str, str | os.PathLike[str]] | None = None,
 ) -> Audit:
     """Builds the engines and estimates their times.
 
@@ -432,6 +435,7 @@ def audit_model(
         options: How the engines are built.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        layer_times: Precision to the file of ``trtexec --exportProfile`` of an engine that was timed.
 
     Returns:
         The engines, side by side, without plugins at the end of the model.
@@ -446,6 +450,7 @@ def audit_model(
     prepared = prepare(model)
     estimator = Estimator.open(runnable_part(prepared), table.provenance.input_sizes, gpu, options)
     fixed, peaks, work = estimator.model, table.peaks, estimator.work
+    measured = read_measured(layer_times or {}, (_ALL_FLOAT, _FLOAT, *_INT8), work.multiply_adds)
     asked, shapes = QuantizeOptions(keep_float, keep_int8, estimator.quantization_target), estimator.shapes
     quantized, _ = quantize_graph(fixed, table, asked, largest=shapes)
     mixed, _ = quantize_graph(fixed, table, replace(asked, float16=True), largest=shapes)
@@ -473,7 +478,34 @@ def audit_model(
         model_fingerprint=model.fingerprint,
         table_fingerprint=table.fingerprint,
         left_out=left_out_nodes(prepared),
+        costs=_costs(engines, measured, work.multiply_adds),
+        measured_seconds={
+            precision: sum(kernel.seconds or 0.0 for kernel in kernels)
+            for precision, kernels in measured.items()
+        },
+        layers=layers_beside(engines, measured, work.multiply_adds),
     )
+
+
+def _costs(
+    engines: Sequence[AuditedEngine],
+    measured: Mapping[str, Sequence[AuditedKernel]],
+    work: Mapping[str, int],
+) -> tuple[Cost, ...]:
+    """What INT8 takes longer for than FP16: as it was measured, where both were, else as it is estimated."""
+    timed = [kernels for precision, kernels in measured.items() if precision in _INT8]
+    if _FLOAT in measured and timed:
+        fastest = min(timed, key=lambda kernels: sum(kernel.seconds or 0.0 for kernel in kernels))
+        return costs_of(measured[_FLOAT], fastest, work, "measured")
+    half = next(engine for engine in engines if engine.precision == _FLOAT)
+    int8 = _faster(engines)
+    return costs_of(half.kernels, int8.kernels, work) if int8 else ()
+
+
+def _faster(engines: Sequence[AuditedEngine]) -> AuditedEngine | None:
+    """The faster one of the INT8 engines; None where the times of both are not known."""
+    known = [engine for engine in engines if engine.precision in _INT8 and engine.seconds]
+    return min(known, key=lambda engine: sum(engine.ends or ()), default=None)
 
 
 #: INT8 is said to gain or lose something where the estimates differ by more than these factors.
@@ -485,7 +517,7 @@ _NAMED = 3
 #: The least share of the bytes in requantization that the sentence names.
 _WORTH_SAYING = 0.1
 
-_FLOAT, _INT8 = "FP16", ("INT8", "INT8+FP16")
+_ALL_FLOAT, _FLOAT, _INT8 = "FP32", "FP16", ("INT8", "INT8+FP16")
 
 
 @dataclass(frozen=True)
@@ -514,9 +546,8 @@ def judge(engines: Sequence[AuditedEngine], gpu: str, builder: str, work: Mappin
         The verdict.
     """
     half = next(engine for engine in engines if engine.precision == _FLOAT)
-    known = [engine for engine in engines if engine.precision in _INT8 and engine.seconds]
-    int8 = min(known, key=lambda engine: sum(engine.ends or ()), default=half)
-    if not known or int8.traffic is None or half.traffic is None or not half.ends or not int8.ends:
+    int8 = _faster(engines)
+    if int8 is None or int8.traffic is None or half.traffic is None or not half.ends or not int8.ends:
         return Verdict(
             f"the builder does not list the shapes and types of all tensors, so INT8 and {_FLOAT} cannot be "
             "compared",

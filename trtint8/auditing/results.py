@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from calibrators import records
 from calibrators.errors import TableError
@@ -14,6 +14,16 @@ from trtint8.engine.kernels import Traffic
 
 #: What limits a kernel in the estimate.
 Bound = Literal["memory", "compute"]
+
+#: What makes INT8 slower: kernels that round sums to INT8 again, that convert tensors, that were one fused
+#: kernel in FP16, and products that take longer in INT8 than in FP16.
+CostKind = Literal["requantization", "reformat", "lost fusion", "small products"]
+
+#: All kinds, in the order of definition.
+COST_KINDS: tuple[CostKind, ...] = get_args(CostKind)
+
+#: Where the times of costs come from.
+CostSource = Literal["estimated", "measured"]
 
 
 @dataclass(frozen=True)
@@ -109,6 +119,40 @@ class AuditedEngine:
         return next((part for part in self.parts if part.part == name), empty)
 
 
+@dataclass(frozen=True)
+class AuditedLayer:
+    """A node that computes products, with its times in the engines.
+
+    Attributes:
+        node: The name of the ONNX node.
+        estimated: Precision of an engine to the estimated seconds of the kernels that compute the node.
+        measured: Precision of an engine to the seconds that were measured, where it was timed.
+    """
+
+    node: str
+    estimated: Mapping[str, NonNegative]
+    measured: Mapping[str, NonNegative]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What INT8 takes longer for than FP16, of one kind.
+
+    Attributes:
+        kind: What makes it slower.
+        kernels: The number of kernels of that kind in the INT8 engine.
+        layers: Names of the ONNX nodes that they belong to, the dearest first.
+        seconds: How much longer INT8 takes for them, in seconds.
+        source: Where the times come from.
+    """
+
+    kind: CostKind
+    kernels: Count
+    layers: tuple[str, ...]
+    seconds: NonNegative
+    source: CostSource
+
+
 @dataclass(frozen=True, repr=False)
 class Audit:
     """Engines of one model in several precisions, side by side: an estimate from compiled graphs, no timing.
@@ -130,6 +174,11 @@ class Audit:
         table_fingerprint: Identifies the calibration table.
         left_out: Names of the nodes at the end of the model that no engine has, to their operators: plugins
             of TensorRT, and all that follows them.
+        costs: What the faster one of the INT8 engines takes longer for than the FP16 engine, the dearest
+            first. It may gain more elsewhere.
+        measured_seconds: Precision of each engine that was timed to the seconds that its layers take.
+        layers: The nodes that compute products, with their estimated and measured times; empty where no
+            engine was timed.
     """
 
     model: str
@@ -145,6 +194,9 @@ class Audit:
     model_fingerprint: str
     table_fingerprint: str
     left_out: Mapping[str, str] = field(default_factory=dict)
+    costs: tuple[Cost, ...] = ()
+    measured_seconds: Mapping[str, NonNegative] = field(default_factory=dict)
+    layers: tuple[AuditedLayer, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Audit: '{self.model}' on {self.gpu.name}: {self.verdict}>"

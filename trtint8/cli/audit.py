@@ -9,11 +9,11 @@ from calibrators.data.inputs import shape_text
 from calibrators.errors import megabytes
 from trtint8.api.engines import audit
 from trtint8.auditing.gpus import GPUS
-from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel
+from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, Cost
 from trtint8.cli.output import named_nodes, print_json, print_line, print_table, say
 from trtint8.cli.verbs import Way, add_arguments, values_of
 from trtint8.engine.kernels import PARTS, Traffic
-from trtint8.report.text import time_text
+from trtint8.report.text import layers_text, time_text
 
 EXAMPLE = (
     "examples:\n  trtint8 audit resnet50.onnx resnet50.table.json --gpu 'RTX 4090'\n"
@@ -28,7 +28,8 @@ EXAMPLE = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     gpu = Way(("--gpu",), "NAME", help="the GPU that times are estimated for", once=True)
-    add_arguments(parser, audit, without=("options",), json="the result", gpu=gpu)
+    times = Way(("--layer-times",), "PRECISION=FILE")
+    add_arguments(parser, audit, without=("options",), json="the result", gpu=gpu, layer_times=times)
     parser.add_argument("--explain", action="store_true", help="list every kernel of every engine")
 
 
@@ -46,7 +47,38 @@ def run(options: argparse.Namespace) -> None:
     shapes = ", ".join(f"{name} {shape_text(shape)}" for name, shape in result.shapes.items())
     title = f"{result.model} on {result.gpu.name}, {shapes}: estimated from the compiled graphs, not timed"
     print_table(title, ("", *(engine.precision for engine in result.engines)), _rows(result))
+    if result.layers:
+        _print_layers(result)
+    if result.costs:
+        source = result.costs[0].source
+        print_table(f"what INT8 costs beside FP16, {source}", _COSTS, map(_cost_row, result.costs))
     print_line(f"{result.verdict}.")
+
+
+#: The columns of costs, and how many layers of each are named.
+_COSTS, _NAMED = ("", "kernels", "layers", "ms"), 3
+
+
+def _cost_row(cost: Cost) -> tuple[str, ...]:
+    return cost.kind, str(cost.kernels), layers_text(cost.layers, _NAMED), f"{1e3 * cost.seconds:.4f}"
+
+
+def _print_layers(audit: Audit) -> None:
+    """Prints measured times beside the estimated ones."""
+    precisions = [engine.precision for engine in audit.engines if engine.precision in audit.measured_seconds]
+    columns = [f"{precision}, {how}" for precision in precisions for how in ("estimated", "measured")]
+    rows = (
+        (
+            layer.node,
+            *(
+                f"{1e3 * times[precision]:.4f}" if precision in times else ""
+                for precision in precisions
+                for times in (layer.estimated, layer.measured)
+            ),
+        )
+        for layer in audit.layers
+    )
+    print_table("layers with products, ms", ("", *columns), rows)
 
 
 def _reservations(audit: Audit) -> Iterator[str]:
@@ -101,6 +133,12 @@ def _rows(audit: Audit) -> Iterator[tuple[str, ...]]:
     yield ("estimated time, all bytes from memory", *_times(times[0], compared))
     if any(seconds is not None for seconds in times[1]):
         yield ("  with what fits from the L2 cache", *_times(times[1], compared))
+    if measured := audit.measured_seconds:
+        found = [measured.get(engine.precision) for engine in engines]
+        yield (
+            "measured time of all layers",
+            *("" if one is None else time_text(one, found) for one in found),
+        )
 
 
 #: Numbers of multiply-adds from which they are shown in billions.

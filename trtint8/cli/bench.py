@@ -15,7 +15,8 @@ from trtint8.runtime.bench import BenchReport
 
 EXAMPLE = (
     "examples:\n  trtint8 bench int8.engine fp16.engine --batch-size 8\n"
-    "  trtint8 bench resnet50.engine --baseline resnet50.onnx --cuda-graph --json"
+    "  trtint8 bench resnet50.engine --baseline resnet50.onnx --cuda-graph --json\n"
+    "  trtint8 bench int8.times.json fp16.times.json --batch-size 8"
 )
 
 _PHASES = {
@@ -71,12 +72,17 @@ def rows(reports: Sequence[BenchReport]) -> list[tuple[str, ...]]:
     if all(report.cpu_ms is not None for report in reports):
         table.append(("CPU time per inference", *(f"{report.cpu_ms:.3f}" for report in reports)))
     for phase, title in _PHASES.items():
-        if phase in reports[0].phases:
+        if any(phase in report.phases for report in reports):
             table += [
-                (f"{title}, {statistic}", *(f"{getattr(r.phases[phase], statistic):.3f}" for r in reports))
+                (f"{title}, {statistic}", *(_time(report, phase, statistic) for report in reports))
                 for statistic in _STATISTICS
             ]
     return table
+
+
+def _time(report: BenchReport, phase: str, statistic: str) -> str:
+    """One time of a phase in milliseconds; empty where the phase was not measured."""
+    return f"{getattr(report.phases[phase], statistic):.3f}" if phase in report.phases else ""
 
 
 def _copies(report: BenchReport) -> str:

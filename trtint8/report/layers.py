@@ -13,11 +13,11 @@ from calibrators.data.inputs import shape_text
 from calibrators.display.cards import Card, card_of
 from calibrators.operators import operator_named, operator_of
 from calibrators.tables.table import CalibrationTable
-from trtint8.auditing.results import Audit, AuditedEngine
+from trtint8.auditing.results import Audit, AuditedEngine, Cost
 from trtint8.engine.file import EngineInfo
 from trtint8.engine.kernels import PARTS, PartTotal, Traffic, total_traffic
 from trtint8.report.files import ReportFiles
-from trtint8.report.text import duration, figure, size
+from trtint8.report.text import duration, figure, layers_text, size
 from trtint8.runtime.bench import BenchReport
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.tuning.tune import TuningLog
@@ -266,6 +266,9 @@ def make_tried(log: TuningLog | None) -> Tried | None:
 #: What is shown where an engine has no kernels of a part.
 _NONE = ""
 
+#: How many layers are named where only some are.
+_NAMED = 3
+
 
 @dataclass(frozen=True)
 class KernelTable:
@@ -293,6 +296,8 @@ class AuditSummary:
         kernels: The number of kernels of each engine by part.
         traffic: What they read and write, by part.
         seconds: The estimated times, by part.
+        costs: What INT8 takes longer for than FP16, by kind; None where that is nothing or not known.
+        measured: Whether the times of the costs were measured.
     """
 
     verdict: str
@@ -301,6 +306,8 @@ class AuditSummary:
     kernels: KernelTable
     traffic: KernelTable
     seconds: KernelTable
+    costs: KernelTable | None = None
+    measured: bool = False
 
 
 def make_kernel_table(engine: EngineInfo | None) -> KernelTable | None:
@@ -340,6 +347,22 @@ def make_audit_summary(audit: Audit | None) -> AuditSummary | None:
             tuple((name, *_taken_by(engines, name, totals)) for name in parts),
             ("all", *(duration(seconds, totals) for seconds in totals)),
         ),
+        _cost_table(audit.costs),
+        any(cost.source == "measured" for cost in audit.costs),
+    )
+
+
+def _cost_table(costs: Sequence[Cost]) -> KernelTable | None:
+    if not costs:
+        return None
+    times = [*(cost.seconds for cost in costs), sum(cost.seconds for cost in costs)]
+    return KernelTable(
+        ("kernels", "layers", "time"),
+        tuple(
+            (cost.kind, str(cost.kernels), layers_text(cost.layers, _NAMED), duration(cost.seconds, times))
+            for cost in costs
+        ),
+        ("all", str(sum(cost.kernels for cost in costs)), _NONE, duration(times[-1], times)),
     )
 
 

@@ -6,7 +6,7 @@ Estimated times in words, in the unit in which `trtint8 audit` prints them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape
 
@@ -119,3 +119,9 @@ def time_text(seconds: float, among: Iterable[float | None]) -> str:
     shortest = min((one for one in among if one is not None), default=seconds)
     factor, unit = (1e6, "us") if shortest < _SHORT else (1e3, "ms")
     return f"{factor * seconds:.3f} {unit}"
+
+
+def layers_text(names: Sequence[str], most: int) -> str:
+    """The first names of layers, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

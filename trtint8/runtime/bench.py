@@ -31,6 +31,7 @@ from trtint8.builder.build import Build
 from trtint8.builder.config import BuildOptions
 from trtint8.engine.file import TensorSpec, input_specs
 from trtint8.engine.profiles import Profile
+from trtint8.engine.timings import read_exported_times
 from trtint8.models.model import ModelSource, load_model, prepare
 from trtint8.models.serialization import runnable
 from trtint8.quantization.float16 import to_float16
@@ -39,7 +40,7 @@ from trtint8.runtime.engine import Engine
 from trtint8.runtime.execution import ExecutionContext
 
 #: Phases that every measurement has.
-_PHASES = ("latency", "enqueue", "compute")
+_PHASES = ("latency", "compute")
 
 #: How many inferences are queued in the stream after the one that runs, so that the GPU never waits for
 #: Python.
@@ -82,7 +83,7 @@ class BenchReport:
         seconds: How long all of them took together, in seconds.
         phases: Phase to its times: ``latency`` (transfers and computation), ``enqueue`` (work of the host),
             ``h2d`` (upload), ``compute`` and ``d2h`` (download); without transfers only ``latency``,
-            ``enqueue`` and ``compute``.
+            ``enqueue`` and ``compute``. Times that ``trtexec`` exported may lack ``enqueue``.
         cpu_ms: CPU time that this process spent per inference in all its threads, in milliseconds; a driver
             may wait busily. None where it was not measured.
         overlapped: Whether copies overlapped with the computation of other inferences.
@@ -117,8 +118,8 @@ class BenchReport:
     def warnings(self) -> tuple[str, ...]:
         """The reasons why the GPU is not always busy, in words for the user."""
         messages = []
-        compute, enqueue = self.phases["compute"], self.phases["enqueue"]
-        if enqueue.mean > compute.mean:
+        compute, enqueue = self.phases["compute"], self.phases.get("enqueue")
+        if enqueue is not None and enqueue.mean > compute.mean:
             advice = "use a larger batch" if self.cuda_graph else "use a CUDA graph or a larger batch"
             messages.append(
                 f"{self.name}: the host needs {enqueue.mean:.3f} ms to enqueue what the GPU computes in "
@@ -268,7 +269,7 @@ def _run(
     contexts: Sequence[Benchable], seconds: float, transfers: bool, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
     """Runs at least one inference; returns phase to the milliseconds of every inference."""
-    names = (*_PHASES, *(("h2d", "d2h") if transfers else ()))
+    names = (*_PHASES, "enqueue", *(("h2d", "d2h") if transfers else ()))
     times: dict[str, list[float]] = {name: [] for name in names}
     new_event = contexts[0].device.new_event
     free = deque(_Marks(*(new_event() for _ in range(5))) for _ in range(_QUEUED + 1))
@@ -388,7 +389,7 @@ def benchmark(
     """Measures latency and throughput of engines, one after another on one GPU.
 
     Args:
-        engines: Engine files.
+        engines: Engine files, and files ending in ``.json`` that ``trtexec --exportTimes`` wrote elsewhere.
         data: The data, of which one batch is used for all inferences; None for random values.
         baseline: A float model: engines of it in FP32 and in FP16 are built and measured as well.
         data_options: How the data is read; ``batch_size`` also holds for random values.
@@ -399,16 +400,60 @@ def benchmark(
 
     Raises:
         GpuUnavailableError: There is no usable GPU.
+        BuildError: A file of ``trtexec`` is damaged.
         EngineError: An engine file is unusable.
         CalibrationDataError: The data or the options do not fit an engine.
     """
+    size = data_options.batch_size or 1
+    exported = {path: _exported(path, size) for path in map(Path, engines) if _is_exported(path)}
+    own = [path for path in engines if Path(path) not in exported]
+    if not own:
+        if data is not None or baseline is not None:
+            raise CalibrationDataError(
+                f"{Argument('baseline' if data is None else 'data', '...')} has no effect on times of "
+                "trtexec; give an engine as well"
+            )
+        return Benchmarks(_ELSEWHERE, _data_name(None), tuple(exported[Path(path)] for path in engines))
     require_gpu("measuring an engine")
-    reports = []
+    measured = []
     with turn_on_gpu(gpu_uuid(options.device), "measuring an engine"):
-        for name, engine in _engines(engines, baseline, options):
+        for name, engine in _engines(own, baseline, options):
             with engine:
-                reports.append(_measure(name, engine, data, data_options, options))
-    return Benchmarks(gpu_names()[options.device], _data_name(data), tuple(reports))
+                measured.append(_measure(name, engine, data, data_options, options))
+    following = iter(measured)
+    reports = [exported.get(Path(path)) or next(following) for path in engines]
+    return Benchmarks(gpu_names()[options.device], _data_name(data), (*reports, *following))
+
+
+#: The GPU of times that were all measured elsewhere.
+_ELSEWHERE = "another machine"
+
+
+def _is_exported(path: Path) -> bool:
+    """True if a file is to hold the times of an engine, and not the engine."""
+    return path.suffix.lower() == ".json"
+
+
+def _exported(path: Path, batch_size: int) -> BenchReport:
+    """The measurements that ``trtexec --exportTimes`` wrote.
+
+    Raises:
+        BuildError: The file is damaged, or of another program.
+    """
+    times = read_exported_times(path)
+    copied = "h2d" in times.phases or "d2h" in times.phases
+    phases = {phase: summarize(values) for phase, values in times.phases.items()}
+    inferences = len(times.phases["compute"])
+    return BenchReport(
+        f"{path.name}, by trtexec",
+        batch_size,
+        copied,
+        False,
+        inferences,
+        times.seconds,
+        phases,
+        overlapped=copied,
+    )
 
 
 def _data_name(data: DataSource | None) -> str:

@@ -9,10 +9,11 @@ from calibrators.checks import warn_user
 from calibrators.cuda import gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.errors import BuildError, EngineError, GpuMemoryError
 from trtint8.builder.build import BuiltEngine
+from trtint8.engine.timings import seconds_of_nodes
 from trtint8.runtime.bench import bench, random_feed
 from trtint8.runtime.engine import Engine
 from trtint8.runtime.execution import ExecutionContext
-from trtint8.tuning.stopwatch import Source, Timing, seconds_of_nodes
+from trtint8.tuning.stopwatch import Source, Timing
 
 #: How often two engines take turns, and for how many seconds each runs in a turn.
 _TURNS, _SECONDS = 15, 0.1
@@ -47,7 +48,8 @@ class DeviceStopwatch:
         self, build: Callable[[frozenset[str]], BuiltEngine], nodes: Collection[str], device: int = 0
     ) -> None:
         require_gpu("timing engines")
-        self.gpu, self._uuid = gpu_names()[device], gpu_uuid(device)
+        self._uuid = gpu_uuid(device)
+        self.gpu = gpu_names()[device]
         self._build, self._nodes, self._device = build, nodes, device
         self._first: tuple[Engine, float] | None = None
 

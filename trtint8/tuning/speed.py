@@ -424,7 +424,10 @@ class SpeedPlanner:
         if gpu is not None:
             return search_speed(groups, self.estimate, gpu.name, limit, on_trial, self._slower)
         with self._opened_stopwatch() as stopwatch:
-            remembered = _Remembered(stopwatch, self._journal, self._key)
+            # The files of another machine are a memory of their own, and belong to one of its processors.
+            remembered = stopwatch
+            if self._goal.folder is None:
+                remembered = _Remembered(stopwatch, self._journal, self._key)
             return search_measured(groups, remembered, limit, on_trial, self._slower)
 
     def plan(self, limit: TimeLimit) -> SpeedPlan:

@@ -7,13 +7,11 @@ machine.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from calibrators.records import Count, NonNegative, Positive
-from trtint8.engine.layers import LayerReport
 
 #: Where a time comes from: the kernels of a compiled engine, the GPU of this machine, or another GPU.
 Source = Literal["estimated", "measured here", "measured there"]
@@ -112,35 +110,3 @@ class SpeedPlan:
     trials: tuple[SpeedTrial, ...]
     complete: bool
     source: Source = "estimated"
-
-
-#: What TensorRT puts before the names of layers where it has to convert what they read or write.
-_REFORMAT = re.compile(r"Reformatting CopyNode for (?:Input|Output) Tensor \d+ (?:to|from) ")
-
-
-def seconds_of_nodes(
-    layers: Mapping[str, float], nodes: Iterable[str], report: LayerReport | None = None
-) -> dict[str, float]:
-    """What the layers of an engine take, by the ONNX nodes that they compute.
-
-    A layer of several nodes counts for each of them in equal shares, and one that only converts a tensor for
-    the layer that reads or writes it.
-
-    Args:
-        layers: The engine's name of each layer to its time in seconds.
-        nodes: Names of the ONNX nodes that are asked for.
-        report: The engine's layers, which know their nodes; None where only their names say that.
-
-    Returns:
-        Name of each node to seconds; nodes that no layer names are left out.
-    """
-    asked = frozenset(nodes)
-    known = {layer.name: layer.onnx_nodes for layer in report.layers} if report else {}
-    seconds: dict[str, float] = {}
-    for name, time in layers.items():
-        fused = _REFORMAT.sub("", name)
-        named = known.get(name) or known.get(fused) or fused.split(" + ")
-        own = [node for node in named if node in asked]
-        for node in own:
-            seconds[node] = seconds.get(node, 0.0) + time / len(own)
-    return seconds

@@ -1,39 +1,36 @@
 """Times engines on another machine: writes models with a script for ``trtexec``, and reads what that leaves.
 
-The machine needs TensorRT 8.5 to 11 with its program ``trtexec``, a shell, and no Python. What ``trtexec``
-writes differs by version, so only what all of them write is read:
+The machine needs TensorRT 8.5 to 11 with its program ``trtexec``, a shell, and no Python. The flags of
+``trtexec`` differ by version:
 
-- Its first line is ``&&&& RUNNING TensorRT.trtexec [TensorRT v8502] # ...``: two digits each for the minor
-  and the patch version behind the major one, and from 10 on ``v100300``.
-- ``--exportTimes``: a list of objects, one per inference, with ``computeMs``. What stands beside it is
-  ``inMs`` and ``outMs`` in 8, ``h2dMs`` and ``d2hMs`` from 9 on (samples/trtexec/tracer.py of TensorRT).
-- ``--exportProfile``: a list of an object ``{"count": runs}`` and one per layer, with ``name`` and
-  ``averageMs`` (samples/trtexec/profiler.py).
-- ``--exportLayerInfo``: the text of TensorRT's engine inspector.
+- Its first line is ``&&&& RUNNING TensorRT.trtexec [TensorRT v8502] # ...``: 1000 times the major version,
+  100 times the minor one, and the patch; from 10 on 10000 times the major one, as ``v100300``.
+- Up to 10 types are flags. ``--int8`` belongs to models with Q/DQ pairs only: for any other one ``trtexec``
+  sets dynamic ranges of its own, and builds an engine in INT8 (``setupNetworkAndConfig`` in
+  samples/common/sampleEngines.cpp of TensorRT).
+- From 11 on there are no flags of types, and types stand in the graph ("Migrating trtexec Usage from
+  TensorRT 10.x to 11.x" in TensorRT's documentation).
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import statistics
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx_ir as ir
 
 from calibrators import records
-from calibrators.checks import warn_user
-from calibrators.errors import BuildError, TrtInt8Error
+from calibrators.checks import check_path, warn_user
+from calibrators.errors import BuildError, OutputError, TrtInt8Error
 from calibrators.files import check_writable, write_atomically
-from trtint8.engine.layers import LayerReport
-from trtint8.engine.plan import parse_inspection
+from trtint8.engine.timings import read_layers, read_profile, read_times, seconds_of_nodes
 from trtint8.models.serialization import save_model
-from trtint8.tuning.stopwatch import Source, Timing, seconds_of_nodes
-
-#: The largest file of ``trtexec`` that is read, in bytes.
-_MOST_BYTES = 1 << 28
+from trtint8.tuning.stopwatch import Source, Timing
 
 #: How often engines are run one after another; the least and the largest of as many ratios hold their median
 #: with a probability of 97 % (the sign test).
@@ -45,26 +42,42 @@ _IDENTITY = "search.json"
 _SCRIPT = """#!/bin/sh
 # Builds the engines of the models in this folder with trtexec, and times them one after another.
 # Copy the folder to the machine, run "sh measure.sh" there, and copy it back. What is there already is not
-# made anew. Variables: TRTEXEC, the program; TRTEXEC_FLAGS, such as "--useDLACore=0 --allowGPUFallback".
+# made anew; what failed is tried again. Variables: TRTEXEC, the program; TRTEXEC_FLAGS, more options for it.
 set -u
-cd "$(dirname "$0")" || exit 2
+trap 'exit 130' HUP INT TERM
 program=${TRTEXEC:-$(command -v trtexec || echo /usr/src/tensorrt/bin/trtexec)}
 flags=${TRTEXEC_FLAGS:-}
+case $program in
+    /*) ;;
+    */*) program=$(pwd)/$program ;;
+esac
+CDPATH= cd -- "$(dirname -- "$0")" || exit 2
 if ! command -v "$program" > /dev/null; then
     echo "there is no program '$program'; set TRTEXEC to that of TensorRT" >&2
     exit 2
 fi
 version=$("$program" --help 2>&1 | sed -n 's/.*\\[TensorRT v\\([0-9]*\\)\\].*/\\1/p' | head -n 1)
 case $version in
-    8???) form=weak types="--int8 --fp16" ;;
-    9????|10????) form=weak types="--int8 --fp16" ;;
-    1[1-9]????) form=typed types="" ;;
+    8[5-9]?? | 9??? | 9???? | 10????) form=weak ;;
+    1[1-9]????) form=typed ;;
     *) echo "'$program' is of no TensorRT from 8.5 to 11 (it says '$version')" >&2; exit 2 ;;
 esac
-echo "TensorRT $version: $program $types $flags"
+used="TensorRT $version with the flags '$flags'"
+if [ -e measured-with.txt ] && [ "$(cat measured-with.txt)" != "$used" ]; then
+    echo "this folder holds engines of $(cat measured-with.txt), and not of $used; measure in another one" >&2
+    exit 2
+fi
+echo "$used: $program"
+for name in NAMES; do rm -f "$name.failed"; done
 for name in NAMES; do
-    if [ -e "$name.engine" ] || [ -e "$name.failed" ]; then continue; fi
-    echo "building $name"
+    if [ -e "$name.engine" ]; then continue; fi
+    # With --int8, trtexec makes up ranges for a model without Q/DQ pairs.
+    case $form$name in
+        typed*) types="" ;;
+        weakFIRST) types="--fp16" ;;
+        *) types="--int8 --fp16" ;;
+    esac
+    echo "building $name $types"
     # shellcheck disable=SC2086
     if ! "$program" --onnx="$name.$form.onnx" --saveEngine="$name.engine.part" $types $flags \\
         --profilingVerbosity=detailed --exportLayerInfo="$name.layers.json" --iterations=1 --duration=0 \\
@@ -74,6 +87,7 @@ for name in NAMES; do
         continue
     fi
     mv "$name.engine.part" "$name.engine"
+    echo "$used" > measured-with.txt
 done
 for round in ROUNDS; do
     for name in NAMES; do
@@ -91,9 +105,14 @@ for round in ROUNDS; do
 done
 for name in NAMES; do
     if [ -e "$name.failed" ] || [ -e "$name.profile.json" ]; then continue; fi
+    echo "timing the layers of $name"
     # shellcheck disable=SC2086
-    "$program" --loadEngine="$name.engine" $flags --noDataTransfers --dumpProfile --iterations=50 \\
-        --exportProfile="$name.part" > /dev/null 2>&1 && mv "$name.part" "$name.profile.json"
+    if "$program" --loadEngine="$name.engine" $flags --noDataTransfers --dumpProfile --iterations=50 \\
+        --exportProfile="$name.part" > "$name.profile.log" 2>&1; then
+        mv "$name.part" "$name.profile.json"
+    else
+        echo "the layers of $name cannot be timed, see $name.profile.log" >&2
+    fi
 done
 echo "done; copy this folder back, and run the same command of trtint8 there"
 """
@@ -136,7 +155,7 @@ class TrtexecStopwatch:
             chooses types, and one with types in the graph.
         nodes: Names of the ONNX nodes whose times are asked for.
         key: Gives the name of a choice.
-        first: The choice that is timed again beside all others, so that drift cancels.
+        first: The choice with all layers in FP16. It is timed again beside all others, so that drift cancels.
         gpu: What the GPU is to be, as a part of its name; any one where None.
 
     Raises:
@@ -156,9 +175,16 @@ class TrtexecStopwatch:
         first: frozenset[str],
         gpu: str | None = None,
     ) -> None:
-        self._directory, self._models, self._nodes, self._key = Path(directory), models, nodes, key
-        self._first = key(first)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        check_path("a folder", directory, OutputError)
+        self._directory, self._models, self._nodes = Path(directory), models, nodes
+        self._identity, self._key = identity, key
+        self._first = self._name(first)
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(
+                f"cannot write '{directory}': {error.strerror or error}; give another folder"
+            ) from None
         place = self._directory / _IDENTITY
         if not place.exists():
             write_atomically(check_writable(place), records.render(_Search(identity)))
@@ -167,8 +193,9 @@ class TrtexecStopwatch:
                 f"'{directory}' holds engines of another model, or of other ranges or shapes; give another "
                 "folder, or remove it"
             )
-        self.gpu = self._seen_gpu() or gpu or "another machine"
-        if gpu is not None and self._seen_gpu() and _plain(gpu) not in _plain(self.gpu):
+        seen = self._seen_gpu()
+        self.gpu = seen or gpu or "another machine"
+        if gpu is not None and seen and _plain(gpu) not in _plain(seen):
             raise BuildError(f"the engines in '{directory}' were timed on '{self.gpu}', and not on {gpu}")
 
     def time(self, choices: Sequence[frozenset[str]]) -> list[Timing | None]:
@@ -182,7 +209,7 @@ class TrtexecStopwatch:
         Warns:
             UserWarning: An engine could not be built or run, so that it drops out.
         """
-        names = {self._key(kept): kept for kept in choices}
+        names = {self._name(kept): kept for kept in choices}
         missing = [name for name in names if not self._is_timed(name)]
         if missing:
             for name in missing:
@@ -192,30 +219,53 @@ class TrtexecStopwatch:
             raise MeasurementsNeededError(self._directory, len(missing))
         return [self._timing(name) for name in names]
 
+    def _name(self, kept: frozenset[str]) -> str:
+        """What the files of a choice begin with, which those of another search never do."""
+        return hashlib.sha256(f"{self._identity} {self._key(kept)}".encode()).hexdigest()[:16]
+
     def _is_timed(self, name: str) -> bool:
-        return self._path(name, "failed").exists() or self._batch(name) is not None
+        if self._batch(name) is not None or self._path(name, "failed").exists():
+            return True
+        # Without the first one nothing can be compared.
+        return self._path(self._first, "failed").exists() and self._batch(self._first) is None
 
     def _batch(self, name: str) -> int | None:
-        """The run of the script that has timed an engine in all its rounds; None where none has."""
-        for path in sorted(self._directory.glob(f"{name}.*-{_ROUNDS}.json")):
-            batch = int(path.name.split(".")[1].split("-")[0])
-            if all(self._path(name, f"{batch}-{number}.json").exists() for number in range(1, _ROUNDS + 1)):
-                return batch
-        return None
+        """The run of the script that has timed an engine and the first one in all rounds; None for none."""
+        together = self._batches(name) & self._batches(self._first)
+        complete = (
+            batch
+            for batch in sorted(together)
+            if all(path.exists() for one in (name, self._first) for path in self._rounds(one, batch))
+        )
+        return next(complete, None)
+
+    def _batches(self, name: str) -> set[int]:
+        """The runs of the script that have begun to time an engine."""
+        matches = (
+            re.fullmatch(rf"{name}\.([0-9]+)-[0-9]+\.json", path.name) for path in self._directory.iterdir()
+        )
+        return {int(match[1]) for match in matches if match}
+
+    def _rounds(self, name: str, batch: int) -> list[Path]:
+        return [self._path(name, f"{batch}-{number}.json") for number in range(1, _ROUNDS + 1)]
 
     def _times(self, name: str, batch: int) -> list[float]:
         """The median seconds of every round."""
-        paths = (self._path(name, f"{batch}-{number}.json") for number in range(1, _ROUNDS + 1))
-        return [statistics.median(read_times(path)) for path in paths]
+        return [statistics.median(read_times(path)) for path in self._rounds(name, batch)]
 
     def _path(self, name: str, ending: str) -> Path:
         return self._directory / f"{name}.{ending}"
 
     def _write_script(self, names: Sequence[str]) -> None:
-        begun = {path.name.split(".")[1].split("-")[0] for path in self._directory.glob("*.*-*.json")}
-        text = _SCRIPT.replace("NAMES", " ".join(dict.fromkeys([self._first, *names])))
-        text = text.replace("BATCH", str(len(begun) + 1)).replace("LAST", str(_ROUNDS))
-        text = text.replace("ROUNDS", " ".join(map(str, range(1, _ROUNDS + 1))))
+        batch = max(self._batches(self._first), default=0) + 1
+        values = {
+            "NAMES": " ".join(dict.fromkeys([self._first, *names])),
+            "FIRST": self._first,
+            "BATCH": str(batch),
+            "LAST": str(_ROUNDS),
+            "ROUNDS": " ".join(map(str, range(1, _ROUNDS + 1))),
+        }
+        text = re.sub("|".join(values), lambda match: values[match[0]], _SCRIPT)
         write_atomically(check_writable(self._directory / "measure.sh"), text.encode())
 
     def _timing(self, name: str) -> Timing | None:
@@ -229,7 +279,7 @@ class TrtexecStopwatch:
             beside = self._times(self._first, batch)
             times = [usual * time / other for time, other in zip(times, beside, strict=True)]
         profile, layers = self._path(name, "profile.json"), self._path(name, "layers.json")
-        report = _report(layers) if layers.exists() else None
+        report = read_layers(layers) if layers.exists() else None
         seconds = read_profile(profile) if profile.exists() else {}
         return Timing(
             statistics.median(times),
@@ -239,60 +289,19 @@ class TrtexecStopwatch:
         )
 
     def _seen_gpu(self) -> str:
-        for log in sorted(self._directory.glob("*.log")):
-            if found := re.search(r"Selected Device: (.+)", log.read_text(errors="replace")):
-                return found[1].strip()
-        return ""
+        """The GPU that the engines were timed on; empty where none was yet.
 
-
-def read_times(path: Path) -> list[float]:
-    """Reads what ``trtexec --exportTimes`` wrote.
-
-    Returns:
-        The seconds of computation of every inference.
-
-    Raises:
-        BuildError: The file is damaged, empty, or of another program.
-    """
-    times = [entry.get("computeMs") for entry in _entries(path)]
-    seconds = [time / 1e3 for time in times if isinstance(time, (int, float)) and time > 0]
-    if not seconds or len(seconds) < len(times):
-        raise BuildError(f"'{path}' is no file of 'trtexec --exportTimes'; measure again")
-    return seconds
-
-
-def read_profile(path: Path) -> dict[str, float]:
-    """Reads what ``trtexec --exportProfile`` wrote.
-
-    Returns:
-        The name of each layer to its mean time in seconds.
-
-    Raises:
-        BuildError: The file is damaged, empty, or of another program.
-    """
-    seconds: dict[str, float] = {}
-    for entry in _entries(path):
-        name, time = entry.get("name"), entry.get("averageMs")
-        if isinstance(name, str) and isinstance(time, (int, float)) and time >= 0:
-            seconds[name] = seconds.get(name, 0.0) + time / 1e3
-        elif "count" not in entry:
-            raise BuildError(f"'{path}' is no file of 'trtexec --exportProfile'; measure again")
-    if not seconds:
-        raise BuildError(f"'{path}' names no layer; measure again")
-    return seconds
-
-
-def _entries(path: Path) -> Iterator[dict[str, object]]:
-    with records.reading(f"the times '{path}'", BuildError, "; measure again"):
-        document = records.parse(records.read_bytes(path, _MOST_BYTES))
-    if not isinstance(document, list) or not all(isinstance(entry, dict) for entry in document):
-        raise BuildError(f"'{path}' is no list of times, as trtexec writes it; measure again")
-    yield from document
-
-
-def _report(path: Path) -> LayerReport | None:
-    with records.reading(f"the layers '{path}'", BuildError, "; measure again"):
-        return parse_inspection(records.decode_text(records.read_bytes(path, _MOST_BYTES), "replace"))
+        Raises:
+            BuildError: Some were timed on one and some on another.
+        """
+        logs = (path.read_bytes().decode(errors="replace") for path in self._directory.glob("*.log"))
+        found = {match[1].strip() for log in logs for match in re.finditer(r"Selected Device: (.+)", log)}
+        if len(found) > 1:
+            raise BuildError(
+                f"the engines in '{self._directory}' were timed on {' and '.join(map(repr, sorted(found)))}; "
+                "time all of them on one GPU, in another folder"
+            )
+        return found.pop() if found else ""
 
 
 def _read_record(path: Path) -> _Search:

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 
+import onnx
 import pytest
 
 import trtint8
@@ -113,3 +114,62 @@ def test_engines_for_the_gpu_of_this_machine(shown):
         dataclasses.replace(AUDIT, compute_capability="current", uncounted=(), engines=(DYNAMIC,))
     )
     assert said == "the engines were built for the GPU of this machine, not for Round\n"
+
+
+class TestMeasuredLayers:
+    @pytest.fixture
+    def profiles(self, tmp_path):
+        nodes = [
+            node.name for node in onnx.load(MODEL).graph.node if node.op_type in ("Conv", "Gemm", "MatMul")
+        ]
+        assert len(nodes) > 2
+
+        def write(name, milliseconds, reformat):
+            rows = [{"name": f"{node} + relu", "averageMs": milliseconds, "timeMs": 1} for node in nodes]
+            name_of_copy = f"Reformatting CopyNode for Input Tensor 0 to {nodes[0]} + relu"
+            rows += [{"name": name_of_copy, "averageMs": reformat}] if reformat else []
+            path = tmp_path / f"{name}.profile.json"
+            path.write_text(json.dumps([{"count": 10}, *rows]))
+            return path
+
+        return nodes, write("fp16", 0.5, 0.0), write("int8", 0.75, 2.0)
+
+    def test_stand_beside_estimated_ones(self, rtx, table, profiles, capsys):
+        nodes, fp16, int8 = profiles
+        words = ["audit", MODEL, table, "--gpu", "RTX 4090", "--target", "rtx"]
+        words += ["--layer-times", f"FP16={fp16}", "--layer-times", f"INT8+FP16={int8}"]
+        assert main([*words, "--json"]) == 0
+        found = parse_audit(json.loads(capsys.readouterr().out), "stdout")
+        assert found.measured_seconds == pytest.approx(
+            {"FP16": 0.5e-3 * len(nodes), "INT8+FP16": 2e-3 + 0.75e-3 * len(nodes)}
+        )
+        assert [layer.node for layer in found.layers] == nodes
+        assert [layer.measured["FP16"] for layer in found.layers] == pytest.approx([0.5e-3] * len(nodes))
+        assert found.layers[0].measured["INT8+FP16"] == pytest.approx(2.75e-3)
+        assert all({*layer.estimated} == {"FP32", "FP16", "INT8", "INT8+FP16"} for layer in found.layers)
+        costs = {cost.kind: cost for cost in found.costs}
+        reformat, small = costs.pop("reformat"), costs.pop("small products")
+        assert not costs
+        assert (reformat.kernels, reformat.source) == (1, "measured")
+        assert reformat.layers[0] == nodes[0] and reformat.seconds == pytest.approx(2e-3)
+        assert small.seconds == pytest.approx(0.25e-3 * len(nodes))
+        assert {*small.layers} == {*nodes}
+        assert main(words) == 0
+        printed = capsys.readouterr().out
+        assert "what INT8 costs beside FP16, measured" in printed and "measured time of all layers" in printed
+
+    def test_that_are_of_no_engine(self, rtx, table, profiles, tmp_path, capsys):
+        words = ["audit", MODEL, table, "--gpu", "RTX 4090", "--target", "rtx", "--layer-times"]
+        other, damaged = tmp_path / "other.json", tmp_path / "damaged.json"
+        other.write_text('[{"count": 1}, {"name": "another", "averageMs": 1}]')
+        damaged.write_text("[")
+        given = [
+            f"INT4={profiles[1]}",
+            f"FP16={other}",
+            f"FP16={damaged}",
+            f"FP16={tmp_path / 'no.json'}",
+            "FP16",
+        ]
+        for text in given:
+            assert main([*words, text]) == 2
+            assert capsys.readouterr().err.count("\n") == 1

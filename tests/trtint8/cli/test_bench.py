@@ -1,5 +1,6 @@
 """The verb: engines side by side."""
 
+import contextlib
 import json
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from trtint8.cli.bench import rows
 from trtint8.cli.main import main
 from trtint8.engine.file import TensorSpec
 from trtint8.engine.profiles import ShapeRange
+from trtint8.runtime import bench
 
 
 def test_engines_side_by_side():
@@ -75,7 +77,6 @@ def pretend_gpu(monkeypatch):
     monkeypatch.setattr("trtint8.runtime.bench.require_gpu", lambda _what: None)
     monkeypatch.setattr("trtint8.runtime.bench.gpu_uuid", lambda _device: "none")
     monkeypatch.setattr("trtint8.runtime.bench.gpu_names", lambda: ["a GPU"])
-    monkeypatch.setattr("trtint8.runtime.bench.gpu_uuid", lambda _device: "GPU-0")
     monkeypatch.setenv("TRTINT8_GPU_LOCK", "off")
     monkeypatch.setattr(
         "trtint8.runtime.bench.Engine.load", lambda _path, device, plugins, allow_host_code: TimedEngine()
@@ -151,3 +152,67 @@ def test_without_a_gpu_nothing_else_is_looked_at(tmp_path, monkeypatch, capsys):
     assert len(printed.err.splitlines()) == 1
     assert printed.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def exported(path, compute, old=False, copies=(0.25, 0.5)):
+    """Writes what `trtexec --exportTimes` leaves of three inferences."""
+    rows = []
+    for number in range(3):
+        begun = 2 * compute * number
+        row = {"startComputeMs": begun, "endComputeMs": begun + compute, "computeMs": compute}
+        names = ("inMs", "outMs") if old else ("h2dMs", "d2hMs")
+        row |= dict(zip(names, copies, strict=True)) | {"latencyMs": compute + sum(copies)}
+        if not old:
+            row |= {"startEnqMs": begun, "endEnqMs": begun + 0.125}
+        rows.append(row)
+    path.write_text(json.dumps(rows))
+    return path
+
+
+class TestTimesOfTrtexec:
+    def test_need_no_gpu(self, tmp_path, capsys):
+        new, old = exported(tmp_path / "int8.json", 1.0), exported(tmp_path / "fp16.JSON", 2.0, old=True)
+        assert main(["bench", str(new), str(old), "--batch-size", "8", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        first, second = document["reports"]
+        assert document["gpu"] == "another machine"
+        assert ("int8.json" in first["name"], "fp16.JSON" in second["name"]) == (True, True)
+        assert (first["batch_size"], first["inferences"], first["seconds"]) == (8, 3, pytest.approx(0.005))
+        assert first["phases"]["enqueue"]["median"] == 0.125 and "enqueue" not in second["phases"]
+        for report, compute in ((first, 1.0), (second, 2.0)):
+            medians = {phase: report["phases"][phase]["median"] for phase in ("h2d", "compute", "d2h")}
+            assert medians == {"h2d": 0.25, "compute": compute, "d2h": 0.5}
+            assert report["phases"]["latency"]["median"] == compute + 0.75
+        assert main(["bench", str(old), str(new)]) == 0
+        assert "enqueue, median" in capsys.readouterr().out
+
+    def test_without_copies(self, tmp_path, capsys):
+        assert main(["bench", str(exported(tmp_path / "x.json", 1.0, copies=(0, 0))), "--json"]) == 0
+        (report,) = json.loads(capsys.readouterr().out)["reports"]
+        assert not report["transfers"] and {*report["phases"]} == {"latency", "enqueue", "compute"}
+
+    def test_stand_beside_engines(self, tmp_path, pretend_gpu, monkeypatch, capsys):
+        engines = contextlib.nullcontext()
+        monkeypatch.setattr(bench, "_engines", lambda paths, *_others: ((path, engines) for path in paths))
+        monkeypatch.setattr(bench, "_measure", lambda name, *_others: replace(REPORT, name=name))
+        there = str(exported(tmp_path / "x.json", 1.0))
+        assert main(["bench", "a.engine", there, "b.engine", "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["gpu"] == "a GPU"
+        names = [report["name"] for report in document["reports"]]
+        assert (names[0], "x.json" in names[1], names[2]) == ("a.engine", True, "b.engine")
+
+    @pytest.mark.parametrize("content", ["", "[", "{}", "[]", '[{"averageMs": 1}]', '[{"computeMs": 0}]'])
+    def test_of_another_program(self, tmp_path, capsys, content):
+        path = tmp_path / "x.json"
+        path.write_text(content)
+        assert main(["bench", str(path)]) == 2
+        assert str(path) in capsys.readouterr().err
+
+    def test_what_has_no_effect_on_them(self, tmp_path, capsys):
+        path = str(exported(tmp_path / "x.json", 1.0))
+        for option in ("--data", "--baseline"):
+            value = "random:1" if option == "--data" else path
+            assert main(["bench", path, option, value]) == 2
+            assert option in capsys.readouterr().err
+        assert main(["bench", str(tmp_path / "missing.json")]) == 2

@@ -8,16 +8,17 @@ import sys
 import numpy as np
 import pytest
 
-from calibrators.errors import BuildError
+from calibrators.errors import BuildError, OutputError
 from calibrators.tables.table import CalibrationTable
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.auditing.audit import EstimatorOptions
 from trtint8.cli.main import main
+from trtint8.engine.timings import read_profile, read_times
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.tuning.journal import Journal, TimeLimit
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
-from trtint8.tuning.trtexec import MeasurementsNeededError, read_profile, read_times
+from trtint8.tuning.trtexec import MeasurementsNeededError
 
 #: A trtexec whose engines take 1 ms less for every DequantizeLinear, and that cannot build some.
 STAND_IN = """#!{python}
@@ -28,12 +29,13 @@ options = dict(one.lstrip("-").partition("=")[::2] for one in sys.argv[1:])
 typed = version.startswith("11")
 if "onnx" in options:
     import onnx
-    assert ("int8" in options) is ("fp16" in options) is not typed
     model = onnx.load(options["onnx"])
     halves = any(one.data_type == onnx.TensorProto.FLOAT16 for one in model.graph.initializer)
     assert halves is typed
-    print("[I] Selected Device: Orin")
+    print("[I] Selected Device:", os.environ.get("STAND_IN_GPU", "Orin"))
     pairs = sum(node.op_type == "DequantizeLinear" for node in model.graph.node)
+    # With --int8, trtexec makes up ranges for a model without pairs, and builds it in INT8.
+    assert ("int8" in options) is (pairs > 0 and not typed) and ("fp16" in options) is not typed
     if os.environ.get("STAND_IN_FAILS") and pairs:
         sys.exit(1)
     with open(options["saveEngine"], "w") as engine:
@@ -41,7 +43,7 @@ if "onnx" in options:
     with open(options["exportLayerInfo"], "w") as layers:
         layers.write('{{"Layers": ["first", "second"], "Bindings": []}}')
 if "loadEngine" in options:
-    time = float(open(options["loadEngine"]).read())
+    time = float(open(options["loadEngine"]).read()) * (2 if "slow" in options else 1)
     old = {{"startInMs": 0, "inMs": 0.1, "computeMs": time, "outMs": 0.1, "latencyMs": time, "endToEndMs": 1}}
     new = {{"startEnqMs": 0, "h2dMs": 0.1, "computeMs": time, "d2hMs": 0.1, "latencyMs": time}}
     if "exportTimes" in options:
@@ -68,9 +70,9 @@ def table(prepared):
     )
 
 
-def plan(prepared, table, folder, machine=None):
+def plan(prepared, table, folder, machine=None, journal=None):
     goal = SpeedGoal(None, EstimatorOptions("rtx", progress=False), folder=folder, machine=machine)
-    return SpeedPlanner(prepared, table, goal, Journal()).plan(TimeLimit())
+    return SpeedPlanner(prepared, table, goal, journal or Journal()).plan(TimeLimit())
 
 
 def run_script(folder, tmp_path, version, **environment):
@@ -81,12 +83,12 @@ def run_script(folder, tmp_path, version, **environment):
     return subprocess.run(["sh", "measure.sh"], cwd=folder, env=variables, capture_output=True, text=True)
 
 
-def planned(prepared, table, tmp_path, version, **environment):
-    folder = tmp_path / "there"
+def planned(prepared, table, tmp_path, version, folder="there", journal=None, **environment):
+    folder = tmp_path / folder
     journeys = 0
     while journeys < 5:
         try:
-            return plan(prepared, table, folder), journeys
+            return plan(prepared, table, folder, journal=journal), journeys
         except MeasurementsNeededError as needed:
             assert needed.directory == folder and needed.engines >= 1
             done = run_script(folder, tmp_path, version, **environment)
@@ -136,14 +138,94 @@ class TestAFolder:
         with pytest.raises(BuildError, match=damaged.name):
             plan(prepared, table, folder)
 
+    def test_of_a_search_whose_files_were_put_over_it(self, folder, prepared, table, tmp_path):
+        assert run_script(folder, tmp_path, "8601").returncode == 0
+        other = CalibrationTable(dict.fromkeys(table.amax, 5.0))
+        with pytest.raises(MeasurementsNeededError):
+            plan(prepared, other, tmp_path / "other")
+        for path in folder.iterdir():
+            if path.name != "search.json":
+                (tmp_path / "other" / path.name).write_bytes(path.read_bytes())
+        with pytest.raises(MeasurementsNeededError):
+            plan(prepared, other, tmp_path / "other")
+
+    def test_measured_on_two_gpus(self, folder, prepared, table, tmp_path):
+        assert run_script(folder, tmp_path, "8601").returncode == 0
+        (folder / "of_another.log").write_text("[I] Selected Device: A10\n")
+        with pytest.raises(BuildError, match=r"'A10' and 'Orin'"):
+            plan(prepared, table, folder)
+
+    def test_with_another_trtexec_or_other_flags_than_before(self, folder, tmp_path):
+        assert run_script(folder, tmp_path, "8601").returncode == 0
+        for version, flags in (("8502", ""), ("8601", "--builderOptimizationLevel=5")):
+            done = run_script(folder, tmp_path, version, TRTEXEC_FLAGS=flags)
+            assert (done.returncode, "v8601" in done.stderr or "8601" in done.stderr) == (2, True)
+        assert run_script(folder, tmp_path, "8601").returncode == 0
+
+    @pytest.mark.filterwarnings("ignore:the engine .* drops out")
+    def test_what_failed_is_tried_again_by_the_same_script(self, folder, prepared, table, tmp_path):
+        assert run_script(folder, tmp_path, "8601", STAND_IN_FAILS="1").returncode == 0
+        assert len([*folder.glob("*.failed")]) == 1
+        assert run_script(folder, tmp_path, "8601").returncode == 0
+        assert not [*folder.glob("*.failed")]
+        assert planned(prepared, table, tmp_path, "8601")[0].keep_float == ()
+
+    @pytest.mark.filterwarnings("ignore:the engine .* drops out")
+    def test_whose_engine_in_fp16_failed(self, folder, prepared, table, tmp_path):
+        for path in folder.glob("*.weak.onnx"):
+            if b"DequantizeLinear" not in path.read_bytes():
+                path.write_bytes(b"no model")
+        assert run_script(folder, tmp_path, "8601").returncode == 0
+        with pytest.raises(BuildError, match="FP16"):
+            plan(prepared, table, folder)
+
+    def test_that_was_copied_in_part(self, folder, prepared, table, tmp_path):
+        found, _ = planned(prepared, table, tmp_path, "8601")
+        for lacking in (*folder.glob("*.1-3.json"),):
+            content = lacking.read_bytes()
+            lacking.unlink()
+            with pytest.raises(MeasurementsNeededError):
+                plan(prepared, table, folder)
+            lacking.write_bytes(content)
+        assert plan(prepared, table, folder) == found
+
+    def test_that_cannot_be_written(self, rtx, prepared, table, tmp_path):
+        (tmp_path / "file").write_text("")
+        for folder in (tmp_path / "file", tmp_path / "file" / "inside", "/proc/there", "", 3):
+            with pytest.raises(OutputError):
+                plan(prepared, table, folder)
+
+    def test_with_spaces_and_a_program_beside_it(self, rtx, prepared, table, tmp_path):
+        folder = tmp_path / "-of $HOME 'it'; \"now\""
+        with pytest.raises(MeasurementsNeededError):
+            plan(prepared, table, folder)
+        program = tmp_path / "my trtexec"
+        program.write_text(STAND_IN.format(python=sys.executable))
+        program.chmod(0o755)
+        variables = {**os.environ, "TRTEXEC": "./my trtexec", "STAND_IN_VERSION": "101600", "CDPATH": "/"}
+        words = ["sh", f"./{folder.name}/measure.sh"]
+        done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert planned(prepared, table, tmp_path, "101600", folder.name)[0].gpu == "Orin"
+
     def test_without_trtexec_or_with_an_unknown_one(self, folder, tmp_path):
         environment = {"PATH": "/usr/bin:/bin", "TRTEXEC": str(tmp_path / "no")}
         missing = subprocess.run(
             ["sh", "measure.sh"], cwd=folder, env=environment, capture_output=True, text=True
         )
         assert (missing.returncode, "TRTEXEC" in missing.stderr) == (2, True)
-        old = run_script(folder, tmp_path, "7103")
-        assert (old.returncode, "7103" in old.stderr) == (2, True)
+        for version in ("7103", "8403"):
+            old = run_script(folder, tmp_path, version)
+            assert (old.returncode, version in old.stderr) == (2, True)
+
+
+@pytest.mark.filterwarnings("ignore:.*may overflow in FP16")
+def test_two_folders_of_one_search_do_not_share_times(rtx, prepared, table, tmp_path):
+    journal = Journal()
+    gpu, _ = planned(prepared, table, tmp_path, "8601", "gpu", journal)
+    other, journeys = planned(prepared, table, tmp_path, "8601", "dla", journal, TRTEXEC_FLAGS="--slow=1")
+    assert journeys > 0
+    assert other.fp16_seconds == pytest.approx(2 * gpu.fp16_seconds)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +237,9 @@ class TestAFolder:
         (read_times, [{"computeMs": "1"}]),
         (read_times, [{"computeMs": 1}, {"computeMs": -1}]),
         (read_times, [1]),
+        (read_times, [{"computeMs": True}]),
+        (read_times, [{"computeMs": float("inf")}]),
+        (read_profile, [{"name": "a", "averageMs": float("nan")}]),
         (read_profile, []),
         (read_profile, [{"count": 3}]),
         (read_profile, [{"name": "a"}]),
