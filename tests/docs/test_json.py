@@ -103,7 +103,7 @@ def test_verbs_print_what_the_schema_says(documented, capsys, folder, monkeypatc
 
 def test_build_prints_what_the_schema_says(documented, capsys, folder, monkeypatch):
     pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
-    arguments = "digits.onnx digits.table.json -o d.engine --compute-capability 8.6"
+    arguments = "digits.onnx digits.table.json -o d.engine --compute-capability 8.6 --keep-int8 *"
     printed = run(documented, capsys, folder, monkeypatch, "build", arguments)
     assert len(printed["quantized_nodes"]) == 9
     printed = run(documented, capsys, folder, monkeypatch, "deploy", "d.engine --to docker -o docker")

@@ -490,7 +490,7 @@ def test_values_that_no_table_knows_stay_in_fp32(rtx, tmp_path):
     model, samples = outlier_stream((16, 4, 64))
     table = trtint8.calibrate(model, samples, method="minmax", tensors="placed", progress=False)
     options = {"target": "rtx", "progress": False}
-    with pytest.warns(UserWarning, match=r"no range tells how large.*--no-fp16"):
+    with pytest.warns(UserWarning, match=r"no range tells how large.*fp16=False"):
         result = trtint8.build_int8_engine(model, table, tmp_path / "d.engine", **options)
     assert types_of_products(result) == {"FLOAT", "FLOAT16"}
     result = trtint8.build_int8_engine(model, table, tmp_path / "d.engine", fp16=False, **options)

@@ -422,7 +422,7 @@ def _machine(speed: str | Gpu | None) -> str | None:
             f"{Argument('speed')} is 'here', and {Argument('measure_with')} times engines elsewhere; leave "
             "one of them out"
         )
-    return speed.name if isinstance(speed, Gpu) else speed
+    return speed if speed is None or isinstance(speed, str) else speed.name
 
 
 def _ignore(_told: object) -> None:

@@ -104,7 +104,8 @@ def to_float16(
         nodes = counted(len(unseen), "node")
         warn_user(
             f"{nodes} of '{name}' may overflow in FP16 and stay in FP32: {unseen[0]}; calibrate all tensors, "
-            "as 'trtint8 calibrate' does by default, or leave FP16 out, as 'trtint8 build --no-fp16' does"
+            "as 'trtint8 calibrate' does by default, or leave FP16 out "
+            f"({Argument('fp16', 'False')} of a build)"
         )
     _Converter(converted, kept, _FLOAT if float32_io else _HALF, decisions.outputs).run()
     return converted, kept

@@ -112,7 +112,7 @@ def early(monkeypatch):
 
 def test_with_a_table_nodes_are_looked_for_only_after_a_failure(rtx, tmp_path, early):
     good, bad = refused_model(NODES[:2] + NODES[4:6] + NODES[8:], ["kept"]), refused_model()
-    options = {"target": "rtx", "progress": False}
+    options = {"target": "rtx", "fp16": False, "progress": False}
     trtint8.build_int8_engine(good, given_table(good), tmp_path / "good.engine", **options)
     assert not early
     with pytest.raises(
@@ -131,7 +131,7 @@ def test_a_failure_for_another_reason_keeps_its_message(rtx, tmp_path, early, mo
     good = refused_model(NODES[:2] + NODES[4:6] + NODES[8:], ["kept"])
     with pytest.raises(BuildError, match=r"^out of memory$"):
         trtint8.build_int8_engine(
-            good, given_table(good), tmp_path / "good.engine", target="rtx", progress=False
+            good, given_table(good), tmp_path / "good.engine", target="rtx", fp16=False, progress=False
         )
     assert early == [1]
 
@@ -171,7 +171,7 @@ def test_a_node_that_the_builder_cannot_compute_and_the_cut_before_it(rtx, tmp_p
     model = suppressing_detector()
     with pytest.raises(BuildError) as caught:
         trtint8.build_int8_engine(
-            model, images(4), tmp_path / "x.engine", target="rtx", batch_size=1, progress=False
+            model, images(4), tmp_path / "x.engine", target="rtx", fp16=False, batch_size=1, progress=False
         )
     assert str(caught.value) == (
         f"{rtx} cannot take node 'suppression' (NonMaxSuppression) of 'model': it has nothing that computes "
@@ -224,7 +224,7 @@ def test_a_failure_in_branches(rtx, tmp_path, monkeypatch, model, reason, advice
     made = model()
     with pytest.raises(BuildError) as caught:
         trtint8.build_int8_engine(
-            made, given_table(made), tmp_path / "m.engine", target="rtx", progress=False
+            made, given_table(made), tmp_path / "m.engine", target="rtx", fp16=False, progress=False
         )
     assert str(caught.value) == reason + advice
 
