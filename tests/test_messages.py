@@ -28,8 +28,8 @@ OTHERS = (
     "calibrators/display",
 )
 
-#: A command that a message tells the user to type, in quotes, or one of pip.
-COMMANDS = re.compile(r"'trtint8 [^']*'|`trtint8 [^`]*`|pip install .*")
+#: A command that a message tells the user to type, in quotes, or one of another program.
+COMMANDS = re.compile(r"'(?:trtint8|trtexec) [^']*'|`trtint8 [^`]*`|pip install .*")
 
 OPTION = re.compile(r"(?<![-\w])--[a-z][a-z-]+")
 

@@ -415,8 +415,6 @@ def tune(
 
 def _machine(speed: str | Gpu | None) -> str | None:
     """What the GPU of another machine is to be."""
-    from trtint8.auditing.gpus import Gpu
-
     if speed == "here":
         raise UnsupportedError(
             f"{Argument('speed')} is 'here', and {Argument('measure_with')} times engines elsewhere; leave "

@@ -63,7 +63,7 @@ def read_measured(
         if not any(node in work for kernel in measured[precision] for node in kernel.onnx_nodes):
             raise UnsupportedError(
                 f"no layer in '{path}' has the name of a convolution or matrix product of this model; give "
-                "the file of its engine, and the one of --exportLayerInfo as NAME.layers.json beside it"
+                "the file of its engine, and what trtexec exports of its layers as NAME.layers.json beside it"
             )
     return measured
 

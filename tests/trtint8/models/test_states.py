@@ -126,7 +126,7 @@ def test_a_build_takes_states(folder):
     build = ["build", "gate.onnx", "sound.npz", "-o", "gate.engine", "--target", "rtx", "--method", "minmax"]
     assert main([*build, "--compute-capability", "8.6", "--state", "state=next_state", *profiles]) == 0
     by_hand = trtint8.BatchAxes("recorded.npz", {"state": 1})
-    table = trtint8.calibrate("gate.onnx", by_hand, method="minmax", tensors="placed", progress=False)
+    table = trtint8.calibrate("gate.onnx", by_hand, method="minmax", progress=False)
     assert CalibrationTable.load("gate.table.json") == table
 
 
