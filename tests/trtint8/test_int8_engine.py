@@ -477,6 +477,30 @@ def test_a_model_that_comes_with_its_pairs_keeps_its_types(options, written, tab
     assert types_of_products(result) == {written}
 
 
+@pytest.mark.parametrize(
+    ("version", "options", "written"),
+    [
+        ("10.9.0", {}, "FLOAT"),  # which has a switch for FP16
+        ("11.0.0", {}, "FLOAT16"),
+        ("11.0.0", {"fp16": False}, "FLOAT"),
+    ],
+)
+def test_tensorrt_11_gets_fp16_in_the_graph(
+    implicit_builds, monkeypatch, version, options, written, table, tmp_path
+):
+    monkeypatch.setattr(int8_engine.flavors, "load", lambda _target: Flavor("tensorrt", version))
+    monkeypatch.setattr(
+        build.Build,
+        "run",
+        lambda *_, **__: BuiltEngine(b"plan", None, None, ("8.6",), "tensorrt", version, (), (), (), {}, 0.5),
+    )
+    result = trtint8.build_int8_engine(
+        DEMO_MODEL, table, tmp_path / "d.engine", route="explicit", progress=False, **options
+    )
+    assert types_of_products(result) == {written}
+    assert len(result.info.quantized_nodes) == 8  # all but the Gemm, which is too small there
+
+
 def test_a_network_that_int8_does_not_make_faster_is_built_in_fp16(table, tmp_path):
     with pytest.warns(UserWarning, match="'rtx'.*keep_int8") as caught:
         result = trtint8.build_int8_engine(
