@@ -415,14 +415,12 @@ def tune(
 
 def _machine(speed: str | Gpu | None) -> str | None:
     """What the GPU of another machine is to be."""
-    from trtint8.auditing.gpus import Gpu
-
     if speed == "here":
         raise UnsupportedError(
             f"{Argument('speed')} is 'here', and {Argument('measure_with')} times engines elsewhere; leave "
             "one of them out"
         )
-    return speed.name if isinstance(speed, Gpu) else speed
+    return speed if speed is None or isinstance(speed, str) else speed.name
 
 
 def _ignore(_told: object) -> None:

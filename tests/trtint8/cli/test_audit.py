@@ -42,7 +42,8 @@ def test_engines_side_by_side(rtx, table, capsys):
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if line.startswith("│")]
     rows = {row[0]: row[1:] for row in cells if len(row) == 5}
     assert rows["float compute"][:2] == ["9", "9"] and rows["INT8 compute"] == ["", "", "9", "1"]
-    assert all(cell.endswith((" us", " ms")) for cell in rows["estimated time, all bytes from memory"])
+    times = rows["estimated time, all bytes from memory"] + rows["with what fits from the L2 cache"]
+    assert len(times) == 8 and all(cell.endswith((" us", " ms")) for cell in times)
     assert sum(line.strip().endswith(": kernels") for line in lines) == 4
     assert "estimated from the compiled graphs, not timed" in " ".join(printed.split())
 

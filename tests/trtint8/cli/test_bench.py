@@ -76,7 +76,7 @@ class TimedEngine:
 def pretend_gpu(monkeypatch):
     monkeypatch.setattr("trtint8.runtime.bench.require_gpu", lambda _what: None)
     monkeypatch.setattr("trtint8.runtime.bench.gpu_names", lambda: ["a GPU"])
-    monkeypatch.setattr("trtint8.runtime.bench.gpu_uuid", lambda _device: "pretended")
+    monkeypatch.setattr("trtint8.runtime.bench.gpu_uuid", lambda _device: "GPU-0")
     monkeypatch.setenv("TRTINT8_GPU_LOCK", "off")
     monkeypatch.setattr(
         "trtint8.runtime.bench.Engine.load", lambda _path, device, plugins, allow_host_code: TimedEngine()
