@@ -13,7 +13,7 @@ from calibrators.data.opening import DataSource
 from calibrators.tensorrt.flavor import Target
 from trtint8.deployment.writing import Destination
 from trtint8.engine.profiles import Profile
-from trtint8.quantization.config import ArithmeticName  # a verb reads its choices
+from trtint8.quantization.config import ArithmeticName
 
 # What a call alone needs is imported by it, so that one does not load what the others are made of.
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.auditing import kernels
 from tests.trtint8.onnx_models import conv_relu_conv
 from trtint8.auditing.audit import estimate_engine, judge
+from trtint8.auditing.costs import costs_of
 from trtint8.auditing.gpus import find_gpu
 from trtint8.auditing.results import Audit
 from trtint8.cli.output import print_json
@@ -189,6 +190,7 @@ def audit(ranges):
         (),
         "1a",
         ranges.fingerprint,
+        costs=costs_of(engines[0].kernels, engines[1].kernels, work),
     )
 
 

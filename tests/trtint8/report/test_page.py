@@ -97,6 +97,22 @@ def test_the_kernels(document):
     assert tables[3][-1] == "all 0.022 ms 0.054 ms"
 
 
+def test_what_int8_costs(document):
+    (table,) = (one for one in document.iter("table") if "What INT8 costs by kind" in texts(one))
+    rows = [texts(row).replace("\xa0", " ").split() for row in table.iter("tr")]
+    heading, requantization, total = rows[0], rows[1], rows[-1]
+    assert heading == ["kernels", "layers", "time"]
+    assert requantization[:2] == ["requantization", "2"] and requantization[-1] in ("us", "ms")
+    assert total[0] == "all" and total[-1] == requantization[-1]
+    name = HOSTILE.split()
+    assert requantization[2 : 2 + len(name)] == [*name[:-1], f"{name[-1]},"]
+
+
+def test_an_audit_without_costs(found):
+    without = dataclasses.replace(found.audit, costs=())
+    assert "What INT8 costs" not in render(gather(dataclasses.replace(found, audit=without)))
+
+
 def test_what_was_tried(document):
     (section,) = [
         one for one in document.iter("section") if any("share of INT8" in texts(h) for h in one.iter("h2"))

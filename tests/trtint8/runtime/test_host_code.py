@@ -127,7 +127,7 @@ def test_bench(monkeypatch):
         raise trtint8.EngineError("enough")
 
     monkeypatch.setattr(bench, "require_gpu", lambda _what: None)
-    monkeypatch.setattr(bench, "gpu_uuid", lambda _device: "pretended")
+    monkeypatch.setattr(bench, "gpu_uuid", lambda _device: "GPU-0")
     monkeypatch.setenv("TRTINT8_GPU_LOCK", "off")
     monkeypatch.setattr(bench.Engine, "load", load)
     for allowed, _ in ALLOWED:

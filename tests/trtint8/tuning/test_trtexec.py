@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -22,7 +24,7 @@ from trtint8.tuning.trtexec import MeasurementsNeededError
 
 #: A trtexec whose engines take 1 ms less for every DequantizeLinear, and that cannot build some.
 STAND_IN = """#!{python}
-import json, os, sys
+import json, os, sys, time
 version = os.environ["STAND_IN_VERSION"]
 print(f"&&&& RUNNING TensorRT.trtexec [TensorRT v{{version}}] # trtexec")
 options = dict(one.lstrip("-").partition("=")[::2] for one in sys.argv[1:])
@@ -32,6 +34,9 @@ if "onnx" in options:
     model = onnx.load(options["onnx"])
     halves = any(one.data_type == onnx.TensorProto.FLOAT16 for one in model.graph.initializer)
     assert halves is typed
+    if os.environ.get("STAND_IN_HANGS"):
+        open("hangs", "w").close()
+        time.sleep(600)
     print("[I] Selected Device:", os.environ.get("STAND_IN_GPU", "Orin"))
     pairs = sum(node.op_type == "DequantizeLinear" for node in model.graph.node)
     # With --int8, trtexec makes up ranges for a model without pairs, and builds it in INT8.
@@ -178,6 +183,29 @@ class TestAFolder:
         assert run_script(folder, tmp_path, "8601").returncode == 0
         with pytest.raises(BuildError, match="FP16"):
             plan(prepared, table, folder)
+
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+    def test_whose_script_is_interrupted(self, folder, tmp_path, number):
+        program = tmp_path / "trtexec"
+        program.write_text(STAND_IN.format(python=sys.executable))
+        program.chmod(0o755)
+        variables = {"TRTEXEC": str(program), "STAND_IN_VERSION": "8601", "STAND_IN_HANGS": "1"}
+        script = subprocess.Popen(
+            ["sh", "measure.sh"],
+            cwd=folder,
+            env={**os.environ, **variables},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        while not (folder / "hangs").exists():
+            assert script.poll() is None
+            time.sleep(0.01)
+        os.killpg(script.pid, number)
+        assert script.wait() == 130
+        assert not [*folder.glob("*.failed")] and not [*folder.glob("*.engine")]
+        assert run_script(folder, tmp_path, "8601").returncode == 0
+        assert len([*folder.glob("*.engine")]) == 2
 
     def test_that_was_copied_in_part(self, folder, prepared, table, tmp_path):
         found, _ = planned(prepared, table, tmp_path, "8601")
