@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.checks import is_number
+from calibrators.checks import is_number, several
 from calibrators.cuda import Device, Event, Stream, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import DataOptions
@@ -404,6 +404,9 @@ def benchmark(
         EngineError: An engine file is unusable.
         CalibrationDataError: The data or the options do not fit an engine.
     """
+    engines = several(engines)
+    if not engines:
+        raise CalibrationDataError(f"{Argument('engines')} is empty; give at least one")
     size = data_options.batch_size or 1
     exported = {path: _exported(path, size) for path in map(Path, engines) if _is_exported(path)}
     own = [path for path in engines if Path(path) not in exported]

@@ -7,7 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import trtint8
 from calibrators.cuda import gpu_problem
+from calibrators.errors import CalibrationDataError
 from tests.trtint8.runtime.timed import REPORT, Timeline
 from trtint8.cli.bench import rows
 from trtint8.cli.main import main
@@ -216,3 +218,8 @@ class TestTimesOfTrtexec:
             assert main(["bench", path, option, value]) == 2
             assert option in capsys.readouterr().err
         assert main(["bench", str(tmp_path / "missing.json")]) == 2
+
+
+def test_no_engine_at_all():
+    with pytest.raises(CalibrationDataError, match="engines"):
+        trtint8.bench([])
