@@ -408,15 +408,15 @@ def benchmark(
     if not engines:
         raise CalibrationDataError(f"{Argument('engines')} is empty; give at least one")
     size = data_options.batch_size or 1
-    exported = {path: _exported(path, size) for path in map(Path, engines) if _is_exported(path)}
-    own = [path for path in engines if Path(path) not in exported]
+    exported = [_exported(Path(path), size) if _is_exported(path) else None for path in engines]
+    own = [path for path, times in zip(engines, exported, strict=True) if times is None]
     if not own:
         if data is not None or baseline is not None:
             raise CalibrationDataError(
                 f"{Argument('baseline' if data is None else 'data', '...')} has no effect on times of "
                 "trtexec; give an engine as well"
             )
-        return Benchmarks(_ELSEWHERE, _data_name(None), tuple(exported[Path(path)] for path in engines))
+        return Benchmarks(_ELSEWHERE, _data_name(None), tuple(filter(None, exported)))
     require_gpu("measuring an engine")
     measured = []
     with turn_on_gpu(gpu_uuid(options.device), "measuring an engine"):
@@ -424,7 +424,7 @@ def benchmark(
             with engine:
                 measured.append(_measure(name, engine, data, data_options, options))
     following = iter(measured)
-    reports = [exported.get(Path(path)) or next(following) for path in engines]
+    reports = [times or next(following) for times in exported]
     return Benchmarks(gpu_names()[options.device], _data_name(data), (*reports, *following))
 
 
@@ -432,9 +432,9 @@ def benchmark(
 _ELSEWHERE = "another machine"
 
 
-def _is_exported(path: Path) -> bool:
+def _is_exported(path: object) -> bool:
     """True if a file is to hold the times of an engine, and not the engine."""
-    return path.suffix.lower() == ".json"
+    return isinstance(path, (str, os.PathLike)) and Path(path).suffix.lower() == ".json"
 
 
 def _exported(path: Path, batch_size: int) -> BenchReport:
