@@ -42,13 +42,16 @@ from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
 from trtint8.builder.config import BuildOptions
 from trtint8.builder.implicit import ImplicitInt8, check_io_names
 from trtint8.builder.refusals import (
+    Route,
+    choose_route,
+    is_calibrator,
+    quantization_target,
     refuse_branches,
     refuse_int8_blocks,
     refuse_renamed_inputs,
     refuse_unimplemented,
     refuse_unsupported,
 )
-from trtint8.builder.routes import Route, choose_route, is_calibrator, quantization_target
 from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_files_beside, qdq_file_of
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors, tensors_needed
 from trtint8.engine.file import sidecar_path, table_file_of

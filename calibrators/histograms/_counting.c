@@ -354,7 +354,16 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyModuleDef_Slot slots[] = {{0, NULL}};
+/* Which arguments the functions take and what they return. A module that was built from other sources must not
+ * be called: it is given addresses. compiled.py knows the same number. */
+#define INTERFACE 2
+
+static int add_interface(PyObject *module)
+{
+    return PyModule_AddIntConstant(module, "INTERFACE", INTERFACE);
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, add_interface}, {0, NULL}};
 
 static struct PyModuleDef definition = {
     PyModuleDef_HEAD_INIT, "_counting", NULL, 0, methods, slots, NULL, NULL, NULL,

@@ -1,3 +1,5 @@
+INTERFACE: int
+
 def count_values(
     values: int, size: int, limit: int, factor: float, bins: int, lanes: int, counts: int, octaves: int
 ) -> tuple[int, int, int, tuple[int, int]]: ...

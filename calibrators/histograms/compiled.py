@@ -14,6 +14,14 @@ from numpy.typing import NDArray
 
 from calibrators.histograms import _counting
 
+#: Which arguments the functions take and what they return, as in ``_counting.c``.
+_INTERFACE = 2
+
+# An installation from source keeps what it compiled when its sources change, and addresses that are taken for
+# others would end the process.
+if getattr(_counting, "INTERFACE", None) != _INTERFACE:
+    raise ImportError("the compiled counting is of another version of trtint8; install trtint8 again")
+
 #: Bins of equal width at most: each thread keeps counters for all that it has met.
 MOST_BINS = 1 << 15
 

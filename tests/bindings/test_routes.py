@@ -6,7 +6,7 @@ import pytest
 from calibrators.errors import UnsupportedError
 from calibrators.tensorrt import EntropyCalibrator2
 from calibrators.tensorrt.flavor import Flavor
-from trtint8.builder.routes import choose_route
+from trtint8.builder.refusals import choose_route
 from trtint8.calibration import model_inputs
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model

@@ -349,7 +349,7 @@ def tune(
             left out.
         measure_with: A folder for engines that are timed on another machine, with ``trtexec`` of TensorRT 8.5
             to 11: their models are written there with a script, and the call ends with
-            :class:`~trtint8.tuning.trtexec.MeasurementsNeededError`. Once the script has run there, the same
+            :class:`~trtint8.tuning.measured.MeasurementsNeededError`. Once the script has run there, the same
             call goes on with what it left. ``speed`` then names the GPU that the other machine is to have, or
             is left out.
         profile: With ``speed``, the shapes of dynamic inputs, of which the optimal ones are taken.

@@ -17,7 +17,7 @@ from calibrators.tensorrt.flavor import Target, flavor_of
 from trtint8.builder.config import BuildOptions, given_options
 from trtint8.builder.dynamic_ranges import SetRanges
 from trtint8.builder.implicit import set_network_ranges
-from trtint8.builder.routes import Route
+from trtint8.builder.refusals import Route
 from trtint8.built_files import BuildResult, files_of_cut, qdq_file_of
 from trtint8.engine.file import sidecar_path, table_file_of
 from trtint8.engine.profiles import Profile

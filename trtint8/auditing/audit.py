@@ -28,7 +28,7 @@ from trtint8.auditing.gpus import Gpu
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart, Bound, Cost
 from trtint8.builder.build import Build, BuiltEngine
 from trtint8.builder.config import BuildOptions, nearest_capability
-from trtint8.builder.routes import quantization_target
+from trtint8.builder.refusals import quantization_target
 from trtint8.engine.kernels import PARTS, Traffic, activation_sizes, parts_of, total_traffic, traffic_of
 from trtint8.engine.layers import Layer, LayerReport
 from trtint8.engine.profiles import Profile, complete_profile

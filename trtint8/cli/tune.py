@@ -14,8 +14,8 @@ from trtint8.cli.output import print_json, print_line, print_table, say, saying_
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.models.model import check_model_name
 from trtint8.tuning.candidates import Trial
+from trtint8.tuning.measured import MeasurementsNeededError
 from trtint8.tuning.stopwatch import SpeedTrial
-from trtint8.tuning.trtexec import MeasurementsNeededError
 from trtint8.tuning.tune import BEFORE, Tuned, Written, files_beside, refuse_losing_files, save_tuned
 from trtint8.validation.accuracy import REFERENCE, accuracy_rows, verdicts
 from trtint8.validation.budget import Goal

@@ -32,10 +32,9 @@ from trtint8.models.shapes import StaticShapes
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import QuantizeOptions, quantize_graph, with_float16
 from trtint8.quantization.targets import TARGETS
-from trtint8.tuning.device_stopwatch import DeviceStopwatch
 from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
+from trtint8.tuning.measured import DeviceStopwatch, TrtexecStopwatch
 from trtint8.tuning.stopwatch import Source, SpeedPlan, SpeedTrial, Stopwatch, Timing
-from trtint8.tuning.trtexec import TrtexecStopwatch
 
 #: The share of the time that a change has to gain: estimates are not that exact.
 _LEAST_GAIN = 0.002

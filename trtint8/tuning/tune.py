@@ -32,7 +32,7 @@ from calibrators.tables.ranges import table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from trtint8.arithmetic.simulation import simulate
-from trtint8.builder.routes import quantization_target
+from trtint8.builder.refusals import quantization_target
 from trtint8.calibration import CalibrationOptions, calibrate_model
 from trtint8.models.model import Model, check_model_name, rebuilt
 from trtint8.models.outputs.picked import runnable_part, with_plugins

@@ -1,11 +1,13 @@
 """The kernels that count: compiled and NumPy's, which give the same integers."""
 
 import sys
+import types
 
 import numpy as np
 import pytest
 from hypothesis import given
 
+import calibrators.histograms
 from calibrators.histograms.binning import NUMPY, kernel, peak
 from tests.calibrators.histograms.kernels import ARRAYS, by_numpy, observed
 
@@ -51,3 +53,14 @@ def test_more_bins_than_sixteen_bits_number(name):
     found = KERNELS[name].count(values, 1.0, 1 << 17)
     assert (found.taken, found.zeros, found.ends) == (3, 1, (0.0, (1 << 17) - 1))
     assert (found.counts[0], found.counts[1], found.counts[-1], found.counts.sum()) == (1, 1, 1, 3)
+
+
+@pytest.mark.parametrize("interface", [None, 1, 10**6])
+def test_a_compiled_kernel_of_other_sources_is_not_called(interface, monkeypatch):
+    other = types.ModuleType("_counting")
+    if interface is not None:
+        other.INTERFACE = interface
+    monkeypatch.setattr(calibrators.histograms, "_counting", other, raising=False)
+    monkeypatch.delattr(calibrators.histograms, "compiled", raising=False)
+    monkeypatch.delitem(sys.modules, "calibrators.histograms.compiled", raising=False)
+    assert kernel.__wrapped__() is NUMPY

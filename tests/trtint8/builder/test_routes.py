@@ -8,9 +8,9 @@ from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from tests.host_device import HostDevice
 from tests.trtint8.onnx_models import Shaped
-from trtint8.builder import routes
+from trtint8.builder import refusals
 from trtint8.builder.config import BuildOptions
-from trtint8.builder.routes import choose_route, quantization_target
+from trtint8.builder.refusals import choose_route, quantization_target
 from trtint8.calibration import model_inputs
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model
@@ -41,7 +41,7 @@ def calibrator():
 @pytest.fixture(autouse=True)
 def no_bindings(monkeypatch):
     """No TensorRT is asked whether something is a calibrator of its own."""
-    monkeypatch.setattr(routes, "is_calibrator", lambda found, _flavor: isinstance(found, Calibrator))
+    monkeypatch.setattr(refusals, "is_calibrator", lambda found, _flavor: isinstance(found, Calibrator))
 
 
 @pytest.mark.parametrize(

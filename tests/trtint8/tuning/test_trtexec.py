@@ -19,8 +19,8 @@ from trtint8.engine.timings import read_profile, read_times
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.tuning.journal import Journal, TimeLimit
+from trtint8.tuning.measured import MeasurementsNeededError
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
-from trtint8.tuning.trtexec import MeasurementsNeededError
 
 #: A trtexec whose engines take 1 ms less for every DequantizeLinear, and that cannot build some.
 STAND_IN = """#!{python}
