@@ -497,7 +497,8 @@ def quantized_values(node: ir.Node, weights: NDArray[Any]) -> NDArray[np.int64]:
     # Any scale is right for a channel that was pruned.
     if bool(((scales == 0) & (values != 0)).any()):
         raise ModelError(f"a scale of node '{node.name}' is 0, and its weights are not")
-    whole = np.rint(values / np.where(scales == 0, np.float32(1), scales)).astype(np.float64) + points
+    with np.errstate(over="ignore"):  # a quotient beyond float32 is clipped as any other
+        whole = np.rint(values / np.where(scales == 0, np.float32(1), scales)).astype(np.float64) + points
     return np.clip(np.nan_to_num(whole), smallest, largest).astype(np.int64).reshape(weights.shape)
 
 

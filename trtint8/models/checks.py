@@ -173,6 +173,9 @@ _READ_BY_ALL = 10
 #: The first version whose initializers need not be listed as inputs.
 _WITHOUT_LISTED_WEIGHTS = 4
 
+#: The first version with functions, which ONNX's checker looks into from then on.
+_WITH_FUNCTIONS = 8
+
 
 def settle_ir_version(message: onnx.ModelProto) -> None:
     """Declares a version of the format that suits what is done with a model.
@@ -182,7 +185,8 @@ def settle_ir_version(message: onnx.ModelProto) -> None:
     whatever the model holds.
 
     A newer one in place of version 3, in which all initializers are listed as inputs, as old exporters wrote
-    them: they are constants there, and in later versions they are constants where they are not listed.
+    them: they are constants there, and in later versions they are constants where they are not listed. A
+    newer one too where a model has functions and its version has none.
 
     Args:
         message: The model; changed.
@@ -192,6 +196,8 @@ def settle_ir_version(message: onnx.ModelProto) -> None:
         for value in [value for value in message.graph.input if value.name in weights]:
             message.graph.input.remove(value)
         message.ir_version = _WITHOUT_LISTED_WEIGHTS
+    if message.functions:
+        message.ir_version = max(message.ir_version, _WITH_FUNCTIONS)
     needed = helper.find_min_ir_version_for(list(message.opset_import), ignore_unknown=True)
     message.ir_version = min(message.ir_version, max(needed, _READ_BY_ALL))
 

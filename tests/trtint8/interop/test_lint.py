@@ -226,6 +226,11 @@ def test_models_as_tensorrt_wants_them(model):
     assert rules(model) == []
 
 
+def test_weights_far_beyond_their_range_lie_on_no_steps():
+    model = product(lambda g: g.quantize(g.weights(4, 5), [1e-42] * 5, name="w", axis=1))
+    assert rules(model) == ["weight-steps"]
+
+
 def test_changes_that_are_made_were_found():
     g = Pairs()
     model = model_of(g, g.conv(g.quantize("x", 0.1, np.int8(3))))

@@ -254,6 +254,17 @@ def test_inputs_that_are_left_out(operator, inputs, domain, attributes):
         load_model(complete_nodes_model(operator, inputs, domain, **attributes))
 
 
+@pytest.mark.parametrize("version", [0, 7, 8, 10])
+@pytest.mark.parametrize("inner", ["c = Relu (a)", "d = Relu (a)", "c = Relu (d)"])
+def test_functions_are_checked_in_models_of_any_version(version, inner):
+    branch = f"graph = branch () => (float[4] c) {{ {inner} }}"
+    body = f"k = Constant <value = bool {{1}}> () b = If (k) <then_branch: {branch}, else_branch: {branch}>"
+    source = parsed(ROWS, OUT, "y = own.F (x)", function("F", "a", "b", body), domains=["own"])
+    source.ir_version = version
+    with nullcontext() if inner == "c = Relu (a)" else pytest.raises(ModelError, match="'model'"):
+        load_model(source)
+
+
 @pytest.mark.parametrize(
     ("operator", "inputs", "domain"),
     [
