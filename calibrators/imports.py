@@ -1,6 +1,7 @@
 """Imports that happen late, and imports of the user's own modules.
 
-Modules that neither verbs nor workers need are loaded when they are first used.
+Modules that neither verbs nor workers need are loaded when they are first used. Where a package is missing,
+the command that installs it is said.
 
 A user's modules may stand in a folder that is on no search path. Such a folder may be a stranger's, and hold
 a ``rich.py`` or a ``numpy.py``. So it is not put onto ``sys.path``. It is searched after all that is
@@ -42,6 +43,30 @@ def import_lazily() -> None:
     """Lets the first imports of these modules cost nothing until an attribute is read."""
     if not any(isinstance(finder, _LazyFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _LazyFinder())
+
+
+def install_command(extra: str) -> str:
+    """Returns the command that installs what an extra brings.
+
+    It names the packages of the extra, so that it is right for who installed trtint8 from a clone.
+
+    Args:
+        extra: The name of the extra, such as ``images``.
+
+    Returns:
+        Such as ``pip install "pillow>=10"``. Where trtint8 is not installed, but run from its sources, the
+        command for their folder.
+    """
+    from importlib import metadata  # which takes 20 ms to load, and is needed where something is missing
+
+    try:
+        requirements = [text.split(";") for text in metadata.requires("trtint8") or ()]
+    except metadata.PackageNotFoundError:
+        requirements = []
+    packages = [
+        text.strip() for text, *condition in requirements if f'extra == "{extra}"' in "".join(condition)
+    ]
+    return "pip install " + " ".join(f'"{package}"' for package in packages or [f".[{extra}]"])
 
 
 class _OwnModules(MetaPathFinder):

@@ -15,6 +15,7 @@ from typing import Any
 
 from calibrators.errors import OutputError, UnsupportedError
 from calibrators.files import write_atomically
+from calibrators.imports import install_command
 
 
 def data_frame(columns: Mapping[str, Sequence[object]]) -> Any:
@@ -30,7 +31,7 @@ def data_frame(columns: Mapping[str, Sequence[object]]) -> Any:
         pandas = importlib.import_module("pandas")
     except ModuleNotFoundError as error:
         raise UnsupportedError(
-            "a data frame needs pandas, which is not installed; run pip install 'trtint8[notebook]'"
+            f"a data frame needs pandas, which is not installed; run {install_command('notebook')}"
         ) from error
     return pandas.DataFrame({name: list(values) for name, values in columns.items()})
 

@@ -8,6 +8,7 @@ from types import ModuleType
 from calibrators.display.cards import Card
 from calibrators.display.picture import Picture, picture_of
 from calibrators.errors import UnsupportedError
+from calibrators.imports import install_command
 
 #: Width of a chart of levels, in units of the SVG.
 _WIDTH = 520
@@ -59,6 +60,6 @@ def _charts() -> ModuleType:
         from calibrators.display import charts
     except ModuleNotFoundError as error:
         raise UnsupportedError(
-            "a picture needs Matplotlib, which is not installed; run pip install 'trtint8[notebook]'"
+            f"a picture needs Matplotlib, which is not installed; run {install_command('notebook')}"
         ) from error
     return charts

@@ -15,6 +15,7 @@ from typing import Any
 
 from calibrators.checks import is_number, positive_integer
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, in_words
+from calibrators.imports import install_command
 
 #: Threads per worker, where the user does not say.
 WORKER_THREADS = 1
@@ -67,7 +68,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise UnsupportedError('Ray is not installed; run pip install "trtint8[ray]"') from error
+        raise UnsupportedError(f"Ray is not installed; run {install_command('ray')}") from error
     return ray
 
 

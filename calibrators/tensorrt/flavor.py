@@ -20,6 +20,7 @@ import numpy as np
 from calibrators.checks import check_choice
 from calibrators.cuda import gpu_problem
 from calibrators.errors import Argument, BuildError, UnsupportedError
+from calibrators.imports import install_command
 
 FlavorName = Literal["tensorrt", "rtx"]
 #: Which TensorRT to take; "auto" lets the machine decide.
@@ -140,8 +141,8 @@ class Flavor:
             return importlib.import_module(_MODULES[self.name])
         except (ImportError, OSError) as error:
             raise UnsupportedError(
-                f"{self} is installed but cannot be imported ({_one_line(error)}); reinstall it with "
-                f"pip install --force-reinstall 'trtint8[{self.name}]'"
+                f"{self} is installed but cannot be imported ({_one_line(error)}); uninstall it and run "
+                f"{install_command(self.name)}"
             ) from error
 
     @property
@@ -338,10 +339,10 @@ def load(target: Target = "auto") -> Flavor:
 def _not_installed(target: str) -> str:
     if target == "auto":
         return (
-            "no TensorRT is installed; run pip install 'trtint8[rtx]' (TensorRT for RTX, which also builds "
-            "without a GPU) or pip install 'trtint8[tensorrt]'"
+            f"no TensorRT is installed; run {install_command('rtx')} (TensorRT for RTX, which also builds "
+            f"without a GPU) or {install_command('tensorrt')}"
         )
-    return f"{title_of(target)} is not installed; run pip install 'trtint8[{target}]'"
+    return f"{title_of(target)} is not installed; run {install_command(target)}"
 
 
 def _installed_version(name: FlavorName) -> str:

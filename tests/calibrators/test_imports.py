@@ -2,11 +2,13 @@
 
 import importlib
 import pickle
+import shlex
 import sys
+from importlib import metadata
 
 import pytest
 
-from calibrators.imports import find_own_module, own_modules
+from calibrators.imports import find_own_module, install_command, own_modules
 
 
 @pytest.fixture
@@ -68,3 +70,20 @@ def test_one_finder_for_a_folder(folder):
     for name in ("ownm_x", "ownm_y", "ownm_x"):
         find_own_module(name, str(folder))
     assert [name for name, place in own_modules() if place == str(folder)] == ["ownm_x", "ownm_y"]
+
+
+@pytest.mark.parametrize(
+    ("extra", "packages"), [("images", {"pillow"}), ("notebook", {"pandas", "matplotlib"})]
+)
+def test_the_command_for_an_extra_names_its_packages(extra, packages):
+    pip, install, *named = shlex.split(install_command(extra))
+    assert (pip, install) == ("pip", "install")
+    assert {requirement.partition(">=")[0] for requirement in named} == packages
+
+
+def test_without_an_installation_the_sources_are_installed(monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", missing)
+    assert shlex.split(install_command("images")) == ["pip", "install", ".[images]"]

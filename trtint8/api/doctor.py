@@ -11,6 +11,7 @@ from calibrators.cuda import driver_version, gpu_names, gpu_problem
 from calibrators.errors import TrtInt8Error
 from calibrators.histograms.binning import NUMPY, kernel
 from calibrators.host.cuda_session import open_device
+from calibrators.imports import install_command
 from calibrators.tensorrt import flavor
 from trtint8.data import DEMO_MODEL
 
@@ -35,12 +36,12 @@ def doctor() -> list[tuple[str, str]]:
     for found in flavors:
         rows.append(("found", f"{found}" + (f" ({found.import_problem})" if found.import_problem else "")))
     if not flavors:
-        rows.append(("TensorRT", 'none: pip install "trtint8[rtx]" builds engines on any machine'))
+        rows.append(("TensorRT", f"none: {install_command('rtx')} builds engines on any machine"))
     rows += [
         ("GPU", ", ".join(gpu_names()) if problem is None else f"none: {problem}"),
         ("driver", driver_version() or "none"),
         ("PyCUDA", _version("pycuda") or "none, and none is needed"),
-        ("images from folders", "works" if find_spec("PIL") else 'pip install "trtint8[images]"'),
+        ("images from folders", "works" if find_spec("PIL") else install_command("images")),
         ("calibrate, quantize, validate", "work, on the CPU"),
         ("calibrate --device cuda", _gpu_calibration()),
         ("counting activations", _counting()),
@@ -49,7 +50,7 @@ def doctor() -> list[tuple[str, str]]:
     rows.append(
         (
             "build, explicit route",
-            "works with " + ", ".join(map(str, usable)) if usable else 'pip install "trtint8[rtx]"',
+            "works with " + ", ".join(map(str, usable)) if usable else install_command("rtx"),
         )
     )
     rows.append(("build, implicit route", _implicit(flavors, problem)))

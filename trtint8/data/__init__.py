@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.errors import UnsupportedError
+from calibrators.imports import install_command
 
 DEMO_MODEL: Path = Path(__file__).with_name("digits.onnx")
 """The classifier: ``images`` (batch, 1, 8, 8) to ``logits`` (batch, 10), float32."""
@@ -88,7 +89,7 @@ def _load_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         from sklearn.datasets import load_digits
     except ImportError as error:
         raise UnsupportedError(
-            'The demo digits come with scikit-learn, which is not installed: pip install "trtint8[demo]".'
+            f"the demo digits come with scikit-learn, which is not installed: {install_command('demo')}"
         ) from error
     digits = load_digits()
     return normalize(digits.images[:, np.newaxis]), digits.target.astype(np.int64)

@@ -13,6 +13,7 @@ from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError, UnsupportedError
 from calibrators.files import check_writable, refuse_overwriting, write_atomically
+from calibrators.imports import install_command
 from trtint8.arithmetic.simulation import Integers
 from trtint8.models.outputs.joined import output_parts
 from trtint8.models.session import open_model
@@ -226,5 +227,5 @@ def _renderer() -> tuple[Callable[..., Report], Callable[[Report], str]]:
 
 def _not_installed(error: ImportError) -> UnsupportedError:
     return UnsupportedError(
-        f"a report needs '{error.name}', which is not installed: pip install \"trtint8[report]\""
+        f"a report needs '{error.name}', which is not installed: {install_command('report')}"
     )

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from calibrators.errors import UnsupportedError
+from calibrators.imports import install_command
 from trtint8.runtime.engine import Engine
 
 try:
@@ -26,7 +27,7 @@ try:
     from polygraphy.common import TensorMetadata
 except ModuleNotFoundError as error:
     raise UnsupportedError(
-        "Polygraphy is not installed; run pip install 'trtint8[polygraphy]' to use its runners"
+        f"Polygraphy is not installed; run {install_command('polygraphy')} to use its runners"
     ) from error
 
 #: The path of an engine, a loaded engine, or a function that returns one, as Polygraphy's lazy loaders do.

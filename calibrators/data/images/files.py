@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.errors import CalibrationDataError, UnsupportedError, in_words
+from calibrators.imports import install_command
 
 #: File name endings that are taken as images, in lower case.
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm", ".tif", ".tiff"})
@@ -222,7 +223,7 @@ def _pillow() -> ModuleType:
         from PIL import Image
     except ImportError as error:
         raise UnsupportedError(
-            'reading and resizing images needs Pillow; install it with pip install "trtint8[images]"'
+            f"reading and resizing images needs Pillow; install it with {install_command('images')}"
         ) from error
     return Image
 

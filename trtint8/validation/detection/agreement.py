@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibrators.checks import check_choice, is_number
 from calibrators.data.images.true_boxes import NO_BOX
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
+from calibrators.imports import install_command
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, Outputs, copied
 from trtint8.validation.class_scores import share
 from trtint8.validation.detection.boxes import Decode, box_overlaps, found_tables, given_tables
@@ -214,7 +215,7 @@ def require_library() -> ModuleType:
         return importlib.import_module("faster_coco_eval")
     except ImportError as error:
         raise UnsupportedError(
-            "mean average precision needs faster-coco-eval; install it with pip install 'trtint8[detection]'"
+            f"mean average precision needs faster-coco-eval; install it with {install_command('detection')}"
         ) from error
 
 
