@@ -27,7 +27,7 @@ def ort_trt_files(source: DeploySource) -> Files:
     Raises:
         UnsupportedError: There is neither a Q/DQ model nor a table.
     """
-    source = _typed_as_model(source)
+    source = _typed_as_model(source.for_full_tensorrt("ONNX Runtime") if source.qdq_model else source)
     qdq = source.qdq_files()
     if not qdq and source.table is None:
         raise UnsupportedError(
@@ -118,7 +118,8 @@ def _model_text(source: DeploySource) -> Code:
     table = markdown_code(f"{_CACHE}/{_TABLE}")
     if source.qdq_model is None:
         return paragraphs("ort_trt/table_only.md.in", table=table)
-    text = paragraphs("ort_trt/qdq_model.md.in", model=markdown_code(QDQ_FILE))
+    placed = Code(f" {source.placed}" if source.placed else "")
+    text = Code(f"{paragraphs('ort_trt/qdq_model.md.in', model=markdown_code(QDQ_FILE))}{placed}")
     if source.table is not None:
         text = Code(f"{text}\n\n{paragraphs('ort_trt/table_beside.md.in', table=table)}")
     return text

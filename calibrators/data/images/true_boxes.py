@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -35,6 +35,40 @@ _MOST_BYTES_TOGETHER = 1 << 30
 
 #: How far beyond its image a box may go by rounding, as a share of the image.
 _ROUNDING = 0.01
+
+
+def class_names(names: object, source: str) -> tuple[str, ...]:
+    """Reads the names of classes as ultralytics writes them: a list, or a dict from index to name.
+
+    Args:
+        names: What stands there.
+        source: Where it stands, for messages.
+
+    Returns:
+        The name of every class, in the order of the indices.
+
+    Raises:
+        CalibrationDataError: They are of another form, an index is missing, or a name is no text of one line.
+    """
+    if isinstance(names, Mapping):
+        indices = list(names)
+        if set(indices) != set(range(len(indices))) or any(isinstance(index, bool) for index in indices):
+            raise CalibrationDataError(
+                f"{source} names the classes {str(indices)[:60]}; number them from 0 on, without gaps"
+            )
+        names = [names[index] for index in range(len(indices))]
+    if not isinstance(names, Sequence) or isinstance(names, str | bytes) or not names:
+        raise CalibrationDataError(
+            f"{source} has {str(names)[:60]!r} for the names of the classes; give a list, or 'index: name' for "
+            "each"
+        )
+    for number, name in enumerate(names):
+        # YAML reads names such as 7 and yes as other types.
+        if not isinstance(name, str | int | float) or not str(name).strip() or not str(name).isprintable():
+            raise CalibrationDataError(
+                f"{source} calls class {number} {str(name)[:60]!r}; give a text of one line"
+            )
+    return tuple(str(name).strip() for name in names)
 
 
 def label_folder(images: Path) -> Path | None:
