@@ -76,8 +76,11 @@ _TYPES_OF_FLOAT32 = """\
 #: The same of a model that has FP16 in it, which TensorRT is to take from there.
 _TYPES_IN_GRAPH = """\
     weak10????) types="--stronglyTyped" ;;
-    weak*) echo "the model has FP16 in it, which TensorRT 10 and newer take, and '$program' is of \
-TensorRT $version; deploy for the target tensorrt-8.6" >&2; exit 2 ;;
+    weak*)
+        echo "the model has FP16 in it, and TensorRT $version takes types from no graph;" \
+            "deploy it for the target tensorrt-8.6" >&2
+        exit 2
+        ;;
     *) types="" ;;"""
 
 
@@ -99,7 +102,7 @@ def build_script(source: DeploySource, plan: str) -> Code:
 
 
 def labels_file(source: DeploySource, separator: str) -> str:
-    """The names of the classes, each followed by a separator but the last one, and a line break at the end."""
+    """The names of the classes with a separator between them, and a line break at the end."""
     return separator.join(source.labels or ()) + "\n"
 
 

@@ -209,21 +209,21 @@ def _outputs_text(source: DeploySource) -> Code:
         return paragraphs("deepstream/detector.md.in", classes=source.detector.classes)
     if source.scores is not None and len(source.info.outputs) == 1:
         return Code(
-            "nvinfer takes the largest value of the output for the class of a frame (`network-type=1`), and "
-            "`labels.txt` has the names of the classes on one line, as nvinfer reads those of a classifier. It "
-            "takes the values for probabilities: `classifier-threshold` is compared with them."
+            "nvinfer takes the largest value of the output for the class of a frame (`network-type=1`). "
+            "`labels.txt` has the names of the classes on one line, as nvinfer reads those of a classifier. "
+            "nvinfer compares the values with `classifier-threshold`, as if they were probabilities."
         )
     known = f"`labels.txt` has the names of the {len(source.labels)} classes. " if source.labels else ""
     reason = (
         "The outputs are in none of the layouts that this folder could have a decoder for"
         if source.labels
-        else "How many classes there are is not known; `--labels FILE` of `trtint8 deploy` says it"
+        else "How many classes there are is not known; `--classes FILE` of `trtint8 deploy` says it"
     )
     return Code(
-        f"The outputs are attached to each frame as they are (`network-type=100`, `output-tensor-meta=1`). {known}"
-        f"{reason}. For a detector set `network-type=0`, `num-detected-classes`, `labelfile-path`, and "
-        "`parse-bbox-func-name` and `custom-lib-path` of a function that decodes these outputs. For a classifier "
-        "set `network-type=1`, `classifier-threshold` and `labelfile-path`."
+        "The outputs are attached to each frame as they are (`network-type=100`, `output-tensor-meta=1`). "
+        f"{known}{reason}. For a detector set `network-type=0`, `num-detected-classes`, `labelfile-path`, "
+        "and `parse-bbox-func-name` and `custom-lib-path` of a function that decodes these outputs. For a "
+        "classifier set `network-type=1`, `classifier-threshold` and `labelfile-path`."
     )
 
 

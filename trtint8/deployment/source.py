@@ -1,4 +1,4 @@
-"""What is deployed, with everything about it that a deployment needs, and texts for the languages of deployments.
+"""What is deployed, all that a deployment needs to know of it, and texts for the languages of deployments.
 
 That is an engine, or a model for which an engine is built where it will run. Another TensorRT runs other
 layers in INT8 and wants other forms of them, so pairs are placed anew for it.
@@ -76,9 +76,9 @@ class Detector:
     """How the outputs of a detector hold boxes.
 
     Attributes:
-        layout: ``columns``, where an output has a column for each box (4 + classes, n), centre and size first;
-            ``rows``, the same with a row for each; ``objectness``, rows with the score of any object before
-            those of the classes; ``corners``, rows of x1, y1, x2, y2, score and class.
+        layout: ``columns`` where the output has a column for each box (4 + classes, n), centre and size
+            first; ``rows`` where it has a row for each; ``objectness`` where rows have the score of any
+            object before those of the classes; ``corners`` for rows of x1, y1, x2, y2, score and class.
         classes: The number of classes.
     """
 
@@ -281,7 +281,7 @@ class DeploySource:
         """
         if self.is_model:
             raise UnsupportedError(
-                f"'{self.engine}' is a model, and {runner} loads an engine; build it first, and give the engine"
+                f"'{self.engine}' is a model, and {runner} loads an engine; build one, and give the engine"
             )
         own = self.info.built_with.quantization_target
         if self.asked.target not in (None, own):
@@ -316,13 +316,9 @@ class DeploySource:
             return self
         if self.qdq_model is None:
             raise UnsupportedError(
-                f"'{self.engine}' is an engine for the target '{own}', which {runner} loads no engine of, and "
-                "it has no Q/DQ model beside it to build another one from; give the float model and "
-                f"{Argument('table')}"
-                if target is None
-                else f"'{self.engine}' is an engine for the target '{own}' and not '{target}', and it has no "
-                "Q/DQ model beside it to build another one from; give the float model and "
-                f"{Argument('table')}"
+                f"'{self.engine}' is an engine of {self.tensorrt}, and {runner} is to load one of the full "
+                f"TensorRT{f' for the target {target}' if target else ''}; it has no Q/DQ model beside it to "
+                f"build another one from: give the float model and {Argument('table')}"
             )
         return self._placed_anew(target or "tensorrt")
 
@@ -474,7 +470,7 @@ def _model_source(
     model = load_model(path)
     if table is None and not (model.is_quantized or WITHOUT_PAIRS in model.graph_model.metadata_props):
         raise TableError(
-            f"'{model.name}' is a float model, and its ranges are needed; give {Argument('table')}, or an engine"
+            f"'{model.name}' is a float model, and its ranges are needed; give {Argument('table')}"
         )
     sizes = table.provenance.input_sizes if table else {}
     profiles = [complete_profile(profile, model.inputs, sizes) for profile in asked.profiles or [{}]]

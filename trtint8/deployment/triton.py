@@ -150,7 +150,7 @@ def _labels_text(source: DeploySource) -> Code:
     """What the server knows of the classes."""
     if source.labels is None:
         return Code(
-            "The names of the classes are not known. Give `trtint8 deploy` a file with them, `--labels`."
+            "The names of the classes are not known. Give `trtint8 deploy` a file with them, `--classes`."
         )
     count = f"`{source.name}/{_LABELS}` has the names of the {len(source.labels)} classes, a line each."
     if source.scores is not None:
@@ -158,8 +158,8 @@ def _labels_text(source: DeploySource) -> Code:
         return Code(f"{count} Triton gives them for {name} to requests of its classification extension.")
     return Code(
         f"{count} No output has one score for each class, so `config.pbtxt` does not name the file: Triton's "
-        "classification extension would take places of boxes for classes. Triton has no decoder of boxes: the "
-        "client decodes the outputs."
+        "classification extension would take places of boxes for classes. Triton has no decoder of boxes. "
+        "The client decodes the outputs."
     )
 
 
