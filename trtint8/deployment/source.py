@@ -399,7 +399,7 @@ class DeploySource:
             return None
         wanted = set(float_tensors(prepared))
         tensors = model_tensors(prepared.graph_model, wanted)
-        ranges = {name: amax for name, amax in self.table.amax.items() if name in wanted}
+        ranges = dict(self.table.amax)
         known = propagate(tensors, {name: amax for name, amax in ranges.items() if amax > 0})
         ranges |= {name: amax for name, amax in known.items() if name in wanted and name not in ranges}
         return len(wanted - ranges.keys()), replace(self.table, amax=ranges)

@@ -68,12 +68,7 @@ def dequantize_by_one_scale(model: ir.Model, peaks: Mapping[str, float]) -> tupl
 
 def has_one_scale(model: ir.Model) -> bool:
     """True if a model has convolutions that :func:`dequantize_by_one_scale` rewrote."""
-    return any(
-        _was_output(node, conv.outputs[0])
-        for conv in model.graph
-        if conv.op_type == "Conv"
-        for node in _readers(conv.outputs[0], "Mul", "Add")
-    )
+    return any(conv.op_type == "Conv" and _behind_unscaled(conv.outputs[0]) for conv in model.graph)
 
 
 def undo_one_scale(model: ir.Model) -> None:
@@ -86,9 +81,9 @@ def undo_one_scale(model: ir.Model) -> None:
     names = value_names(graph)
     for conv in [node for node in graph if node.domain == "" and node.op_type == "Conv"]:
         output, source = conv.outputs[0], _dequantizer(conv.inputs[1])
-        last = next((node for node in _readers(output, "Mul", "Add") if _was_output(node, output)), None)
-        factor = read_constant(output.consumers()[0].inputs[1]) if last is not None else None
-        if last is None or source is None or factor is None:
+        behind = _behind_unscaled(output)
+        factor = read_constant(behind[0].inputs[1]) if behind else None
+        if not behind or source is None or factor is None:
             continue
         integers, scale = (read_constant(value) for value in source.inputs[:2])
         if integers is None or scale is None or scale.size != 1:
@@ -99,6 +94,7 @@ def undo_one_scale(model: ir.Model) -> None:
         conv.replace_input_with(
             1, add_initializer(graph, take_name(f"{stem}_weights", names), weights.astype(np.float32))
         )
+        last = behind[-1]
         if last.op_type == "Add" and (bias := read_constant(last.inputs[1])) is not None:
             conv.resize_inputs(3)
             conv.replace_input_with(
@@ -115,19 +111,16 @@ def undo_one_scale(model: ir.Model) -> None:
     common.RemoveUnusedNodesPass()(model)
 
 
-def _readers(value: ir.Value, *operators: str) -> Iterator[ir.Node]:
-    """The only reader of a value, its only reader and so on, as long as they are these operators in turn."""
-    for operator in operators:
-        readers = value.consumers()
-        if len(readers) != 1 or readers[0].op_type != operator or value.is_graph_output():
-            return
-        yield readers[0]
-        value = readers[0].outputs[0]
-
-
-def _was_output(node: ir.Node, output: ir.Value) -> bool:
-    """True if the output of a node has the name that the output of a rewritten convolution had."""
-    return (output.name or "").startswith(f"{node.outputs[0].name}{_UNSCALED}")
+def _behind_unscaled(output: ir.Value) -> list[ir.Node]:
+    """The Mul and perhaps the Add that finish a rewritten convolution; empty behind any other output."""
+    name, mark, _ = (output.name or "").rpartition(_UNSCALED)
+    readers = output.consumers()
+    if not mark or len(readers) != 1 or readers[0].op_type != "Mul":
+        return []
+    product = readers[0].outputs[0]
+    if not (product.name or "").startswith(f"{name}_Mul_out"):
+        return [readers[0]]  # without a bias the product has the name that the output had
+    return [readers[0], *product.consumers()]
 
 
 def one_scale(integers: NDArray[np.int8], scales: NDArray[np.floating], input_scale: float) -> float | None:
