@@ -80,6 +80,11 @@ def deepstream_files(source: DeploySource) -> Files:
         table = counted_ranges[1] if counted_ranges else source.table
         files["calibration.cache"] = calibration_cache(table, _cache_version(source))
     if source.labels:
+        if broken := [name for name in source.labels if ";" in name]:
+            raise UnsupportedError(
+                f"nvinfer ends the name of a class at a ';', and one is {broken[0]!r:.80}; give others with "
+                f"{Argument('class_names')}"
+            )
         files["labels.txt"] = labels_file(source, ";" if source.scores else "\n")
     if source.detector:
         files["nvdsinfer_parser.cpp"] = parser(source.detector)
