@@ -266,6 +266,9 @@ _MOST_BYTES_OF_LIST = 64 << 20
 #: The largest YAML file of a dataset, in bytes; that of a thousand classes has 40 kB.
 _MOST_BYTES_OF_DATASET = 256 << 10
 
+#: The most files in the folders of a dataset; COCO has 330,000.
+_MOST_FILES = 3_000_000
+
 #: How the names of a dataset's files end.
 DATASET_SUFFIXES = (".yaml", ".yml")
 
@@ -306,9 +309,7 @@ class Dataset:
         for entry in self.splits[split]:
             place = self._place(entry, self.root)
             if is_folder(place):
-                found += sorted(
-                    file for file in place.rglob("*") if file.suffix.lower() in suffixes and file.is_file()
-                )
+                found += self._inside(place, suffixes)
             elif place.suffix == ".txt" and is_file(place):
                 found += self._listed(place)
             else:
@@ -322,6 +323,19 @@ class Dataset:
                 "some there, or give another folder"
             )
         return found
+
+    def _inside(self, folder: Path, suffixes: Collection[str]) -> list[Path]:
+        """The images in a folder and in those below, in the order of their paths."""
+        found, seen = [], 0
+        for parent, _, names in os.walk(folder):
+            seen += len(names)
+            if seen > _MOST_FILES:
+                raise CalibrationDataError(
+                    f"the dataset '{self.path}' names '{folder}', which has more than {_MOST_FILES:,} files; "
+                    "name the folders of its images"
+                )
+            found += [Path(parent, name) for name in names if Path(name).suffix.lower() in suffixes]
+        return sorted(file for file in found if is_file(file))
 
     def _listed(self, file: Path) -> list[Path]:
         """The images that a text file names, from its own folder or from the dataset's."""
