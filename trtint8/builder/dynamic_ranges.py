@@ -180,18 +180,6 @@ def read_network(trt: Any, network: Any) -> NetworkTensors:
     return NetworkTensors(_ranged_names(inputs), _ranged_names(outputs), tuple(layers), frozenset(int8))
 
 
-#: How values of operators come about, to the kind of layer through which ranges pass in the same way.
-_KINDS = {
-    Values.SAME: "SHUFFLE",
-    Values.CONVERTED: "CAST",
-    Values.RESHAPED: "SHUFFLE",
-    Values.REORDERED: "SHUFFLE",
-}
-
-#: Operators to the kinds of the layers that TensorRT's parser makes of them.
-_KINDS_OF_OPERATORS = {"Relu": _RELU, "MatMul": "MATRIX_MULTIPLY", "Add": _SUM}
-
-
 def model_tensors(graph_model: ir.Model, ranged: Collection[str]) -> NetworkTensors:
     """The tensors of a model as those of the network that TensorRT's parser makes of it.
 
@@ -202,22 +190,30 @@ def model_tensors(graph_model: ir.Model, ranged: Collection[str]) -> NetworkTens
     wanted = set(ranged)
     layers = []
     for node in graph_model.graph:
-        values = operator_of(node).values
-        kind = _KINDS_OF_OPERATORS.get(node.op_type, _KINDS.get(values, node.op_type.upper()))
-        if Values.REORDERED < values < Values.COMPUTED:
-            kind = "SLICE"
         inputs = [value.name or "" for value in node.inputs if value is not None and value.name in wanted]
-        if kind == _SUM:
-            for value in node.inputs:
-                amax = _constant_amax(constant) if (constant := read_constant(value)) is not None else None
-                if value is not None and amax is not None:
-                    inputs.append(value.name or "")
-                    layers.append(NetworkLayer(value.name or "", "CONSTANT", (), (value.name or "",), amax))
         outputs = [value.name or "" for value in node.outputs if value.name in wanted]
+        kind = _kind_of(node)
+        for value in node.inputs if kind == _SUM else ():
+            constant = read_constant(value)
+            if value is not None and constant is not None and (amax := _constant_amax(constant)) is not None:
+                inputs.append(value.name or "")
+                layers.append(NetworkLayer(value.name or "", "CONSTANT", (), (value.name or "",), amax))
         layers.append(NetworkLayer(node.name or "", kind, tuple(inputs), tuple(outputs)))
     inputs = [value.name or "" for value in graph_model.graph.inputs if value.name in wanted]
     outputs = [value.name or "" for value in graph_model.graph.outputs if value.name in wanted]
     return NetworkTensors(tuple(inputs), tuple(outputs), tuple(layers))
+
+
+def _kind_of(node: ir.Node) -> str:
+    """The kind of layer that TensorRT makes of a node, or through which ranges pass as through the node."""
+    values = operator_of(node).values
+    if values <= Values.REORDERED:
+        return "SHUFFLE"
+    if values < Values.COMPUTED:
+        return "SLICE"
+    if node.op_type == "Add":
+        return _SUM
+    return "MATRIX_MULTIPLY" if node.op_type == "MatMul" else node.op_type.upper()
 
 
 def check_ranges(tensors: NetworkTensors, ranges: Mapping[str, float], manual: Collection[str] = ()) -> None:
