@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrators.checks import warn_user
 from calibrators.data.images.preprocessing import PADDING, Preprocessing
 from calibrators.data.inputs import shape_text
 from calibrators.errors import Argument, UnsupportedError, counted
@@ -76,8 +77,13 @@ def deepstream_files(source: DeploySource) -> Files:
             gpus=Code(", ".join(source.info.compute_capabilities)),
         )
     if source.table is not None:
-        counted_ranges = source.missing_ranges()
-        table = counted_ranges[1] if counted_ranges else source.table
+        missing, table = source.missing_ranges() or (0, source.table)
+        if missing:
+            warn_user(
+                f"{counted(missing, 'tensor')} of the model have no range in 'calibration.cache', and "
+                "TensorRT runs what is around them in FP16 or FP32 where it builds the float model with it; "
+                "calibrate all tensors, as 'trtint8 calibrate' does by default"
+            )
         files["calibration.cache"] = calibration_cache(table, _cache_version(source))
     if source.labels:
         if broken := [name for name in source.labels if ";" in name]:

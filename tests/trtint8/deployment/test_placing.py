@@ -261,14 +261,15 @@ class TestDeepStream:
     def test_the_cache_has_what_follows_and_says_what_is_missing(self, tmp_path):
         model = conv_relu_conv(quantized=False)
         conv, relu, out = tensors_of(model)
-        self.deploy(tmp_path, model, CalibrationTable({"images": 4.0, relu: 2.0}))
+        with pytest.warns(UserWarning, match=r"1 tensor .*calibration\.cache"):
+            self.deploy(tmp_path, model, CalibrationTable({"images": 4.0, relu: 2.0}))
         # What ReLU alone reads has the range of its output; that of the last layer nobody knows.
         cache = parse((tmp_path / "there" / "calibration.cache").read_bytes(), "calibration.cache")
         assert sorted(cache.scales) == sorted(["images", conv, relu])
         assert "1 tensor" in (tmp_path / "there" / "README.md").read_text()
         assert out not in cache.scales
 
-    def test_a_cache_of_all_tensors(self, tmp_path, recwarn):
+    def test_a_cache_of_all_tensors(self, tmp_path):
         model = conv_relu_conv(quantized=False)
         table = CalibrationTable(dict.fromkeys(["images", *tensors_of(model)], 4.0))
         self.deploy(tmp_path, model, table)
