@@ -71,7 +71,10 @@ def build_words(source: DeploySource, plan: str) -> Code:
 #: The options for types, by the form and the version that trtexec has, of a model that is FP32 outside INT8.
 _TYPES_OF_FLOAT32 = """\
     weak*) types="--int8 --fp16" ;;
-    *) types="" ;;"""
+    *)
+        types=""
+        echo "what is outside INT8 runs in FP32; a model for the target tensorrt-11 has FP16 there"
+        ;;"""
 
 #: The same of a model that has FP16 in it, which TensorRT is to take from there.
 _TYPES_IN_GRAPH = """\

@@ -41,7 +41,15 @@ from trtint8.engine.qdq import load_engine_qdq, tensor_specs, tried_shapes
 from trtint8.interop.migrate import plan_migration
 from trtint8.interop.unquantize import WITHOUT_BOTH_PAIRS, as_float_model, pair_ranges
 from trtint8.models.graph import computes_in
-from trtint8.models.model import FLOAT_MODEL, WITHOUT_PAIRS, Model, load_model, names_model, prepare
+from trtint8.models.model import (
+    FLOAT_MODEL,
+    WITHOUT_PAIRS,
+    Model,
+    calibration_of,
+    load_model,
+    names_model,
+    prepare,
+)
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint
 from trtint8.quantization.placement import KEPT
@@ -170,9 +178,30 @@ class DeploySource:
         """The prepared float model; None where none can be had from what was given."""
         if self.qdq_model is None:
             return None
+        if self.is_model and not self._is_quantized:
+            return prepare(self.qdq_model)
         if FLOAT_MODEL not in self.qdq_model.graph_model.metadata_props:
             return None  # another tool made it, with pairs of any kind
-        return as_float_model(self.qdq_model)
+        return as_float_model(self.qdq_model, self._origin())
+
+    @property
+    def _is_quantized(self) -> bool:
+        """True if the model has been quantized, with pairs or without a layer that got some."""
+        model = self.qdq_model
+        return model is not None and (model.is_quantized or WITHOUT_PAIRS in model.graph_model.metadata_props)
+
+    def _origin(self) -> str | None:
+        """The fingerprint of the float model; None where the quantized one has it.
+
+        A model that was equalized names the float model before that. Its table is known by the samples.
+        """
+        if not self.is_model:
+            return self.info.model_fingerprint
+        if self.table is None or self.qdq_model is None:
+            return None
+        known = self.table.provenance
+        is_of_table = calibration_of(self.qdq_model.graph_model) == (known.data, known.samples)
+        return known.model if is_of_table else None
 
     @property
     def labels(self) -> tuple[str, ...] | None:
@@ -326,7 +355,7 @@ class DeploySource:
         """A model with its pairs: those that it has, or placed for a target."""
         model = self.qdq_model
         assert model is not None
-        if not (model.is_quantized or WITHOUT_PAIRS in model.graph_model.metadata_props):
+        if not self._is_quantized:
             return self._placed_anew(target or "tensorrt")
         is_own = FLOAT_MODEL in model.graph_model.metadata_props
         if is_own and (target or self.asked.table is not None or has_one_scale(model.graph_model)):
@@ -468,9 +497,9 @@ def _model_source(
 ) -> DeploySource:
     """A model, described as an engine is that no TensorRT has built yet."""
     model = load_model(path)
-    if table is None and not (model.is_quantized or WITHOUT_PAIRS in model.graph_model.metadata_props):
+    if table is None and not model.is_quantized:
         raise TableError(
-            f"'{model.name}' is a float model, and its ranges are needed; give {Argument('table')}"
+            f"'{model.name}' holds no Q/DQ pairs, and its ranges are needed; give {Argument('table')}"
         )
     sizes = table.provenance.input_sizes if table else {}
     profiles = [complete_profile(profile, model.inputs, sizes) for profile in asked.profiles or [{}]]

@@ -584,7 +584,7 @@ def without_pairs(model: ir.Model) -> ir.Model:
     return bare
 
 
-def as_float_model(model: Model) -> Model:
+def as_float_model(model: Model, fingerprint: str | None = None) -> Model:
     """The float model behind one that trtint8 quantized, prepared, with the names of its tensors.
 
     What is in FP16 becomes FP32 again. Weights are those of the float model where the pairs hold these, and
@@ -592,6 +592,7 @@ def as_float_model(model: Model) -> Model:
 
     Args:
         model: A model from :func:`trtint8.quantization.quantize.quantized_model`, in any form.
+        fingerprint: That of the float model; None for the one that the model names.
 
     Returns:
         The prepared model, whose fingerprint is that of the float model.
@@ -600,7 +601,7 @@ def as_float_model(model: Model) -> Model:
     undo_one_scale(prepared.graph_model)
     graph_model = without_pairs(prepared.graph_model)
     run_passes(graph_model, model.name, NameNodesPass(), InferShapesPass())
-    origin = graph_model.metadata_props.get(FLOAT_MODEL, model.fingerprint)
+    origin = fingerprint or graph_model.metadata_props.get(FLOAT_MODEL, model.fingerprint)
     forget_origin(graph_model)
     record_float_model(graph_model, origin)
     return Model(graph_model, model.name, origin)

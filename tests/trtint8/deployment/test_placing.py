@@ -12,6 +12,7 @@ import trtint8
 from calibrators.errors import TableError, TrtInt8Error, UnsupportedError
 from calibrators.tables.formats.tensorrt_cache import parse
 from calibrators.tables.table import CalibrationTable
+from tests.behaviour.models import CASES
 from tests.trtint8.onnx_models import conv_relu_conv, parsed
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.engine.profiles import ShapeRange
@@ -187,6 +188,18 @@ def test_a_model_with_pairs_is_deployed_with_them_or_placed_anew(float_file, tab
     trtint8.deploy(tmp_path / "other.onnx", "triton", tmp_path / "other")
     with pytest.raises(UnsupportedError, match=r"other\.onnx"):
         trtint8.deploy(tmp_path / "other.onnx", "triton", tmp_path / "no", target="tensorrt-10")
+
+
+def test_an_equalized_model_has_a_table_of_its_own(tmp_path):
+    case = CASES["depthwise"]
+    onnx.save(case.network(), tmp_path / "net.onnx")
+    before = trtint8.calibrate(tmp_path / "net.onnx", case.samples(), progress=False)
+    made = trtint8.write_quantized(
+        tmp_path / "net.onnx", before, tmp_path / "q.onnx", equalize=case.samples(), progress=False
+    )
+    for given in (made.model, made.float_model):
+        trtint8.deploy(given, "triton", tmp_path / given.stem, table=made.table)
+        assert len(weight_scales(deployed(tmp_path / given.stem))) == 3
 
 
 @pytest.mark.parametrize(
