@@ -448,6 +448,7 @@ class DeploySource:
             "profiles": [
                 {name: asdict(shapes) for name, shapes in profile.items()} for profile in info.profiles
             ],
+            "classes": self.labels,
             "image_input": self.image_input.name if self.preprocessing and self.image_input else None,
             "preprocessing": asdict(self.preprocessing) if self.preprocessing else None,
             "created_by": f"trtint8 {__version__}",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.errors import UnsupportedError
+from calibrators.errors import Argument, UnsupportedError
 from calibrators.files import new_folder
 from trtint8.deployment.content import Files
 from trtint8.deployment.cpp import cpp_files, docker_files
@@ -56,6 +56,10 @@ def deploy(
     """
     if not isinstance(to, str) or to not in _KINDS:
         raise UnsupportedError(f"cannot deploy to {to!r:.80}; use one of {', '.join(get_args(Destination))}")
+    if asked.preferred_batch_sizes and to != "triton":
+        raise UnsupportedError(
+            f"{Argument('preferred_batch_sizes')} is for Triton, and has no effect on {to}; leave it out"
+        )
     files = _KINDS[to](read_source(engine, preprocessing, asked))
     with new_folder(output) as folder:
         for name, content in files.items():

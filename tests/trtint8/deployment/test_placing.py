@@ -213,6 +213,7 @@ def test_an_equalized_model_has_a_table_of_its_own(tmp_path):
         ("net.onnx", "triton", {"keep_float": ["nothing"]}),
         ("net.onnx", "triton", {"preferred_batch_sizes": [33]}),
         ("net.onnx", "triton", {"preferred_batch_sizes": [0]}),
+        ("net.onnx", "deepstream", {"preferred_batch_sizes": [8]}),
         ("net.onnx", "triton", {"profiles": [{"x": PROFILE["images"]}]}),
         ("missing.onnx", "triton", {}),
         ("engine.engine", "cpp", {"target": "tensorrt-10"}),
