@@ -1,4 +1,8 @@
-"""ONNX Runtime with its TensorRT execution provider."""
+"""ONNX Runtime with its TensorRT execution provider.
+
+The options are those of "NVIDIA TensorRT Execution Provider" in ONNX Runtime's documentation
+(onnxruntime.ai/docs/execution-providers/TensorRT-ExecutionProvider.html).
+"""
 
 from __future__ import annotations
 

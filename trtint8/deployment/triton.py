@@ -1,4 +1,8 @@
-"""A model repository of Triton Inference Server."""
+"""A model repository of Triton Inference Server.
+
+The configuration is that of "Model Configuration" in Triton's documentation
+(docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/user_guide/model_configuration.html).
+"""
 
 from __future__ import annotations
 
