@@ -208,7 +208,7 @@ def deploy(
         tuple(profiles),
         tuple(several(keep_float)),
         None if class_names is None else as_class_names(class_names),
-        tuple(several(preferred_batch_sizes)),
+        tuple(preferred_batch_sizes),
     )
     return deployment.deploy(engine, to, output, preprocessing, asked)
 

@@ -1,4 +1,7 @@
-"""True boxes of images: one text file per image, as of ultralytics, or one JSON file, as of COCO."""
+"""True boxes of images: one text file per image, as of ultralytics, or one JSON file, as of COCO.
+
+And the dataset files of ultralytics, which name the images and their classes.
+"""
 
 from __future__ import annotations
 
