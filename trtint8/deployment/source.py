@@ -387,7 +387,7 @@ class DeploySource:
         prepared = self.float_model or prepare(given)
         weighted = {node.name for node in prepared.graph_model.graph if operator_of(node).is_weighted}
         if not weighted:  # and so nothing to place
-            return replace(self, qdq_model=given.part(prepared.graph_model), plan=None)
+            return replace(self, qdq_model=given.part(prepared.graph_model), plan=None).typed_as_model()
         table, kept = self.table, [node for node in self._kept_float() if node in weighted]
         # TensorRT 11 has no other way to FP16; older ones are told by options of trtexec.
         float16 = name == "tensorrt-11"
@@ -397,7 +397,7 @@ class DeploySource:
         largest = largest_shapes(self.info.profiles, prepared.inputs, table.provenance.input_sizes)
         made = quantized_model(prepared, table, asked, largest)
         quantized = len(made.placement.quantized_nodes)
-        return replace(
+        placed = replace(
             self,
             qdq_model=Model(made.graph_model, given.name, fingerprint(made.graph_model)),
             table=table,
@@ -405,6 +405,19 @@ class DeploySource:
             placed=f"Q/DQ pairs were placed for the target `{name}`: {quantized} of "
             f"{quantized + len(made.placement.float_nodes)} weighted layers are in INT8.",
         )
+        return placed.typed_as_model()
+
+    def typed_as_model(self) -> DeploySource:
+        """The same with the types of the Q/DQ model, which another build takes, and not the engine's."""
+        assert self.qdq_model is not None
+        graph = self.qdq_model.graph_model.graph
+        dtypes = {spec.name: spec.dtype for spec in tensor_specs((*graph.inputs, *graph.outputs))}
+
+        def typed(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+            return tuple(replace(spec, dtype=dtypes.get(spec.name, spec.dtype)) for spec in specs)
+
+        info = replace(self.info, inputs=typed(self.info.inputs), outputs=typed(self.info.outputs))
+        return replace(self, info=info)
 
     def _kept_float(self) -> list[str]:
         """The nodes of an engine that were to stay in float whatever the target is."""

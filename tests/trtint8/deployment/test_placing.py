@@ -52,7 +52,7 @@ def make_engine(tmp_path, float_file, table):
             tensorrt_version=version,
             compute_capabilities=("8.6",),
             inputs=(TensorSpec("images", "float32", ("N", 3, 16, 16)),),
-            outputs=(TensorSpec("out", "float32", ("N", 16, 16, 16)),),
+            outputs=(TensorSpec("second_out", "float32", ("N", 16, 16, 16)),),
             profiles=(PROFILE,),
             layers=None,
             quantized_nodes=made.placement.quantized_nodes,
@@ -293,3 +293,12 @@ class TestDeepStream:
 def tensors_of(model):
     return [name for node in prepare(load_model(model.SerializeToString())).graph_model.graph
             for name in (node.outputs[0].name,)]  # fmt: skip
+
+
+def test_types_are_those_of_the_model_that_is_built(make_engine, tmp_path):
+    engine = make_engine()
+    sidecar = engine.with_name("engine.engine.json")
+    sidecar.write_text(sidecar.read_text().replace('"dtype": "float32"', '"dtype": "float16"'))
+    trtint8.deploy(engine, "triton", tmp_path / "there")
+    config = (tmp_path / "there" / "engine" / "config.pbtxt").read_text()
+    assert config.count("TYPE_FP32") == 2 and "TYPE_FP16" not in config
