@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from calibrators import records
@@ -33,7 +31,6 @@ from trtint8.builder.config import BuildOptions
 from trtint8.builder.dynamic_ranges import MissingRange
 from trtint8.engine.file import (
     EngineInfo,
-    TensorSpec,
     info_rows,
     info_summary,
     read_sidecar,
@@ -43,10 +40,10 @@ from trtint8.engine.file import (
     table_file_of,
 )
 from trtint8.engine.kernels import part_totals
+from trtint8.engine.qdq import tensor_specs, tried_shapes
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint, save_model
-from trtint8.models.shapes import open_shape
 
 #: How often the files of a build are written anew because another build of the same output ended meanwhile.
 _ATTEMPTS = 10
@@ -142,8 +139,8 @@ class BuiltFiles:
             flavor=built.flavor,
             tensorrt_version=built.version,
             compute_capabilities=built.compute_capabilities,
-            inputs=_specs(graph.inputs, built.dtypes),
-            outputs=_specs(graph.outputs, built.dtypes),
+            inputs=tensor_specs(graph.inputs, built.dtypes),
+            outputs=tensor_specs(graph.outputs, built.dtypes),
             profiles=built.profiles,
             layers=built.report,
             quantized_nodes=self.wanted,
@@ -160,7 +157,9 @@ class BuiltFiles:
             qdq_model=qdq_file.name if qdq_file else None,
             qdq_fingerprint=fingerprint(self.graph_model) if qdq_file else None,
             kernels=part_totals(built.report) if built.report else (),
-            joins_samples=takes_joined_samples(self.graph_model, loaded.inputs, _tried_shapes(built, loaded)),
+            joins_samples=takes_joined_samples(
+                self.graph_model, loaded.inputs, tried_shapes(built.profiles, loaded.inputs)
+            ),
         )
 
         def write(staged: Callable[[Path], Path]) -> EngineInfo:
@@ -461,42 +460,3 @@ def _end_of(file: Path, output: Path) -> str:
 
 def _described(missing: MissingRange) -> tuple[str, str]:
     return missing.tensor, missing.layer
-
-
-def _tried_shapes(built: BuiltEngine, loaded: Model) -> dict[str, tuple[int, ...]]:
-    """Shapes to try the network with: those that the first profile is tuned for.
-
-    Open sizes of 1 become 2 where the engine takes that, because an axis of 1 shows nothing.
-    """
-    profile = built.profiles[0] if built.profiles else {}
-    return {
-        spec.name: tuple(
-            2 if optimal == 1 < largest and not isinstance(size, int) else optimal
-            for size, optimal, largest in zip(
-                spec.shape or (), profile[spec.name].opt, profile[spec.name].max, strict=False
-            )
-        )
-        for spec in loaded.inputs
-        if spec.name in profile
-    }
-
-
-def _specs(values: Sequence[ir.Value], dtypes: Mapping[str, np.dtype[Any]]) -> tuple[TensorSpec, ...]:
-    """Inputs or outputs with the model's names of dimensions and the engine's types.
-
-    Args:
-        values: The model's inputs or outputs.
-        dtypes: The engine's types by name; what it lacks keeps the model's type.
-    """
-    return tuple(
-        TensorSpec(
-            value.name or "",
-            dtypes.get(value.name or "", _model_dtype(value)).name,
-            open_shape(value) or (),
-        )
-        for value in values
-    )
-
-
-def _model_dtype(value: ir.Value) -> np.dtype[Any]:
-    return value.dtype.numpy() if value.dtype is not None else np.dtype(np.float32)

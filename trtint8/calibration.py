@@ -279,7 +279,9 @@ def calibrate_model(
     opening = _opened(prepared, options, run)
     del prepared  # the session has weights of its own
     with opening as calibrated:
-        batches = open_data(data, calibrated.inputs, replace(data_options, default_batch_size=None))
+        batches = open_data(
+            data, calibrated.inputs, replace(data_options, default_batch_size=None, split="train")
+        )
         if batches.source.is_random:
             warn_of_random(data)
         alone = False

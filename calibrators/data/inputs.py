@@ -173,6 +173,7 @@ class DataOptions:
         labels: One label per sample in the order of the data, which replace the data's own.
         default_batch_size: Samples per feed dict where neither ``batch_size`` nor the model says, or how
             large they may be; None leaves it to who takes the batches.
+        split: The images of a dataset file that are read: ``train``, ``val`` or ``test``.
 
     Raises:
         CalibrationDataError: ``batch_size`` or ``limit`` is no positive integer, ``seed`` is negative, or
@@ -186,6 +187,7 @@ class DataOptions:
     preprocessing: Preprocessing | None = None
     labels: LabelSource | None = None
     default_batch_size: int | BatchBudget | None = DEFAULT_BATCH_SIZE
+    split: str = "val"
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "limit"):

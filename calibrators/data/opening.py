@@ -18,6 +18,7 @@ from calibrators.checks import refuse_empty_path
 from calibrators.data.batches import Batches, IndexedSource, Source, sample_order
 from calibrators.data.feeds import BatchAxes, Binding, listed
 from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.images.true_boxes import DATASET_SUFFIXES
 from calibrators.data.inputs import (
     Array,
     BatchBudget,
@@ -30,7 +31,7 @@ from calibrators.data.inputs import (
 from calibrators.data.sequences import RecordedSteps, StateSequences, Steps
 from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes, load_labels
 from calibrators.data.sources.datasets import Blocks, Indexed, Rows
-from calibrators.data.sources.folders import Folder
+from calibrators.data.sources.folders import DatasetFile, Folder
 from calibrators.data.sources.random_samples import RANDOM, RandomSamples
 from calibrators.data.sources.streams import Stream, has_columns, is_dataset, is_indexed
 from calibrators.errors import Argument, CalibrationDataError
@@ -92,6 +93,7 @@ def open_batches(
     seed: int = 0,
     preprocessing: Preprocessing | None = None,
     labels: LabelSource | None = None,
+    split: str = "val",
 ) -> Batches:
     """Opens calibration or validation data for a model. Samples are read when they are iterated.
 
@@ -100,7 +102,9 @@ def open_batches(
 
             - a path: a .npz (keys are input names) or .npy file; a folder of such files, each one sample, or
               a block of samples with the batch axis; or a folder of images, flat or with one sub-folder per
-              class, or with true boxes beside them (see :mod:`calibrators.data.images.true_boxes`);
+              class, or with true boxes beside them (see :mod:`calibrators.data.images.true_boxes`); or a
+              dataset file of ultralytics (.yaml), of which calibration reads the images of ``train``, and
+              everything else those of ``val``;
             - an array or tensor for the model's only input, or a dict of these, with samples along axis 0;
             - :class:`calibrators.data.feeds.BatchAxes`: a .npz or a dict of arrays of which some inputs have
               their samples along another axis. Each sample is then a feed dict of its own, as it is where an
@@ -135,6 +139,7 @@ def open_batches(
         labels: One label per sample in the order of the data, as an array or a .npy or .npz file, or for a
             folder of images a .json file of COCO's instances; replaces the data's own. For an iterable their
             number is compared at the end of a pass.
+        split: The images of a dataset file that are read: ``train``, ``val`` or ``test``.
 
     Returns:
         The batches. Their arrays are C-contiguous and have the inputs' element types.
@@ -146,7 +151,8 @@ def open_batches(
     Warns:
         UserWarning: The model has a fixed batch and the last samples do not fill one: they are left out.
     """
-    return open_data(data, inputs, DataOptions(batch_size, limit, shuffle, seed, preprocessing, labels))
+    options = DataOptions(batch_size, limit, shuffle, seed, preprocessing, labels, split=split)
+    return open_data(data, inputs, options)
 
 
 def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOptions) -> Batches:
@@ -209,7 +215,7 @@ def _kind_at(path: str | os.PathLike[str]) -> Kind:
     if not exists(path):
         refuse_empty_path("the data", path, CalibrationDataError)
         raise CalibrationDataError(f"the data '{path}' does not exist; check the path")
-    return ArrayFile
+    return DatasetFile if Path(path).suffix.lower() in DATASET_SUFFIXES else ArrayFile
 
 
 def _own_labels(source: IndexedSource, options: DataOptions, order: NDArray[np.intp]) -> NDArray[Any]:

@@ -162,7 +162,12 @@ class Calibrator:
             if batch_size is None and read is not inputs:
                 batch_size = next(iter(fixed_batches(inputs)))
             self._data = open_batches(
-                data, read, batch_size=batch_size, limit=limit, preprocessing=preprocessing
+                data,
+                read,
+                batch_size=batch_size,
+                limit=limit,
+                preprocessing=preprocessing,
+                split="train",
             )
         if self._cache is not None and not has_cache:
             check_writable(self._cache)

@@ -98,6 +98,7 @@ def _inspections() -> list[bytes]:
 
 _NCNN = b"conv1_param_0 12.5 0 127\nconv1 31.75\nfc 0\n"
 _PARAM = b"7767517\n3 3\nInput data 0 1 data 0=4\nConvolution conv1 1 1 data c 0=3\nSplit s 1 2 c c1 c2\n"
+_DATASET = b"path: .\ntrain: .\nval: [., .]\nnc: 2\nnames:\n  0: cat\n  1: dog\n"
 _BOXES = b"1 0.25 0.5 0.5 1\n2 0 0.5 1 0.5 0.5 0.75\n"
 _COCO = (
     b'{"images": [{"id": 5, "file_name": "i.png", "width": 5, "height": 4}], "categories": [{"id": 9}], '
@@ -165,6 +166,7 @@ TARGETS = (
     Target("labels", "l.npy", examples.labels, uses.labels),
     Target("image", "i.png", examples.pictures, uses.folder_of_images),
     Target("boxes", "i.txt", lambda: [_BOXES], uses.boxes, _image_beside),
+    Target("dataset", "d.yaml", lambda: [_DATASET], uses.dataset, _image_beside),
     Target("boxes of COCO", "c.json", lambda: [_COCO], uses.coco_boxes, _image_beside, kind="json"),
     Target("preprocessing, TOML", "p.toml", lambda: [_TOML], uses.preprocessing),
     Target(

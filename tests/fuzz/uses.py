@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.images.true_boxes import read_coco_boxes, read_true_boxes
+from calibrators.data.images.true_boxes import read_coco_boxes, read_dataset, read_true_boxes
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.data.samples import check_feed
@@ -208,6 +208,14 @@ def boxes(path: Path) -> None:
     """Reads the true boxes of an image."""
     found = read_true_boxes([path.with_suffix(".png")], path.parent, Preprocessing(letterbox=(8, 8)), 1)
     assert found is None or (found.ndim == 3 and np.isfinite(found).all())
+
+
+def dataset(path: Path) -> None:
+    """Reads a dataset file of ultralytics, and the images of its splits."""
+    found = read_dataset(path)
+    assert found.class_names and all(name.isprintable() for name in found.class_names)
+    for split in found.splits:
+        assert found.images(split, {".png"})
 
 
 def coco_boxes(path: Path) -> None:

@@ -14,6 +14,7 @@ from calibrators.tensorrt.flavor import Target
 from trtint8.deployment.writing import Destination
 from trtint8.engine.profiles import Profile
 from trtint8.quantization.config import ArithmeticName
+from trtint8.quantization.targets import TargetName
 
 # What a call alone needs is imported by it, so that one does not load what the others are made of.
 if TYPE_CHECKING:
@@ -148,16 +149,37 @@ def deploy(
     to: Destination,
     output: str | os.PathLike[str],
     *,
+    table: TableSource | None = None,
+    target: TargetName | None = None,
+    profiles: Sequence[Profile] = (),
+    keep_float: Sequence[str] = (),
+    class_names: str | os.PathLike[str] | Sequence[str] | None = None,
+    preferred_batch_sizes: Sequence[int] = (),
     preprocessing: Preprocessing | None = None,
 ) -> list[Path]:
     """Writes a folder with what runs an engine elsewhere, and a README that says how.
 
+    Triton, DeepStream and ONNX Runtime have the full TensorRT. An engine of TensorRT for RTX, a model and an
+    engine for another target are of no use for it as they are: Q/DQ pairs are placed anew for the target, and
+    the folder has a script that builds the engine where it will run.
+
     Args:
-        engine: The engine file, with its sidecar and the files that the build left beside it.
+        engine: The engine file, with its sidecar and the files that the build left beside it; or a model that
+            ends in .onnx: a float model with its ``table``, or one with Q/DQ pairs.
         to: ``triton`` for a model repository, ``deepstream`` for a configuration of nvinfer, ``ort-trt`` for
             ONNX Runtime's TensorRT execution provider, ``cpp`` for a C++ and a Python program, ``docker`` for
             a container.
         output: The folder, which must not exist or be empty. After a crash it is complete or not there.
+        table: The ranges of a model, or the file that holds them; an engine has its own.
+        target: The TensorRT that pairs are placed for: ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11``, or
+            ``tensorrt`` for any of them. By default that of the engine, where it can be used, and else
+            ``tensorrt``.
+        profiles: Shapes of the dynamic inputs of a model; an engine has its own.
+        keep_float: Names of nodes, or patterns, that stay in float where pairs are placed. What an engine was
+            told to keep in float stays so.
+        class_names: Names of the classes in the order of their indices, a text file with one per line, or a
+            dataset file of ultralytics. By default those that the model itself names.
+        preferred_batch_sizes: The batch sizes that Triton is to prefer.
         preprocessing: How raw images become what the engine is fed. It goes along in a form that what runs
             the engine can use.
 
@@ -166,14 +188,29 @@ def deploy(
 
     Raises:
         EngineError: The engine, or a file beside it, is unusable.
-        UnsupportedError: What runs the engine lacks something that it needs, such as an element type.
-        CalibrationDataError: No input of the engine takes what the preprocessing makes.
-        TableError: The table beside the engine is unusable.
+        ModelError: The model is unusable, or a pattern matches nothing.
+        BuildError: A profile does not fit the model, or one is needed.
+        UnsupportedError: What runs the engine lacks something that it needs, such as an element type; or what
+            is given has no effect.
+        CalibrationDataError: No input of the engine takes what the preprocessing makes, or the names of
+            classes are unusable.
+        TableError: The table is unusable, or a float model has none.
         OutputError: The folder is not empty, or cannot be written.
     """
+    from calibrators.checks import several
+    from calibrators.data.images.true_boxes import as_class_names
     from trtint8.deployment import writing as deployment
+    from trtint8.deployment.source import DeployOptions
 
-    return deployment.deploy(engine, to, output, preprocessing)
+    asked = DeployOptions(
+        table,
+        target,
+        tuple(profiles),
+        tuple(several(keep_float)),
+        None if class_names is None else as_class_names(class_names),
+        tuple(preferred_batch_sizes),
+    )
+    return deployment.deploy(engine, to, output, preprocessing, asked)
 
 
 def write_report(

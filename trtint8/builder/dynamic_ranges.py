@@ -9,9 +9,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.errors import BuildError, TableError, counted
+from calibrators.operators import Values, operator_of
+from trtint8.models.graph import read_constant
 
 #: Element types of tensors that have a range: floats, and the INT8 that inputs and outputs may be.
 RANGED = frozenset({"FLOAT", "HALF", "BF16", "INT8"})
@@ -175,6 +178,42 @@ def read_network(trt: Any, network: Any) -> NetworkTensors:
         layers.append(NetworkLayer(name, kind, reads, writes, constant))
     int8 = (tensor.name for tensor in (*inputs, *outputs) if tensor.dtype.name == "INT8")
     return NetworkTensors(_ranged_names(inputs), _ranged_names(outputs), tuple(layers), frozenset(int8))
+
+
+def model_tensors(graph_model: ir.Model, ranged: Collection[str]) -> NetworkTensors:
+    """The tensors of a model as those of the network that TensorRT's parser makes of it.
+
+    Args:
+        graph_model: A prepared float model.
+        ranged: Names of the tensors that have ranges.
+    """
+    wanted = set(ranged)
+    layers = []
+    for node in graph_model.graph:
+        inputs = [value.name or "" for value in node.inputs if value is not None and value.name in wanted]
+        outputs = [value.name or "" for value in node.outputs if value.name in wanted]
+        kind = _kind_of(node)
+        for value in node.inputs if kind == _SUM else ():
+            constant = read_constant(value)
+            if value is not None and constant is not None and (amax := _constant_amax(constant)) is not None:
+                inputs.append(value.name or "")
+                layers.append(NetworkLayer(value.name or "", "CONSTANT", (), (value.name or "",), amax))
+        layers.append(NetworkLayer(node.name or "", kind, tuple(inputs), tuple(outputs)))
+    inputs = [value.name or "" for value in graph_model.graph.inputs if value.name in wanted]
+    outputs = [value.name or "" for value in graph_model.graph.outputs if value.name in wanted]
+    return NetworkTensors(tuple(inputs), tuple(outputs), tuple(layers))
+
+
+def _kind_of(node: ir.Node) -> str:
+    """The kind of layer that TensorRT makes of a node, or through which ranges pass as through the node."""
+    values = operator_of(node).values
+    if values <= Values.REORDERED:
+        return "SHUFFLE"
+    if values < Values.COMPUTED:
+        return "SLICE"
+    if node.op_type == "Add":
+        return _SUM
+    return "MATRIX_MULTIPLY" if node.op_type == "MatMul" else node.op_type.upper()
 
 
 def check_ranges(tensors: NetworkTensors, ranges: Mapping[str, float], manual: Collection[str] = ()) -> None:

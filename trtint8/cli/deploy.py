@@ -20,7 +20,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser,
         deploy,
         json="the names of the files",
+        engine=Way(help="the engine file, with its sidecar and the files beside it; or a model (.onnx)"),
         to=Way(("--to",), once=True),
+        target=Way(metavar="NAME", choices=False),
+        preferred_batch_sizes=Way(("--preferred-batch-size",)),
         output=Way(("-o", "--output"), "DIR", help="a new folder"),
     )
 

@@ -256,6 +256,7 @@ _FORMS = {
     "str | os.PathLike[str]": _Form("FILE", file=True),
     "str | os.PathLike[str] | Sequence[str]": _Form("FILE", file=True),
     "Sequence[str]": _Form(several=True),
+    "Sequence[int]": _Form("N", type=int, several=True),
     "Sequence[str | os.PathLike[str]]": _Form("FILE", several=True, file=True),
     "Iterable[str | os.PathLike[str]]": _Form("FILE", several=True, file=True),
     "Mapping[str, str]": _Form("NAME=VALUE", _pairs(), several=True),

@@ -12,6 +12,7 @@ from calibrators.data.images.preprocessing import PADDING
 from calibrators.data.inputs import shape_text
 from calibrators.errors import UnsupportedError
 from trtint8.deployment.source import QDQ_FILE, Code, DeploySource, fits_command, markdown_code, shell_words
+from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
 
 #: A file's path in the folder, made of trtint8's own names, to its content, to the file that is copied there,
@@ -42,6 +43,7 @@ def readme(file: str, source: DeploySource, /, **values: Code | int) -> Code:
         file,
         name=source.name,
         tensorrt=source.tensorrt,
+        origin=source.origin,
         capabilities=_capabilities(source),
         tensors=_tensors(source),
         preprocessing=_preprocessing(source),
@@ -49,14 +51,13 @@ def readme(file: str, source: DeploySource, /, **values: Code | int) -> Code:
     )
 
 
-def build_command(source: DeploySource, plan: str) -> Code:
-    """The command that builds a plan of the Q/DQ model with the full TensorRT, where a GPU is.
+def build_words(source: DeploySource, plan: str) -> Code:
+    """The options of trtexec that build a plan of the Q/DQ model, whatever its version.
 
     Raises:
         UnsupportedError: The name of an input cannot stand in a command.
     """
-    words = ["trtexec", f"--onnx={QDQ_FILE}", f"--saveEngine={plan}"]
-    words += ["--stronglyTyped"] if source.info.built_with.strongly_typed_only else ["--int8", "--fp16"]
+    words = [f"--onnx={QDQ_FILE}", f"--saveEngine={plan}"]
     for index, profile in enumerate(source.info.profiles):
         words += [f"--profile={index}"] if len(source.info.profiles) > 1 else []
         for option in ("min", "opt", "max"):
@@ -67,14 +68,45 @@ def build_command(source: DeploySource, plan: str) -> Code:
     return shell_words(words)
 
 
+#: The options for types, by the form and the version that trtexec has, of a model that is FP32 outside INT8.
+_TYPES_OF_FLOAT32 = """\
+    weak*) types="--int8 --fp16" ;;
+    *)
+        types=""
+        echo "what is outside INT8 runs in FP32; a model for the target tensorrt-11 has FP16 there"
+        ;;"""
+
+#: The same of a model that has FP16 in it, which TensorRT is to take from there.
+_TYPES_IN_GRAPH = """\
+    weak10????) types="--stronglyTyped" ;;
+    weak*)
+        echo "the model has FP16 in it, and TensorRT $version takes types from no graph;" \
+            "deploy it for the target tensorrt-8.6" >&2
+        exit 2
+        ;;
+    *) types="" ;;"""
+
+
 def build_script(source: DeploySource, plan: str) -> Code:
-    """A shell script with :func:`build_command`.
+    """A shell script that calls trtexec with :func:`build_words`, and with options that its version has.
 
     Args:
-        source: The engine.
+        source: What is deployed.
         plan: Where the plan goes, from the folder of the script.
     """
-    return template("shared/build_plan.sh.in", command=build_command(source, plan), plan=shell_words([plan]))
+    found = (files("trtint8.tuning") / "trtexec.sh").read_text(encoding="utf-8")
+    return template(
+        "shared/build_plan.sh.in",
+        find_trtexec=Code(found.strip()),
+        types=Code(_TYPES_IN_GRAPH if source.has_types_in_graph else _TYPES_OF_FLOAT32),
+        command=build_words(source, plan),
+        plan=shell_words([plan]),
+    )
+
+
+def labels_file(source: DeploySource, separator: str) -> str:
+    """The names of the classes with a separator between them, and a line break at the end."""
+    return separator.join(source.labels or ()) + "\n"
 
 
 def _in_spec(name: str) -> str:
@@ -94,17 +126,44 @@ def _capabilities(source: DeploySource) -> Code:
 
 
 def _tensors(source: DeploySource) -> Code:
+    """Tables of the inputs and outputs and of the profiles, with the sizes that the profiles allow."""
+    sizes = _open_sizes(source)
     rows = ["| | name | type | shape |", "|---|---|---|---|"]
     for kind, specs in (("input", source.info.inputs), ("output", source.info.outputs)):
         rows += [
             f"| {kind} | {markdown_code(spec.name)} | {spec.dtype} | "
-            f"{markdown_code(shape_text(spec.shape, ' x '))} |"
+            f"{markdown_code(shape_text([sizes.get(dim, dim) for dim in _sizes(source, spec)], ' x '))} |"
             for spec in specs
         ]
+    if source.info.profiles:
+        rows += ["", "| profile: input | smallest | optimal | largest |", "|---|---|---|---|"]
     for index, profile in enumerate(source.info.profiles):
-        shapes = "; ".join(f"{markdown_code(name)} {shape}" for name, shape in profile.items())
-        rows += ["", f"Profile {index} (smallest, optimal, largest shape): {shapes}."]
+        rows += [
+            f"| {index}: {markdown_code(name)} | "
+            f"{shape_text(shapes.min)} | {shape_text(shapes.opt)} | {shape_text(shapes.max)} |"
+            for name, shapes in profile.items()
+        ]
     return Code("\n".join(rows))
+
+
+def _sizes(source: DeploySource, spec: TensorSpec) -> list[int | str | None]:
+    """The sizes of a tensor; of an input that a profile names, as ranges where they differ."""
+    known = [profile[spec.name] for profile in source.info.profiles if spec.name in profile]
+    if not known or spec not in source.info.inputs:
+        return list(spec.shape)
+    smallest = [min(sizes) for sizes in zip(*(shapes.min for shapes in known), strict=True)]
+    largest = [max(sizes) for sizes in zip(*(shapes.max for shapes in known), strict=True)]
+    return [low if low == high else f"{low}..{high}" for low, high in zip(smallest, largest, strict=True)]
+
+
+def _open_sizes(source: DeploySource) -> dict[int | str | None, int | str | None]:
+    """The sizes of named dimensions, as far as profiles of the inputs give them: outputs have the same."""
+    return {
+        dim: size
+        for spec in source.info.inputs
+        for dim, size in zip(spec.shape, _sizes(source, spec), strict=False)
+        if isinstance(dim, str)
+    }
 
 
 def _preprocessing(source: DeploySource) -> Code:

@@ -34,6 +34,7 @@ def cpp_files(source: DeploySource) -> Files:
     Raises:
         UnsupportedError: An element type has no size in whole bytes.
     """
+    source.check_engine("a C++ program")
     return {
         "main.cpp": template("cpp/main.cpp.in"),
         "model.hpp": model_header(source),
@@ -120,6 +121,7 @@ def docker_files(source: DeploySource) -> Files:
     Raises:
         UnsupportedError: There are no packages of the TensorRT that built the engine.
     """
+    source.check_engine("a container")
     packages = runtime_packages(source)
     if not packages.has_tensorrt:
         raise UnsupportedError(

@@ -1,17 +1,22 @@
-"""A configuration of DeepStream's nvinfer."""
+"""A configuration of DeepStream's nvinfer.
+
+Its properties are those of "Gst-nvinfer File Configuration Specifications" in NVIDIA's documentation
+(docs.nvidia.com/metropolis/deepstream/dev-guide/text/DS_plugin_gst-nvinfer.html).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
+from calibrators.checks import warn_user
 from calibrators.data.images.preprocessing import PADDING, Preprocessing
 from calibrators.data.inputs import shape_text
-from calibrators.errors import Argument, UnsupportedError
+from calibrators.errors import Argument, UnsupportedError, counted
 from calibrators.tables.formats import tensorrt_cache
 from calibrators.tables.table import CalibrationTable
-from trtint8.deployment.content import Files, build_script, paragraphs, readme
-from trtint8.deployment.source import Code, DeploySource, fits_key_file
+from trtint8.deployment.content import Files, build_script, labels_file, paragraphs, readme, template
+from trtint8.deployment.source import Code, DeploySource, Detector, fits_key_file
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
 
@@ -57,22 +62,38 @@ def deepstream_files(source: DeploySource) -> Files:
             build another one from.
     """
     spec = _image(source)
-    source.check_plan("DeepStream")
+    source = source.for_full_tensorrt("DeepStream")
     qdq = source.qdq_files()
     files: dict[str, str | Path | Model] = dict(qdq)
     if qdq:
         files["build_plan.sh"] = build_script(source, "model.plan")
-    if source.is_rtx:
-        plan = paragraphs("deepstream/plan_missing.md.in")
+    if source.plan is None:
+        plan = paragraphs("deepstream/plan_missing.md.in", placed=Code(source.placed or ""))
     else:
-        files["model.plan"] = source.engine
+        files["model.plan"] = source.plan
         plan = paragraphs(
             "deepstream/plan_there.md.in",
             tensorrt=source.tensorrt,
             gpus=Code(", ".join(source.info.compute_capabilities)),
         )
     if source.table is not None:
-        files["calibration.cache"] = calibration_cache(source.table, _cache_version(source))
+        missing, table = source.missing_ranges() or (0, source.table)
+        if missing:
+            warn_user(
+                f"{counted(missing, 'tensor')} of the model have no range in 'calibration.cache', and "
+                "TensorRT runs what is around them in FP16 or FP32 where it builds the float model with it; "
+                "calibrate all tensors, as 'trtint8 calibrate' does by default"
+            )
+        files["calibration.cache"] = calibration_cache(table, _cache_version(source))
+    if source.labels:
+        if broken := [name for name in source.labels if ";" in name]:
+            raise UnsupportedError(
+                f"nvinfer ends the name of a class at a ';', and one is {broken[0]!r:.80}; give others with "
+                f"{Argument('class_names')}"
+            )
+        files["labels.txt"] = labels_file(source, ";" if source.scores else "\n")
+    if source.detector:
+        files["nvdsinfer_parser.cpp"] = parser(source.detector)
     return {
         **files,
         "config_infer.txt": nvinfer_config(source, spec),
@@ -80,6 +101,7 @@ def deepstream_files(source: DeploySource) -> Files:
             "deepstream/README.md.in",
             source,
             plan=plan,
+            outputs=_outputs_text(source),
             calibration=_calibration_text(source),
             deviation=_deviation_text(source.preprocessing),
         ),
@@ -95,7 +117,8 @@ def nvinfer_config(source: DeploySource, spec: TensorSpec) -> Code:
     """
     wanted = source.preprocessing or Preprocessing(scale=1.0)
     order = 0 if wanted.layout == "NCHW" else 1
-    channels, height, width = spec.shape[1:] if order == 0 else (spec.shape[3], *spec.shape[1:3])
+    sizes = _image_sizes(source, spec)
+    channels, height, width = sizes if order == 0 else (sizes[2], *sizes[:2])
     colors = 2 if channels == 1 else (0 if wanted.channels == "RGB" else 1)
     scaling = Scaling.of(wanted)
     offsets = scaling.offsets[: 1 if channels == 1 else 3]  # nvinfer refuses another number of them
@@ -124,12 +147,95 @@ def nvinfer_config(source: DeploySource, spec: TensorSpec) -> Code:
             else ["maintain-aspect-ratio=0"]
         ),
         f"output-blob-names={';'.join(output.name for output in source.info.outputs)}",
+        *_output_properties(source),
+    ]
+    return Code("\n".join(lines) + "\n")
+
+
+def _image_sizes(source: DeploySource, spec: TensorSpec) -> tuple[int | str | None, ...]:
+    """The sizes of one image; of open ones those that the first profile is tuned for."""
+    profile = source.info.profiles[0] if source.info.profiles else {}
+    return tuple(profile[spec.name].opt if spec.name in profile else spec.shape)[1:]
+
+
+def _output_properties(source: DeploySource) -> list[str]:
+    """What becomes of the outputs: boxes, a class, or the values as they are."""
+    detector, names = source.detector, source.labels
+    if detector is not None:
+        # nms-iou-threshold belongs to cluster-mode 2; 4 leaves the boxes as the network has chosen them.
+        suppression = ["cluster-mode=4"] if detector.is_suppressed else ["cluster-mode=2"]
+        return [
+            "# 0 is a detector. The parser has to be compiled: README.md says how.",
+            "network-type=0",
+            f"num-detected-classes={detector.classes}",
+            "labelfile-path=labels.txt",
+            "parse-bbox-func-name=NvDsInferParseTrtInt8",
+            "custom-lib-path=libnvdsinfer_parser.so",
+            *suppression,
+            "[class-attrs-all]",
+            "pre-cluster-threshold=0.25",
+            *([] if detector.is_suppressed else ["nms-iou-threshold=0.45"]),
+        ]
+    if source.scores is not None and len(source.info.outputs) == 1:
+        return [
+            "# 1 is a classifier; a class counts whose value is larger than the threshold.",
+            "network-type=1",
+            "classifier-threshold=0",
+            "labelfile-path=labels.txt",
+        ]
+    return [
         "# 100 leaves the outputs as they are, in the metadata of each frame; 0 is a detector, 1 a",
         "# classifier, 2 a segmentation, each of which takes further properties.",
         "network-type=100",
         "output-tensor-meta=1",
+        *(
+            [f"# labels.txt has the names of the {len(names)} classes, for what decodes the outputs."]
+            if names
+            else []
+        ),
     ]
-    return Code("\n".join(lines) + "\n")
+
+
+def parser(detector: Detector) -> Code:
+    """A function that nvinfer calls for boxes, in C++."""
+    layouts = {
+        "columns": ("false", "false", "false"),
+        "rows": ("true", "false", "false"),
+        "objectness": ("true", "true", "false"),
+        "corners": ("true", "false", "true"),
+    }
+    rows, objectness, corners = map(Code, layouts[detector.layout])
+    return template(
+        "deepstream/nvdsinfer_parser.cpp.in",
+        rows=rows,
+        objectness=objectness,
+        corners=corners,
+        classes=detector.classes,
+    )
+
+
+def _outputs_text(source: DeploySource) -> Code:
+    """What nvinfer does with the outputs, and what is missing for more."""
+    if source.detector is not None:
+        return paragraphs("deepstream/detector.md.in", classes=source.detector.classes)
+    if source.scores is not None and len(source.info.outputs) == 1:
+        return Code(
+            "nvinfer takes the largest value of the output for the class of a frame (`network-type=1`). "
+            "`labels.txt` has the names of the classes on one line, as nvinfer reads those of a classifier. "
+            "nvinfer compares the values with `classifier-threshold`, as if they were probabilities."
+        )
+    known = f"`labels.txt` has the names of the {len(source.labels)} classes. " if source.labels else ""
+    reason = (
+        "The outputs are in none of the layouts that this folder could have a decoder for"
+        if source.labels
+        else "How many classes there are is not known; `--classes FILE` of `trtint8 deploy` says it"
+    )
+    return Code(
+        "The outputs are attached to each frame as they are (`network-type=100`, `output-tensor-meta=1`). "
+        f"{known}{reason}. For a detector set `network-type=0`, `num-detected-classes`, `labelfile-path`, "
+        "and `parse-bbox-func-name` and `custom-lib-path` of a function that decodes these outputs. For a "
+        "classifier set `network-type=1`, `classifier-threshold` and `labelfile-path`."
+    )
 
 
 def calibration_cache(table: CalibrationTable, version: str) -> str:
@@ -147,7 +253,7 @@ def calibration_cache(table: CalibrationTable, version: str) -> str:
 
 def _cache_version(source: DeploySource) -> str:
     """The version in the header of a cache: that of the engine's TensorRT, as TensorRT writes it."""
-    return _OLD_VERSION if source.is_rtx else str(source.info.built_with.version_number)
+    return _OLD_VERSION if source.plan is None else str(source.info.built_with.version_number)
 
 
 def _image(source: DeploySource) -> TensorSpec:
@@ -162,7 +268,8 @@ def _image(source: DeploySource) -> TensorSpec:
     spec = inputs[0]
     layout = source.preprocessing.layout if source.preprocessing else "NCHW"
     channels = spec.shape[layout.index("C")] if len(spec.shape) == 4 else None
-    is_fixed = all(isinstance(dim, int) for dim in spec.shape[1:])
+    sizes = _image_sizes(source, spec)
+    is_fixed = bool(sizes) and all(isinstance(size, int) for size in sizes)
     if spec.dtype != "float32" or channels not in (1, 3) or not is_fixed:
         raise UnsupportedError(
             f"DeepStream's nvinfer feeds float32 images of one size with 1 or 3 channels in {layout}, and "
@@ -203,5 +310,20 @@ def _calibration_text(source: DeploySource) -> Code:
         return Code(
             "There is no `calibration.cache`, because the engine was built without a calibration table."
         )
-    version, tensors = Code(_cache_version(source)), len(source.table.amax)
-    return paragraphs("deepstream/calibration.md.in", tensors=tensors, version=version)
+    found = source.missing_ranges()
+    missing, table = found or (None, source.table)
+    if missing is None:
+        words = "Whether these are all tensors is not known, because there is no float model to compare with."
+    elif not missing:
+        words = "These are all floating-point tensors of the model."
+    else:
+        words = (
+            f"**{counted(missing, 'tensor')} of the model have no range in it**, and TensorRT runs what is "
+            "around them in FP16 or FP32. A table of all tensors has them: `trtint8 calibrate --tensors all`."
+        )
+    return paragraphs(
+        "deepstream/calibration.md.in",
+        tensors=len(table.amax),
+        missing=Code(words),
+        version=Code(_cache_version(source)),
+    )

@@ -1,15 +1,15 @@
-"""ONNX Runtime with its TensorRT execution provider."""
+"""ONNX Runtime with its TensorRT execution provider.
+
+The options are those of "NVIDIA TensorRT Execution Provider" in ONNX Runtime's documentation
+(onnxruntime.ai/docs/execution-providers/TensorRT-ExecutionProvider.html).
+"""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import replace
 
 from calibrators.errors import UnsupportedError
 from calibrators.tables.files import FORMATS
 from trtint8.deployment.content import Files, paragraphs, readme, template
 from trtint8.deployment.source import QDQ_FILE, Code, DeploySource, json_document, markdown_code
-from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
 
 #: The folder in which ONNX Runtime keeps engines, and looks for the calibration table.
@@ -27,7 +27,8 @@ def ort_trt_files(source: DeploySource) -> Files:
     Raises:
         UnsupportedError: There is neither a Q/DQ model nor a table.
     """
-    source = _typed_as_model(source)
+    if source.qdq_model is not None:
+        source = source.for_full_tensorrt("ONNX Runtime").typed_as_model()
     qdq = source.qdq_files()
     if not qdq and source.table is None:
         raise UnsupportedError(
@@ -50,24 +51,6 @@ def ort_trt_files(source: DeploySource) -> Files:
             profiles=_profiles_text(source),
         ),
     }
-
-
-def _typed_as_model(source: DeploySource) -> DeploySource:
-    """The source with the element types of the Q/DQ model, which ONNX Runtime takes, and not the engine's."""
-    if source.qdq_model is None:
-        return source
-    graph = source.qdq_model.graph_model.graph
-    dtypes = {
-        value.name: value.dtype.numpy().name
-        for value in (*graph.inputs, *graph.outputs)
-        if value.dtype is not None
-    }
-
-    def typed(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-        return tuple(replace(spec, dtype=dtypes.get(spec.name, spec.dtype)) for spec in specs)
-
-    info = replace(source.info, inputs=typed(source.info.inputs), outputs=typed(source.info.outputs))
-    return replace(source, info=info)
 
 
 def provider_options(source: DeploySource) -> dict[str, object]:
@@ -118,7 +101,8 @@ def _model_text(source: DeploySource) -> Code:
     table = markdown_code(f"{_CACHE}/{_TABLE}")
     if source.qdq_model is None:
         return paragraphs("ort_trt/table_only.md.in", table=table)
-    text = paragraphs("ort_trt/qdq_model.md.in", model=markdown_code(QDQ_FILE))
+    placed = Code(f" {source.placed}" if source.placed else "")
+    text = Code(f"{paragraphs('ort_trt/qdq_model.md.in', model=markdown_code(QDQ_FILE))}{placed}")
     if source.table is not None:
         text = Code(f"{text}\n\n{paragraphs('ort_trt/table_beside.md.in', table=table)}")
     return text

@@ -1,4 +1,7 @@
-"""An engine with everything about it that a deployment needs, and texts for the languages of deployments.
+"""What is deployed, all that a deployment needs to know of it, and texts for the languages of deployments.
+
+That is an engine, or a model for which an engine is built where it will run. Another TensorRT runs other
+layers in INT8 and wants other forms of them, so pairs are placed anew for it.
 
 Names of tensors and of their dimensions come from a model or a sidecar, which may be anyone's, and may hold
 anything. In a deployed file they stand inside a literal of its language, and nowhere else.
@@ -6,31 +9,59 @@ anything. In a deployed file they stand inside a literal of its language, and no
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import shlex
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NewType
 
-from calibrators.checks import check_path
+import onnx_ir as ir
+
+from calibrators.checks import check_path, positive_integer
 from calibrators.data.images.files import MOST_PIXELS
 from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
+from calibrators.data.images.true_boxes import class_names
 from calibrators.data.inputs import shape_text
-from calibrators.errors import Argument, CalibrationDataError, EngineError, UnsupportedError
+from calibrators.errors import Argument, CalibrationDataError, EngineError, TableError, UnsupportedError
 from calibrators.files import is_file
+from calibrators.operators import operator_of
+from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
+from trtint8.builder.dynamic_ranges import model_tensors, propagate
+from trtint8.calibration import float_tensors
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, read_engine_table
-from trtint8.engine.profiles import ShapeRange
-from trtint8.engine.qdq import load_engine_qdq
-from trtint8.models.model import Model
+from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes
+from trtint8.engine.qdq import load_engine_qdq, tensor_specs, tried_shapes
+from trtint8.interop.migrate import plan_migration
+from trtint8.interop.unquantize import WITHOUT_BOTH_PAIRS, as_float_model, pair_ranges
+from trtint8.models.graph import computes_in
+from trtint8.models.model import (
+    FLOAT_MODEL,
+    WITHOUT_PAIRS,
+    Model,
+    calibration_of,
+    load_model,
+    names_model,
+    prepare,
+)
+from trtint8.models.samples.joining import takes_joined_samples
+from trtint8.models.serialization import fingerprint
+from trtint8.quantization.placement import KEPT
+from trtint8.quantization.quantize import QuantizeOptions, has_one_scale, quantized_model
+from trtint8.quantization.targets import target_named
 from trtint8.version import __version__
 
 #: The file of the Q/DQ model in a deployed folder, whatever it is called beside the engine.
 QDQ_FILE = "model.qdq.onnx"
+
+#: The most letters of a model's text that names its classes: those of ImageNet take 30,000.
+_MOST_NAMES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -49,15 +80,61 @@ class Batching:
 
 
 @dataclass(frozen=True)
-class DeploySource:
-    """An engine, what its sidecar says, and the files beside it.
+class Detector:
+    """How the outputs of a detector hold boxes.
 
     Attributes:
-        engine: The engine file.
-        info: What its sidecar says.
-        qdq_model: The Q/DQ model that it was built from; None where none was kept.
+        layout: ``columns`` where the output has a column for each box (4 + classes, n), centre and size
+            first; ``rows`` where it has a row for each; ``objectness`` where rows have the score of any
+            object before those of the classes; ``corners`` for rows of x1, y1, x2, y2, score and class.
+        classes: The number of classes.
+    """
+
+    layout: str
+    classes: int
+
+    @property
+    def is_suppressed(self) -> bool:
+        """True if the network has chosen among overlapping boxes itself."""
+        return self.layout == "corners"
+
+
+@dataclass(frozen=True)
+class DeployOptions:
+    """What is asked for besides the file that is deployed.
+
+    Attributes:
+        table: The calibration table of a model, or the file that holds it; None where the engine has it.
+        target: The name of the target that pairs are placed for; None for the engine's own where it can be
+            used, and else ``tensorrt``.
+        profiles: Shapes of the dynamic inputs of a model.
+        keep_float: Names of nodes, or patterns, that stay in float where pairs are placed.
+        labels: The names of the classes; None where the model may say them.
+        preferred_batch_sizes: The batch sizes that Triton prefers.
+    """
+
+    table: TableSource | None = None
+    target: str | None = None
+    profiles: Sequence[Profile] = ()
+    keep_float: Sequence[str] = ()
+    labels: tuple[str, ...] | None = None
+    preferred_batch_sizes: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class DeploySource:
+    """An engine or a model, what is known of it, and the files beside it.
+
+    Attributes:
+        engine: The file that was given: the engine, or a model.
+        info: What the engine's sidecar says, or the same of a model.
+        qdq_model: The Q/DQ model that the engine was built from, or is to be built from; None where none was
+            kept.
         table: The calibration table; None where nothing was calibrated.
         preprocessing: How raw images become what it is fed; None where that is not known.
+        asked: What was asked for.
+        plan: The engine file; None where a model was given, or where the engine is of no use for the target.
+        placed: What was placed anew, in words; None where the model is as it was.
     """
 
     engine: Path
@@ -65,6 +142,9 @@ class DeploySource:
     qdq_model: Model | None
     table: CalibrationTable | None
     preprocessing: Preprocessing | None
+    asked: DeployOptions = DeployOptions()
+    plan: Path | None = None
+    placed: str | None = None
 
     @property
     def name(self) -> Code:
@@ -75,6 +155,101 @@ class DeploySource:
     def is_rtx(self) -> bool:
         """Whether TensorRT for RTX built the engine, whose plans the full TensorRT does not load."""
         return self.info.flavor == "rtx"
+
+    @property
+    def is_model(self) -> bool:
+        """True if a model was given, which no TensorRT has built yet."""
+        return names_model(self.engine)
+
+    @property
+    def has_types_in_graph(self) -> bool:
+        """True if the Q/DQ model has FP16 in it, so that TensorRT has to take types from the graph."""
+        return self.qdq_model is not None and computes_in(self.qdq_model.graph_model, ir.DataType.FLOAT16)
+
+    @property
+    def origin(self) -> Code:
+        """What the deployment was made from, in words."""
+        if self.is_model:
+            return Code(f"the model {markdown_code(self.engine.name)}")
+        return Code(f"an engine of {self.tensorrt}")
+
+    @cached_property
+    def float_model(self) -> Model | None:
+        """The prepared float model; None where none can be had from what was given."""
+        if self.qdq_model is None:
+            return None
+        if self.is_model and not self._is_quantized:
+            return prepare(self.qdq_model)
+        if FLOAT_MODEL not in self.qdq_model.graph_model.metadata_props:
+            return None  # another tool made it, with pairs of any kind
+        return as_float_model(self.qdq_model, self._origin())
+
+    @property
+    def _is_quantized(self) -> bool:
+        """True if the model has been quantized, with pairs or without a layer that got some."""
+        model = self.qdq_model
+        return model is not None and (model.is_quantized or WITHOUT_PAIRS in model.graph_model.metadata_props)
+
+    def _origin(self) -> str | None:
+        """The fingerprint of the float model; None where the quantized one has it.
+
+        A model that was equalized names the float model before that. Its table is known by the samples.
+        """
+        if not self.is_model:
+            return self.info.model_fingerprint
+        if self.table is None or self.qdq_model is None:
+            return None
+        known = self.table.provenance
+        is_of_table = calibration_of(self.qdq_model.graph_model) == (known.data, known.samples)
+        return known.model if is_of_table else None
+
+    @property
+    def labels(self) -> tuple[str, ...] | None:
+        """The names of the classes: those that were given, else those in the model; None where neither is.
+
+        Models that ultralytics exports have them as the text of a dict, ``{0: 'person', ...}``
+        (docs.ultralytics.com/modes/export).
+        """
+        if self.asked.labels is not None or self.qdq_model is None:
+            return self.asked.labels
+        text = self.qdq_model.graph_model.metadata_props.get("names", "")
+        try:
+            return class_names(ast.literal_eval(text[:_MOST_NAMES]), "the model")
+        except (CalibrationDataError, ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return None
+
+    @property
+    def scores(self) -> TensorSpec | None:
+        """The output that has one score for each class of each sample; None where there is no such one."""
+        names, outputs = self.labels, self.info.outputs
+        found = [spec for spec in outputs if names and len(spec.shape) == 2 and spec.shape[1] == len(names)]
+        return found[0] if len(found) == 1 else None
+
+    @property
+    def detector(self) -> Detector | None:
+        """How the only output holds boxes; None where it does not, or the number of classes is not known.
+
+        The layouts are those that :mod:`trtint8.validation.detection` reads by their shapes.
+        """
+        names, outputs = self.labels, self.info.outputs
+        if names is None or len(outputs) != 1 or outputs[0].dtype != "float32" or len(outputs[0].shape) != 3:
+            return None
+        count, (_, first, second) = len(names), outputs[0].shape
+        if first == 4 + count and (not isinstance(second, int) or second > first):
+            return Detector("columns", count)
+        rows = {4 + count: "rows", 5 + count: "objectness"}
+        if second == 6 and self._picks_boxes():
+            return Detector("corners", count)
+        if isinstance(second, int) and second in rows and (not isinstance(first, int) or first > second):
+            return Detector(rows[second], count)
+        return None
+
+    def _picks_boxes(self) -> bool:
+        """True if the graph itself sorts or suppresses boxes."""
+        model = self.qdq_model
+        return model is not None and any(
+            node.op_type in ("TopK", "NonMaxSuppression") for node in model.graph_model.graph
+        )
 
     @property
     def tensorrt(self) -> Code:
@@ -124,24 +299,152 @@ class DeploySource:
         found = [spec for spec in self.info.inputs if len(spec.shape) == 4]
         return found[0] if len(found) == 1 else None
 
-    def check_plan(self, runner: str) -> None:
-        """Refuses an engine that the full TensorRT neither loads nor can build anew.
+    def check_engine(self, runner: str) -> None:
+        """Refuses what is no engine, or is one for another target than the one that is named.
 
         Args:
             runner: What would load the engine.
 
         Raises:
-            UnsupportedError: TensorRT for RTX built it, and there is no Q/DQ model.
+            UnsupportedError: It is such a thing.
         """
-        if self.is_rtx and self.qdq_model is None:
+        if self.is_model:
             raise UnsupportedError(
-                f"{runner} loads no engine of TensorRT for RTX, and '{self.engine}' has no Q/DQ model beside "
-                "it to build another one from; build it from the float model with trtint8"
+                f"'{self.engine}' is a model, and {runner} loads an engine; build one, and give the engine"
             )
+        own = self.info.built_with.quantization_target
+        if self.asked.target not in (None, own):
+            raise UnsupportedError(
+                f"{runner} loads the engine as it is, and '{self.engine}' is for the target '{own}', not "
+                f"'{self.asked.target}'; build an engine for that target"
+            )
+        self._refuse_without_effect()
+
+    def for_full_tensorrt(self, runner: str) -> DeploySource:
+        """The same for the full TensorRT, which loads no engine of TensorRT for RTX and wants other forms.
+
+        Args:
+            runner: What will load the engine.
+
+        Raises:
+            UnsupportedError: The target is none that the runner has, or there is no model to build another
+                engine from.
+            TrtInt8Error: Pairs cannot be placed: see :func:`trtint8.quantization.quantize.quantized_model`.
+        """
+        target = self.asked.target
+        if target in ("rtx", "dla"):
+            raise UnsupportedError(
+                f"{runner} loads plans of the full TensorRT and the target is '{target}'; give tensorrt, "
+                "tensorrt-8.6, tensorrt-10 or tensorrt-11"
+            )
+        if self.is_model:
+            return self._of_model(target)
+        own = self.info.built_with.quantization_target
+        if not self.is_rtx and target in (None, own):
+            self._refuse_without_effect()
+            return self
+        if self.qdq_model is None:
+            raise UnsupportedError(
+                f"'{self.engine}' is an engine of {self.tensorrt}, and {runner} is to load one of the full "
+                f"TensorRT{f' for the target {target}' if target else ''}; it has no Q/DQ model beside it to "
+                f"build another one from: give the float model and {Argument('table')}"
+            )
+        return self._placed_anew(target or "tensorrt")
+
+    def _of_model(self, target: str | None) -> DeploySource:
+        """A model with its pairs: those that it has, or placed for a target."""
+        model = self.qdq_model
+        assert model is not None
+        if not self._is_quantized:
+            return self._placed_anew(target or "tensorrt")
+        is_own = FLOAT_MODEL in model.graph_model.metadata_props
+        if is_own and (target or self.asked.table is not None or has_one_scale(model.graph_model)):
+            return self._placed_anew(target or "tensorrt")
+        given = {"target": target, "table": self.asked.table, "keep_float": self.asked.keep_float}
+        if names := [Argument(name) for name, value in given.items() if value]:
+            raise UnsupportedError(
+                f"'{model.name}' holds Q/DQ pairs and is deployed with them, so {names[0]} has no effect; "
+                "leave it out, or give the float model"
+            )
+        return self
+
+    def _refuse_without_effect(self) -> None:
+        given: dict[str, object] = {
+            "profiles": self.asked.profiles,
+            "keep_float": self.asked.keep_float,
+            "table": self.asked.table is not None,
+        }
+        if names := [Argument(name) for name, value in given.items() if value]:
+            raise UnsupportedError(
+                f"'{self.engine}' is deployed as it was built, so {names[0]} has no effect; leave it out, or "
+                "give the model in place of the engine"
+            )
+
+    def _placed_anew(self, name: str) -> DeploySource:
+        """The same with pairs placed for a target, from the float model and its ranges."""
+        given = self.qdq_model
+        assert given is not None
+        prepared = self.float_model or prepare(given)
+        weighted = {node.name for node in prepared.graph_model.graph if operator_of(node).is_weighted}
+        if not weighted:  # and so nothing to place
+            return replace(self, qdq_model=given.part(prepared.graph_model), plan=None).typed_as_model()
+        table, kept = self.table, [node for node in self._kept_float() if node in weighted]
+        # TensorRT 11 has no other way to FP16; older ones are told by options of trtexec.
+        float16 = name == "tensorrt-11"
+        asked = QuantizeOptions((*self.asked.keep_float, *kept), (), target_named(name), float16, float16)
+        if table is None:
+            table, asked = _with_ranges_of_pairs(given, prepared, asked)
+        largest = largest_shapes(self.info.profiles, prepared.inputs, table.provenance.input_sizes)
+        made = quantized_model(prepared, table, asked, largest)
+        quantized = len(made.placement.quantized_nodes)
+        placed = replace(
+            self,
+            qdq_model=Model(made.graph_model, given.name, fingerprint(made.graph_model)),
+            table=table,
+            plan=None,
+            placed=f"Q/DQ pairs were placed for the target `{name}`: {quantized} of "
+            f"{quantized + len(made.placement.float_nodes)} weighted layers are in INT8.",
+        )
+        return placed.typed_as_model()
+
+    def typed_as_model(self) -> DeploySource:
+        """The same with the types of the Q/DQ model, which another build takes, and not the engine's."""
+        assert self.qdq_model is not None
+        graph = self.qdq_model.graph_model.graph
+        dtypes = {spec.name: spec.dtype for spec in tensor_specs((*graph.inputs, *graph.outputs))}
+
+        def typed(specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+            return tuple(replace(spec, dtype=dtypes.get(spec.name, spec.dtype)) for spec in specs)
+
+        info = replace(self.info, inputs=typed(self.info.inputs), outputs=typed(self.info.outputs))
+        return replace(self, info=info)
+
+    def _kept_float(self) -> list[str]:
+        """The nodes of an engine that were to stay in float whatever the target is."""
+        return [
+            name for name, reason in self.info.float_nodes if KEPT in reason or reason == WITHOUT_BOTH_PAIRS
+        ]
 
     def qdq_files(self) -> dict[str, Model]:
         """The Q/DQ model by the name of its file; empty where there is none."""
         return {QDQ_FILE: self.qdq_model} if self.qdq_model else {}
+
+    def missing_ranges(self) -> tuple[int, CalibrationTable] | None:
+        """Counts the tensors that TensorRT would find no range of, where it builds the float model by ranges.
+
+        Returns:
+            How many there are, and the table with the ranges that follow from those that it has, such as of a
+            tensor that only moves values. None where there is no table, or no float model to look at.
+        """
+        prepared = self.float_model
+        if self.table is None or prepared is None:
+            return None
+        wanted = set(float_tensors(prepared))
+        tensors = model_tensors(prepared.graph_model, wanted)
+        ranges = dict(self.table.amax)
+        known = propagate(tensors, {name: amax for name, amax in ranges.items() if amax > 0})
+        ranges |= {name: amax for name, amax in known.items() if name in wanted and name not in ranges}
+        return len(wanted - ranges.keys()), replace(self.table, amax=ranges)
 
     def description(self) -> Code:
         """What a program needs to know of the engine, as JSON: the file ``model.json``."""
@@ -158,6 +461,7 @@ class DeploySource:
             "profiles": [
                 {name: asdict(shapes) for name, shapes in profile.items()} for profile in info.profiles
             ],
+            "classes": self.labels,
             "image_input": self.image_input.name if self.preprocessing and self.image_input else None,
             "preprocessing": asdict(self.preprocessing) if self.preprocessing else None,
             "created_by": f"trtint8 {__version__}",
@@ -165,28 +469,87 @@ class DeploySource:
         return json_document(document)
 
 
-def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | None) -> DeploySource:
-    """Reads an engine's sidecar and finds the files beside it.
+def read_source(
+    engine: str | os.PathLike[str],
+    preprocessing: Preprocessing | None,
+    asked: DeployOptions = DeployOptions(),  # frozen
+) -> DeploySource:
+    """Reads an engine's sidecar and finds the files beside it, or reads a model.
 
     Args:
-        engine: The engine file.
+        engine: The engine file, or a model, whose name ends in .onnx.
         preprocessing: How raw images become what the engine is fed.
+        asked: What is asked for besides.
 
     Raises:
         EngineError: The engine or its sidecar is unusable, or a file beside it is missing or of another
             engine.
+        ModelError: The model is unusable.
+        BuildError: A profile does not fit the model, or one is needed.
         CalibrationDataError: Preprocessing is given, and no input takes what it makes, or its crop is larger
-            than what it resizes to.
-        TableError: The table is unusable.
+            than what it resizes to; or a preferred batch size is no positive number.
+        TableError: The table is unusable, or a float model has none.
     """
     check_preprocessing(preprocessing)
     check_path("the engine", engine, EngineError)
-    path = Path(engine)
-    info = read_engine_info(path)
-    source = DeploySource(path, info, _qdq_model_of(path, info), read_engine_table(path, info), preprocessing)
+    for size in asked.preferred_batch_sizes:
+        positive_integer("preferred_batch_sizes", size)
+    path, table = Path(engine), None if asked.table is None else as_table(asked.table)
+    if names_model(path):
+        source = _model_source(path, table, preprocessing, asked)
+    else:
+        info = read_engine_info(path)
+        table = table or read_engine_table(path, info)
+        source = DeploySource(path, info, _qdq_model_of(path, info), table, preprocessing, asked, path)
     if preprocessing is not None:
-        _check_images_fit(info, source.image_input, preprocessing)
+        _check_images_fit(source.info, source.image_input, preprocessing)
     return source
+
+
+def _model_source(
+    path: Path, table: CalibrationTable | None, preprocessing: Preprocessing | None, asked: DeployOptions
+) -> DeploySource:
+    """A model, described as an engine is that no TensorRT has built yet."""
+    model = load_model(path)
+    if table is None and not model.is_quantized:
+        raise TableError(
+            f"'{model.name}' holds no Q/DQ pairs, and its ranges are needed; give {Argument('table')}"
+        )
+    sizes = table.provenance.input_sizes if table else {}
+    profiles = [complete_profile(profile, model.inputs, sizes) for profile in asked.profiles or [{}]]
+    graph = model.graph_model.graph
+    profiles = [profile for profile in profiles if profile]
+    info = EngineInfo(
+        flavor="tensorrt",
+        tensorrt_version="unknown",
+        compute_capabilities=("current",),
+        inputs=tensor_specs([value for value in graph.inputs if not value.is_initializer()]),
+        outputs=tensor_specs(graph.outputs),
+        profiles=tuple(profiles),
+        layers=None,
+        quantized_nodes=(),
+        weights_bytes=None,
+        model_fingerprint=model.fingerprint,
+        joins_samples=takes_joined_samples(
+            model.graph_model, model.inputs, tried_shapes(profiles, model.inputs)
+        ),
+    )
+    return DeploySource(path, info, model, table, preprocessing, asked)
+
+
+def _with_ranges_of_pairs(
+    quantized: Model, prepared: Model, asked: QuantizeOptions
+) -> tuple[CalibrationTable, QuantizeOptions]:
+    """The ranges that a model's pairs have; layers that would read a tensor without one stay in float."""
+    ranges = pair_ranges(quantized.graph_model)
+    while True:
+        placement = asked.place(prepared)
+        plan = plan_migration(placement, ranges)
+        unsolved = set(plan.unsolved)
+        if not unsolved:
+            return CalibrationTable({**ranges, **plan.fills}), asked
+        readers = {edge.node for edge in placement.activations if edge.tensor in unsolved}
+        asked = replace(asked, keep_float=(*asked.keep_float, *sorted(readers)))
 
 
 def _qdq_model_of(engine: Path, info: EngineInfo) -> Model | None:

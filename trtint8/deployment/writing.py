@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.errors import UnsupportedError
+from calibrators.errors import Argument, UnsupportedError
 from calibrators.files import new_folder
 from trtint8.deployment.content import Files
 from trtint8.deployment.cpp import cpp_files, docker_files
 from trtint8.deployment.deepstream import deepstream_files
 from trtint8.deployment.ort_trt import ort_trt_files
-from trtint8.deployment.source import DeploySource, read_source
+from trtint8.deployment.source import DeployOptions, DeploySource, read_source
 from trtint8.deployment.triton import triton_files
 from trtint8.models.model import Model
 from trtint8.models.serialization import save_model
@@ -37,14 +37,16 @@ def deploy(
     to: Destination,
     output: str | os.PathLike[str],
     preprocessing: Preprocessing | None,
+    asked: DeployOptions = DeployOptions(),  # noqa: B008  # frozen
 ) -> list[Path]:
     """Writes what runs an engine elsewhere, with a README.
 
     Args:
-        engine: The engine file; its sidecar, Q/DQ model and table stand beside it.
+        engine: The engine file; its sidecar, Q/DQ model and table stand beside it. Or a model.
         to: What runs it.
         output: The folder to write; it must not exist, or be empty.
         preprocessing: How raw images become what the engine is fed.
+        asked: What is asked for besides.
 
     Returns:
         The files, in the order of their names.
@@ -54,7 +56,11 @@ def deploy(
     """
     if not isinstance(to, str) or to not in _KINDS:
         raise UnsupportedError(f"cannot deploy to {to!r:.80}; use one of {', '.join(get_args(Destination))}")
-    files = _KINDS[to](read_source(engine, preprocessing))
+    if asked.preferred_batch_sizes and to != "triton":
+        raise UnsupportedError(
+            f"{Argument('preferred_batch_sizes')} is for Triton, and has no effect on {to}; leave it out"
+        )
+    files = _KINDS[to](read_source(engine, preprocessing, asked))
     with new_folder(output) as folder:
         for name, content in files.items():
             path = folder / name

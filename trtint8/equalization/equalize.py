@@ -182,7 +182,9 @@ def equalize_and_calibrate(
         )
     size = FittingBatchSize(prepared.graph_model, placement.tensors).rule
     data = with_recorded_states(data, prepared)
-    batches = open_data(data, prepared.inputs, replace(data_options, default_batch_size=None)).fitting(size)
+    batches = open_data(
+        data, prepared.inputs, replace(data_options, default_batch_size=None, split="train")
+    ).fitting(size)
     warn_of_random(data)
     part = runnable_part(prepared)
     equalized = equalize(

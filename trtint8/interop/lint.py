@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx_ir.passes import common
 
 from calibrators.errors import ModelError, counted
 from calibrators.operators import operator_of
@@ -53,6 +52,7 @@ from trtint8.interop.unquantize import (
     pair_ranges,
     quantized_nodes,
     unquantize,
+    without_pairs,
 )
 from trtint8.models.graph import is_constant, read_constant, run_passes
 from trtint8.models.model import FLOAT_MODEL, OLDEST_OPSET, Model, check_model_name, forget_origin, prepare
@@ -535,7 +535,7 @@ class _Mender:
         if len(kept) == sum(operator_of(node).is_weighted for node in nodes.values()):
             wider = _widened(prepared.graph_model)
             return _Changes(widened=wider) if wider else Mended(prepared.graph_model, (), unquantized, {})
-        bare = _without_pairs(prepared.graph_model)
+        bare = without_pairs(prepared.graph_model)
         placement = place(bare, kept)
         attentions = find_attentions(bare)
         products = {one.context.outputs[0].name: one.context for one in attentions}
@@ -631,20 +631,6 @@ def _widen(model: ir.Model, scales: Mapping[str, np.float32]) -> None:
     for node in model.graph:
         if (name := node.name or "") in scales and (scale := node.inputs[1]) is not None:
             scale.const_value = ir.Tensor(np.asarray(scales[name], np.float32), name=scale.name)
-
-
-def _without_pairs(model: ir.Model) -> ir.Model:
-    """A copy of a model in which nodes read what pairs read."""
-    bare = model.clone()
-    for node in bare.graph:
-        if node.op_type != "DequantizeLinear" or node.inputs[0] is None:
-            continue
-        quantize = node.inputs[0].producer()
-        if quantize is not None and quantize.op_type == "QuantizeLinear" and quantize.inputs[0] is not None:
-            for reader, index in tuple(node.outputs[0].uses()):
-                reader.replace_input_with(index, quantize.inputs[0])
-    common.RemoveUnusedNodesPass()(bare)
-    return bare
 
 
 def _missing_pairs(placement: Placement, nodes: Mapping[str, ir.Node]) -> Placement:

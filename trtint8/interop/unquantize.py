@@ -42,12 +42,19 @@ from trtint8.models.graph import (
     is_constant,
     nodes_inside,
     read_constant,
+    run_passes,
     take_name,
     value_names,
 )
-from trtint8.models.model import Model
+from trtint8.models.model import FLOAT_MODEL, Model, forget_origin, prepare, record_float_model
+from trtint8.models.passes.simplify import InferShapesPass, NameNodesPass
+from trtint8.quantization.quantize import undo_one_scale
 
 _FLOAT, _INT8 = ir.DataType.FLOAT, ir.DataType.INT8
+
+
+#: The reason why a weighted node of a finished model is in float.
+WITHOUT_BOTH_PAIRS = "the model has no Q/DQ pairs before both of its operands"
 
 
 @dataclass
@@ -563,6 +570,43 @@ def drop_covered_ends(model: ir.Model, restored: Collection[str]) -> None:
             node.resize_inputs(1)
 
 
+def without_pairs(model: ir.Model) -> ir.Model:
+    """A copy of a model in which nodes read what pairs read."""
+    bare = model.clone()
+    for node in bare.graph:
+        if node.op_type != "DequantizeLinear" or node.inputs[0] is None:
+            continue
+        quantize = node.inputs[0].producer()
+        if quantize is not None and quantize.op_type == "QuantizeLinear" and quantize.inputs[0] is not None:
+            for reader, index in tuple(node.outputs[0].uses()):
+                reader.replace_input_with(index, quantize.inputs[0])
+    common.RemoveUnusedNodesPass()(bare)
+    return bare
+
+
+def as_float_model(model: Model, fingerprint: str | None = None) -> Model:
+    """The float model behind one that trtint8 quantized, prepared, with the names of its tensors.
+
+    What is in FP16 becomes FP32 again. Weights are those of the float model where the pairs hold these, and
+    else what their integers represent.
+
+    Args:
+        model: A model from :func:`trtint8.quantization.quantize.quantized_model`, in any form.
+        fingerprint: That of the float model; None for the one that the model names.
+
+    Returns:
+        The prepared model, whose fingerprint is that of the float model.
+    """
+    prepared = prepare(model)
+    undo_one_scale(prepared.graph_model)
+    graph_model = without_pairs(prepared.graph_model)
+    run_passes(graph_model, model.name, NameNodesPass(), InferShapesPass())
+    origin = fingerprint or graph_model.metadata_props.get(FLOAT_MODEL, model.fingerprint)
+    forget_origin(graph_model)
+    record_float_model(graph_model, origin)
+    return Model(graph_model, model.name, origin)
+
+
 def quantized_nodes(model: ir.Model) -> tuple[str, ...]:
     """Names of the weighted nodes of which both operands are dequantized."""
     return tuple(
@@ -577,7 +621,7 @@ def float_nodes(model: ir.Model) -> tuple[tuple[str, str], ...]:
     quantized = frozenset(quantized_nodes(model))
     nodes = itertools.chain.from_iterable((node, *nodes_inside(node)) for node in model.graph)
     return tuple(
-        (node.name or node.op_type, "the model has no Q/DQ pairs before both of its operands")
+        (node.name or node.op_type, WITHOUT_BOTH_PAIRS)
         for node in nodes
         if operator_of(node).multiplies and node.name not in quantized
     )

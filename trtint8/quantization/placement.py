@@ -43,6 +43,10 @@ class Edge:
     axis: int | None = None
 
 
+#: How the reason reads why a node stays in float that was named for it.
+KEPT = "kept in float by"
+
+
 @dataclass(frozen=True)
 class Decision:
     """Whether one node is quantized, and why.
@@ -276,7 +280,7 @@ class _Placer:
     def _obstacle(self, node: ir.Node) -> str | None:
         """The reason why a node that multiplies matrices cannot be quantized, or None."""
         if node.name in self.kept:
-            return f"kept in float by '{self.kept[node.name or '']}'"
+            return f"{KEPT} '{self.kept[node.name or '']}'"
         return self.float_products.get(node) or obstacle(node, self.target) or self.slower.get(node)
 
     def _attention_obstacle(self, attention: Attention) -> str | None:
@@ -285,7 +289,7 @@ class _Placer:
         others = (node for node, _ in readers if not operator_of(node).is_weighted)
         for node in (*attention.nodes, *others):
             if node.name in self.kept:
-                return f"'{node.name}' is kept in float by '{self.kept[node.name or '']}'"
+                return f"'{node.name}' is {KEPT} '{self.kept[node.name or '']}'"
         for node in attention.nodes:
             if reason := obstacle(node, self.target):
                 return f"'{node.name}': {reason}"

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx_ir.passes import common
 
 from calibrators.checks import warn_user
 from calibrators.errors import Argument, ModelError
@@ -37,6 +38,9 @@ _logger = logging.getLogger(__name__)
 
 _LARGEST_HALF = float(np.finfo(np.float16).max)
 _SMALLEST_HALF = float(np.finfo(np.float16).smallest_normal)
+
+#: How the name of a convolution's output ends that is not multiplied by the factors of its channels yet.
+_UNSCALED = "_unscaled"
 
 #: The largest magnitude of a quantized input.
 _LARGEST_INTEGER = 128
@@ -60,6 +64,63 @@ def dequantize_by_one_scale(model: ir.Model, peaks: Mapping[str, float]) -> tupl
     rewriter = _Rewriter(model.graph, peaks)
     convolutions = [node for node in model.graph if node.domain == "" and node.op_type == "Conv"]
     return tuple(node.name or "" for node in convolutions if rewriter.rewrite(node))
+
+
+def has_one_scale(model: ir.Model) -> bool:
+    """True if a model has convolutions that :func:`dequantize_by_one_scale` rewrote."""
+    return any(conv.op_type == "Conv" and _behind_unscaled(conv.outputs[0]) for conv in model.graph)
+
+
+def undo_one_scale(model: ir.Model) -> None:
+    """Gives convolutions back the weights and the biases that :func:`dequantize_by_one_scale` took apart.
+
+    Args:
+        model: A model in FP32; changed in place. Weights have the values that their integers represent.
+    """
+    graph = model.graph
+    names = value_names(graph)
+    for conv in [node for node in graph if node.domain == "" and node.op_type == "Conv"]:
+        output, source = conv.outputs[0], _dequantizer(conv.inputs[1])
+        behind = _behind_unscaled(output)
+        factor = read_constant(behind[0].inputs[1]) if behind else None
+        if not behind or source is None or factor is None:
+            continue
+        integers, scale = (read_constant(value) for value in source.inputs[:2])
+        if integers is None or scale is None or scale.size != 1:
+            continue
+        column = (-1, *[1] * (integers.ndim - 1))
+        weights = integers.astype(np.float32) * np.float32(scale.item()) * factor.reshape(column)
+        stem = (source.inputs[0].name if source.inputs[0] is not None else None) or "weights"
+        conv.replace_input_with(
+            1, add_initializer(graph, take_name(f"{stem}_weights", names), weights.astype(np.float32))
+        )
+        last = behind[-1]
+        if last.op_type == "Add" and (bias := read_constant(last.inputs[1])) is not None:
+            conv.resize_inputs(3)
+            conv.replace_input_with(
+                2, add_initializer(graph, take_name(f"{stem}_bias", names), bias.reshape(-1))
+            )
+        name = last.outputs[0].name
+        last.outputs[0].name, output.name = output.name, name
+        output.shape, output.type = last.outputs[0].shape, last.outputs[0].type
+        for reader, index in tuple(last.outputs[0].uses()):
+            reader.replace_input_with(index, output)
+        for index, value in enumerate(graph.outputs):
+            if value is last.outputs[0]:
+                graph.outputs[index] = output
+    common.RemoveUnusedNodesPass()(model)
+
+
+def _behind_unscaled(output: ir.Value) -> list[ir.Node]:
+    """The Mul and perhaps the Add that finish a rewritten convolution; empty behind any other output."""
+    name, mark, _ = (output.name or "").rpartition(_UNSCALED)
+    readers = output.consumers()
+    if not mark or len(readers) != 1 or readers[0].op_type != "Mul":
+        return []
+    product = readers[0].outputs[0]
+    if not (product.name or "").startswith(f"{name}_Mul_out"):
+        return [readers[0]]  # without a bias the product has the name that the output had
+    return [readers[0], *product.consumers()]
 
 
 def one_scale(integers: NDArray[np.int8], scales: NDArray[np.floating], input_scale: float) -> float | None:
@@ -138,7 +199,7 @@ class _Rewriter:
         """Multiplies a convolution's output by factors per channel and adds its bias."""
         output = conv.outputs[0]
         name, shape, uses = output.name or "", output.shape, tuple(output.uses())
-        output.name = take_name(f"{name}_unscaled", self._names)
+        output.name = take_name(f"{name}{_UNSCALED}", self._names)
         column = (-1, *[1] * (len(self._weights_shape(conv)) - 2))
         factor = self._constant(f"{name}_factors", factors.astype(np.float16).reshape(column))
         last = self._node("Mul", [output, factor], f"{name}_Mul", shape)

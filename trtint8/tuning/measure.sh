@@ -4,23 +4,7 @@
 # made anew; what failed is tried again. Variables: TRTEXEC, the program; TRTEXEC_FLAGS, more options for it.
 set -u
 trap 'exit 130' HUP INT TERM
-program=${TRTEXEC:-$(command -v trtexec || echo /usr/src/tensorrt/bin/trtexec)}
-flags=${TRTEXEC_FLAGS:-}
-case $program in
-    /*) ;;
-    */*) program=$(pwd)/$program ;;
-esac
-CDPATH= cd -- "$(dirname -- "$0")" || exit 2
-if ! command -v "$program" > /dev/null; then
-    echo "there is no program '$program'; set TRTEXEC to that of TensorRT" >&2
-    exit 2
-fi
-version=$("$program" --help 2>&1 | sed -n 's/.*\[TensorRT v\([0-9]*\)\].*/\1/p' | head -n 1)
-case $version in
-    8[5-9]?? | 9??? | 9???? | 10????) form=weak ;;
-    1[1-9]????) form=typed ;;
-    *) echo "'$program' is of no TensorRT from 8.5 to 11 (it says '$version')" >&2; exit 2 ;;
-esac
+FIND_TRTEXEC
 used="TensorRT $version with the flags '$flags'"
 if [ -e measured-with.txt ] && [ "$(cat measured-with.txt)" != "$used" ]; then
     echo "this folder holds engines of $(cat measured-with.txt), and not of $used; measure in another one" >&2

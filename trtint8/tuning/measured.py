@@ -157,6 +157,9 @@ _IDENTITY = "search.json"
 
 _SCRIPT = Path(__file__).with_name("measure.sh")
 
+#: The part of it that finds trtexec and says which models it takes; scripts of deployments have it as well.
+_FIND_TRTEXEC = Path(__file__).with_name("trtexec.sh")
+
 
 class MeasurementsNeededError(TrtInt8Error):
     """Engines have to be timed on another machine before a search can continue.
@@ -304,6 +307,7 @@ class TrtexecStopwatch:
             "BATCH": str(batch),
             "LAST": str(_ROUNDS),
             "ROUNDS": " ".join(map(str, range(1, _ROUNDS + 1))),
+            "FIND_TRTEXEC": _FIND_TRTEXEC.read_text().strip(),
         }
         text = re.sub("|".join(values), lambda match: values[match[0]], _SCRIPT.read_text())
         write_atomically(check_writable(self._directory / "measure.sh"), text.encode())

@@ -173,13 +173,16 @@ def usual_metrics(form: BatchForm) -> Choice:
         more than five classes, if the labels are class indices; and ``agreement``. Rows of length 1 are
         embeddings and no class scores. Where the labels are true boxes and the outputs hold detections
         ``map`` and ``map50``, or ``detections`` where faster-coco-eval is not installed. Where the network
-        picks elements at its end ``detections``, or ``pixels`` of the first output of class indices. For
+        picks elements at its end ``detections``, or ``pixels`` of the first output of class indices. So where
+        the outputs hold detections by their values, as those of YOLO networks do. For
         every model ``sqnr``, ``cosine`` and ``max_error`` of every output, or of what it is picked from.
     """
     if has_true_boxes(form) and _holds_detections(form):
         return _choice_for_detector(form)
     if form.picked:
         return _choice_for_picks(form)
+    if _surely_holds_detections(form):
+        return _choice_for_boxes(form)
     first = form.first_output
     names, words = [], []
     has_rows = form.is_class_scores(first)
@@ -258,6 +261,27 @@ def _choice_for_detector(form: BatchForm) -> Choice:
         f"{', '.join([*names, _fidelity_in_words(form)])}"
     )
     return Choice((*names, *_FIDELITY_METRICS), reason, budget=names[0])
+
+
+def _choice_for_boxes(form: BatchForm) -> Choice:
+    """What is measured of a detector whose boxes are picked outside of the network, without true boxes."""
+    reason = f"the outputs hold detections: chose those in common with FP32, and {_fidelity_in_words(form)}"
+    if form.labels is not None:
+        reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
+    return Choice((DetectionAgreement.name, *_FIDELITY_METRICS), reason, budget=_FIDELITY_METRICS[0])
+
+
+def _surely_holds_detections(form: BatchForm) -> bool:
+    """True if no other outputs have such values, whether or not the network itself picks boxes.
+
+    Scores of classes along an axis, as of tokens or of moments in time, may have the shape of a grid.
+    """
+    if form.is_class_scores(form.first_output) or not _holds_detections(form):
+        return False
+    grids = [one.grid for one in form.outputs.values() if one.grid is not None]
+    return all(grid.in_pixels for grid in grids) and all(
+        one.holds_rows for one in form.outputs.values() if one.row_order is not None
+    )
 
 
 def _choice_for_picks(form: BatchForm) -> Choice:

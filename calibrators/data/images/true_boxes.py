@@ -1,28 +1,34 @@
-"""True boxes of images: one text file per image, as of ultralytics, or one JSON file, as of COCO."""
+"""True boxes of images: one text file per image, as of ultralytics, or one JSON file, as of COCO.
+
+And the dataset files of ultralytics, which name the images and their classes.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.checks import warn_user
+from calibrators.checks import refuse_empty_path, warn_user
 from calibrators.data.images.files import Placing, image_size
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.errors import CalibrationDataError, counted
-from calibrators.files import is_folder
+from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted, in_one_line
+from calibrators.files import exists, is_file, is_folder
 
 #: The names of the two folders.
 IMAGES, LABELS = "images", "labels"
+
+#: The most classes that a number of them may say.
+_MOST_CLASSES = 100_000
 
 #: The class of a row that holds no box: images have different numbers of them.
 NO_BOX = -1.0
@@ -35,6 +41,40 @@ _MOST_BYTES_TOGETHER = 1 << 30
 
 #: How far beyond its image a box may go by rounding, as a share of the image.
 _ROUNDING = 0.01
+
+
+def class_names(names: object, source: str) -> tuple[str, ...]:
+    """Reads the names of classes as ultralytics writes them: a list, or a dict from index to name.
+
+    Args:
+        names: What stands there.
+        source: Where it stands, for messages.
+
+    Returns:
+        The name of every class, in the order of the indices.
+
+    Raises:
+        CalibrationDataError: They are of another form, an index is missing, or a name is no text of one line.
+    """
+    if isinstance(names, Mapping):
+        indices = list(names)
+        if set(indices) != set(range(len(indices))) or any(isinstance(index, bool) for index in indices):
+            raise CalibrationDataError(
+                f"{source} names the classes {str(indices)[:60]}; number them from 0 on, without gaps"
+            )
+        names = [names[index] for index in range(len(indices))]
+    if not isinstance(names, Sequence) or isinstance(names, str | bytes) or not names:
+        raise CalibrationDataError(
+            f"{source} has {str(names)[:60]!r} for the names of the classes; give a list, or 'index: name' "
+            "for each"
+        )
+    for number, name in enumerate(names):
+        # YAML reads names such as 7 and yes as other types.
+        if not isinstance(name, str | int | float) or not str(name).strip() or not str(name).isprintable():
+            raise CalibrationDataError(
+                f"{source} calls class {number} {str(name)[:60]!r}; give a text of one line"
+            )
+    return tuple(str(name).strip() for name in names)
 
 
 def label_folder(images: Path) -> Path | None:
@@ -80,18 +120,54 @@ def read_true_boxes(
     Warns:
         UserWarning: The files have other lines alone, such as captions or key points.
     """
-    names = [f"{image.stem}.txt" for image in images]
-    present = _names(folder)
-    if present.isdisjoint(names):
+    return read_boxes_beside(images, [folder] * len(images), preprocessing, count)
+
+
+def read_boxes_beside(
+    images: Sequence[Path],
+    folders: Sequence[Path | None],
+    preprocessing: Preprocessing | None,
+    count: int,
+    names: Sequence[str] | None = None,
+) -> NDArray[np.float32] | None:
+    """The same as :func:`read_true_boxes` for images whose boxes are in several folders.
+
+    Args:
+        images: The image files.
+        folders: The folder with the boxes of each image; None where there is none.
+        preprocessing: What the images go through; None leaves them as they are.
+        count: How many images there are in the data; only the first of them may be given.
+        names: The names of the classes, where they are known.
+
+    Returns:
+        See :func:`read_true_boxes`.
+
+    Raises:
+        CalibrationDataError: See :func:`read_true_boxes`; or a box is of a class that has no name.
+
+    Warns:
+        UserWarning: See :func:`read_true_boxes`.
+    """
+    present = {folder: _names(folder) for folder in dict.fromkeys(folders) if folder is not None}
+    files = [
+        folder / f"{image.stem}.txt" if folder and f"{image.stem}.txt" in present[folder] else None
+        for image, folder in zip(images, folders, strict=True)
+    ]
+    if not any(files):
         return None
     boxes: list[NDArray[np.float64]] = []
     wrong: _NoBoxError | None = None
-    for name in names:
+    for file in files:
         try:
-            boxes.append(_read(folder / name) if name in present else np.empty((0, 5)))
+            boxes.append(_read(file) if file else np.empty((0, 5)))
         except _NoBoxError as error:
             boxes.append(np.empty((0, 5)))
             wrong = wrong or error
+        if file and names is not None and (largest := int(boxes[-1][:, 4].max(initial=-1))) >= len(names):
+            raise CalibrationDataError(
+                f"'{file}' has a box of class {largest}, and the dataset names {len(names)} classes, "
+                "counted from 0; correct one of them"
+            )
     if wrong and any(map(len, boxes)):
         raise CalibrationDataError(
             f"{wrong} is no box; write 'class x y width height', with the box's centre and size as shares of "
@@ -100,8 +176,8 @@ def read_true_boxes(
     if wrong:
         warn_user(
             f"{wrong} is no box ('class x y width height', with the box's centre and size as shares of the "
-            f"image from 0 to 1), and no file in '{folder}' has any: they are left out, and the images have "
-            "no labels of their own"
+            f"image from 0 to 1), and no file in '{wrong.file.parent}' has any: they are left out, and the "
+            "images have no labels of their own"
         )
         return None
     return placed_boxes(boxes, _sizes_of(images, boxes, upright=True), preprocessing, count)
@@ -187,21 +263,249 @@ def _names(folder: Path) -> set[str]:
         ) from error
 
 
+#: The largest file of a dataset or of a list of images, in bytes: a million images.
+_MOST_BYTES_OF_LIST = 64 << 20
+
+#: The largest YAML file of a dataset, in bytes; that of a thousand classes has 40 kB.
+_MOST_BYTES_OF_DATASET = 256 << 10
+
+#: The most files in the folders of a dataset; COCO has 330,000.
+_MOST_FILES = 3_000_000
+
+#: How the names of a dataset's files end.
+DATASET_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset file of ultralytics (docs.ultralytics.com/datasets/detect).
+
+    Attributes:
+        path: The YAML file.
+        root: The folder that the paths in it begin at.
+        splits: The name of each split to the folders of images, and lists of them, that it has.
+        class_names: The names of the classes.
+    """
+
+    path: Path
+    root: Path
+    splits: Mapping[str, tuple[str, ...]]
+    class_names: tuple[str, ...]
+
+    def images(self, split: str, suffixes: Collection[str]) -> list[Path]:
+        """The image files of a split: all in its folders and in those below, and what lists name.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            suffixes: How the names of images end.
+
+        Raises:
+            CalibrationDataError: There is no such split, it has no images, or a path leads nowhere or out of
+                the dataset's folder.
+        """
+        if split not in self.splits:
+            raise CalibrationDataError(
+                f"the dataset '{self.path}' has no '{split}', and images are read from it here; add it, or "
+                "give a folder of images"
+            )
+        found: list[Path] = []
+        for entry in self.splits[split]:
+            place = self._place(entry, self.root)
+            if is_folder(place):
+                found += self._inside(place, suffixes)
+            elif place.suffix == ".txt" and is_file(place):
+                found += self._listed(place)
+            else:
+                raise CalibrationDataError(
+                    f"the dataset '{self.path}' has '{entry[:80]}' for '{split}', and there is no such "
+                    f"folder or list of images in '{self.root}'; correct 'path' or '{split}'"
+                )
+        if not found:
+            raise CalibrationDataError(
+                f"'{split}' of the dataset '{self.path}' has no images ({' '.join(sorted(suffixes))}); put "
+                "some there, or give another folder"
+            )
+        return found
+
+    def _inside(self, folder: Path, suffixes: Collection[str]) -> list[Path]:
+        """The images in a folder and in those below, in the order of their paths."""
+        found, seen = [], 0
+        for parent, _, names in os.walk(folder):
+            seen += len(names)
+            if seen > _MOST_FILES:
+                raise CalibrationDataError(
+                    f"the dataset '{self.path}' names '{folder}', which has more than {_MOST_FILES:,} files; "
+                    "name the folders of its images"
+                )
+            found += [Path(parent, name) for name in names if Path(name).suffix.lower() in suffixes]
+        return sorted(file for file in found if is_file(file))
+
+    def _listed(self, file: Path) -> list[Path]:
+        """The images that a text file names, from its own folder or from the dataset's."""
+        lines = [line.strip() for line in _text_of(file, _MOST_BYTES_OF_LIST).splitlines()]
+        found = []
+        for line in filter(None, lines):
+            beside = self._place(line, file.parent)
+            image = beside if is_file(beside) else self._place(line, self.root)
+            if not is_file(image):
+                raise CalibrationDataError(
+                    f"'{file}' names the image '{line[:80]}', and there is none; correct it"
+                )
+            found.append(image)
+        return found
+
+    def _place(self, entry: str, start: Path) -> Path:
+        """Where a path leads; some begin with a ``../`` that is not meant, which ultralytics knows."""
+        place = start / entry
+        if not exists(place) and entry.startswith("../"):
+            place = start / entry[3:]
+        inside = Path(os.path.normpath(place.absolute()))
+        if not inside.is_relative_to(os.path.normpath(self.root.absolute())):
+            raise CalibrationDataError(
+                f"the dataset '{self.path}' names '{entry[:80]}', which is outside of its folder "
+                f"'{self.root}'; set 'path' to a folder that all of it is in"
+            )
+        return place
+
+
+def read_dataset(path: Path) -> Dataset:
+    """Reads a dataset file of ultralytics: ``path``, ``train``, ``val``, ``test``, and ``names`` or ``nc``.
+
+    Raises:
+        CalibrationDataError: It cannot be read, is no YAML, has aliases or tags of programs, lacks what it
+            needs, or has it in another form.
+        UnsupportedError: PyYAML is not installed.
+    """
+    document = _yaml_of(path)
+    if not isinstance(document, dict):
+        raise CalibrationDataError(
+            f"'{path}' is no dataset of ultralytics: it has {type(document).__name__} in place of "
+            "'path', 'train', 'val' and 'names'"
+        )
+    root = document.get("path") or "."
+    if not isinstance(root, str):
+        raise CalibrationDataError(f"the dataset '{path}' has {root!r:.60} for 'path'; give a folder")
+    splits = {}
+    for split in ("train", "val", "test"):
+        value = document.get(split)
+        entries = value if isinstance(value, list) else [value]
+        if value is None:
+            continue
+        if (
+            not all(isinstance(entry, str) and entry and "\0" not in entry for entry in entries)
+            or not entries
+        ):
+            raise CalibrationDataError(
+                f"the dataset '{path}' has {value!r:.60} for '{split}'; give a folder of images, a text file "
+                "that lists images, or several of these"
+            )
+        splits[split] = tuple(entries)
+    if not splits:
+        raise CalibrationDataError(f"the dataset '{path}' has none of 'train', 'val' and 'test'; add one")
+    # As ultralytics has it: from the working folder, or from that of the file.
+    first = next((place for place in (path.parent / root, Path(root)) if is_folder(place)), None)
+    if first is None and Path(root).is_absolute():
+        raise CalibrationDataError(
+            f"the dataset '{path}' has the folder '{root[:80]}' for 'path', which does not exist; correct it"
+        )
+    # A dataset is often kept in the folder that 'path' names, with its file in it.
+    return Dataset(path, first or path.parent, splits, _names_in(document, path))
+
+
+def _names_in(document: Mapping[Any, Any], path: Path) -> tuple[str, ...]:
+    names, number = document.get("names"), document.get("nc")
+    if names is None:
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= _MOST_CLASSES:
+            raise CalibrationDataError(
+                f"the dataset '{path}' has neither 'names' of its classes nor their number, 'nc'; add 'names'"
+            )
+        return tuple(f"class_{index}" for index in range(number))
+    found = class_names(names, f"the dataset '{path}'")
+    if number is not None and number != len(found):
+        raise CalibrationDataError(
+            f"the dataset '{path}' names {len(found)} classes, and its 'nc' is {number!r:.20}; "
+            "correct one of them"
+        )
+    return found
+
+
+def _yaml_of(path: Path) -> object:
+    """What a YAML file holds, of texts, numbers, lists and dicts alone."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise UnsupportedError(
+            f"'{path}' is a YAML file, and PyYAML is not installed: pip install \"trtint8[images]\""
+        ) from error
+
+    text = _text_of(path, _MOST_BYTES_OF_DATASET)
+    try:
+        # A few aliases of aliases make billions of values.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise CalibrationDataError(
+                f"the dataset '{path}' has an alias ('*name'), which is not read; write out what it is"
+            )
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}: " if mark is not None else ""
+        reason = getattr(error, "problem", None) or in_one_line(error)
+        raise CalibrationDataError(
+            f"cannot read the dataset '{path}': {where}{reason}; correct the YAML file"
+        ) from error
+
+
+def _text_of(path: Path, most: int) -> str:
+    with records.reading(f"'{path}'", CalibrationDataError):
+        data = records.read_bytes(path, most)
+    try:
+        return records.decode_text(data)
+    except UnicodeDecodeError as error:
+        raise CalibrationDataError(f"cannot read '{path}': {error}; save it as UTF-8") from error
+
+
+def as_class_names(names: str | os.PathLike[str] | Sequence[str]) -> tuple[str, ...]:
+    """Reads the names of classes, in the order of their indices.
+
+    Args:
+        names: The names; or a text file with a line for each, or a dataset file of ultralytics.
+
+    Raises:
+        CalibrationDataError: The file cannot be read, or a name is no text of one line.
+        UnsupportedError: It is a YAML file, and PyYAML is not installed.
+    """
+    if not isinstance(names, str | os.PathLike):
+        return class_names(names, f"{Argument('class_names')}")
+    refuse_empty_path("the class names", names, CalibrationDataError)
+    file = Path(names)
+    if file.suffix.lower() in DATASET_SUFFIXES:
+        document = _yaml_of(file)
+        return _names_in(document if isinstance(document, dict) else {}, file)
+    lines = [line.strip() for line in _text_of(file, _MOST_BYTES_OF_DATASET).splitlines()]
+    while lines and not lines[-1]:
+        lines.pop()
+    return class_names(lines, f"'{file}'")
+
+
 def _read(path: Path) -> NDArray[np.float64]:
     """Corners as shares of the image, and the class of each box; shape (n, 5)."""
     try:
         lines = records.decode_text(records.read_bytes(path, _MOST_BYTES)).splitlines()
     except (OSError, UnicodeDecodeError, records.RecordError) as error:
         raise CalibrationDataError(f"cannot read the boxes '{path}': {error}; replace the file") from error
-    boxes = [_box(line, f"'{path}', line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    boxes = [_box(line, path, number) for number, line in enumerate(lines, 1) if line.strip()]
     return np.array(boxes, np.float64).reshape(-1, 5)
 
 
 class _NoBoxError(Exception):
     """A line of a file is no box; the message names it."""
 
+    def __init__(self, file: Path, number: int, line: str) -> None:
+        super().__init__(f"'{file}', line {number}: '{line.strip()[:60]}'")
+        self.file = file
 
-def _box(line: str, where: str) -> list[float]:
+
+def _box(line: str, file: Path, number: int) -> list[float]:
     try:
         kind, *values = map(float, line.split())
     except ValueError:
@@ -210,7 +514,7 @@ def _box(line: str, where: str) -> list[float]:
     is_box = len(points) == 4
     is_polygon = len(points) >= 6 and len(points) % 2 == 0 and not _has_key_points(points)
     if not (is_box or is_polygon) or not _inside(points) or kind < 0 or not kind.is_integer():
-        raise _NoBoxError(f"{where}: '{line.strip()[:60]}'")
+        raise _NoBoxError(file, number, line)
     if is_box:
         centre, half = points[:2], points[2:] / 2
         return [*(centre - half), *(centre + half), kind]

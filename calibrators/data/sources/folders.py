@@ -18,7 +18,14 @@ from calibrators.data.batches import AtPath, IndexedSource, facts
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float
 from calibrators.data.images.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.images.true_boxes import IMAGES, label_folder, read_coco_boxes, read_true_boxes
+from calibrators.data.images.true_boxes import (
+    IMAGES,
+    label_folder,
+    read_boxes_beside,
+    read_coco_boxes,
+    read_dataset,
+    read_true_boxes,
+)
 from calibrators.data.images.true_boxes import LABELS as BOXES
 from calibrators.data.inputs import DataOptions, InputSpec, shape_text
 from calibrators.data.samples import file_name
@@ -73,6 +80,32 @@ class Folder:
         opens = partial(_from_folder, binding=binding, first=None if options.shuffle else options.limit)
         opened = opens(path)
         return AtPath(str(path.absolute()), opens, opened, **facts(opened))
+
+
+class DatasetFile:
+    """A dataset file of ultralytics, which names folders of images and their classes."""
+
+    @staticmethod
+    def open(data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> AtPath:
+        """Opens the images of one split for a model, with their true boxes where there are any."""
+        path, first = Path(data), None if options.shuffle else options.limit
+        opens = partial(_from_dataset, split=options.split, binding=binding, first=first)
+        opened = opens(path)
+        return AtPath(str(path.absolute()), opens, opened, **facts(opened))
+
+
+def _from_dataset(path: Path, split: str, binding: Binding, first: int | None) -> Files:
+    dataset = read_dataset(path)
+    images = dataset.images(split, IMAGE_SUFFIXES)
+    boxes_of = lru_cache(maxsize=None)(label_folder)
+    labels = read_boxes_beside(
+        images[:first],
+        [boxes_of(image.parent) for image in images[:first]],
+        binding.preprocessing,
+        len(images),
+        dataset.class_names,
+    )
+    return _from_image_files(images, binding, labels, upright=True)
 
 
 def _from_folder(folder: Path, binding: Binding, first: int | None = None) -> Files:

@@ -78,7 +78,7 @@ def test_types_are_those_of_the_model_that_onnx_runtime_runs(make_engine):
     files = ort_trt_files(read_source(engine, None))
     document = json.loads(files["model.json"])
     assert [spec["dtype"] for spec in document["inputs"] + document["outputs"]] == ["float64", "float64"]
-    assert "| input | `images` | float64 | `batch x 3 x 8 x 6` |" in files["README.md"]
+    assert "| input | `images` | float64 | `1..32 x 3 x 8 x 6` |" in files["README.md"]
     # Where there is none, the engine's are all that is known.
     document = json.loads(ort_trt_files(read_source(make_engine(qdq=False), None))["model.json"])
     assert document["inputs"][0]["dtype"] == IMAGES.dtype

@@ -186,12 +186,11 @@ def test_preprocessing_that_no_input_takes_is_refused(make_source):
 
 
 def test_an_engine_that_cannot_be_loaded_or_built_anew(make_source):
-    make_source(flavor="rtx").check_plan("Triton")
-    make_source(qdq=False).check_plan("Triton")
-    with pytest.raises(
-        UnsupportedError, match=r"Triton loads no engine of TensorRT for RTX, and '.*net\.engine'"
-    ):
-        make_source(flavor="rtx", qdq=False).check_plan("Triton")
+    assert make_source(flavor="rtx").for_full_tensorrt("Triton").plan is None
+    source = make_source(qdq=False)
+    assert source.for_full_tensorrt("Triton").plan == source.engine
+    with pytest.raises(UnsupportedError, match=r"net\.engine' is an engine of TensorRT for RTX .* Triton"):
+        make_source(flavor="rtx", qdq=False).for_full_tensorrt("Triton")
 
 
 #: An engine of images of any height and width that its two profiles take.

@@ -46,7 +46,6 @@ def test_the_text_of_a_configuration(make_source):
         'input { name: "images" data_type: TYPE_FP32 dims: [ 3, 8, 6 ] }\n'
         'output { name: "logits" data_type: TYPE_FP32 dims: [ 10 ] }\n'
         "dynamic_batching {\n"
-        "  preferred_batch_size: [ 8 ]\n"
         "  max_queue_delay_microseconds: 100\n"
         "}\n"
         'instance_group [ { count: 1 kind: KIND_GPU profile: [ "0" ] } ]\n'
@@ -61,7 +60,7 @@ def test_tritons_protobuf_reads_it(make_source, parsed, protobuf):
         ("images", protobuf.TYPE_FP32, [3, 8, 6])
     ]
     assert [(t.name, list(t.dims)) for t in config.output] == [("logits", [10])]
-    assert list(config.dynamic_batching.preferred_batch_size) == [8]
+    assert list(config.dynamic_batching.preferred_batch_size) == []
     assert config.instance_group[0].kind == protobuf.ModelInstanceGroup.KIND_GPU
     assert json.loads(config.parameters["preprocessing"].string_value)["std"] == [0.229, 0.224, 0.225]
 
@@ -83,7 +82,7 @@ def test_names_and_dimensions_of_all_kinds(make_source, parsed, protobuf):
     assert config.input[1].HasField("reshape")
     assert list(config.input[1].reshape.shape) == []
     assert (config.max_batch_size, list(config.instance_group[0].profile)) == (16, ["0", "1"])
-    assert list(config.dynamic_batching.preferred_batch_size) == [2, 8]
+    assert list(config.dynamic_batching.preferred_batch_size) == []
     assert "takes no batch of fewer than 2 samples" in triton_files(source)["README.md"]
 
 
@@ -226,5 +225,5 @@ def test_the_client_gives_a_value_an_axis_where_nothing_is_batched(client):
 def test_a_plan_of_tensorrt_for_rtx_is_built_where_triton_runs(make_source):
     files = triton_files(make_source(flavor="rtx", tensorrt_version="1.7.1.116"))
     assert "net/1/model.plan" not in files
-    assert "--saveEngine=1/model.plan --stronglyTyped" in files["net/build_plan.sh"]
+    assert "--saveEngine=1/model.plan " in files["net/build_plan.sh"]
     assert "**The plan is not here yet.**" in files["README.md"]

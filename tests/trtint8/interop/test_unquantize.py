@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 from calibrators.errors import ModelError
 from calibrators.tables.table import CalibrationTable
+from tests.behaviour.models import CASES
 from tests.trtint8.integer_models import operators, run
 from tests.trtint8.interop.pairs_by_hand import Pairs, model_of
 from tests.trtint8.onnx_models import Graph, Shaped
@@ -17,13 +19,16 @@ from trtint8.data import DEMO_MODEL
 from trtint8.interop.unquantize import (
     OPEN,
     Bounds,
+    as_float_model,
     extract_table,
     move_behind_activations,
     quantized_nodes,
     unquantize,
 )
-from trtint8.models.model import load_model
+from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
+from trtint8.quantization.quantize import QuantizeOptions, quantized_model
+from trtint8.quantization.targets import TARGETS
 
 
 def unquantized(g, output):
@@ -473,3 +478,36 @@ def test_a_pair_has_ends():
 def test_constants_and_what_is_left_out():
     bounds = Bounds()
     assert bounds[None] == OPEN
+
+
+@pytest.mark.parametrize("target", ["rtx", "tensorrt-10", "tensorrt-11"])
+@pytest.mark.parametrize(
+    "name", ["resnet", "squeeze_excite", "attention", "lstm", "half", "transposed", "loop"]
+)
+def test_the_float_model_behind_one_that_trtint8_quantized(name, target):
+    case = CASES[name]
+    model = case.network()
+    table = calibrate(model, case.samples(), method="minmax", progress=False)
+    prepared = prepare(load_model(model.SerializeToString()))
+    typed = target != "tensorrt-10"
+    everything = ("*",) if target == "rtx" else ()
+    made = quantized_model(
+        prepared, table, QuantizeOptions((), everything, TARGETS[target], typed, float32_io=typed)
+    )
+    found = as_float_model(load_model(to_proto(made.graph_model)))
+    assert found.fingerprint == prepared.fingerprint
+    for one, other in zip(found.graph_model.graph, prepared.graph_model.graph, strict=True):
+        assert (one.op_type, [value.name for value in one.outputs]) == (
+            other.op_type,
+            [value.name for value in other.outputs],
+        )
+    again, direct = (quantized_model(one, table, QuantizeOptions()).placement for one in (found, prepared))
+    assert again.quantized_nodes == direct.quantized_nodes
+    assert again.tensors == direct.tensors
+    feeds = {name: np.asarray(array)[:1] for name, array in case.samples().items()}
+    exact, restored = (
+        onnxruntime.InferenceSession(to_proto(one.graph_model).SerializeToString()).run(None, feeds)
+        for one in (prepared, found)
+    )
+    for wanted, output in zip(exact, restored, strict=True):
+        assert np.abs(output - wanted).max() <= 0.05 * np.abs(wanted).max()

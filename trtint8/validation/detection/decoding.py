@@ -6,7 +6,7 @@ Scores may have a background class, or be logits.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -188,11 +188,13 @@ class Grid:
         scores: How many scores that is, the one of there being an object included. Coefficients of masks and
             keypoints, which may come after them, are left aside.
         boxes_last: Whether boxes lie along the last axis; else along the one before.
+        in_pixels: Whether sizes are larger than those of shares, as hardly any other output has them.
     """
 
     rows: GridRows
     scores: int
     boxes_last: bool = False
+    in_pixels: bool = field(default=True, compare=False)
 
     @property
     def classes(self) -> int:
@@ -258,10 +260,11 @@ def grid_of(array: NDArray[Any], masks: int = 0) -> Grid | None:
     scores = rows[..., 4 : 4 + count]
     if not count:
         return None
+    in_pixels = bool(sizes.max() > _LONGEST_SHARE)
     if boxes_last:
-        return None if _ends_with_angle(scores) else Grid(GridRows.SCORES, count, boxes_last)
+        return None if _ends_with_angle(scores) else Grid(GridRows.SCORES, count, boxes_last, in_pixels)
     # Of boxes by their corners, the second corner is rarely the smaller one.
-    if not (sizes.max() > _LONGEST_SHARE and (sizes < centres).any(axis=-1).mean() > 0.5):
+    if not (in_pixels and (sizes < centres).any(axis=-1).mean() > 0.5):
         return None
     if count == 1:
         return Grid(GridRows.SCORES, count)

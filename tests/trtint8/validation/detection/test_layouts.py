@@ -1,9 +1,13 @@
 """Boxes, scores and classes in a detector's outputs."""
 
+import warnings
+
 import numpy as np
 import pytest
 
+import trtint8
 from calibrators.errors import CalibrationDataError
+from tests.trtint8.onnx_models import parsed
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.detection.decoding import BOX_FIRST, IMAGE_BOX_FIRST, IMAGE_CLASS_FIRST, Activation
 from trtint8.validation.detection.layouts import (
@@ -284,3 +288,30 @@ def test_an_image_without_a_person_has_the_layout_of_the_others():
     assert seen.applied_to(form(y=rows)).outputs["y"].row_order is BOX_FIRST
     assert nobody.outputs["y"].row_order is None
     assert seen.applied_to(nobody).outputs["y"].row_order is BOX_FIRST
+
+
+@pytest.mark.parametrize(
+    ("body", "shape", "chosen"),
+    [
+        ("y = Reshape (j, s)", "N, 6, 64", True),  # in pixels, as YOLO networks have it
+        ("r = Reshape (j, s) y = Transpose <perm = [0, 2, 1]> (r)", "N, 64, 6", True),
+        ("r = Reshape (j, s) y = Softmax <axis = 1> (r)", "N, 6, 64", False),  # classes of moments in time
+        ("r = Reshape (j, s) y = Tanh (r)", "N, 6, 64", False),
+        ("r = Reshape (j, s) y = Sub (r, hundred)", "N, 6, 64", False),
+    ],
+)
+def test_detections_are_measured_where_the_values_show_them(tmp_path, body, shape, chosen):
+    model = parsed(
+        "float[N, 3, 8, 8] images", f"float[{shape}] y",
+        "c = Conv (images, w) a = Abs (c) b = Mul (a, ten) t = Conv (images, v) p = Sigmoid (t) "
+        f"j = Concat <axis = 1> (b, p) {body}",
+        w=(np.float32([3, 3, 1, 1]).reshape(4, 1, 1, 1) * np.float32([1, 2, 1]).reshape(1, 3, 1, 1)),
+        v=np.random.default_rng(1).uniform(-3, -2, (2, 3, 1, 1)).astype(np.float32),
+        ten=np.float32(10), hundred=np.float32(100), s=np.array([0, 6, 64]),
+    )  # fmt: skip
+    images = np.random.default_rng(0).uniform(0.2, 1, (4, 3, 8, 8)).astype(np.float32)
+    table = trtint8.calibrate(model, images, method="minmax", progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        accuracy = trtint8.validate(trtint8.quantize(model, table), images, reference=model, progress=False)
+    assert ("detections" in [measure.name for measure in accuracy.measures]) == chosen
