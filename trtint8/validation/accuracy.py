@@ -129,8 +129,9 @@ class Judgement:
 
     Attributes:
         goal: What has to be kept, in words.
-        fits: Whether these samples keep it.
-        value: The metric of the model: in per cent for a share, else in the metric's unit.
+        fits: Whether these samples keep it; False where they cannot judge.
+        value: The metric of the model: in per cent for a share, else in the metric's unit. None where it has
+            no value on these samples, such as detections where neither model finds any: they cannot judge.
         drop: The metric of FP32 minus the model's, in points for a share, else in the metric's unit; for
             ``max_error`` the error itself. None for a metric that is infinite where outputs equal FP32's.
         step: How many points of a share one sample is; None for other metrics.
@@ -302,6 +303,8 @@ def _value(value: Share | float | None, unit: str) -> str:
         return percent(value)
     if value is None:
         return ""
+    if math.isnan(value):
+        return "not measured"
     if unit == PERCENT:
         return f"{100 * value:.2f} %"
     return f"{value:.2f} dB" if unit == DECIBELS else f"{value:.6g}"
