@@ -228,7 +228,7 @@ def accuracy_rows(accuracy: Compared) -> list[tuple[str, ...]]:
     rows = []
     for index, measure in enumerate(accuracy.measures):
         values = [_value(side.measures[index].value, measure.unit) for side in sides]
-        rows.append((_title(measure), _value(measure.reference, measure.unit), *values))
+        rows.append((measure_title(measure), _value(measure.reference, measure.unit), *values))
     for index, output in enumerate(accuracy.outputs):
         columns = [side.outputs[index] for side in sides]
         name = f"'{output.name}'"
@@ -258,7 +258,7 @@ def verdicts(accuracy: Compared, name: str) -> list[str]:
         name: The model's name.
     """
     compared = [
-        f"{_title(measure)}: {_verdict(model, comparison, _unit(measure))}"
+        f"{measure_title(measure)}: {_verdict(model, comparison, measure_unit(measure))}"
         for model, side in {name: accuracy, **accuracy.also}.items()
         for measure in side.measures
         for comparison in measure.comparisons
@@ -266,7 +266,7 @@ def verdicts(accuracy: Compared, name: str) -> list[str]:
     return [*compared, *(accuracy.judgement.notes if accuracy.judgement else ())]
 
 
-def _unit(measure: Measure) -> str:
+def measure_unit(measure: Measure) -> str:
     """The unit of a metric's differences: points, dB, or none."""
     is_share = measure.unit == PERCENT or isinstance(measure.value, Share)
     return "points" if is_share else measure.unit
@@ -290,7 +290,8 @@ def _verdict(name: str, comparison: Comparison, unit: str) -> str:
     )
 
 
-def _title(measure: Measure) -> str:
+def measure_title(measure: Measure) -> str:
+    """What tables call a metric."""
     if measure.title:
         return measure.title
     if measure.name == "agreement":
