@@ -323,6 +323,9 @@ def _read_bytes(member: IO[bytes], size: int) -> bytes:
 
 _Result = TypeVar("_Result")
 
+#: What NumPy says of files with Python objects in place of numbers.
+_OF_OBJECTS = ("Object arrays", "Python objects")
+
 #: File name endings that are taken as arrays, in lower case.
 ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
 
@@ -352,9 +355,13 @@ def read_array_file(path: Path, read: Callable[[IO[bytes]], _Result]) -> _Result
         with stream:
             return read(stream)
     except Exception as error:  # each part of a damaged file has errors of its own, tokenizers' included
-        raise CalibrationDataError(
-            f"cannot read '{path}': {in_words(error)}; save it again with numpy.save or numpy.savez"
-        ) from error
+        advice = "save it again with numpy.save or numpy.savez"
+        if any(words in str(error) for words in _OF_OBJECTS):
+            advice = (
+                "arrays of Python objects, such as lists of different lengths, are not read: pad the samples "
+                "to one length, or write each one into an .npz of its own in a folder"
+            )
+        raise CalibrationDataError(f"cannot read '{path}': {in_words(error)}; {advice}") from error
 
 
 # Labels ------------------------------------------------------------------------------------------------

@@ -319,3 +319,19 @@ def test_what_is_no_second_value(tmp_path, monkeypatch):
     lines = "--mean 0.5,0.5,0.5 m.onnx|--resize 256 5|--resize 256 -o 5|--mean|--limit 1 2"
     for line in lines.split("|"):
         assert spaced_values(line.split()) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "named"), [([], "--help"), (["calbrate"], "'calibrate'"), (["xyz"], "'xyz'")]
+)
+def test_no_verb_and_a_wrong_one(words, named, capsys):
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert named in line and "--help" in line
+
+
+@pytest.mark.parametrize(("words", "named"), [(["help"], "calibrate"), (["help", "calibrate"], "--method")])
+def test_help_as_a_verb(words, named, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0 and named in capsys.readouterr().out
