@@ -282,12 +282,12 @@ def _default_range(spec: InputSpec, known: Mapping[str, _DimRange], sizes: Sampl
             smallest_size, largest_size = sizes.smallest[axis - 1], sizes.largest[axis - 1]
             columns.append((smallest_size, largest_size, largest_size))
         else:
-            form = f"{spec.name}=MIN,OPT,MAX"
+            form = f"'{spec.name}=MIN,OPT,MAX', three shapes like {_example(spec)}"
             raise BuildError(
                 f"input {spec} has a dynamic dimension {axis} ('{dim or '?'}') besides the batch; "
                 + advice(
-                    f"give its sizes with {Argument('profiles', form)}, three shapes like {_example(spec)}",
-                    f"give its sizes with {Argument('profile', form)}, three shapes like {_example(spec)}",
+                    f"give its sizes with {Argument('profiles')} {form}",
+                    f"give its sizes with {Argument('profile')} {form}",
                     "give a model whose sizes are fixed",
                 )
             )

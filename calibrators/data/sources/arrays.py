@@ -127,10 +127,12 @@ class ArrayFile:
         """
         path = Path(data)
         if path.suffix.lower() not in ARRAY_SUFFIXES:
-            raise CalibrationDataError(
-                f"cannot take data from the file '{path}'; pass a .npz, a .npy, or a folder of these or of "
-                "images"
-            )
+            advice = "pass a .npz, a .npy, or a folder of these or of images"
+            if path.suffix.lower() == ".onnx":
+                advice = "it is a model, so give the model first and the data after it"
+            elif path.suffix.lower() in (".pt", ".pth"):
+                advice = "save its tensors as arrays with numpy.savez"
+            raise CalibrationDataError(f"cannot take data from the file '{path}'; {advice}")
         # Only so many samples from the first on are read.
         first = None if options.shuffle else options.limit
         opens = partial(_from_array_file, binding=binding, first=first)
