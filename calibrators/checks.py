@@ -17,12 +17,14 @@ from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from calibrators.errors import (
-    Argument,
+    PASSED_OVER,
     CalibrationDataError,
     OutputError,
+    Part,
     TrtInt8Error,
     UnsupportedError,
     as_argument,
+    in_python,
     parts_of,
 )
 
@@ -192,10 +194,6 @@ def check_ending(path: str | os.PathLike[str], what: str, endings: tuple[str, ..
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
-#: Packages and modules that are no user's: the two packages, what calls their context managers, and what
-#: their threads begin with.
-_PASSED_OVER = frozenset({"calibrators", "trtint8", "contextlib", "threading", "concurrent"})
-
 
 @dataclass(frozen=True)
 class _Line:
@@ -220,11 +218,11 @@ class _ArgumentWarning(UserWarning):
     """A warning that names arguments of a public call.
 
     Attributes:
-        parts: The message: texts, and the :class:`calibrators.errors.Argument` between them.
+        parts: The message, as :class:`calibrators.errors.TrtInt8Error` has it.
     """
 
-    def __init__(self, *parts: str | Argument) -> None:
-        super().__init__("".join(map(str, parts)))
+    def __init__(self, *parts: Part) -> None:
+        super().__init__(in_python(parts))
         self.parts = parts
 
 
@@ -238,7 +236,7 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
         category: The warning's class; another one where the message names arguments.
     """
     line, parts = _users_line(), parts_of(message)
-    named = any(isinstance(part, Argument) for part in parts)
+    named = any(not isinstance(part, str) for part in parts)
     said = _ArgumentWarning(*parts) if named else message
     warnings.warn_explicit(said, category, line.file, line.number, line.module, line.registry)
 
@@ -262,7 +260,7 @@ def _users_line() -> _Line:
     """The innermost line outside the two packages; where there is none, the one that led to this thread."""
     frame = inspect.currentframe()
     assert frame is not None
-    while str(frame.f_globals.get("__name__")).partition(".")[0] in _PASSED_OVER:
+    while str(frame.f_globals.get("__name__")).partition(".")[0] in PASSED_OVER:
         if frame.f_back is None:
             return _STARTED_BY.get() or _Line.of(frame)
         frame = frame.f_back

@@ -2,20 +2,29 @@
 
 A message is one sentence: what was wrong, with the offending name and value, and what to do about it. A
 parameter of a public call is named by an :class:`Argument`: Python and the command line spell it differently.
-Errors of code that is not ours become words that fit into such a sentence.
+Where it depends on the call what can be done, :func:`advice` says all ways, and those that name a parameter
+which the call lacks are left out. Errors of code that is not ours become words that fit into such a sentence.
 """
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeAlias, TypeGuard
 
-#: What an argument stands between in a text. Unicode sets these two apart: no text of a user's has them.
+#: What an argument stands between in a text, what ways stand between, and what stands between two of them.
+#: Unicode sets these apart: no text of a user's has them.
 _BEGIN, _END = "\ufdd0", "\ufdd1"
+_FIRST_WAY, _NEXT_WAY, _LAST_WAY = "\ufdd2", "\ufdd3", "\ufdd4"
 
 _MARKED = re.compile(f"{_BEGIN}([^{_BEGIN}{_END}]*){_END}")
+_WAYS = re.compile(f"{_FIRST_WAY}([^{_FIRST_WAY}{_LAST_WAY}]*){_LAST_WAY}")
+
+#: Between the call, the name and the value of a marked argument.
+_BETWEEN = "|"
 
 
 @dataclass(frozen=True)
@@ -29,16 +38,20 @@ class Argument:
         name: The parameter, such as ``batch_size``; or the class of such a value, such as ``BatchAxes``.
         value: What is given for it, as Python writes it, such as ``True``; ``...`` for any value; empty where
             the parameter is only named.
+        call: The public call that has the parameter, such as ``calibrate``; empty where it is the one that
+            the message comes from.
     """
 
     name: str
     value: str = ""
+    call: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}={self.value}" if self.value else self.name
+        given = f"{self.name}={self.value}" if self.value else self.name
+        return f"{given} of trtint8.{self.call}" if self.call else given
 
     def __format__(self, specification: str) -> str:
-        return f"{_BEGIN}{self!s}{_END}"
+        return f"{_BEGIN}{self.call}{_BETWEEN}{self.name}{_BETWEEN}{self.value}{_END}"
 
     def spelled(self, options: Mapping[str, str]) -> str:
         """Returns the argument as a command line has it.
@@ -52,33 +65,128 @@ class Argument:
         return f"{option} {self.value}"
 
 
+@dataclass(frozen=True)
+class Advice:
+    """What can be done about a mistake, in one way or another.
+
+    Attributes:
+        ways: The ways, each a text with the arguments in it.
+    """
+
+    ways: tuple[tuple[str | Argument, ...], ...]
+
+    def __format__(self, specification: str) -> str:
+        ways = ("".join(map(format, way)) for way in self.ways)
+        return f"{_FIRST_WAY}{_NEXT_WAY.join(ways)}{_LAST_WAY}"
+
+    def followed(self, names: Container[str] | None) -> tuple[str | Argument, ...]:
+        """The ways that are open, with ``, or`` between them.
+
+        Args:
+            names: The parameters that the call has; None where that is not known, so that no way is left out.
+
+        Returns:
+            Texts, and the arguments between them. The last way where no other one is open.
+        """
+        open_ways = [
+            way
+            for way in self.ways
+            if names is None or all(part.name in names for part in way if _is_own(part))
+        ]
+        found: list[str | Argument] = []
+        for way in open_ways or self.ways[-1:]:
+            found += (", or ", *way) if found else way
+        return tuple(found)
+
+
+def _is_own(part: str | Argument) -> TypeGuard[Argument]:
+    """True if a part names a parameter of the call that the message comes from."""
+    return isinstance(part, Argument) and not part.call
+
+
+#: The parts of a message.
+Part: TypeAlias = str | Argument | Advice
+
+
+def advice(*ways: str) -> str:
+    """Returns what a user can do, for an f-string of :class:`TrtInt8Error` or of a warning.
+
+    Args:
+        ways: One way or more, with arguments as an f-string has them. Those that name a parameter which the
+            call or the verb lacks are not shown. The last one names none, so that one is always left.
+    """
+    return f"{_FIRST_WAY}{_NEXT_WAY.join(ways)}{_LAST_WAY}"
+
+
 def as_argument(text: str) -> Argument | str:
     """Returns the argument of that name; words in place of a name stay words."""
     return Argument(text) if text.isidentifier() else text
 
 
-def parts_of(text: str) -> tuple[str | Argument, ...]:
-    """The texts of a message, and the arguments between them.
+def parts_of(text: str) -> tuple[Part, ...]:
+    """The texts of a message, and the arguments and ways between them.
 
     Args:
         text: The message, with arguments as an f-string has them.
     """
-    pieces = _MARKED.split(text)
+    parts: list[Part] = []
+    for index, piece in enumerate(_WAYS.split(text)):
+        if index % 2:
+            parts.append(Advice(tuple(map(_arguments_in, piece.split(_NEXT_WAY)))))
+        else:
+            parts += _arguments_in(piece)
+    return tuple(parts)
+
+
+def _arguments_in(text: str) -> tuple[str | Argument, ...]:
     return tuple(
-        Argument(*piece.split("=", 1)) if index % 2 else piece for index, piece in enumerate(pieces) if piece
+        _argument(piece) if index % 2 else piece for index, piece in enumerate(_MARKED.split(text)) if piece
     )
+
+
+def _argument(marked: str) -> Argument:
+    call, name, value = marked.split(_BETWEEN, 2)
+    return Argument(name, value, call)
+
+
+def in_python(parts: Iterable[Part]) -> str:
+    """A message as Python shows it, with the ways that are open to the call that the user's line makes."""
+    names: Container[str] | None = None
+    parts = tuple(parts)
+    if any(isinstance(part, Advice) for part in parts):
+        names = _parameters_of_the_call()
+    return "".join(
+        "".join(map(str, part.followed(names))) if isinstance(part, Advice) else str(part) for part in parts
+    )
+
+
+#: Packages and modules that are no user's: the two packages, what calls their context managers, and what
+#: their threads begin with.
+PASSED_OVER = frozenset({"calibrators", "trtint8", "contextlib", "threading", "concurrent"})
+
+
+def _parameters_of_the_call() -> Container[str] | None:
+    """The parameters of the function that a user's line has called; None where that takes any."""
+    frame, call = inspect.currentframe(), None
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in PASSED_OVER:
+        frame, call = frame.f_back, frame
+    if call is None or call.f_code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+        return None
+    code = call.f_code
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 
 class TrtInt8Error(Exception):
     """Base of every error that a user can cause or mend.
 
     Attributes:
-        parts: The message: texts, and the :class:`Argument` of a public call between them.
+        parts: The message: texts, and between them each :class:`Argument` of a public call, and
+            :class:`Advice` where there are several ways.
     """
 
     def __init__(self, message: object = "") -> None:
         self.parts = parts_of(str(message))
-        super().__init__("".join(map(str, self.parts)))
+        super().__init__(in_python(self.parts))
 
     @property
     def template(self) -> str:

@@ -5,6 +5,7 @@ import ast
 import importlib
 import inspect
 import re
+import types
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,9 @@ import pytest
 
 import trtint8
 from calibrators.checks import warn_user
-from calibrators.errors import Argument
-from trtint8.cli.main import VERBS, main
-from trtint8.cli.verbs import spellings_of
+from calibrators.errors import Advice, Argument, advice
+from trtint8.cli.main import VERBS, main, said_parts
+from trtint8.cli.verbs import VERB_OF, spellings_of
 from trtint8.data import DEMO_MODEL
 
 ROOT = Path(__file__).parents[1]
@@ -143,3 +144,55 @@ def test_one_warning_for_both_doors(tmp_path, monkeypatch, capsys):
     assert main(["calibrate", str(DEMO_MODEL), "d.npz", "-o", str(tmp_path / "t.json")]) == 2
     warning = capsys.readouterr().err.splitlines()[0]
     assert warning == "warning: set --batch-size or --batch-axis NAME=K, not 'batch_size'"
+
+
+def test_arguments_of_other_calls_exist():
+    found = re.compile(r"Argument\('(\w+)', '[^']*', '(\w+)'\)")
+    text = "".join(
+        path.read_text() for package in ("calibrators", "trtint8") for path in (ROOT / package).rglob("*.py")
+    )
+    named = found.findall(text)
+    assert named
+    for name, call in named:
+        assert name in (*inspect.signature(getattr(trtint8, call)).parameters, *BUILD_OPTIONS)
+        parser = argparse.ArgumentParser()
+        importlib.import_module(f"trtint8.cli.{VERB_OF[call]}").configure(parser)
+        assert name in spellings_of(parser)
+
+
+#: Options of a build that are fields of ``BuildOptions``.
+BUILD_OPTIONS = tuple(inspect.signature(trtint8.BuildOptions).parameters)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_advises_only_what_it_takes(verb):
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
+    spelled = spellings_of(parser)
+    ways = [f"give {Argument(name)}" for name in PARAMETERS]
+    error = trtint8.ModelError(f"it is wrong; {advice(*ways, 'mend it')}")
+    assert isinstance(error.parts[-1], Advice)
+    named = {part.name for part in said_parts(error, spelled) if isinstance(part, Argument)}
+    assert named == {name for name in PARAMETERS if name in spelled}
+
+
+def test_a_call_advises_only_what_it_takes(monkeypatch):
+    def refuses(*_arguments, **_keywords):
+        ways = advice(f"give {Argument('batch_size')}", f"give {Argument('max_drop')}", "mend it")
+        raise trtint8.ModelError(f"it is wrong; {ways}")
+
+    # As if it stood in the package, since a user's function would be the one that is called.
+    inside = types.FunctionType(refuses.__code__, globals() | {"__name__": "trtint8.calibration"})
+    monkeypatch.setattr("trtint8.calibration.calibrate_model", inside)
+    with pytest.raises(trtint8.ModelError) as refused:
+        trtint8.calibrate(DEMO_MODEL, "d.npz")
+    assert str(refused.value) == "it is wrong; give batch_size, or mend it"
+
+
+def test_a_way_of_another_verb_is_spelled_as_its_own(monkeypatch, tmp_path, capsys):
+    def refuses(*_arguments, **_keywords):
+        raise trtint8.ModelError(f"use {Argument('tensors', 'all', 'calibrate')}")
+
+    monkeypatch.setattr("trtint8.calibration.calibrate_model", refuses)
+    assert main(["calibrate", str(DEMO_MODEL), "d.npz", "-o", str(tmp_path / "t.json")]) == 2
+    assert capsys.readouterr().err.endswith("use 'trtint8 calibrate --tensors all'\n")

@@ -26,6 +26,9 @@ class OneSample(FeedDict):
     """A feed that is one sample as a whole, whatever lies along axis 0 of its arrays."""
 
 
+#: The key that ``numpy.savez`` gives to an array without a name.
+_UNNAMED = "arr_0"
+
 #: The key that holds labels, which are never fed (unless the model has an input of this name).
 LABELS = "labels"
 
@@ -64,8 +67,8 @@ class Binding:
         """Separates what is fed from the labels, and names it after the model's inputs.
 
         Args:
-            arrays: Input name to array; ``labels`` are labels. With preprocessing, a model with one input
-                takes the only array whatever its key.
+            arrays: Input name to array; ``labels`` are labels. A model with one input takes the only array
+                whatever its key with preprocessing, and without it where nobody has named the array.
 
         Returns:
             The arrays by input name, and the labels where there are any.
@@ -76,7 +79,8 @@ class Binding:
         """
         names = {spec.name for spec in self.inputs}
         fed = {name: array for name, array in arrays.items() if name != LABELS or name in names}
-        if self.preprocessing is not None and len(fed) == len(self.inputs) == 1:
+        is_named = self.preprocessing is None and _UNNAMED not in fed
+        if not is_named and len(fed) == len(self.inputs) == 1:
             fed = {self.inputs[0].name: next(iter(fed.values()))}
         elif len(fed) == len(self.inputs) == 1:
             _refuse_raw_images(*next(iter(fed.items())), self.inputs[0])
@@ -130,10 +134,48 @@ class Binding:
             array = feed[spec.name]
             if self.preprocessing is not None and is_image_batch(array):
                 array = self.preprocessing(array).astype(spec.dtype, copy=False)
+                _check_layout(array, spec, self.preprocessing.layout)
             elif copied:
                 array = array.copy()
             prepared[spec.name] = np.asarray(array, order="C")
         return prepared
+
+
+def _check_layout(images: NDArray[Any], spec: InputSpec, layout: str) -> None:
+    """Refuses preprocessed images that have the other layout than the input.
+
+    Raises:
+        CalibrationDataError: Names the layout to declare.
+    """
+    if spec.shape is None or other_layout(images.shape, spec.shape) is None:
+        return
+    other = "NHWC" if layout == "NCHW" else "NCHW"
+    raise CalibrationDataError(
+        f"the preprocessed images for input '{spec.name}' have shape {shape_text(images.shape)} but the "
+        f"model takes {shape_text(spec.shape)}; set {Argument('layout', other)} of the preprocessing"
+    )
+
+
+#: NHWC to NCHW and back, as orders of axes.
+_OTHER_LAYOUTS = ((0, 3, 1, 2), (0, 2, 3, 1))
+
+
+def other_layout(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> tuple[int, ...] | None:
+    """The order of axes in which images fit an input that does not take them as they are; None without one.
+
+    Args:
+        shape: The shape of the images.
+        wanted: The shape of the input.
+    """
+    if len(shape) != 4 or len(wanted) != 4 or fits(shape, wanted):
+        return None
+    moved = (axes for axes in _OTHER_LAYOUTS if fits(tuple(shape[axis] for axis in axes), wanted))
+    return next(moved, None)
+
+
+def fits(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> bool:
+    """Whether an array has the fixed dimensions of an input of the same rank."""
+    return all(not isinstance(dim, int) or dim == size for size, dim in zip(shape, wanted, strict=True))
 
 
 def batch_rows(feed: Mapping[str, NDArray[Any]]) -> int | None:

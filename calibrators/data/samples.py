@@ -18,7 +18,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows, check_dtype, check_names, copied_feed, is_float
+from calibrators.data.feeds import (
+    FeedDict,
+    batch_rows,
+    check_dtype,
+    check_names,
+    copied_feed,
+    fits,
+    is_float,
+    other_layout,
+)
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.errors import CalibrationDataError, counted
 from calibrators.records import Count
@@ -450,33 +459,27 @@ def _check_shape(array: NDArray[Any], spec: InputSpec) -> None:
         if not spec.shape:
             advice = "give one number, an array without axes, which is fed with every sample"
         elif array.ndim == len(spec.shape) - 1:
-            advice = "add a batch axis with array[None]"
+            shapes = [_widened(array.shape, axis) for axis in range(len(spec.shape))]
+            missing = next((axis for axis, one in enumerate(shapes) if fits(one, spec.shape)), 0)
+            advice = f"add the missing axis with numpy.expand_dims(array, {missing})"
         raise CalibrationDataError(
             f"the data for input '{spec.name}' has shape {shape} but the model takes "
             f"{shape_text(spec.shape)}: rank {array.ndim} instead of {len(spec.shape)}; {advice}"
         )
-    if not _fits(array.shape, spec.shape):
+    if not fits(array.shape, spec.shape):
         advice = "bring the data to this shape"
-        if array.ndim == 4 and any(_fits(_moved(array.shape, axes), spec.shape) for axes in _OTHER_LAYOUTS):
-            # Preprocessing, which has a layout, makes floating-point images only.
-            ways = "set layout to NCHW or NHWC, or transpose it" if is_float(spec.dtype) else "transpose it"
-            advice = f"the data has the other layout: {ways}"
+        if (order := other_layout(array.shape, spec.shape)) is not None:
+            axes = ", ".join(map(str, order))
+            advice = f"the data has the other layout: transpose it with numpy.transpose(array, ({axes}))"
         raise CalibrationDataError(
             f"the data for input '{spec.name}' has shape {shape} but the model takes "
             f"{shape_text(spec.shape)}; {advice}"
         )
 
 
-#: NHWC to NCHW and back.
-_OTHER_LAYOUTS = ((0, 3, 1, 2), (0, 2, 3, 1))
-
-
-def _moved(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(shape[axis] for axis in axes)
-
-
-def _fits(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> bool:
-    return all(not isinstance(dim, int) or dim == size for size, dim in zip(shape, wanted, strict=True))
+def _widened(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """A shape with one axis more, of length 1."""
+    return (*shape[:axis], 1, *shape[axis:])
 
 
 def _check_not_empty(feed: FeedDict, inputs: Sequence[InputSpec]) -> None:

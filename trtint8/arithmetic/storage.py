@@ -568,7 +568,7 @@ class _Storage:
             raise TableError(
                 "the table does not say how far above and below zero the values of "
                 f"{enumerated(map(repr, unknown))} lie, which '{self._arithmetic.name}' needs; calibrate the "
-                f"model again with {Argument('tensors', 'all')}, or set these ranges by hand, "
+                f"model again with {Argument('tensors', 'all', 'calibrate')}, or set these ranges by hand, "
                 "which then hold for both sides"
             )
         return {name: ends for name, ends in ranges.items() if ends is not None}
@@ -593,8 +593,8 @@ class _Storage:
         if missing := [name for name in names if name not in self._table.amax]:
             raise TableError(
                 f"the table has no range for {enumerated(map(repr, missing))}, which "
-                f"'{self._arithmetic.name}' needs; calibrate the model with {Argument('tensors', 'all')}, or "
-                "set them by hand"
+                f"'{self._arithmetic.name}' needs; calibrate the model with "
+                f"{Argument('tensors', 'all', 'calibrate')}, or set them by hand"
             )
 
     def _stored(

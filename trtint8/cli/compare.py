@@ -36,6 +36,8 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(comparison)
         return
+    for verdict in comparison.verdicts:
+        print_line(verdict)
     print_rows("Side by side", comparison.runs, comparison.rows)
     if comparison.layers:
         print_rows("Layers in another precision", comparison.runs, comparison.layers)
@@ -74,6 +76,6 @@ def print_rows(title: str, runs: Sequence[str], rows: Sequence[ComparedRow]) -> 
 
 
 def _texts(row: ComparedRow, shown: slice) -> tuple[str, ...]:
-    """The texts of one row for some of the runs; the last one says whether any two runs differ."""
+    """The texts of one row for some of the runs; the last one says whether any two of all runs differ."""
     values = ("-" if value is None else value for value in row.values[shown])
-    return (row.name, *values, "differs" if row.differs else "")
+    return (row.name, *values, row.mark)

@@ -7,6 +7,7 @@ completes command lines in a shell where it is installed.
 from __future__ import annotations
 
 import argparse
+import difflib
 import gc
 import importlib
 import logging
@@ -18,10 +19,10 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
-from calibrators.errors import TrtInt8Error, in_one_line
+from calibrators.errors import Advice, Argument, TrtInt8Error, in_one_line
 from calibrators.files import exists
 from calibrators.imports import import_lazily
 from trtint8.cli.interruption import STATUS, raise_if_stopped, stop
@@ -90,7 +91,14 @@ def _run(arguments: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
     if asked_to_complete():
         complete(_parser)
-    if argv and argv[0] in VERBS and (problem := spaced_values(argv)):
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:2], "--help"]
+    verb = argv[0] if argv else ""
+    if verb not in VERBS and not verb.startswith("-"):
+        wrong = f"there is no verb '{verb}'{_similar(verb)}" if verb else "there is no verb"
+        say(f"trtint8: {wrong}; 'trtint8 --help' lists all")
+        return 2
+    if argv[0] in VERBS and (problem := spaced_values(argv)):
         say(f"trtint8 {argv[0]}: {problem}")
         return 2
     with pause_garbage_collection():
@@ -120,11 +128,40 @@ def _run(arguments: Sequence[str] | None) -> int:
     return status or 0
 
 
+def _similar(verb: str) -> str:
+    """The verb that was probably meant, as a question."""
+    found = difflib.get_close_matches(verb.lower(), VERBS, 1)
+    return f" (did you mean '{found[0]}'?)" if found else ""
+
+
 def _spelled(message: object, options: argparse.Namespace) -> str:
     """What an error or a warning says, with the arguments that it names as the verb has them."""
-    parts = getattr(message, "parts", None) or (str(message),)
     spelled = getattr(options, "spelled", {})
-    return "".join(part if isinstance(part, str) else part.spelled(spelled) for part in parts)
+    return "".join(
+        part if isinstance(part, str) else _as_option(part, spelled) for part in said_parts(message, spelled)
+    )
+
+
+def said_parts(message: object, names: Container[str]) -> Iterator[str | Argument]:
+    """The parts of a message to a verb, with the ways that are open to it.
+
+    Args:
+        message: An error or a warning.
+        names: The parameters that the verb spells.
+    """
+    for part in getattr(message, "parts", None) or (str(message),):
+        yield from part.followed(names) if isinstance(part, Advice) else (part,)
+
+
+def _as_option(argument: Argument, spelled: Mapping[str, str]) -> str:
+    """An argument as the verb spells it; that of another call as part of the other verb."""
+    if not argument.call:
+        return argument.spelled(spelled)
+    from trtint8.cli.verbs import VERB_OF, spellings_of
+
+    verb, parser = VERB_OF[argument.call], argparse.ArgumentParser()
+    importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
+    return f"'trtint8 {verb} {argument.spelled(spellings_of(parser))}'"
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:

@@ -34,7 +34,13 @@ def run(options: argparse.Namespace) -> None:
     model = load_float_model(options.model)
     migrated = migrate(**values_of(migrate, options) | {"model": model})
     in_int8 = None
-    if not options.no_proof:
+    open_inputs = [spec.name for spec in model.inputs if spec.has_open_sizes]
+    if not options.no_proof and open_inputs:
+        say(
+            f"that it runs in INT8 is not proved, because input '{open_inputs[0]}' leaves sizes open; "
+            "'trtint8 build --profile' builds the model with sizes"
+        )
+    elif not options.no_proof:
         quantized = migrated.placement.quantized_nodes
         in_int8 = count_int8_layers(migrated.graph_model, model.inputs, quantized)
     migrated.save(output)

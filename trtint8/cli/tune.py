@@ -49,23 +49,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ),
     )
     parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx", help="the Q/DQ model to write")
+    parser.add_argument(
+        "--keep-best",
+        action="store_true",
+        help="write the best model found as OUT.onnx where it misses the budget, too; without it that model "
+        "becomes OUT.missed.onnx. The status is 1 in both cases",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Tunes, writes the files and prints the result.
 
     Returns:
-        The exit status: 3 where engines are to be timed on another machine first.
+        The exit status: 1 where the result misses the budget, and 3 where engines are to be timed on another
+        machine first.
     """
     try:
-        _tune(options)
+        return int(not _tune(options).keeps_goal)
     except MeasurementsNeededError as needed:
         say(str(needed))
         return _TO_BE_MEASURED
-    return 0
 
 
-def _tune(options: argparse.Namespace) -> None:
+def _tune(options: argparse.Namespace) -> Tuned:
     output, checkpoint = _paths(options)
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
@@ -88,6 +94,9 @@ def _tune(options: argparse.Namespace) -> None:
             f"nothing was found within the budget ({tuned.goal}); on the samples tuned on this has "
             f"{tuned.goal.describe(tuned.score)}"
         )
+    if not (tuned.keeps_goal or options.keep_best):
+        output = _missed(output)
+        say(f"the model that misses the budget is '{output}'; with --keep-best it is '{options.output}'")
     written = save_tuned(tuned, options.model, output)
     if tuned.complete:
         remove_checkpoint(checkpoint)
@@ -95,6 +104,12 @@ def _tune(options: argparse.Namespace) -> None:
         _print_json(tuned, written)
     else:
         _print(tuned, written)
+    return tuned
+
+
+def _missed(output: Path) -> Path:
+    """The path of a model that misses the budget, so that none of this kind has the name asked for."""
+    return output.with_name(f"{output.stem}.missed{output.suffix}")
 
 
 def _paths(options: argparse.Namespace) -> tuple[Path, Path]:
@@ -104,12 +119,14 @@ def _paths(options: argparse.Namespace) -> tuple[Path, Path]:
         OutputError: They, or the files beside them, cannot be written or would replace others.
     """
     output = check_writable(check_model_name(options.output))
-    refuse_overwriting_arguments([output, *files_beside(output)], options)
     checkpoint = output.with_name(f"{output.name}.checkpoint")
-    for path in files_beside(output):
-        check_writable(path, named=False)  # their names are longer
     check_place(checkpoint)
-    refuse_losing_files(output)
+    for model in (output,) if options.keep_best else (output, _missed(output)):
+        beside = files_beside(model)
+        refuse_overwriting_arguments([model, *beside], options)
+        for path in beside:
+            check_writable(path, named=False)  # their names are longer
+        refuse_losing_files(model)
     return output, checkpoint
 
 

@@ -637,8 +637,9 @@ def _described(call: Callable[..., object]) -> dict[str, str]:
 
 
 #: Public calls that are verbs, by their names in docstrings.
-_VERBS = {
+VERB_OF = {
     "audit": "audit",
+    "build_int8_engine": "build",
     "calibrate": "calibrate",
     "measure_sensitivity": "sensitivity",
     "quantize": "quantize",
@@ -673,4 +674,4 @@ def _by_default(found: re.Match[str]) -> str:
 
 
 def _called(name: str) -> str:
-    return f"'trtint8 {_VERBS[name]}'" if name in _VERBS else name
+    return f"'trtint8 {VERB_OF[name]}'" if name in VERB_OF else name

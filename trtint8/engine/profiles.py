@@ -13,7 +13,7 @@ import msgspec
 from calibrators.checks import check_mapping
 from calibrators.data.inputs import InputSpec, OpenShape
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import BuildError, ModelError, counted
+from calibrators.errors import Argument, BuildError, ModelError, advice, counted
 
 #: TensorRT's profiles have sizes of 32 bits, whatever its interface takes.
 _LARGEST_SIZE = 2**31 - 1
@@ -282,9 +282,14 @@ def _default_range(spec: InputSpec, known: Mapping[str, _DimRange], sizes: Sampl
             smallest_size, largest_size = sizes.smallest[axis - 1], sizes.largest[axis - 1]
             columns.append((smallest_size, largest_size, largest_size))
         else:
+            form = f"'{spec.name}=MIN,OPT,MAX', three shapes like {_example(spec)}"
             raise BuildError(
-                f"input {spec} has a dynamic dimension {axis} ('{dim or '?'}') besides the batch; give its "
-                f"sizes with a profile '{spec.name}=MIN,OPT,MAX', three shapes like {_example(spec)}"
+                f"input {spec} has a dynamic dimension {axis} ('{dim or '?'}') besides the batch; "
+                + advice(
+                    f"give its sizes with {Argument('profiles')} {form}",
+                    f"give its sizes with {Argument('profile')} {form}",
+                    "give a model whose sizes are fixed",
+                )
             )
     smallest, optimal, largest = zip(*columns, strict=True)
     return ShapeRange(smallest, optimal, largest)

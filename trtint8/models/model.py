@@ -280,15 +280,23 @@ def rebuilt(graph_model: ir.Model, name: str) -> Model:
     return replace(prepare(load_model(to_proto(graph_model))), name=name)
 
 
+def _instead_of(name: str) -> str:
+    """What to do about a file that is no ONNX model, by its ending."""
+    ending = Path(name).suffix.lower()
+    if ending in (".pt", ".pth"):
+        return "export the network of PyTorch with torch.onnx.export and give the .onnx file"
+    if ending in (".npz", ".npy"):
+        return "it holds arrays, so give the model first and the data after it"
+    return "export or download it again"
+
+
 def _parsed(name: str, parse: Callable[[], LightModel]) -> LightModel:
     try:
         light = parse()
     except OSError as error:
         raise ModelError(f"cannot read the model '{name}': {error.strerror or error}") from error
     except DecodeError as error:
-        raise ModelError(
-            f"'{name}' is not an ONNX model, or is truncated; export or download it again"
-        ) from error
+        raise ModelError(f"'{name}' is not an ONNX model, or is truncated; {_instead_of(name)}") from error
     except EncodeError as error:
         raise ModelError(
             f"'{name}' is larger than 2 GiB and does not fit one message; save it with external data and "

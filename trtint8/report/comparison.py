@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +23,15 @@ from trtint8.report.files import ReportFiles, find_report_files
 from trtint8.report.layers import Cell, make_cells
 from trtint8.report.text import time_text
 from trtint8.runtime.bindings import NO_CODE
-from trtint8.validation.accuracy import accuracy_rows
+from trtint8.validation.accuracy import (
+    REFERENCE,
+    Accuracy,
+    Measure,
+    accuracy_rows,
+    measure_title,
+    measure_unit,
+)
+from trtint8.validation.significance import Estimate, Share, as_number
 from trtint8.validation.validate import validate_models
 
 #: How many digits of the fingerprint of a table or a model are shown: enough to tell them apart.
@@ -35,10 +45,13 @@ class ComparedRow:
     Attributes:
         name: What the figure is.
         values: One text per run; None where a run's files do not have the figure.
+        significant: Whether two runs differ by more than chance, for a figure that samples estimate; None for
+            any other one.
     """
 
     name: str
     values: tuple[str | None, ...]
+    significant: bool | None = None
 
     @property
     def is_compared(self) -> bool:
@@ -47,7 +60,18 @@ class ComparedRow:
 
     @property
     def differs(self) -> bool:
-        """Whether two runs have the figure and differ in it."""
+        """Whether two runs differ in the figure, and by more than chance where samples estimate it."""
+        return self._is_uneven and self.significant is not False
+
+    @property
+    def mark(self) -> str:
+        """What stands beside the values: ``differs``, ``within chance``, or nothing."""
+        if not self._is_uneven:
+            return ""
+        return "differs" if self.differs else "within chance"
+
+    @property
+    def _is_uneven(self) -> bool:
         return len({value for value in self.values if value is not None}) > 1
 
 
@@ -61,6 +85,8 @@ class RunComparison:
         layers: The weighted layers that are not in the same precision in all runs whose engines list them.
         differences: Names of the figures that differ.
         files: What was read.
+        verdicts: Which run is better, by how much, and whether that is more than chance: one sentence for
+            accuracy and one for latency, where two runs have it.
     """
 
     runs: tuple[str, ...]
@@ -68,6 +94,7 @@ class RunComparison:
     layers: tuple[ComparedRow, ...]
     differences: tuple[str, ...]
     files: tuple[Path, ...]
+    verdicts: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         rows = counted(len(self.rows), "figure")
@@ -138,13 +165,121 @@ def compare_runs(
     engines = [run.engine if run.engine and run.engine.layers else None for run in runs]
     listed = [make_cells(None, engine, None) for engine in engines] if any(engines) else asked
     layers = _table([{cell.node: cell.precision for cell in cells} for cells in listed])
+    judged = [run.accuracy for run in runs]
+    rows = tuple(replace(row, significant=_differ(row.name, judged)) for row in rows)
     return RunComparison(
         names,
         rows,
         tuple(row for row in layers if row.differs),
         tuple(row.name for row in rows if row.differs),
         tuple(path for run in runs for path in run.read),
+        tuple(filter(None, (_accuracy_verdict(names, judged), _latency_verdict(names, runs)))),
     )
+
+
+def _measures(accuracy: Accuracy | None) -> dict[str, Measure]:
+    """The measures of a run that have a value, by what their rows are called."""
+    measures = accuracy.measures if accuracy else ()
+    return {measure_title(one): one for one in measures if math.isfinite(_number(one))}
+
+
+def _number(measure: Measure) -> float:
+    return measure.value.value if isinstance(measure.value, Share) else measure.value
+
+
+def _estimates(measures: Sequence[Measure | None]) -> list[Estimate | None]:
+    """What samples say of a metric of each run: its difference from FP32 where all have it, or its share."""
+    against_fp32 = [_beside_reference(one) for one in measures if one]
+    if None not in against_fp32 and len({as_number(one.reference) for one in measures if one}) == 1:
+        return [_beside_reference(one) if one else None for one in measures]
+    values = [one.value if one else None for one in measures]
+    return [Estimate(one.value, one.interval) if isinstance(one, Share) else None for one in values]
+
+
+def _beside_reference(measure: Measure) -> Estimate | None:
+    found = [one for one in measure.comparisons if one.against == REFERENCE]
+    return Estimate(found[0].difference, found[0].interval) if found else None
+
+
+def _differ(name: str, judged: Sequence[Accuracy | None]) -> bool | None:
+    """Whether two runs differ in a metric by more than chance; None where no samples estimate it."""
+    estimates = _estimates([_measures(accuracy).get(name) for accuracy in judged])
+    known = [one for one in estimates if one is not None]
+    pairs = list(itertools.combinations(known, 2))
+    return any(one.minus(other).is_above_chance for one, other in pairs) if pairs else None
+
+
+def _accuracy_verdict(names: Sequence[str], judged: Sequence[Accuracy | None]) -> str | None:
+    """Which run is more accurate by the first metric that two runs have; by SQNR where there is none."""
+    measured = [_measures(accuracy) for accuracy in judged]
+    for title in dict.fromkeys(title for measures in measured for title in measures):
+        measures = [one.get(title) for one in measured]
+        if sum(map(bool, measures)) > 1:
+            return _by_measure(title, names, judged, measures)
+    outputs = [accuracy.outputs if accuracy else () for accuracy in judged]
+    for name in dict.fromkeys(one.name for some in outputs for one in some):
+        found = {index: one.sqnr_db for index, some in enumerate(outputs) for one in some if one.name == name}
+        levels = {index: level for index, level in found.items() if math.isfinite(level)}
+        if len(levels) > 1:
+            best, second = _best_two(levels)
+            above = levels[best] - levels[second]
+            better = f"{above:.2f} dB above" if above else ""
+            return _verdict(f"SQNR of '{name}'", names, best, second, better)
+    return None
+
+
+def _best_two(values: Mapping[int, float]) -> tuple[int, int]:
+    """The indices of the two largest values."""
+    best, second, *_ = sorted(values, key=lambda index: -values[index])
+    return best, second
+
+
+def _by_measure(
+    title: str,
+    names: Sequence[str],
+    judged: Sequence[Accuracy | None],
+    measures: Sequence[Measure | None],
+) -> str:
+    """The run that is best by a metric, beside the next one."""
+    values = {index: _number(one) for index, one in enumerate(measures) if one}
+    best, second = _best_two(values)
+    unit = next(measure_unit(one) for one in measures if one)
+    factor, digits = (100, ".2f") if unit == "points" else (1, ".4g")
+    above = factor * (values[best] - values[second])
+    better = f"{above:{digits}}{unit and ' '}{unit} above" if above else ""
+    verdict = _verdict(title, names, best, second, better)
+    estimates = _estimates(measures)
+    one, other = estimates[best], estimates[second]
+    if one is None or other is None:
+        return verdict
+    difference = one.minus(other)
+    counts = dict.fromkeys(f"{accuracy.samples:,}" for accuracy in (judged[best], judged[second]) if accuracy)
+    samples = f"{' and '.join(counts)} samples"
+    low, high = (f"{factor * end:+{digits}}" for end in difference.interval)
+    meaning = f"more than chance on {samples}"
+    if not difference.is_above_chance:
+        meaning = f"no difference that {samples} can show"
+    return f"{verdict} (95 % interval {low} to {high}): {meaning}"
+
+
+def _latency_verdict(names: Sequence[str], runs: Sequence[ReportFiles]) -> str | None:
+    """Which run is faster by its median latency."""
+    times = {
+        index: run.bench.reports[0].phases["latency"].median
+        for index, run in enumerate(runs)
+        if run.bench and run.bench.reports
+    }
+    if len(times) < 2 or not all(times.values()):
+        return None
+    best, second = _best_two({index: -time for index, time in times.items()})
+    ratio = times[second] / times[best]
+    shown = f"{times[best]:.3f} ms beside {times[second]:.3f} ms"
+    fast = f"{ratio:.2f} times as fast as" if ratio > 1 else ""
+    return f"{_verdict('latency', names, best, second, fast)} ({shown})"
+
+
+def _verdict(title: str, names: Sequence[str], best: int, second: int, better: str) -> str:
+    return f"{title}: '{names[best]}' is {better or 'level with'} '{names[second]}'"
 
 
 def _judged(

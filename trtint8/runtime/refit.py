@@ -37,7 +37,9 @@ def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
     check_dtypes(weights)
     check_shared_scales(weights, engine.info.shared_scales if engine.info else ())
     if not engine.raw.refittable:
-        raise EngineError(f"the engine is not refittable; build it with {Argument('refit', 'True')}")
+        raise EngineError(
+            f"the engine is not refittable; build it with {Argument('refit', 'True', 'build_int8_engine')}"
+        )
     trt = engine.flavor.module
     with engine.device.active(), collected(trt) as log:
         refitter = trt.Refitter(engine.raw, shared_logger(trt))

@@ -107,9 +107,9 @@ class Scorer:
         score = score_of(accuracy, self.metric)
         if not self._scored and score.value is not None and math.isnan(score.value):
             raise CalibrationDataError(
-                f"metric '{metric_name(self.metric)}' is not a number for the model in INT8: the shape of an "
-                "output depends on the values, or values are not numbers; name another metric, such as "
-                "detections or a function"
+                f"metric '{metric_name(self.metric)}' has no value for the model in INT8: the shape of an "
+                "output depends on the values, values are not numbers, or nothing is detected; give other "
+                "samples, or name another metric, such as detections or a function"
             )
         self._scored = True
         return score

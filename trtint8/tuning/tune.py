@@ -141,6 +141,12 @@ class Tuned:
         return self.goal.fits(self.score)
 
     @property
+    def keeps_goal(self) -> bool:
+        """Whether the result keeps the goal on those samples, and on the ones that nothing was decided on."""
+        judgement = self.accuracy.judgement
+        return self.fits and (judgement is None or judgement.fits)
+
+    @property
     def changed_weights(self) -> bool:
         """Whether the float model differs from the original."""
         return bool(self.candidate.remedies)

@@ -129,8 +129,9 @@ class Judgement:
 
     Attributes:
         goal: What has to be kept, in words.
-        fits: Whether these samples keep it.
-        value: The metric of the model: in per cent for a share, else in the metric's unit.
+        fits: Whether these samples keep it; False where they cannot judge.
+        value: The metric of the model: in per cent for a share, else in the metric's unit. None where it has
+            no value on these samples, such as detections where neither model finds any: they cannot judge.
         drop: The metric of FP32 minus the model's, in points for a share, else in the metric's unit; for
             ``max_error`` the error itself. None for a metric that is infinite where outputs equal FP32's.
         step: How many points of a share one sample is; None for other metrics.
@@ -227,7 +228,7 @@ def accuracy_rows(accuracy: Compared) -> list[tuple[str, ...]]:
     rows = []
     for index, measure in enumerate(accuracy.measures):
         values = [_value(side.measures[index].value, measure.unit) for side in sides]
-        rows.append((_title(measure), _value(measure.reference, measure.unit), *values))
+        rows.append((measure_title(measure), _value(measure.reference, measure.unit), *values))
     for index, output in enumerate(accuracy.outputs):
         columns = [side.outputs[index] for side in sides]
         name = f"'{output.name}'"
@@ -257,7 +258,7 @@ def verdicts(accuracy: Compared, name: str) -> list[str]:
         name: The model's name.
     """
     compared = [
-        f"{_title(measure)}: {_verdict(model, comparison, _unit(measure))}"
+        f"{measure_title(measure)}: {_verdict(model, comparison, measure_unit(measure))}"
         for model, side in {name: accuracy, **accuracy.also}.items()
         for measure in side.measures
         for comparison in measure.comparisons
@@ -265,7 +266,7 @@ def verdicts(accuracy: Compared, name: str) -> list[str]:
     return [*compared, *(accuracy.judgement.notes if accuracy.judgement else ())]
 
 
-def _unit(measure: Measure) -> str:
+def measure_unit(measure: Measure) -> str:
     """The unit of a metric's differences: points, dB, or none."""
     is_share = measure.unit == PERCENT or isinstance(measure.value, Share)
     return "points" if is_share else measure.unit
@@ -289,7 +290,8 @@ def _verdict(name: str, comparison: Comparison, unit: str) -> str:
     )
 
 
-def _title(measure: Measure) -> str:
+def measure_title(measure: Measure) -> str:
+    """What tables call a metric."""
     if measure.title:
         return measure.title
     if measure.name == "agreement":
@@ -302,6 +304,8 @@ def _value(value: Share | float | None, unit: str) -> str:
         return percent(value)
     if value is None:
         return ""
+    if math.isnan(value):
+        return "not measured"
     if unit == PERCENT:
         return f"{100 * value:.2f} %"
     return f"{value:.2f} dB" if unit == DECIBELS else f"{value:.6g}"

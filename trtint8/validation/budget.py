@@ -110,6 +110,10 @@ class Goal:
         """
         score = score_of(accuracy, self.metric)
         fits, samples = self.fits(score), counted(accuracy.samples, "sample")
+        if score.value is not None and math.isnan(score.value):
+            why = f"{self.name} has no value on them"
+            note = f"on {samples} the budget ({self}) cannot be judged, because {why}"
+            return Judgement(str(self), False, None, None, None, False, (note,))
         kept = "kept" if fits else "missed"
         notes = [f"on {samples} the budget ({self}) is {kept}: {self.describe(score)}"]
         step, too_fine = self._step(accuracy), False

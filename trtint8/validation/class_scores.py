@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.inputs import shape_text
 from calibrators.data.sources.arrays import is_class_indices
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError, advice
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, DeclaredShape, by_sample
 from trtint8.validation.meters import PERCENT, CountedSumsMeter, HitMeter, Measurand, SumsMeter
 
@@ -72,7 +72,11 @@ def check_class_folders(folders: Sequence[str] | None, form: BatchForm, metrics:
             raise CalibrationDataError(
                 f"the data has {len(folders)} sub-folders, which are classes in the order of their names, "
                 f"from '{folders[0]}' to '{folders[-1]}', and output '{name}' has {output.shape[1]} classes; "
-                "give each class a sub-folder, an empty one where it has no images, and nothing else one"
+                + advice(
+                    f"without labels, judge by {Argument('metrics', 'agreement')}",
+                    f"without labels, judge by {Argument('metric', 'agreement')}",
+                    "give each class a sub-folder, an empty one where it has no images, and nothing else one",
+                )
             )
 
 

@@ -5,6 +5,7 @@ A :class:`Measurand` is a metric that is ready to be measured on batches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -146,7 +147,7 @@ class CountedSumsMeter(SumsMeter):
         function: The metric's value from totals; see :class:`SumsMeter`.
         column: The first of the sums that count things; every second sum from it on counts some.
         nothing: What is wrong where these sums are all 0, as a sentence.
-        is_refused: Whether that is an error; else it is a warning.
+        is_refused: Whether that is an error; else it is a warning, and the value is not a number.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class CountedSumsMeter(SumsMeter):
         self._column, self._nothing, self._is_refused = column, nothing, is_refused
 
     def value(self) -> float:
-        """The metric over all batches.
+        """The metric over all batches; NaN where nothing counts, since that is neither good nor bad.
 
         Raises:
             CalibrationDataError: Nothing counts, and that is refused.
@@ -173,6 +174,7 @@ class CountedSumsMeter(SumsMeter):
             if self._is_refused:
                 raise CalibrationDataError(self._nothing)
             warn_user(self._nothing)
+            return math.nan
         return super().value()
 
 

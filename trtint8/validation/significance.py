@@ -228,6 +228,41 @@ def paired_interval(both: int, gained: int, lost: int, neither: int) -> tuple[fl
     )
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """A value that was measured on samples, and its 95 % interval.
+
+    Attributes:
+        value: The value.
+        interval: The ends of the interval.
+    """
+
+    value: float
+    interval: tuple[float, float]
+
+    def minus(self, other: Estimate) -> Estimate:
+        """The difference to an estimate whose samples are not paired with these.
+
+        By the method of variance estimates recovery: Zou and Donner, "Construction of confidence limits about
+        effect measures", Statistics in Medicine 27, 2008. For shares it is Newcombe's method 10 for
+        independent samples. Estimates of the same samples usually err alike, which makes the interval of
+        their difference wider than it has to be.
+
+        Args:
+            other: The other estimate.
+        """
+        (low, high), (other_low, other_high) = self.interval, other.interval
+        difference = self.value - other.value
+        below = math.hypot(self.value - low, other_high - other.value)
+        above = math.hypot(high - self.value, other.value - other_low)
+        return Estimate(difference, (difference - below, difference + above))
+
+    @property
+    def is_above_chance(self) -> bool:
+        """Whether zero lies outside the interval."""
+        return not self.interval[0] <= 0 <= self.interval[1]
+
+
 def compare_values(
     values: NDArray[np.float64],
     other: NDArray[np.float64],

@@ -127,10 +127,12 @@ class ArrayFile:
         """
         path = Path(data)
         if path.suffix.lower() not in ARRAY_SUFFIXES:
-            raise CalibrationDataError(
-                f"cannot take data from the file '{path}'; pass a .npz, a .npy, or a folder of these or of "
-                "images"
-            )
+            advice = "pass a .npz, a .npy, or a folder of these or of images"
+            if path.suffix.lower() == ".onnx":
+                advice = "it is a model, so give the model first and the data after it"
+            elif path.suffix.lower() in (".pt", ".pth"):
+                advice = "save its tensors as arrays with numpy.savez"
+            raise CalibrationDataError(f"cannot take data from the file '{path}'; {advice}")
         # Only so many samples from the first on are read.
         first = None if options.shuffle else options.limit
         opens = partial(_from_array_file, binding=binding, first=first)
@@ -323,6 +325,9 @@ def _read_bytes(member: IO[bytes], size: int) -> bytes:
 
 _Result = TypeVar("_Result")
 
+#: What NumPy says of files with Python objects in place of numbers.
+_OF_OBJECTS = ("Object arrays", "Python objects")
+
 #: File name endings that are taken as arrays, in lower case.
 ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
 
@@ -352,9 +357,13 @@ def read_array_file(path: Path, read: Callable[[IO[bytes]], _Result]) -> _Result
         with stream:
             return read(stream)
     except Exception as error:  # each part of a damaged file has errors of its own, tokenizers' included
-        raise CalibrationDataError(
-            f"cannot read '{path}': {in_words(error)}; save it again with numpy.save or numpy.savez"
-        ) from error
+        advice = "save it again with numpy.save or numpy.savez"
+        if any(words in str(error) for words in _OF_OBJECTS):
+            advice = (
+                "arrays of Python objects, such as lists of different lengths, are not read: pad the samples "
+                "to one length, or write each one into an .npz of its own in a folder"
+            )
+        raise CalibrationDataError(f"cannot read '{path}': {in_words(error)}; {advice}") from error
 
 
 # Labels ------------------------------------------------------------------------------------------------

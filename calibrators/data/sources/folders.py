@@ -153,6 +153,11 @@ def _from_folder(folder: Path, binding: Binding, first: int | None = None) -> Fi
         labels = np.repeat(np.arange(len(classes)), [len(paths) for paths in by_class])
         paths = [path for paths in by_class for path in paths]
         return _from_image_files(paths, binding, labels, tuple(path.name for path in classes))
+    if nested := [entry for entry in chain(*in_classes) if _is(entry.is_dir)]:
+        raise CalibrationDataError(
+            f"the folder '{folder}' has only folders of folders, such as '{nested[0].path}'; give the folder "
+            f"of one split, such as '{Path(nested[0].path).parent}'"
+        )
     raise CalibrationDataError(
         f"the folder '{folder}' has no samples; put images ({_endings(IMAGE_SUFFIXES)}) or arrays "
         f"({_endings(ARRAY_SUFFIXES)}) into it, or images into one sub-folder per class"

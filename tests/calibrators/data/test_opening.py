@@ -6,12 +6,13 @@ import pytest
 from calibrators.data.batches import sample_order
 from calibrators.data.feeds import BatchAxes
 from calibrators.data.inputs import DataOptions, InputSpec, fixed_batches
-from calibrators.data.opening import kind_of, open_data
+from calibrators.data.opening import kind_of, open_batches, open_data
 from calibrators.data.sequences import StateSequences, Steps
 from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes
 from calibrators.data.sources.folders import Folder
 from calibrators.data.sources.random_samples import RandomSamples
 from calibrators.data.sources.streams import Stream
+from calibrators.errors import CalibrationDataError
 
 
 def test_a_shuffled_order_depends_on_the_seed_and_comes_before_the_limit():
@@ -90,3 +91,19 @@ def test_what_a_loader_gives_is_copied_before_it_is_asked_for_more():
     batches = open_data(loader, inputs, DataOptions())
     assert [feed["x"][0, 0] for feed in list(batches)] == [0, 1, 2]
     assert [batch.labels.tolist() for batch in list(batches.labelled())] == [[0, 0], [1, 1], [2, 2]]
+
+
+def test_an_array_that_nobody_has_named_feeds_the_only_input(tmp_path):
+    np.savez(tmp_path / "d.npz", np.arange(8, dtype=np.float32).reshape(4, 2))
+    inputs = [InputSpec("x", np.dtype(np.float32), ("n", 2))]
+    (batch,) = (one.feed for one in open_batches(tmp_path / "d.npz", inputs).labelled())
+    assert batch["x"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".npy"])
+def test_ragged_arrays_are_told_how_to_be_stored(tmp_path, suffix):
+    path = tmp_path / f"d{suffix}"
+    ragged = np.array([[1, 2], [3]], dtype=object)
+    np.savez(path, x=ragged) if suffix == ".npz" else np.save(path, ragged)
+    with pytest.raises(CalibrationDataError, match="pad"):
+        open_batches(path, [InputSpec("x", np.dtype(np.float32), ("n", 2))])

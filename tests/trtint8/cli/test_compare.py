@@ -35,7 +35,11 @@ def test_the_terminal_names_what_differs(runs, capsys):
     assert main(["compare", *runs, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["runs"] == ["net", "other"] and printed["differences"] == ["calibration method"]
-    assert printed["rows"][0] == {"name": "calibration method", "values": ["entropy", "mse"]}
+    assert printed["rows"][0] == {
+        "name": "calibration method",
+        "values": ["entropy", "mse"],
+        "significant": None,
+    }
 
 
 def row(name, *values):

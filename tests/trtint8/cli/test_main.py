@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from trtint8.cli.main import VerbParser, main, spaced_values, typed_words
@@ -319,3 +320,43 @@ def test_what_is_no_second_value(tmp_path, monkeypatch):
     lines = "--mean 0.5,0.5,0.5 m.onnx|--resize 256 5|--resize 256 -o 5|--mean|--limit 1 2"
     for line in lines.split("|"):
         assert spaced_values(line.split()) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "named"), [([], "--help"), (["calbrate"], "'calibrate'"), (["xyz"], "'xyz'")]
+)
+def test_no_verb_and_a_wrong_one(words, named, capsys):
+    assert main(words) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert named in line and "--help" in line
+
+
+@pytest.mark.parametrize(("words", "named"), [(["help"], "calibrate"), (["help", "calibrate"], "--method")])
+def test_help_as_a_verb(words, named, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 0 and named in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "named"),
+    [
+        ("a.npz", "m.onnx", "model first"),
+        ("m.onnx", "m.onnx", "model first"),
+        ("n.pt", "a.npz", "torch.onnx.export"),
+        ("n.pth", "a.npz", "torch.onnx.export"),
+        ("m.onnx", "n.pt", "numpy.savez"),
+        ("m.onnx", "images", "images/train'"),
+    ],
+)
+def test_files_of_another_kind_are_told_what_to_do(tmp_path, monkeypatch, capsys, model, data, named):
+    monkeypatch.chdir(tmp_path)
+    Path("m.onnx").write_bytes(DEMO_MODEL.read_bytes())
+    np.savez("a.npz", images=np.zeros((4, 1, 8, 8), np.float32))
+    for name in ("n.pt", "n.pth"):
+        Path(name).write_bytes(Path("a.npz").read_bytes())
+    for split in ("train", "val"):
+        Path("images", split, "cat").mkdir(parents=True)
+    assert main(["calibrate", model, data, "-o", "t.json"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert named in line and not Path("t.json").exists()

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shlex
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -60,11 +61,25 @@ def test_least_values_and_budgets_that_are_not_kept(arguments, capsys):
     # With all layers in float the outputs are FP32's, whose cosine is 1.
     assert main([*arguments[:-1], "cosine", "--min", "1.5"]) == 2
     assert "FP32 itself has cosine 1 on" in capsys.readouterr().err
-    assert main([*arguments[:-1], "cosine", "--min", "0.99999", "--minutes", "0.0001", "--json"]) == 0
+    before = Path("out.onnx").read_bytes()
+    missing = [*arguments[:-1], "cosine", "--min", "0.99999", "--minutes", "0.0001", "--json"]
+    assert main(missing) == 1
     printed = capsys.readouterr()
-    assert "nothing was found within the budget (cosine: at least 0.99999)" in printed.err
+    assert "cosine: at least 0.99999" in printed.err and "--keep-best" in printed.err
     result = json.loads(printed.out)
     assert result["fits"] is result["accuracy"]["judgement"]["fits"] is False
+    # What misses the budget does not have the name that was asked for.
+    assert result["files"]["model"] == "out.missed.onnx" and onnx.load("out.missed.onnx").graph.node
+    assert Path("out.missed.tuning.json").exists() and Path("out.onnx").read_bytes() == before
+    assert main([*missing, "--keep-best"]) == 1
+    assert json.loads(capsys.readouterr().out)["files"]["model"] == "out.onnx"
+    assert Path("out.onnx").read_bytes() == Path("out.missed.onnx").read_bytes()
+
+
+def test_files_that_a_missed_budget_would_replace_are_refused_first(arguments, capsys):
+    Path("out.missed.float.onnx").write_bytes(b"of the user")
+    assert main([*arguments, "--max-drop", "0.5"]) == 2
+    assert "out.missed.float.onnx" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -73,11 +88,12 @@ def test_budgets_that_the_samples_tuned_on_keep_and_others_miss(arguments, capsy
     np.savez("judge.npz", **brighter)
     arguments += ["--metric", "sqnr", "--min", "15", "--judge", "judge.npz"]
     missed = "the budget (sqnr: at least 15 dB) is missed: sqnr "
-    assert main(arguments) == 0
+    assert main(arguments) == 1
     printed = capsys.readouterr()
     assert f"on {len(held_out['labels'])} samples {missed}" in printed.out
     assert "nothing was found" not in printed.err
-    assert main([*arguments, "--json"]) == 0
+    assert not Path("out.onnx").exists() and Path("out.missed.onnx").exists()
+    assert main([*arguments, "--json"]) == 1
     result = json.loads(capsys.readouterr().out)
     judgement = result["accuracy"]["judgement"]
     assert result["fits"] and not judgement["fits"] and judgement["value"] < 15
@@ -88,13 +104,14 @@ def test_budgets_that_the_samples_tuned_on_keep_and_others_miss(arguments, capsy
 def test_a_search_that_ran_out_of_time_is_continued(arguments, tmp_path, capsys):
     arguments += ["--json", "--max-drop", "0.5"]
     checkpoint = tmp_path / "out.onnx.checkpoint"
-    assert main([*arguments, "--minutes", "0.0001"]) == 0
+    assert main([*arguments, "--minutes", "0.0001"]) == 1
     printed = capsys.readouterr()
     assert f"--resume the search continues from '{checkpoint.name}'" in printed.err
     ended = json.loads(printed.out)
     assert (ended["complete"], [trial["what"] for trial in ended["trials"]]) == (False, ["as calibrated"])
     # The best so far is written and judged as usual.
-    assert ended["accuracy"]["samples"] > 0 and (tmp_path / "out.onnx").exists() and checkpoint.exists()
+    assert ended["accuracy"]["samples"] > 0 and checkpoint.exists()
+    assert (tmp_path / "out.missed.onnx").exists()
     assert main([*arguments, "--resume"]) == 0
     continued = json.loads(capsys.readouterr().out)
     assert continued["complete"] and not checkpoint.exists()

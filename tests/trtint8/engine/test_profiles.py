@@ -121,10 +121,8 @@ def test_sizes_of_samples_say_nothing_where_these_do_not_lie_first():
 def test_without_sizes_of_samples_other_dimensions_need_a_profile():
     with pytest.raises(BuildError) as caught:
         complete_profile({}, [spec("images", "N", 3, "height", None)])
-    assert str(caught.value) == (
-        "input 'images' (float32, Nx3xheightx?) has a dynamic dimension 2 ('height') besides the batch; give "
-        "its sizes with a profile 'images=MIN,OPT,MAX', three shapes like 8x3xSIZExSIZE"
-    )
+    for named in ("'height'", "profile 'images=MIN,OPT,MAX'", "8x3xSIZExSIZE"):
+        assert named in str(caught.value)
 
 
 def test_unknown_rank():

@@ -1,6 +1,7 @@
 """Several runs side by side."""
 
 import dataclasses
+import json
 
 import onnx
 import pytest
@@ -25,7 +26,7 @@ from trtint8.engine.profiles import ShapeRange
 from trtint8.models.model import load_model
 from trtint8.report.comparison import ComparedRow, compare_runs
 from trtint8.validation.accuracy import Measure
-from trtint8.validation.significance import Share
+from trtint8.validation.significance import Share, compare_counts
 
 
 @pytest.fixture
@@ -80,8 +81,10 @@ def test_differences_are_named(folders):
         "kernels: float compute",
         "bytes of weights",
         "bytes of the engine file",
-        "top-1",
     )
+    # Of 400 samples, 316 and 318 are no difference.
+    (top1,) = (row for row in compared.rows if row.name == "top-1")
+    assert (top1.significant, top1.differs, top1.mark) == (False, False, "within chance")
     assert compared.layers == (ComparedRow(HOSTILE, ("INT8", "FP32")),)
 
 
@@ -117,7 +120,61 @@ def test_files_alone_have_their_own_names(folders):
     first, second = folders
     (second / "net.accuracy.json").rename(second / "other.accuracy.json")
     compared = compare_runs([first / "net.accuracy.json", second / "other.accuracy.json"])
-    assert compared.runs == ("net", "other") and compared.differences == ("top-1",)
+    assert compared.runs == ("net", "other") and compared.differences == ()
+
+
+def judged(folder, name, count, total=400, reference=320):
+    """Writes what `validate` prints of a run that has so many samples right."""
+    share = Share(count, total)
+    lost, gained = max(reference - count, 0) + 1, 1 + max(count - reference, 0)
+    both = count - gained
+    comparison = compare_counts(both, gained, lost, total - both - gained - lost, "FP32")
+    measure = Measure("top1", share, Share(reference, total), (comparison,))
+    accuracy = dataclasses.replace(ACCURACY, samples=total, top1=share, agreement=None, measures=(measure,))
+    write_json(folder / f"{name}.accuracy.json", accuracy)
+    return folder / f"{name}.accuracy.json"
+
+
+@pytest.mark.parametrize(
+    ("counts", "significant", "best"),
+    [
+        ((320, 320), False, None),
+        ((316, 318), False, "b"),
+        ((318, 290), True, "a"),
+        ((290, 318), True, "b"),
+        ((318, 290, 317), True, "a"),
+        ((250, 320), True, "b"),
+        ((398, 396), False, "a"),
+    ],
+)
+def test_only_what_a_test_says_differs(tmp_path, counts, significant, best):
+    files = [judged(tmp_path, name, count) for name, count in zip("abc", counts, strict=False)]
+    compared = compare_runs(files)
+    (row,) = (row for row in compared.rows if row.name == "top-1")
+    assert (row.significant, "top-1" in compared.differences) == (significant, significant)
+    (verdict,) = compared.verdicts
+    assert verdict.startswith("top-1: ") and "400 samples" in verdict
+    if best:
+        points = 100 * (max(counts) - sorted(counts)[-2]) / 400
+        assert f"'{best}' is {points:.2f} points above" in verdict
+
+
+def test_which_run_is_faster_and_which_is_closer_to_fp32(folders):
+    (first,) = compare_runs(folders).verdicts
+    assert f"'{folders[1]}' is 0.50 points above '{folders[0]}'" in first
+    write_all(folders[1])
+    faster = json.loads((folders[1] / "net.bench.json").read_text())
+    latency = faster["reports"][0]["phases"]["latency"]
+    faster["reports"][0]["phases"]["latency"] = {name: value / 2 for name, value in latency.items()}
+    write_json(folders[1] / "net.bench.json", faster)
+    for folder, level in zip(folders, (26.0, 24.5), strict=True):
+        outputs = tuple(dataclasses.replace(one, sqnr_db=level) for one in ACCURACY.outputs)
+        write_json(folder / "net.accuracy.json", dataclasses.replace(ACCURACY, measures=(), outputs=outputs))
+    accurate, fast = compare_runs(folders).verdicts
+    assert f"'{folders[0]}' is 1.50 dB above '{folders[1]}'" in accurate
+    assert f"'{folders[1]}' is 2.00 times as fast as '{folders[0]}'" in fast
+    rows = {row.name: row for row in compare_runs(folders).rows}
+    assert rows["SQNR of 'scores'"].significant is None and rows["SQNR of 'scores'"].mark == "differs"
 
 
 def test_one_run_is_not_enough(folders):

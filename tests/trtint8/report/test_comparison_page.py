@@ -35,6 +35,22 @@ def test_the_tables_have_every_value():
     assert "http:" not in page and "https:" not in page
 
 
+def test_only_a_difference_beyond_chance_is_loud():
+    rows = (
+        ComparedRow("kernels", ("2", "3")),
+        ComparedRow("top-1", ("79 %", "80 %"), False),
+        ComparedRow("agreement", ("80 %", "99 %"), True),
+    )
+    comparison = RunComparison(("a", "b"), rows, (), ("kernels", "agreement"), (), ("b is <best>",))
+    page = render_comparison(comparison)
+    document = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
+    marks = [list(row)[-1] for row in document.iter("tr")][1:]
+    assert [(mark.text, mark.get("class")) for mark in marks] == [
+        ("differs", None), ("within chance", None), ("differs", "tested"),
+    ]  # fmt: skip
+    assert page.index("b is &lt;best&gt;.") < page.index("Different: ") < page.index("<h2>")
+
+
 def test_nothing_differs():
     page = render_comparison(RunComparison(("a", "b"), (ComparedRow("kernels", ("2", "2")),), (), (), ()))
     assert "No figure differs." in page and "Layers in another precision" not in page

@@ -226,8 +226,8 @@ class DetectionAgreement:
     Going through the model's detections of an image from the highest score to the lowest, each is matched
     with the float model's detection of the same class that it overlaps most, of those not matched yet, if the
     intersection over union is above ``iou``. The value is 2 matches / (detections of the model + detections
-    of the float model) over all images: the F1 score, with the float model's detections as the truth. It is
-    1, with a warning, where neither model has detections.
+    of the float model) over all images: the F1 score, with the float model's detections as the truth. Where
+    neither model has detections it is NaN, with a warning: nothing was shown.
 
     Where the labels are true boxes (x1, y1, x2, y2 and class, of shape (samples, n, 5), in the unit of the
     detections; rows with the class -1 hold no box), these take the place of the float model's detections, and
@@ -286,8 +286,8 @@ class DetectionAgreement:
             start = partial(CountedSumsMeter, share, 2, nothing)
         else:
             nothing = (
-                f"metric '{self.name}' says 100 % because neither model finds anything, with scores above "
-                f"{self.score:g}; check the preprocessing, or give other samples"
+                f"metric '{self.name}' has nothing to judge by, as neither model finds anything with scores "
+                f"above {self.score:g}; check the preprocessing, or give other samples"
             )
             start = partial(CountedSumsMeter, share, 1, nothing, is_refused=False)
         return Measurand(

@@ -1,6 +1,8 @@
 """Detections of two models, matched whatever their order."""
 
 import json
+import math
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -76,8 +78,8 @@ def test_the_value_is_twice_the_matches_by_all_detections():
     _, strict = measured(DetectionAgreement(decode, score=0.5), found, wanted)
     assert strict.value() == pytest.approx(2 * 1 / (2 + 3))
     _, none = measured(DetectionAgreement(decode, score=0.95), found, found)
-    with pytest.warns(UserWarning, match=r"100 %.*above 0.95"):
-        assert none.value() == 1.0
+    with pytest.warns(UserWarning, match=r"'detections'.*above 0.95"):
+        assert math.isnan(none.value())  # which is neither good nor bad
 
 
 def test_a_decoder_may_compute_in_place():
@@ -275,3 +277,19 @@ def test_a_detector_on_the_command_line(folder, capsys):
     for name in ("boxes", "gird"):
         assert main([*validate, "--metric", f"detections:{name}"]) == 2
         assert f"'{name}'" in capsys.readouterr().err
+
+
+def test_a_budget_that_nothing_is_shown_of_is_not_kept(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    onnx.save(detector(), "detector.onnx")
+    np.savez("dark.npz", images=np.zeros((4, 3, 8, 8), np.float32))
+    one = ["validate", "detector.onnx", "dark.npz", "--reference", "detector.onnx", "--metric", "detections"]
+    for limit in (["--max-drop", "1"], ["--min", "50"]):
+        assert main([*one, *limit, "--json"]) == 1
+        judgement = json.loads(capsys.readouterr().out)["judgement"]
+        assert (judgement["fits"], judgement["value"], judgement["drop"]) == (False, None, None)
+    assert main([*one, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["measures"][0]["value"] is None
+    tune = ["tune", "detector.onnx", "dark.npz", "dark.npz", "--metric", "detections", "-o", "o.onnx"]
+    assert main(tune) == 2
+    assert "'detections'" in capsys.readouterr().err and not Path("o.onnx").exists()
