@@ -175,8 +175,6 @@ def build_from_sources(
     implicit = chosen == "implicit"
     cached = implicit and not given and sources.calibrator is not None
     check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
-    # Where TensorRT takes types from the graph, the graph has them already.
-    options = replace(options, fp16=None) if flavor.strongly_typed_only else options
     build = Build(
         flavor, loaded.inputs, wanted.profiles, wanted.compute_capabilities, options, sources.progress
     )

@@ -142,8 +142,7 @@ class Estimator:
             BuildError: TensorRT refuses the model.
             GpuUnavailableError: This TensorRT needs a GPU to build.
         """
-        typed_by_graph = self.flavor.strongly_typed_only
-        if fp16 and typed_by_graph:
+        if fp16 and self.flavor.strongly_typed_only:
             graph_model, _ = with_float16(
                 graph_model, self.quantization_target, float32_io=True, peaks=peaks, name=self.model.name
             )
@@ -152,7 +151,7 @@ class Estimator:
                 self.flavor,
                 self.model.inputs,
                 compute_capabilities=[self.compute_capability] if self.compute_capability else [],
-                options=dataclasses.replace(self.options.build, fp16=None if typed_by_graph else fp16),
+                options=dataclasses.replace(self.options.build, fp16=fp16),
                 progress=self.options.progress,
             ).run(serialized, int8="INT8" in precision)
 
