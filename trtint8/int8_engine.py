@@ -38,6 +38,7 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import AnyCalibrator, Calibrator, as_any_calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
+from trtint8.auditing.gpus import Gpu, at_costs_of, gpus_of
 from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
 from trtint8.builder.config import BuildOptions
 from trtint8.builder.implicit import ImplicitInt8, check_io_names
@@ -297,7 +298,7 @@ class _Int8Build:
 
     def explicit(self) -> BuiltFiles:
         """Builds from Q/DQ pairs in the graph."""
-        target = quantization_target(self.build.flavor, self.build.options)
+        target = at_costs_of(quantization_target(self.build.flavor, self.build.options), self._gpus())
         if self.finished:
             refuse_int8_blocks(self.loaded)
             graph_model = self.loaded.graph_model
@@ -385,6 +386,13 @@ class _Int8Build:
         return BuiltFiles(
             built, graph_model, placement.quantized_nodes, table, self.build.options, implicit=True
         )
+
+    def _gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs whose figures count: those that are named, or else this machine's, if there is one."""
+        capabilities = self.build.compute_capabilities
+        if not self.wanted.compute_capabilities and "current" not in capabilities:
+            return ()
+        return gpus_of(capabilities, self.build.options.device)
 
     def _warn_of_noise(self, table: CalibrationTable) -> None:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""

@@ -24,7 +24,7 @@ from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor, Target, title_of
 from trtint8.auditing.costs import costs_of, layers_beside, read_measured
-from trtint8.auditing.gpus import Gpu
+from trtint8.auditing.gpus import Gpu, at_costs_of
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart, Bound, Cost
 from trtint8.builder.build import Build, BuiltEngine
 from trtint8.builder.config import BuildOptions, nearest_capability
@@ -117,10 +117,7 @@ class Estimator:
     def quantization_target(self) -> QuantizationTarget:
         """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
         target = quantization_target(self.flavor, self.options.build)
-        costs = target.costs_with_float16
-        if costs is None or self.gpu is None:
-            return target
-        return dataclasses.replace(target, costs_with_float16=self.gpu.costs(costs))
+        return at_costs_of(target, [] if self.gpu is None else [self.gpu])
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -19,6 +19,7 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from tests.trtint8.builder.networks import Noting, NotingConfig, add_residual, implicit_module, new_network
+from tests.trtint8.onnx_models import Graph
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.qdq import load_engine_qdq
 
@@ -316,3 +317,33 @@ def test_ranges_by_hand_are_not_overwritten(table, tmp_path):
     with pytest.raises(OutputError, match=r"m\.table\.json'"):
         trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", dynamic_ranges=ranges)
     assert ranges.read_text() == '{"images": 1}'
+
+
+def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(rtx, tmp_path):
+    # On an A100 INT8 pays only where many input channels are read.
+    del rtx
+    g, y = Graph(quantized=False), "x"
+    for name, channels in {"first": (128, 128), "second": (16, 128), "third": (16, 16)}.items():
+        y = g.op("Relu", [y], f"{name}_relu") if y != "x" else y
+        y = g.op("Conv", [y, g.weights(*channels, 3, 3)], name, pads=[1] * 4)
+    model = g.model({"x": [8, 128, 32, 32]}, y)
+    images = np.random.default_rng(0).standard_normal((8, 128, 32, 32)).astype(np.float32)
+    table = trtint8.calibrate(model, images, method="minmax", tensors="all", progress=False)
+    layers = {("8.0",): ("first",), ("8.9",): ("first", "second", "third")}
+    layers |= {(): layers["8.9",], ("8.0", "8.9"): layers["8.9",]}
+    for capabilities, in_int8 in layers.items():
+        built = trtint8.build_int8_engine(
+            model,
+            table,
+            tmp_path / "m.engine",
+            target="rtx",
+            compute_capabilities=capabilities,
+            progress=False,
+        )
+        assert built.info.quantized_nodes == in_int8
+    for capability, in_int8 in {"8.0": 1, "8.9": 3, None: 3}.items():
+        quantized = trtint8.quantize(
+            model, table, target="rtx", compute_capability=capability, float16=True, progress=False
+        )
+        integers = [one for one in quantized.graph.initializer if len(one.dims) == 4 and one.data_type == 3]
+        assert len(integers) == in_int8
