@@ -61,15 +61,14 @@ class EstimatorOptions:
 
 
 @dataclass(frozen=True)
-class Estimator:
-    """What all builds of one model for one GPU share.
+class ModelBuilder:
+    """What all builds of one model share: engines for one set of shapes, on one GPU.
 
     Attributes:
         flavor: The TensorRT that builds.
         model: The prepared float model, whose inputs have the optimal shapes alone, so that the builder lists
             every dimension. An engine for a range of shapes may have a few kernels more.
         work: The model's multiply-adds.
-        gpu: The GPU that times are estimated for; None for this machine's, on which engines can be timed.
         compute_capability: What engines are built for; None where TensorRT builds only for the GPU on which
             it runs.
         options: How engines are built.
@@ -78,21 +77,19 @@ class Estimator:
     flavor: Flavor
     model: Model
     work: Work
-    gpu: Gpu | None
     compute_capability: str | None
     options: EstimatorOptions
 
     @classmethod
-    def open(
-        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu | None, options: EstimatorOptions
-    ) -> Estimator:
-        """Prepares builds.
+    def for_this_machine(
+        cls, prepared: Model, sizes: Mapping[str, SampleSizes], options: EstimatorOptions
+    ) -> ModelBuilder:
+        """Prepares builds for this machine's GPU, on which engines can be timed.
 
         Args:
             prepared: From :func:`trtint8.models.model.prepare`; not changed.
             sizes: Input name to the sizes that samples had, which a dynamic input gets where the profile
                 leaves it out; may lack inputs.
-            gpu: The GPU that times are estimated for; None for this machine's.
             options: How engines are built.
 
         Raises:
@@ -100,24 +97,14 @@ class Estimator:
             UnsupportedError: This TensorRT is not installed.
         """
         flavor = flavors.load(options.target)
-        profile = complete_profile(options.profile or {}, prepared.inputs, sizes)
-        fixed = at_shapes(prepared, {name: shapes.opt for name, shapes in profile.items()})
-        if gpu is None:
-            capability = "current" if flavor.has_compute_capabilities else None
-        else:
-            capability = nearest_capability(flavor, gpu.compute_capability)
-        return cls(flavor, fixed, count_work(fixed.graph_model), gpu, capability, options)
-
-    @property
-    def of_another_gpu(self) -> bool:
-        """Whether TensorRT cannot build engines in INT8 for the GPU, and builds them for another one here."""
-        return self.gpu is not None and self.compute_capability not in (None, self.gpu.compute_capability)
+        fixed = _at_optimal_shapes(prepared, sizes, options.profile)
+        capability = "current" if flavor.has_compute_capabilities else None
+        return ModelBuilder(flavor, fixed, count_work(fixed.graph_model), capability, options)
 
     @property
     def quantization_target(self) -> QuantizationTarget:
-        """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
-        target = quantization_target(self.flavor, self.options.build)
-        return at_costs_of(target, [] if self.gpu is None else [self.gpu])
+        """What Q/DQ pairs are placed for: what the builder runs in INT8."""
+        return quantization_target(self.flavor, self.options.build)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -152,6 +139,44 @@ class Estimator:
                 progress=self.options.progress,
             ).run(serialized, int8="INT8" in precision)
 
+
+@dataclass(frozen=True)
+class Estimator(ModelBuilder):
+    """What all builds of one model for one GPU share.
+
+    Attributes:
+        gpu: The GPU that times are estimated for.
+    """
+
+    gpu: Gpu
+
+    @classmethod
+    def open(
+        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu, options: EstimatorOptions
+    ) -> Estimator:
+        """Prepares builds; for the rest see :meth:`ModelBuilder.for_this_machine`.
+
+        Args:
+            prepared: From :func:`trtint8.models.model.prepare`; not changed.
+            sizes: Input name to the sizes that samples had.
+            gpu: The GPU that times are estimated for.
+            options: How engines are built.
+        """
+        flavor = flavors.load(options.target)
+        fixed = _at_optimal_shapes(prepared, sizes, options.profile)
+        capability = nearest_capability(flavor, gpu.compute_capability)
+        return cls(flavor, fixed, count_work(fixed.graph_model), capability, options, gpu)
+
+    @property
+    def of_another_gpu(self) -> bool:
+        """Whether TensorRT cannot build engines in INT8 for the GPU, and builds them for another one here."""
+        return self.compute_capability not in (None, self.gpu.compute_capability)
+
+    @property
+    def quantization_target(self) -> QuantizationTarget:
+        """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
+        return at_costs_of(super().quantization_target, [self.gpu])
+
     def estimate(
         self, precision: str, graph_model: ir.Model, peaks: Mapping[str, float], *, fp16: bool
     ) -> AuditedEngine:
@@ -171,7 +196,6 @@ class Estimator:
             UnsupportedError: This TensorRT does not list the layers of its engines.
             GpuUnavailableError: This TensorRT needs a GPU to build.
         """
-        assert self.gpu is not None
         built = self.build(precision, graph_model, peaks, fp16=fp16)
         if built.report is None:
             raise UnsupportedError(
@@ -367,6 +391,11 @@ def at_shapes(model: Model, shapes: Mapping[str, Sequence[int]]) -> Model:
             value.shape = ir.Shape(shapes[name])
     inference = InferShapesPass()
     return Model(inference(graph_model).model, model.name, model.fingerprint)
+
+
+def _at_optimal_shapes(prepared: Model, sizes: Mapping[str, SampleSizes], given: Profile | None) -> Model:
+    profile = complete_profile(given or {}, prepared.inputs, sizes)
+    return at_shapes(prepared, {name: shapes.opt for name, shapes in profile.items()})
 
 
 def count_work(graph_model: ir.Model) -> Work:
