@@ -87,13 +87,21 @@ class DeviceStopwatch:
         timings: list[Timing | None] = []
         for kept in choices:
             try:
-                built = self._build(kept)
-                with turn_on_gpu(self._uuid, "timing an engine"):
-                    timings.append(self._time(built))
+                timings.append(self.time_built(self._build(kept)))
             except (BuildError, EngineError, GpuMemoryError) as error:
                 warn_user(f"an engine with {len(kept)} layers in FP16 drops out of the search: {error}")
                 timings.append(None)
         return timings
+
+    def time_built(self, built: BuiltEngine) -> Timing:
+        """Times an engine.
+
+        Raises:
+            EngineError: It cannot be run.
+            GpuMemoryError: The GPU has no room for it.
+        """
+        with turn_on_gpu(self._uuid, "timing an engine"):
+            return self._time(built)
 
     def close(self) -> None:
         """Frees the engine that others are compared with."""
@@ -111,7 +119,8 @@ class DeviceStopwatch:
                 first, seconds = self._first
                 times = [seconds * other / one for one, other in _turns([first, engine])]
             ordered = sorted(times)
-            layers = engine.new_context().layer_seconds(random_feed(engine.inputs, engine.profiles, None))
+            feed = random_feed(engine.inputs, engine.profiles, None)
+            layers = engine.new_context().layer_seconds(feed) if self._nodes else {}
             return Timing(
                 statistics.median(times),
                 ordered[_END],
@@ -121,6 +130,25 @@ class DeviceStopwatch:
         finally:
             if self._first is None or self._first[0] is not engine:
                 engine.close()
+
+
+def measure_built(engines: Sequence[BuiltEngine], device: int) -> list[Timing]:
+    """Times engines that are built already, each in turn with the first one.
+
+    Args:
+        engines: The engines, at the optimal shapes of their first profiles.
+        device: Index of the GPU.
+
+    Raises:
+        GpuUnavailableError: There is no usable GPU.
+        EngineError: An engine cannot be run.
+        GpuMemoryError: The GPU has no room for them.
+    """
+    stopwatch = DeviceStopwatch(lambda _kept: engines[0], (), device)  # which builds nothing here
+    try:
+        return [stopwatch.time_built(engine) for engine in engines]
+    finally:
+        stopwatch.close()
 
 
 def _turns(engines: Sequence[Engine]) -> list[list[float]]:
