@@ -29,7 +29,7 @@ import onnx_ir as ir
 
 from calibrators import records
 from calibrators.checks import check_path, warn_user
-from calibrators.cuda import gpu_names, gpu_uuid, require_gpu, turn_on_gpu
+from calibrators.cuda import gpu_clocks, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.errors import BuildError, EngineError, GpuMemoryError, OutputError, TrtInt8Error
 from calibrators.files import check_writable, write_atomically
 from trtint8.builder.build import BuiltEngine
@@ -118,7 +118,7 @@ class DeviceStopwatch:
             else:
                 first, seconds = self._first
                 times = [seconds * other / one for one, other in _turns([first, engine])]
-            ordered = sorted(times)
+            ordered, clocks = sorted(times), gpu_clocks(self._device)
             feed = random_feed(engine.inputs, engine.profiles, None)
             layers = engine.new_context().layer_seconds(feed) if self._nodes else {}
             return Timing(
@@ -126,6 +126,7 @@ class DeviceStopwatch:
                 ordered[_END],
                 ordered[-1 - _END],
                 seconds_of_nodes(layers, self._nodes, built.report),
+                clocks,
             )
         finally:
             if self._first is None or self._first[0] is not engine:
@@ -354,6 +355,7 @@ class TrtexecStopwatch:
             min(times),
             max(times),
             seconds_of_nodes(seconds, self._nodes, report),
+            _clocks(self._path(name, f"{batch}-{_ROUNDS}.clocks")),
         )
 
     def _seen_gpu(self) -> str:
@@ -370,6 +372,16 @@ class TrtexecStopwatch:
                 "time all of them on one GPU, in another folder"
             )
         return found.pop() if found else ""
+
+
+def _clocks(path: Path) -> str:
+    """The clocks that the script has noted; empty where it found no program that knows them."""
+    if not path.exists():
+        return ""
+    found = re.fullmatch(
+        r"\d+ MHz(, memory \d+ MHz)?", path.read_bytes()[:80].decode(errors="replace").strip()
+    )
+    return found[0] if found else ""
 
 
 def _read_record(path: Path) -> _Search:

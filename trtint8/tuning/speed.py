@@ -275,7 +275,8 @@ class _Measured:
             self.known[kept] = timing
             if timing is not None:
                 taken = self.fastest() != before
-                trial = SpeedTrial(what, timing.seconds, taken, len(kept), timing.least, timing.most)
+                ends = timing.least, timing.most
+                trial = SpeedTrial(what, timing.seconds, taken, len(kept), *ends, timing.note)
                 self.trials.append(trial)
                 self._on_trial(trial)
 

@@ -27,7 +27,7 @@ class Timing:
         most: The upper end.
         layers: Name of each ONNX node to the seconds that the layers of the engine take that compute it;
             empty where the layers were not timed.
-        note: What else is to be known, such as the clock of the GPU.
+        note: The clocks of the GPU, like "1410 MHz, memory 1215 MHz"; empty where they are not known.
     """
 
     seconds: Positive
@@ -121,6 +121,7 @@ class SpeedTrial:
         in_float: The number of layers in FP16.
         least: The lower end of the 95 % interval of a time that was measured; None for an estimate.
         most: The upper end.
+        note: The clocks of the GPU behind a measurement; empty where they are not known.
     """
 
     what: str
@@ -129,6 +130,7 @@ class SpeedTrial:
     in_float: Count
     least: Positive | None = None
     most: Positive | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)
