@@ -84,7 +84,7 @@ def cells(row: Row) -> list[str]:
         why,
         "{} of {}".format(*row["attention"]),
         f"{row['bytes']:.2f}" if "bytes" in row else "",
-        f"{row['time']:.2f}" if "time" in row else "",
+        " to ".join(dict.fromkeys(f"{end:.2f}" for end in row.get("time", []))),
         f"{row['sqnr_db']:.1f}",
         f"{row['seconds']:.0f}",
         str(row["mib"]),

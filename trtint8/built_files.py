@@ -44,6 +44,7 @@ from trtint8.engine.qdq import tensor_specs, tried_shapes
 from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint, save_model
+from trtint8.tuning.stopwatch import Expectation
 
 #: How often the files of a build are written anew because another build of the same output ended meanwhile.
 _ATTEMPTS = 10
@@ -62,6 +63,8 @@ class BuildResult:
         warnings: What TensorRT warned of.
         seconds: How long TensorRT built, in seconds.
         float_model: The float model, where it was given as a ``torch.nn.Module``; else None.
+        expected: How long the engine takes beside FP16: measured where this machine has the GPU, estimated
+            where one compute capability is named, and else None.
     """
 
     engine: Path
@@ -72,6 +75,7 @@ class BuildResult:
     warnings: tuple[str, ...]
     seconds: float
     float_model: Path | None = None
+    expected: Expectation | None = None
 
     def __repr__(self) -> str:
         return f"<BuildResult: '{self.engine}', {info_summary(self.info)}>"
@@ -85,6 +89,7 @@ class BuildResult:
         }
         rows = [(name, str(path)) for name, path in written.items() if path is not None]
         rows += [*info_rows(self.info), ("build", f"{self.seconds:.1f} s")]
+        rows += [("to expect", self.expected.sentence)] if self.expected else []
         return html_table(info_summary(self.info), ("", ""), rows, self.warnings)
 
 

@@ -5,6 +5,8 @@ Where the ranges of an engine come from: samples, a table, a calibrator, or set 
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +16,7 @@ from typing import Protocol, TypeAlias, cast, get_args
 import onnx_ir as ir
 
 from calibrators.checks import check_choice, several, warn_user
+from calibrators.cuda import compute_capability, gpu_names, gpu_problem
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
 from calibrators.data.samples import SampleSizes
@@ -25,6 +28,7 @@ from calibrators.errors import (
     ModelError,
     OutputError,
     TableError,
+    TrtInt8Error,
     UnsupportedError,
     as_argument,
     enumerated,
@@ -38,6 +42,8 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import AnyCalibrator, Calibrator, as_any_calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
+from trtint8.auditing.audit import Estimator, EstimatorOptions, at_shapes
+from trtint8.auditing.gpus import Gpu, at_costs_of, gpus_of
 from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
 from trtint8.builder.config import BuildOptions
 from trtint8.builder.implicit import ImplicitInt8, check_io_names
@@ -56,7 +62,7 @@ from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_fi
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors, tensors_needed
 from trtint8.engine.file import sidecar_path, table_file_of
 from trtint8.engine.layers import LayerReport
-from trtint8.engine.profiles import Profile, complete_profile, largest_shapes
+from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
 from trtint8.models.model import (
     WITHOUT_PAIRS,
@@ -72,6 +78,8 @@ from trtint8.models.states import with_recorded_states
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import QuantizeOptions, quantized_model, tensor_names, with_float16
+from trtint8.tuning.measured import measure_built
+from trtint8.tuning.stopwatch import Expectation
 
 
 @dataclass(frozen=True)
@@ -175,8 +183,6 @@ def build_from_sources(
     implicit = chosen == "implicit"
     cached = implicit and not given and sources.calibrator is not None
     check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
-    # Where TensorRT takes types from the graph, the graph has them already.
-    options = replace(options, fp16=None) if flavor.strongly_typed_only else options
     build = Build(
         flavor, loaded.inputs, wanted.profiles, wanted.compute_capabilities, options, sources.progress
     )
@@ -186,7 +192,8 @@ def build_from_sources(
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     job = _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished)
     product = job.implicit() if implicit else job.explicit()
-    return product.save(output, loaded, model, tail)
+    result = product.save(output, loaded, model, tail)
+    return replace(result, expected=job.expected(product))
 
 
 def nothing_in_int8(report: LayerReport | None, wanted: Sequence[str]) -> str | None:
@@ -297,9 +304,14 @@ class _Int8Build:
     types_in_graph: bool
     finished: bool
 
+    @functools.cached_property
+    def prepared(self) -> Model:
+        """The float model, prepared."""
+        return prepare(self.loaded)
+
     def explicit(self) -> BuiltFiles:
         """Builds from Q/DQ pairs in the graph."""
-        target = quantization_target(self.build.flavor, self.build.options)
+        target = at_costs_of(quantization_target(self.build.flavor, self.build.options), self._gpus())
         if self.finished:
             refuse_int8_blocks(self.loaded)
             graph_model = self.loaded.graph_model
@@ -315,7 +327,7 @@ class _Int8Build:
                 self.build.options,
                 float_nodes=float_nodes(graph_model),
             )
-        prepared = prepare(self.loaded)
+        prepared = self.prepared
         # A pattern that does not fit fails here, and not after minutes of calibration.
         asked = QuantizeOptions(
             self.wanted.keep_float, self.wanted.keep_int8, target, self.types_in_graph, float32_io=True
@@ -347,7 +359,7 @@ class _Int8Build:
 
     def implicit(self) -> BuiltFiles:
         """Builds with calibrators and dynamic ranges."""
-        prepared = prepare(self.loaded)
+        prepared = self.prepared
         graph_model = prepared.graph_model
         keep_float = tuple(self.wanted.keep_float)
         placement = place(graph_model, keep_float)
@@ -387,6 +399,89 @@ class _Int8Build:
         return BuiltFiles(
             built, graph_model, placement.quantized_nodes, table, self.build.options, implicit=True
         )
+
+    def expected(self, files: BuiltFiles) -> Expectation | None:
+        """How long the engine takes beside FP16: measured on this machine's GPU, or estimated.
+
+        Returns:
+            The times; None where the engine has no layer in INT8 or no GPU is known, and where it cannot be
+            run or the network in FP16 cannot be built.
+        """
+        options, profiles = self.build.options, files.built.profiles
+        if not files.wanted or options.strip_plan or options.dla_core is not None:
+            return None
+        shapes = {
+            spec.name: tuple(profiles[0][spec.name].opt)
+            if profiles and spec.name in profiles[0]
+            else tuple(size for size in spec.shape or () if isinstance(size, int))
+            for spec in self.build.inputs
+        }
+        # The engine is written; what cannot be said of it is no reason to fail.
+        with contextlib.suppress(TrtInt8Error):
+            if self._is_for_this_machine():
+                return self._measured(files, shapes)
+            gpus = self._gpus()
+            if len(gpus) == 1 and not self.finished:
+                return self._estimated(files, shapes, gpus[0])
+        return None
+
+    def _is_for_this_machine(self) -> bool:
+        """True if the engine can run on this machine's GPU."""
+        capabilities = self.build.compute_capabilities
+        if gpu_problem():
+            return False
+        return not capabilities or bool(
+            {"current", compute_capability(self.build.options.device)} & set(capabilities)
+        )
+
+    def _measured(self, files: BuiltFiles, shapes: Mapping[str, tuple[int, ...]]) -> Expectation:
+        device, engines = self.build.options.device, [files.built]
+        # TensorRT for RTX builds in seconds; TensorRT times kernels, which takes minutes.
+        if self.build.flavor.builds_without_gpu and not self.finished:
+            engines.insert(0, self._in_fp16(files))
+        *beside, own = measure_built(engines, device)
+        return Expectation(
+            gpu_names()[device],
+            "measured here",
+            shapes,
+            (own.least, own.most),
+            (beside[0].seconds, beside[0].seconds) if beside else None,
+        )
+
+    def _in_fp16(self, files: BuiltFiles) -> BuiltEngine:
+        graph_model, target = (
+            self.prepared.graph_model,
+            quantization_target(self.build.flavor, self.build.options),
+        )
+        peaks = files.table.peaks if files.table else {}
+        graph_model, _ = with_float16(
+            graph_model, target, float32_io=True, peaks=peaks, name=self.loaded.name
+        )
+        with runnable(graph_model) as serialized:
+            return replace(self.build, profiles=files.built.profiles, progress=False).run(serialized)
+
+    def _estimated(
+        self, files: BuiltFiles, shapes: Mapping[str, tuple[int, ...]], gpu: Gpu
+    ) -> Expectation | None:
+        """The estimate of an audit; compiles the network in FP16, and the engine for one set of shapes."""
+        profile = {name: ShapeRange(*[shape] * 3) for name, shape in shapes.items()}
+        options = EstimatorOptions("rtx", profile, self.build.options, progress=False)
+        estimator = Estimator.open(self.prepared, {}, gpu, options)
+        built = Model(files.graph_model, self.loaded.name, self.loaded.fingerprint)
+        fixed = with_equal_forms(at_shapes(built, shapes).graph_model)
+        peaks = files.table.peaks if files.table else {}
+        int8 = estimator.estimate("INT8+FP16", fixed, peaks, fp16=False)
+        fp16 = estimator.estimate("FP16", estimator.model.graph_model, peaks, fp16=True)
+        if int8.ends is None or fp16.ends is None:
+            return None
+        return Expectation(gpu.name, "estimated", shapes, int8.ends, fp16.ends)
+
+    def _gpus(self) -> tuple[Gpu, ...]:
+        """The GPUs whose figures count: those that are named, or else this machine's, if there is one."""
+        capabilities = self.build.compute_capabilities
+        if not self.wanted.compute_capabilities and "current" not in capabilities:
+            return ()
+        return gpus_of(capabilities, self.build.options.device)
 
     def _warn_of_noise(self, table: CalibrationTable) -> None:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""

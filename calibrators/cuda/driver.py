@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -112,6 +115,30 @@ def gpu_uuid(ordinal: int) -> str:
     uuid = (ctypes.c_ubyte * 16)()
     call("cuDeviceGetUuid", uuid, _device(ordinal))
     return bytes(uuid).hex()
+
+
+def gpu_clocks(ordinal: int) -> str:
+    """The clocks at which a GPU runs now, like "1410 MHz, memory 1215 MHz"; empty where they are not known.
+
+    The driver itself knows the highest clock only, so NVIDIA's program ``nvidia-smi`` is asked.
+
+    Raises:
+        GpuUnavailableError: There is no such GPU.
+    """
+    uuid, program = gpu_uuid(ordinal), shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    name = "-".join(["GPU", uuid[:8], uuid[8:12], uuid[12:16], uuid[16:20], uuid[20:]])
+    query = ["--query-gpu=clocks.sm,clocks.mem", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(
+            [program, f"--id={name}", *query], capture_output=True, text=True, timeout=10, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    # A part of a GPU has no clocks of its own, and some GPUs keep theirs to themselves: "[N/A]".
+    found = re.match(r"(\d+), (\d+)$", said.strip())
+    return f"{found[1]} MHz, memory {found[2]} MHz" if found else ""
 
 
 def share_driver() -> None:

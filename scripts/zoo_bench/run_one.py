@@ -131,8 +131,8 @@ def compiled(path: Path, table: trtint8.CalibrationTable) -> dict[str, object]:
         row["bytes"] = (mixed.traffic.read + mixed.traffic.written) / (
             half.traffic.read + half.traffic.written
         )
-    if half.seconds and mixed.seconds:
-        row["time"] = mixed.seconds / half.seconds
+    if half.ends and mixed.ends:
+        row["time"] = [one / other for one, other in zip(mixed.ends, half.ends, strict=True)]
     return row
 
 

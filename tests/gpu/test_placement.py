@@ -2,6 +2,7 @@
 
 import pytest
 
+import trtint8
 from calibrators.tables.table import CalibrationTable
 from tests.gpu.conftest import OPTIONS
 from trtint8 import BuildOptions
@@ -45,3 +46,21 @@ def test_what_is_found_is_not_slower_than_fp16(planner):
     assert found.source == "measured here" and len(found.trials) <= 12
     assert found.seconds <= found.fp16_seconds
     assert {*found.keep_float} <= {*planner.layers}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_to_expect_of_a_build_is_measured(device, tmp_path):
+    del device
+    prepared = prepare(load_model(DEMO_MODEL))
+    table = CalibrationTable(dict.fromkeys(place(prepared.graph_model).tensors, 4.0))
+    options = BuildOptions(
+        tactic_sources=OPTIONS.tactic_sources,
+        optimization_level=OPTIONS.optimization_level,
+        timing_cache=OPTIONS.timing_cache,
+    )
+    built = trtint8.build_int8_engine(
+        DEMO_MODEL, table, tmp_path / "m.engine", options=options, route="explicit", progress=False
+    )
+    expected = built.expected
+    assert expected.source == "measured here" and 0 < expected.seconds[0] <= expected.seconds[1] < 0.1
+    assert list(expected.shapes) == [prepared.inputs[0].name]

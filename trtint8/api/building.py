@@ -75,7 +75,8 @@ def build_int8_engine(
             :func:`calibrators.tables.ranges.read_ranges`); overrides what was calibrated.
         profiles: Shapes of dynamic inputs. Without them the engine takes 1 to 32 samples, of sizes from the
             smallest to the largest that the calibration samples had where the model leaves sizes open.
-        compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
+        compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only. They also decide which
+            layers are estimated to be faster in FP16; without them an RTX 4090 does, or this machine's GPU.
         fp16: Whether layers outside INT8 may run in FP16; they may where None. TensorRT decides where;
             TensorRT 11 and RTX take types from the graph, which is converted, except nodes that would lose
             accuracy, and inputs and outputs. Where None, a model with Q/DQ pairs keeps its types there. For

@@ -17,6 +17,7 @@ from calibrators.errors import Argument, ModelError
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting, written_together
 from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
+from trtint8.auditing.gpus import at_costs_of, gpus_of
 from trtint8.engine.file import table_file_of
 from trtint8.models.model import Model, check_model_name, load_float_model, prepare
 from trtint8.models.outputs.picked import cut_model
@@ -83,7 +84,8 @@ def quantize(
         compute_capability: The GPU's, like "8.6", for a target other than ``tensorrt``. A target that has no
             INT8 on that GPU is refused.
         float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy. For ``rtx``
-            layers that are estimated to be slower in INT8 than in FP16 become FP16, too.
+            layers that are estimated to be slower in INT8 than in FP16 become FP16, too: on the GPU of
+            ``compute_capability``, or else on an RTX 4090.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
         equalize: Calibration samples, which are read twice. Channels of the float model get similar ranges
             without a change of its function, and it is calibrated anew with the table's method (see
@@ -210,6 +212,8 @@ def _asked(
 ) -> QuantizeOptions:
     refuse_without_float16(float16, float32_io, keep_int8)
     chosen = target_named(target, compute_capability)
+    if compute_capability is not None:
+        chosen = at_costs_of(chosen, gpus_of([str(compute_capability)]))
     return QuantizeOptions(keep_float, keep_int8, chosen, float16, float32_io)
 
 

@@ -24,7 +24,7 @@ from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor, Target, title_of
 from trtint8.auditing.costs import costs_of, layers_beside, read_measured
-from trtint8.auditing.gpus import Gpu
+from trtint8.auditing.gpus import Gpu, at_costs_of
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart, Bound, Cost
 from trtint8.builder.build import Build, BuiltEngine
 from trtint8.builder.config import BuildOptions, nearest_capability
@@ -61,15 +61,14 @@ class EstimatorOptions:
 
 
 @dataclass(frozen=True)
-class Estimator:
-    """What all builds of one model for one GPU share.
+class ModelBuilder:
+    """What all builds of one model share: engines for one set of shapes, on one GPU.
 
     Attributes:
         flavor: The TensorRT that builds.
         model: The prepared float model, whose inputs have the optimal shapes alone, so that the builder lists
             every dimension. An engine for a range of shapes may have a few kernels more.
         work: The model's multiply-adds.
-        gpu: The GPU that times are estimated for; None for this machine's, on which engines can be timed.
         compute_capability: What engines are built for; None where TensorRT builds only for the GPU on which
             it runs.
         options: How engines are built.
@@ -78,21 +77,19 @@ class Estimator:
     flavor: Flavor
     model: Model
     work: Work
-    gpu: Gpu | None
     compute_capability: str | None
     options: EstimatorOptions
 
     @classmethod
-    def open(
-        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu | None, options: EstimatorOptions
-    ) -> Estimator:
-        """Prepares builds.
+    def for_this_machine(
+        cls, prepared: Model, sizes: Mapping[str, SampleSizes], options: EstimatorOptions
+    ) -> ModelBuilder:
+        """Prepares builds for this machine's GPU, on which engines can be timed.
 
         Args:
             prepared: From :func:`trtint8.models.model.prepare`; not changed.
             sizes: Input name to the sizes that samples had, which a dynamic input gets where the profile
                 leaves it out; may lack inputs.
-            gpu: The GPU that times are estimated for; None for this machine's.
             options: How engines are built.
 
         Raises:
@@ -100,27 +97,14 @@ class Estimator:
             UnsupportedError: This TensorRT is not installed.
         """
         flavor = flavors.load(options.target)
-        profile = complete_profile(options.profile or {}, prepared.inputs, sizes)
-        fixed = at_shapes(prepared, {name: shapes.opt for name, shapes in profile.items()})
-        if gpu is None:
-            capability = "current" if flavor.has_compute_capabilities else None
-        else:
-            capability = nearest_capability(flavor, gpu.compute_capability)
-        return cls(flavor, fixed, count_work(fixed.graph_model), gpu, capability, options)
-
-    @property
-    def of_another_gpu(self) -> bool:
-        """Whether TensorRT cannot build engines in INT8 for the GPU, and builds them for another one here."""
-        return self.gpu is not None and self.compute_capability not in (None, self.gpu.compute_capability)
+        fixed = _at_optimal_shapes(prepared, sizes, options.profile)
+        capability = "current" if flavor.has_compute_capabilities else None
+        return ModelBuilder(flavor, fixed, count_work(fixed.graph_model), capability, options)
 
     @property
     def quantization_target(self) -> QuantizationTarget:
-        """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
-        target = quantization_target(self.flavor, self.options.build)
-        costs = target.costs_with_float16
-        if costs is None or self.gpu is None:
-            return target
-        return dataclasses.replace(target, costs_with_float16=self.gpu.costs(costs))
+        """What Q/DQ pairs are placed for: what the builder runs in INT8."""
+        return quantization_target(self.flavor, self.options.build)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -142,8 +126,7 @@ class Estimator:
             BuildError: TensorRT refuses the model.
             GpuUnavailableError: This TensorRT needs a GPU to build.
         """
-        typed_by_graph = self.flavor.strongly_typed_only
-        if fp16 and typed_by_graph:
+        if fp16 and self.flavor.strongly_typed_only:
             graph_model, _ = with_float16(
                 graph_model, self.quantization_target, float32_io=True, peaks=peaks, name=self.model.name
             )
@@ -152,9 +135,47 @@ class Estimator:
                 self.flavor,
                 self.model.inputs,
                 compute_capabilities=[self.compute_capability] if self.compute_capability else [],
-                options=dataclasses.replace(self.options.build, fp16=None if typed_by_graph else fp16),
+                options=dataclasses.replace(self.options.build, fp16=fp16),
                 progress=self.options.progress,
             ).run(serialized, int8="INT8" in precision)
+
+
+@dataclass(frozen=True)
+class Estimator(ModelBuilder):
+    """What all builds of one model for one GPU share.
+
+    Attributes:
+        gpu: The GPU that times are estimated for.
+    """
+
+    gpu: Gpu
+
+    @classmethod
+    def open(
+        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu, options: EstimatorOptions
+    ) -> Estimator:
+        """Prepares builds; for the rest see :meth:`ModelBuilder.for_this_machine`.
+
+        Args:
+            prepared: From :func:`trtint8.models.model.prepare`; not changed.
+            sizes: Input name to the sizes that samples had.
+            gpu: The GPU that times are estimated for.
+            options: How engines are built.
+        """
+        flavor = flavors.load(options.target)
+        fixed = _at_optimal_shapes(prepared, sizes, options.profile)
+        capability = nearest_capability(flavor, gpu.compute_capability)
+        return cls(flavor, fixed, count_work(fixed.graph_model), capability, options, gpu)
+
+    @property
+    def of_another_gpu(self) -> bool:
+        """Whether TensorRT cannot build engines in INT8 for the GPU, and builds them for another one here."""
+        return self.compute_capability not in (None, self.gpu.compute_capability)
+
+    @property
+    def quantization_target(self) -> QuantizationTarget:
+        """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
+        return at_costs_of(super().quantization_target, [self.gpu])
 
     def estimate(
         self, precision: str, graph_model: ir.Model, peaks: Mapping[str, float], *, fp16: bool
@@ -175,7 +196,6 @@ class Estimator:
             UnsupportedError: This TensorRT does not list the layers of its engines.
             GpuUnavailableError: This TensorRT needs a GPU to build.
         """
-        assert self.gpu is not None
         built = self.build(precision, graph_model, peaks, fp16=fp16)
         if built.report is None:
             raise UnsupportedError(
@@ -371,6 +391,11 @@ def at_shapes(model: Model, shapes: Mapping[str, Sequence[int]]) -> Model:
             value.shape = ir.Shape(shapes[name])
     inference = InferShapesPass()
     return Model(inference(graph_model).model, model.name, model.fingerprint)
+
+
+def _at_optimal_shapes(prepared: Model, sizes: Mapping[str, SampleSizes], given: Profile | None) -> Model:
+    profile = complete_profile(given or {}, prepared.inputs, sizes)
+    return at_shapes(prepared, {name: shapes.opt for name, shapes in profile.items()})
 
 
 def count_work(graph_model: ir.Model) -> Work:

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from calibrators.checks import is_number
+from calibrators.cuda import compute_capability, gpu_names
 from calibrators.errors import UnsupportedError
 from calibrators.records import Positive
-from trtint8.quantization.targets import KERNEL_START, KernelCosts
+from trtint8.quantization.targets import KERNEL_START, KernelCosts, Target
 
 _GA102 = "NVIDIA Ampere GA102 GPU Architecture whitepaper, V2.1"
 _ADA = "NVIDIA Ada GPU Architecture whitepaper, V2.02"
@@ -141,14 +143,54 @@ def find_gpu(name: str | Gpu) -> Gpu:
     Raises:
         UnsupportedError: The table does not have it.
     """
-    if isinstance(name, Gpu):
-        return name
-    for gpu in GPUS if isinstance(name, str) else ():
-        if _plain(name) == _plain(gpu.name):
-            return gpu
+    found = name if isinstance(name, Gpu) else _of_name(name)
+    if found is not None:
+        return found
     raise UnsupportedError(
         f"there are no figures for a GPU '{name}'; choose among {', '.join(gpu.name for gpu in GPUS)}"
     )
+
+
+def gpus_of(capabilities: Iterable[str], device: int = 0) -> tuple[Gpu, ...]:
+    """The GPUs of the table that stand for compute capabilities, each once.
+
+    Args:
+        capabilities: Compute capabilities like "8.9", or "current" for the GPU of this machine.
+        device: Index of this machine's GPU.
+
+    Returns:
+        For each compute capability its GPU with the fastest memory, and for this machine's GPU the one of its
+        name, where the table has it. Those that the table lacks are left out.
+    """
+    found = (
+        _of_this_machine(device) if capability == "current" else _of_capability(capability)
+        for capability in capabilities
+    )
+    return tuple(dict.fromkeys(gpu for gpu in found if gpu is not None))
+
+
+def at_costs_of(target: Target, gpus: Sequence[Gpu]) -> Target:
+    """A target at what its kernels cost on some GPUs; unchanged where there is none, or nothing is known."""
+    if not gpus or not target.costs_with_float16:
+        return target
+    known = target.costs_with_float16[0]
+    return replace(target, costs_with_float16=tuple(gpu.costs(known) for gpu in gpus))
+
+
+def _of_name(name: object) -> Gpu | None:
+    plain = _plain(name) if isinstance(name, str) else None
+    return next((gpu for gpu in GPUS if _plain(gpu.name) == plain), None)
+
+
+def _of_capability(capability: str) -> Gpu | None:
+    own = (gpu for gpu in GPUS if gpu.compute_capability == capability)
+    return max(own, key=lambda gpu: gpu.bandwidth_gbs, default=None)
+
+
+def _of_this_machine(device: int) -> Gpu | None:
+    capability = compute_capability(device)
+    name = gpu_names()[device].removesuffix(f"(compute capability {capability})")
+    return _of_name(name) or _of_capability(capability)
 
 
 def _plain(name: str) -> str:

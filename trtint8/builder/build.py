@@ -129,7 +129,8 @@ class Build:
             get defaults. Empty means one profile of defaults.
         compute_capabilities: The compute capabilities to build for, resolved: see
             :func:`~trtint8.builder.config.resolve_capabilities`.
-        options: All other options of the build.
+        options: All other options of the build. Where TensorRT takes types from the graph, ``fp16`` says
+            what the graph was made for, and the graph decides.
         progress: Whether to show a progress bar.
 
     Raises:
@@ -309,21 +310,32 @@ class Build:
             attach_timing_cache(config, options.timing_cache, log)
         memory = builder.build_serialized_network(network, config)
         if memory is None:
-            raise BuildError(f"{flavor} could not build the engine: {log.reason()}{self._advice(log)}")
+            advice = self._advice(log, network)
+            raise BuildError(f"{flavor} could not build the engine: {log.reason()}{advice}")
         if options.timing_cache is not None:
             save_timing_cache(config, options.timing_cache)
         return bytes(memory), missing, io_dtypes(trt, network)
 
-    def _advice(self, log: BuildLog) -> str:
+    def _advice(self, log: BuildLog, network: Any) -> str:
         """What to do where the compiler inside TensorRT failed, which is no fault of the model's."""
         if _COMPILER not in log.reason():
             return ""
         other = (
             ""
-            if self.options.fp16
+            if self._has_fp16(network)
             else f"build in FP16 ({Argument('fp16', 'True')}), which takes other kernels, or "
         )
         return f", an error inside TensorRT; {other}keep layers in float ({Argument('keep_float')})"
+
+    def _has_fp16(self, network: Any) -> bool:
+        """True if the engine may compute in FP16."""
+        if not self.flavor.strongly_typed_only:
+            return self.options.fp16 is not False
+        half = self.flavor.module.DataType.HALF
+        layers = map(network.get_layer, range(network.num_layers))
+        return any(
+            layer.get_output(index).dtype == half for layer in layers for index in range(layer.num_outputs)
+        )
 
 
 def _context(calibrator: AnyCalibrator | None, device: int) -> AbstractContextManager[None]:

@@ -44,11 +44,6 @@ def check_options(flavor: Flavor, options: BuildOptions) -> None:
         BuildError: A value is out of range, or a file is missing.
         OutputError: The timing cache cannot be written.
     """
-    if options.fp16 and flavor.strongly_typed_only:
-        raise UnsupportedError(
-            f"{flavor} takes precisions from the model and has no FP16 switch; convert the model itself, "
-            f"as 'trtint8 quantize --float16' does"
-        )
     wanted = {
         "bf16": options.bf16,
         "layer_precisions": bool(

@@ -94,6 +94,8 @@ def run(options: argparse.Namespace) -> None:
             f"{slower} {'layer is' if slower == 1 else 'layers are'} in FP16 that could be in INT8, because "
             "INT8 is estimated to be slower there; --keep-int8 '*' puts all of them in INT8"
         )
+    if result.expected:
+        say(result.expected.sentence)
 
 
 def _has_half(info: EngineInfo) -> bool:

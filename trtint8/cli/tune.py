@@ -165,6 +165,7 @@ class _Progress:
         time = f"estimated {1e3 * trial.seconds:.4f} ms"
         if trial.least is not None and trial.most is not None:
             time = f"{1e3 * trial.seconds:.4f} ms ({1e3 * trial.least:.4f} to {1e3 * trial.most:.4f})"
+            time += f", GPU at {trial.note}" if trial.note else ""
         say(f"{'+' if trial.taken else ' '} {trial.what}: {time}")
 
 

@@ -152,7 +152,7 @@ def place(
     names = _quantizable_names(model, attentions)
     placer = _Placer(model, _matching(names, keep_float, "keep_float"), target, attentions)
     in_int8 = _matching(names, keep_int8, "keep_int8")
-    if float16 and target.costs_with_float16 is not None:
+    if float16 and target.costs_with_float16:
         placer.leave_slower(target.costs_with_float16, in_int8, largest)
     return placer.place()
 
@@ -206,7 +206,10 @@ class _Placer:
         self.int8_products = {node for attention in self.whole for node in attention.nodes}
 
     def leave_slower(
-        self, costs: KernelCosts, forced: Collection[str], largest: Mapping[str, Sequence[int]] | None
+        self,
+        costs: Sequence[KernelCosts],
+        forced: Collection[str],
+        largest: Mapping[str, Sequence[int]] | None,
     ) -> None:
         """Leaves layers in float that are estimated to be slower in INT8 than in FP16."""
         weighted = [node for node in self.model.graph if operator_of(node).is_weighted]

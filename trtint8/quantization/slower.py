@@ -8,7 +8,7 @@ every border counted.
 
 What a byte costs depends on where it is: in memory, or still in the L2 cache since the kernel before. Which
 of the two holds is not known without the GPU. So the choice is made for both ends, and a product is slower in
-INT8 only where it is so at both.
+INT8 only where it is so at both, on every GPU that the engine is for.
 
 Which kernels TensorRT for RTX makes of a graph was read from its layer dumps (docs/audit.md). In FP16 a
 convolution or matrix product takes in its bias, the activation function behind it and the addition of a
@@ -63,7 +63,7 @@ class Products:
 def slower_in_int8(
     model: ir.Model,
     products: Products,
-    costs: KernelCosts,
+    costs: Sequence[KernelCosts],
     largest: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[ir.Node, str]:
     """Finds the products that are estimated to be slower in INT8.
@@ -71,20 +71,20 @@ def slower_in_int8(
     Args:
         model: A prepared model.
         products: What can be in INT8; all other products are in FP16.
-        costs: What the target's kernels cost.
+        costs: What the target's kernels cost on each of its GPUs, one at least.
         largest: Input name to its largest shape, where that is known. Elsewhere an open first dimension
             counts as 8, and any other one as 256.
 
     Returns:
         The products that are to stay in FP16, each with the reason in words for the user: those that are
-        slower in INT8 whether activations come from memory or from the L2 cache.
+        slower in INT8 on all GPUs, whether activations come from memory or from the L2 cache.
     """
-    graph = KernelGraph(model, costs)
-    from_memory, from_cache = (
-        _Chooser(model, graph, products, costs, largest or {}, cached=cached).choose()
+    chosen = [
+        _Chooser(model, KernelGraph(model, one), products, one, largest or {}, cached=cached).choose()
+        for one in costs
         for cached in (False, True)
-    )
-    return {node: reason for node, reason in from_memory.items() if node in from_cache}
+    ]
+    return {node: reason for node, reason in chosen[0].items() if all(node in other for other in chosen)}
 
 
 class _Chooser:

@@ -147,7 +147,8 @@ class Target:
         kernels: The largest convolutions; None where any size runs in INT8.
         one_scale_with_float16: Whether, with FP16 around it, a convolution stores less where its weights are
             dequantized by one scale (:mod:`trtint8.quantization.quantize`).
-        costs_with_float16: What INT8 costs with FP16 around it; None where nothing is known of it.
+        costs_with_float16: What INT8 costs with FP16 around it, on each GPU that the engine is for; empty
+            where nothing is known of it.
         reads_through: Operators behind which a layer still reads the integers of a pair; None where nothing
             is known of it.
         capability: The oldest compute capability with INT8, like (7, 5); None where it does not matter.
@@ -161,7 +162,7 @@ class Target:
     small: SmallSizes | None = None
     kernels: KernelLimits | None = None
     one_scale_with_float16: bool = False
-    costs_with_float16: KernelCosts | None = None
+    costs_with_float16: tuple[KernelCosts, ...] = ()
     reads_through: frozenset[str] | None = None
     capability: tuple[int, int] | None = None
     capabilities: tuple[str, ...] | None = None
@@ -208,7 +209,7 @@ TARGETS = {
             # Layer dump: a Conv with one scale per channel writes float32, with one scale FP16. A matrix
             # product writes FP16 either way.
             one_scale_with_float16=True,
-            costs_with_float16=KernelCosts(),
+            costs_with_float16=(KernelCosts(),),
             # Layer lists of engines: a layer reads such an output in INT8, and what a Resize gives in float.
             reads_through=frozenset(
                 {

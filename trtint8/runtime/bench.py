@@ -483,7 +483,6 @@ def _engines(
         graph_model = prepared.graph_model
         build_options = BuildOptions(fp16=fp16, device=options.device, plugins=plugins)
         if fp16 and flavor.strongly_typed_only:
-            build_options = replace(build_options, fp16=None)
             graph_model, _ = to_float16(graph_model, float32_io=True, peaks=None, name=prepared.name)
         with runnable(graph_model) as serialized:
             built = Build(flavor, prepared.inputs, profiles, options=build_options).run(serialized)

@@ -32,6 +32,18 @@ for name in NAMES; do
     mv "$name.engine.part" "$name.engine"
     echo "$used" > measured-with.txt
 done
+# Prints the clocks of the GPU, if something here knows them.
+clocks() {
+    if command -v nvidia-smi > /dev/null; then
+        nvidia-smi --query-gpu=clocks.sm,clocks.mem --format=csv,noheader 2> /dev/null | head -n 1 |
+            sed 's/, /, memory /'
+        return
+    fi
+    for rate in /sys/class/devfreq/*gpu*/cur_freq /sys/class/devfreq/*gp10b*/cur_freq \
+        /sys/class/devfreq/*gv11b*/cur_freq /sys/class/devfreq/*ga10b*/cur_freq; do
+        if [ -r "$rate" ]; then echo "$(($(cat "$rate") / 1000000)) MHz"; return; fi
+    done
+}
 for round in ROUNDS; do
     for name in NAMES; do
         if [ -e "$name.failed" ] || [ -e "$name.BATCH-$round.json" ]; then continue; fi
@@ -40,6 +52,7 @@ for round in ROUNDS; do
         if "$program" --loadEngine="$name.engine" $flags --noDataTransfers --useCudaGraph --warmUp=200 \
             --duration=2 --exportTimes="$name.part" > "$name.run.log" 2>&1; then
             mv "$name.part" "$name.BATCH-$round.json"
+            clocks > "$name.BATCH-$round.clocks"
         else
             echo "$name cannot be run, see $name.run.log" >&2
             touch "$name.failed"

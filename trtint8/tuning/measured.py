@@ -29,7 +29,7 @@ import onnx_ir as ir
 
 from calibrators import records
 from calibrators.checks import check_path, warn_user
-from calibrators.cuda import gpu_names, gpu_uuid, require_gpu, turn_on_gpu
+from calibrators.cuda import gpu_clocks, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
 from calibrators.errors import BuildError, EngineError, GpuMemoryError, OutputError, TrtInt8Error
 from calibrators.files import check_writable, write_atomically
 from trtint8.builder.build import BuiltEngine
@@ -87,13 +87,21 @@ class DeviceStopwatch:
         timings: list[Timing | None] = []
         for kept in choices:
             try:
-                built = self._build(kept)
-                with turn_on_gpu(self._uuid, "timing an engine"):
-                    timings.append(self._time(built))
+                timings.append(self.time_built(self._build(kept)))
             except (BuildError, EngineError, GpuMemoryError) as error:
                 warn_user(f"an engine with {len(kept)} layers in FP16 drops out of the search: {error}")
                 timings.append(None)
         return timings
+
+    def time_built(self, built: BuiltEngine) -> Timing:
+        """Times an engine.
+
+        Raises:
+            EngineError: It cannot be run.
+            GpuMemoryError: The GPU has no room for it.
+        """
+        with turn_on_gpu(self._uuid, "timing an engine"):
+            return self._time(built)
 
     def close(self) -> None:
         """Frees the engine that others are compared with."""
@@ -110,17 +118,38 @@ class DeviceStopwatch:
             else:
                 first, seconds = self._first
                 times = [seconds * other / one for one, other in _turns([first, engine])]
-            ordered = sorted(times)
-            layers = engine.new_context().layer_seconds(random_feed(engine.inputs, engine.profiles, None))
+            ordered, clocks = sorted(times), gpu_clocks(self._device)
+            feed = random_feed(engine.inputs, engine.profiles, None)
+            layers = engine.new_context().layer_seconds(feed) if self._nodes else {}
             return Timing(
                 statistics.median(times),
                 ordered[_END],
                 ordered[-1 - _END],
                 seconds_of_nodes(layers, self._nodes, built.report),
+                clocks,
             )
         finally:
             if self._first is None or self._first[0] is not engine:
                 engine.close()
+
+
+def measure_built(engines: Sequence[BuiltEngine], device: int) -> list[Timing]:
+    """Times engines that are built already, each in turn with the first one.
+
+    Args:
+        engines: The engines, at the optimal shapes of their first profiles.
+        device: Index of the GPU.
+
+    Raises:
+        GpuUnavailableError: There is no usable GPU.
+        EngineError: An engine cannot be run.
+        GpuMemoryError: The GPU has no room for them.
+    """
+    stopwatch = DeviceStopwatch(lambda _kept: engines[0], (), device)  # which builds nothing here
+    try:
+        return [stopwatch.time_built(engine) for engine in engines]
+    finally:
+        stopwatch.close()
 
 
 def _turns(engines: Sequence[Engine]) -> list[list[float]]:
@@ -330,6 +359,7 @@ class TrtexecStopwatch:
             min(times),
             max(times),
             seconds_of_nodes(seconds, self._nodes, report),
+            _clocks(self._path(name, f"{batch}-{_ROUNDS}.clocks")),
         )
 
     def _seen_gpu(self) -> str:
@@ -346,6 +376,16 @@ class TrtexecStopwatch:
                 "time all of them on one GPU, in another folder"
             )
         return found.pop() if found else ""
+
+
+def _clocks(path: Path) -> str:
+    """The clocks that the script has noted; empty where it found no program that knows them."""
+    if not path.exists():
+        return ""
+    found = re.fullmatch(
+        r"\d+ MHz(, memory \d+ MHz)?", path.read_bytes()[:80].decode(errors="replace").strip()
+    )
+    return found[0] if found else ""
 
 
 def _read_record(path: Path) -> _Search:

@@ -21,10 +21,11 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from calibrators.checks import warn_user
+from calibrators.data.samples import SampleSizes
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
-from trtint8.auditing.audit import Estimator, EstimatorOptions
+from trtint8.auditing.audit import Estimator, EstimatorOptions, ModelBuilder
 from trtint8.auditing.gpus import Gpu
 from trtint8.builder.build import BuiltEngine
 from trtint8.models.model import Model
@@ -274,7 +275,8 @@ class _Measured:
             self.known[kept] = timing
             if timing is not None:
                 taken = self.fastest() != before
-                trial = SpeedTrial(what, timing.seconds, taken, len(kept), timing.least, timing.most)
+                ends = timing.least, timing.most
+                trial = SpeedTrial(what, timing.seconds, taken, len(kept), *ends, timing.note)
                 self.trials.append(trial)
                 self._on_trial(trial)
 
@@ -387,20 +389,18 @@ class SpeedPlanner:
 
     def __init__(self, prepared: Model, table: CalibrationTable, goal: SpeedGoal, journal: Journal) -> None:
         self._table, self._goal, self._journal = table, goal, journal
-        self._estimator = Estimator.open(prepared, table.provenance.input_sizes, goal.gpu, goal.options)
-        if goal.gpu is not None and self._estimator.of_another_gpu:
-            builder, gpu = title_of(self._estimator.flavor.name), goal.gpu
-            warn_user(
-                f"{builder} runs no INT8 on {gpu.name}, of compute capability {gpu.compute_capability}: "
-                f"times are estimated from its graphs for {self._estimator.compute_capability}, and another "
-                "TensorRT may gain more from INT8 there"
-            )
-        self._target, self._shapes = self._estimator.quantization_target, self._estimator.shapes
+        sizes = table.provenance.input_sizes
+        self._builder: ModelBuilder = (
+            ModelBuilder.for_this_machine(prepared, sizes, goal.options)
+            if goal.gpu is None
+            else _estimator(prepared, sizes, goal.gpu, goal.options)
+        )
+        self._target, self._shapes = self._builder.quantization_target, self._builder.shapes
         #: What estimated times depend on beside the layers, the model and its table.
         self._circumstances = repr(
-            (self._estimator.flavor, goal.gpu, sorted(self._shapes.items()), goal.options.build)
+            (self._builder.flavor, goal.gpu, sorted(self._shapes.items()), goal.options.build)
         )
-        graph_model = self._estimator.model.graph_model
+        graph_model = self._builder.model.graph_model
         #: Names of the layers that can be in INT8.
         self.layers = place(graph_model, target=self._target, largest=self._shapes).quantized_nodes
         #: Names of the layers that are left in FP16 without a search.
@@ -418,7 +418,7 @@ class SpeedPlanner:
             OutputError: The journal cannot be written.
             UnsupportedError: This TensorRT does not list the layers of its engines.
         """
-        groups = group_layers(self._estimator.model.graph_model, self.layers)
+        groups = group_layers(self._builder.model.graph_model, self.layers)
         gpu, on_trial = self._goal.gpu, self._goal.on_trial
         if gpu is not None:
             return search_speed(groups, self.estimate, gpu.name, limit, on_trial, self._slower)
@@ -496,9 +496,9 @@ class SpeedPlanner:
         if known is not None:
             return known
         ends = None
-        if self._goal.gpu is not None:
+        if isinstance(self._builder, Estimator):
             precision, graph_model = self._typed(kept)
-            ends = self._estimator.estimate(precision, graph_model, self._table.peaks, fp16=True).ends
+            ends = self._builder.estimate(precision, graph_model, self._table.peaks, fp16=True).ends
         if not ends:
             raise UnsupportedError(
                 "the time of an engine cannot be estimated, because the builder does not list the shapes and "
@@ -516,25 +516,25 @@ class SpeedPlanner:
     def _typed(self, kept: Collection[str]) -> tuple[str, ir.Model]:
         """The model with some layers in FP16 and pairs at all others, and what to call its types."""
         if len(kept) == len(self.layers):
-            return "FP16", self._estimator.model.graph_model
+            return "FP16", self._builder.model.graph_model
         asked = QuantizeOptions(sorted(kept), target=self._target)
-        graph_model, _ = quantize_graph(self._estimator.model, self._table, asked, largest=self._shapes)
+        graph_model, _ = quantize_graph(self._builder.model, self._table, asked, largest=self._shapes)
         return "INT8+FP16", graph_model
 
     def _build(self, kept: frozenset[str]) -> BuiltEngine:
-        return self._estimator.build(*self._typed(kept), self._table.peaks, fp16=True)
+        return self._builder.build(*self._typed(kept), self._table.peaks, fp16=True)
 
     def _models(self, kept: frozenset[str]) -> tuple[ir.Model, ir.Model]:
         """The model for a TensorRT that chooses types, and with types in the graph."""
         _, graph_model = self._typed(kept)
-        target, peaks, name = TARGETS["tensorrt-11"], self._table.peaks, self._estimator.model.name
+        target, peaks, name = TARGETS["tensorrt-11"], self._table.peaks, self._builder.model.name
         typed, _ = with_float16(graph_model, target, float32_io=True, peaks=peaks, name=name)
         return graph_model, typed
 
     @contextlib.contextmanager
     def _opened_stopwatch(self) -> Iterator[Stopwatch]:
         if self._goal.folder is not None:
-            identity = [self._estimator.model.fingerprint, self._table.fingerprint, self._key(())]
+            identity = [self._builder.model.fingerprint, self._table.fingerprint, self._key(())]
             yield TrtexecStopwatch(
                 self._goal.folder,
                 " ".join(identity),
@@ -550,6 +550,20 @@ class SpeedPlanner:
             yield stopwatch
         finally:
             stopwatch.close()
+
+
+def _estimator(
+    prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu, options: EstimatorOptions
+) -> Estimator:
+    """An estimator; warns where it builds for another GPU."""
+    estimator = Estimator.open(prepared, sizes, gpu, options)
+    if estimator.of_another_gpu:
+        warn_user(
+            f"{title_of(estimator.flavor.name)} runs no INT8 on {gpu.name}, of compute capability "
+            f"{gpu.compute_capability}: times are estimated from its graphs for "
+            f"{estimator.compute_capability}, and another TensorRT may gain more from INT8 there"
+        )
+    return estimator
 
 
 @dataclass

@@ -7,7 +7,7 @@ machine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -27,7 +27,7 @@ class Timing:
         most: The upper end.
         layers: Name of each ONNX node to the seconds that the layers of the engine take that compute it;
             empty where the layers were not timed.
-        note: What else is to be known, such as the clock of the GPU.
+        note: The clocks of the GPU, like "1410 MHz, memory 1215 MHz"; empty where they are not known.
     """
 
     seconds: Positive
@@ -67,6 +67,50 @@ class Stopwatch(Protocol):
 
 
 @dataclass(frozen=True)
+class Expectation:
+    """How long an engine that was built takes, beside the same network in FP16.
+
+    Attributes:
+        gpu: The GPU that it is estimated for, or was measured on.
+        source: Where the times come from.
+        shapes: Name of each input to its dimensions.
+        seconds: Both ends of the time of an inference: for an estimate with all bytes from memory and with
+            what fits from the L2 cache, for a measurement those of the 95 % interval.
+        fp16_seconds: The same of the network in FP16; None where that was not built.
+    """
+
+    gpu: str
+    source: Source
+    shapes: Mapping[str, tuple[int, ...]]
+    seconds: tuple[Positive, Positive]
+    fp16_seconds: tuple[Positive, Positive] | None = None
+
+    @property
+    def of_fp16(self) -> tuple[float, float] | None:
+        """The time as a share of FP16's, from the faster to the slower end; None where that is not known."""
+        if self.fp16_seconds is None:
+            return None
+        first, second = (one / other for one, other in zip(self.seconds, self.fp16_seconds, strict=True))
+        return min(first, second), max(first, second)
+
+    @property
+    def sentence(self) -> str:
+        """What to expect, in words and without a full stop."""
+        sizes = ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in self.shapes.items())
+        share = "" if self.of_fp16 is None else f"{_span(self.of_fp16, '.2f')} of FP16's time, "
+        beside = ""
+        if self.fp16_seconds is not None:
+            beside = f" beside {_span([1e3 * end for end in self.fp16_seconds])} ms"
+        taken = f"{_span([1e3 * end for end in self.seconds])} ms{beside}"
+        return f"{self.gpu}, {sizes}: expect {share}{self.source} {taken}"
+
+
+def _span(ends: Iterable[float], form: str = ".3g") -> str:
+    """Two ends from the smaller to the larger one; one number where they read the same."""
+    return " to ".join(dict.fromkeys(format(end, form) for end in sorted(ends)))
+
+
+@dataclass(frozen=True)
 class SpeedTrial:
     """A choice of layers that the search tried.
 
@@ -77,6 +121,7 @@ class SpeedTrial:
         in_float: The number of layers in FP16.
         least: The lower end of the 95 % interval of a time that was measured; None for an estimate.
         most: The upper end.
+        note: The clocks of the GPU behind a measurement; empty where they are not known.
     """
 
     what: str
@@ -85,6 +130,7 @@ class SpeedTrial:
     in_float: Count
     least: Positive | None = None
     most: Positive | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)

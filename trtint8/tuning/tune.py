@@ -375,7 +375,7 @@ def save_tuned(tuned: Tuned, original: str | os.PathLike[str], output: str | os.
     target = tuned.candidate.target
     if target.name != "tensorrt":
         words += ["--target", target.name]
-    if tuned.float16 and target.costs_with_float16 is not None:
+    if tuned.float16 and target.costs_with_float16:
         words += ["--keep-int8", "*"]
     command = shlex.join(words + (["--float16", "--float32-io"] if tuned.float16 else []))
     refuse_overwriting([path for path in (output, table, float_model, log) if path], [original])

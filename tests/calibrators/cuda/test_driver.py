@@ -67,6 +67,23 @@ def test_a_gpu_by_its_index(install):
             cuda.open_device(ordinal)
 
 
+@pytest.mark.parametrize(
+    ("said", "clocks"),
+    [("1410, 1215", "1410 MHz, memory 1215 MHz"), ("[N/A], [N/A]", ""), ("No devices were found", "")],
+)
+def test_the_clocks_that_nvidia_smi_knows(said, clocks, monkeypatch, tmp_path):
+    monkeypatch.setattr(driver_module, "gpu_uuid", lambda ordinal: f"{ordinal}1234567" * 4)
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f"#!/bin/sh\n[ $1 = --id=GPU-31234567-3123-4567-3123-456731234567 ] && echo '{said}'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cuda.gpu_clocks(3) == clocks
+    program.unlink()
+    assert cuda.gpu_clocks(3) == ""
+
+
 TYPES = (ctypes.c_uint64, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 

@@ -19,8 +19,10 @@ from calibrators.histograms.histogram import Histogram
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from tests.trtint8.builder.networks import Noting, NotingConfig, add_residual, implicit_module, new_network
+from tests.trtint8.onnx_models import Graph
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.qdq import load_engine_qdq
+from trtint8.tuning.stopwatch import Timing
 
 
 def test_keywords_reach_the_build(rtx, table, tmp_path):
@@ -316,3 +318,125 @@ def test_ranges_by_hand_are_not_overwritten(table, tmp_path):
     with pytest.raises(OutputError, match=r"m\.table\.json'"):
         trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", dynamic_ranges=ranges)
     assert ranges.read_text() == '{"images": 1}'
+
+
+def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(rtx, tmp_path):
+    # On an A100 INT8 pays only where many input channels are read.
+    del rtx
+    g, y = Graph(quantized=False), "x"
+    for name, channels in {"first": (128, 128), "second": (16, 128), "third": (16, 16)}.items():
+        y = g.op("Relu", [y], f"{name}_relu") if y != "x" else y
+        y = g.op("Conv", [y, g.weights(*channels, 3, 3)], name, pads=[1] * 4)
+    model = g.model({"x": [8, 128, 32, 32]}, y)
+    images = np.random.default_rng(0).standard_normal((8, 128, 32, 32)).astype(np.float32)
+    table = trtint8.calibrate(model, images, method="minmax", tensors="all", progress=False)
+    layers = {("8.0",): ("first",), ("8.9",): ("first", "second", "third")}
+    layers |= {(): layers["8.9",], ("8.0", "8.9"): layers["8.9",]}
+    for capabilities, in_int8 in layers.items():
+        built = trtint8.build_int8_engine(
+            model,
+            table,
+            tmp_path / "m.engine",
+            target="rtx",
+            compute_capabilities=capabilities,
+            progress=False,
+        )
+        assert built.info.quantized_nodes == in_int8
+    for capability, in_int8 in {"8.0": 1, "8.9": 3, None: 3}.items():
+        quantized = trtint8.quantize(
+            model, table, target="rtx", compute_capability=capability, float16=True, progress=False
+        )
+        integers = [one for one in quantized.graph.initializer if len(one.dims) == 4 and one.data_type == 3]
+        assert len(integers) == in_int8
+
+
+def deep(samples):
+    """Matrix products with many columns, which gain from INT8 on every GPU."""
+    g, y = Graph(quantized=False), "x"
+    for name in ("first", "second", "third"):
+        y = g.op("Relu", [y], f"{name}_relu") if y != "x" else y
+        y = g.op("MatMul", [y, g.weights(512, 512)], name)
+    return g.model({"x": [samples, 512]}, y)
+
+
+@pytest.mark.parametrize(("samples", "profiles", "taken"), [(64, (), 64), ("N", (), 8), ("N", (4, 128), 128)])
+def test_what_to_expect_on_the_gpu_that_is_named(samples, profiles, taken, rtx, tmp_path, monkeypatch):
+    del rtx
+    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
+    model, given = deep(samples), np.random.default_rng(0).standard_normal((64, 512)).astype(np.float32)
+    built = trtint8.build_int8_engine(
+        model,
+        given,
+        tmp_path / "m.engine",
+        target="rtx",
+        method="minmax",
+        keep_int8=["*"],
+        profiles=[{"x": trtint8.ShapeRange((profiles[0], 512), *[(profiles[1], 512)] * 2)}]
+        if profiles
+        else (),
+        compute_capabilities=["8.6"],
+        progress=False,
+    )
+    table = trtint8.CalibrationTable.load(built.table_file)
+    shape = trtint8.ShapeRange(*[(taken, 512)] * 3)
+    audit = trtint8.audit(
+        model,
+        table,
+        "RTX 3090",
+        target="rtx",
+        keep_int8=["*"],
+        profile={"x": shape} if samples == "N" else None,
+        progress=False,
+    )
+    expected = built.expected
+    assert (expected.gpu, expected.source, expected.shapes) == ("RTX 3090", "estimated", {"x": (taken, 512)})
+    assert expected.seconds == pytest.approx(audit.engine("INT8+FP16").ends)
+    assert expected.fp16_seconds == pytest.approx(audit.engine("FP16").ends)
+    least, most = expected.of_fp16
+    shares = [one / other for one, other in zip(expected.seconds, expected.fp16_seconds, strict=True)]
+    assert (least, most) == (min(shares), max(shares))
+    assert all(f"{end:.2f}" in expected.sentence for end in (least, most))
+
+
+@pytest.mark.parametrize("change", [{"compute_capabilities": ()}, {"compute_capabilities": ["8.6", "8.9"]}])
+def test_nothing_is_expected_where_no_one_gpu_is_named(change, rtx, tmp_path, monkeypatch):
+    del rtx
+    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
+    given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
+    options = {"target": "rtx", "keep_int8": ["*"], "progress": False}
+    built = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options, **change)
+    assert built.expected is None
+
+
+def test_an_engine_for_the_gpu_of_this_machine_is_timed_beside_fp16(rtx, tmp_path, monkeypatch):
+    del rtx
+    timed = []
+
+    def measure(engines, device):
+        timed.append([engine.report.weighted_summary(["first"]) for engine in engines])
+        return [Timing(seconds, 0.9 * seconds, 1.1 * seconds) for seconds in (0.004, 0.002)]
+
+    monkeypatch.setattr("trtint8.int8_engine.measure_built", measure)
+    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: None)
+    monkeypatch.setattr("trtint8.int8_engine.compute_capability", lambda _device: "8.9")
+    monkeypatch.setattr("trtint8.int8_engine.gpu_names", lambda: ["NVIDIA L4"])
+    given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
+    options = {"target": "rtx", "keep_int8": ["*"], "progress": False, "compute_capabilities": ["8.9"]}
+    expected = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options).expected
+    assert timed == [[{"FP16": ["first"]}, {"INT8": ["first"]}]]
+    assert (expected.gpu, expected.source, expected.shapes) == ("NVIDIA L4", "measured here", {"x": (8, 512)})
+    assert expected.seconds == (0.9 * 0.002, 1.1 * 0.002)
+    assert expected.of_fp16 == pytest.approx((0.45, 0.55))
+
+
+def test_an_engine_that_is_written_is_none_the_worse_for_an_estimate_that_fails(rtx, tmp_path, monkeypatch):
+    del rtx
+
+    def fail(*_, **__):
+        raise BuildError("no FP16 here")
+
+    monkeypatch.setattr("trtint8.auditing.audit.Estimator.estimate", fail)
+    given = np.random.default_rng(0).standard_normal((8, 512)).astype(np.float32)
+    options = {"target": "rtx", "keep_int8": ["*"], "progress": False, "compute_capabilities": ["8.9"]}
+    built = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options)
+    assert built.expected is None and built.engine.exists()

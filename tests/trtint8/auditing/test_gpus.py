@@ -1,7 +1,8 @@
 import pytest
 
 from calibrators.errors import UnsupportedError
-from trtint8.auditing.gpus import GPUS, Gpu, find_gpu
+from trtint8.auditing import gpus
+from trtint8.auditing.gpus import GPUS, Gpu, find_gpu, gpus_of
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,33 @@ def test_a_gpu_that_is_not_in_the_table():
         UnsupportedError, match=r"^there are no figures for a GPU 'MI300'; choose among T4, A100,"
     ):
         find_gpu("MI300")
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "found"),
+    [
+        ([], []),
+        (["8.6"], ["RTX 3090"]),
+        (["8.9", "12.1", "8.0", "8.9"], ["RTX 4090", "A100"]),
+        (["12.1"], []),
+    ],
+)
+def test_the_gpu_that_stands_for_a_compute_capability(capabilities, found):
+    assert [gpu.name for gpu in gpus_of(capabilities)] == found
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "found"),
+    [
+        ("NVIDIA A10", "8.6", ["A10"]),
+        ("NVIDIA A100-SXM4-80GB", "8.0", ["A100"]),
+        ("NVIDIA GB10", "12.1", []),
+    ],
+)
+def test_the_gpu_of_this_machine(name, capability, found, monkeypatch):
+    monkeypatch.setattr(gpus, "compute_capability", {1: capability}.__getitem__)
+    monkeypatch.setattr(gpus, "gpu_names", lambda: ["another", f"{name} (compute capability {capability})"])
+    assert [gpu.name for gpu in gpus_of(["current"], device=1)] == found
 
 
 def test_names_are_unambiguous():

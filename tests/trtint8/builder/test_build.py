@@ -21,7 +21,7 @@ from onnx import TensorProto, numpy_helper
 import trtint8
 from calibrators import cuda
 from calibrators.data.inputs import InputSpec
-from calibrators.errors import BuildError, GpuUnavailableError, ModelError, UnsupportedError
+from calibrators.errors import BuildError, GpuUnavailableError, ModelError
 from calibrators.host.session import open_session
 from calibrators.tensorrt import calibrator as foreign
 from calibrators.tensorrt import flavor
@@ -138,13 +138,20 @@ def test_wrong_profile_is_found_before_building(rtx):
         build(conv_relu_conv(), rtx, profiles=[{"nope": ShapeRange((1,), (2,), (3,))}])
 
 
-def test_no_fp16_switch_where_the_graph_decides(rtx):
-    with pytest.raises(
-        UnsupportedError,
-        match="has no FP16 switch; convert the model itself, as 'trtint8 quantize --float16' does",
-    ):
-        build(conv_relu_conv(), rtx, options=BuildOptions(fp16=True))
-    build(conv_relu_conv(), rtx, options=BuildOptions(fp16=False))
+def test_the_graph_decides_what_is_in_fp16(rtx):
+    given, *others = (
+        build(conv_relu_conv(quantized=False), rtx, options=BuildOptions(fp16=fp16))
+        for fp16 in (None, True, False)
+    )
+    assert given.report.weighted_summary(["first", "second"]) == {"FP32": ["first", "second"]}
+    assert [built.report for built in others] == [given.report] * 2
+
+
+@pytest.mark.parametrize(("half", "advised"), [(TensorProto.FLOAT16, False), (TensorProto.BFLOAT16, True)])
+def test_fp16_is_advised_only_where_the_graph_has_none(half, advised, rtx):
+    with pytest.raises(BuildError) as caught:
+        build(scaled(half=half), rtx)
+    assert "keep_float" in str(caught.value) and ("fp16=True" in str(caught.value)) is advised
 
 
 def test_tensorrt_asks_for_a_gpu_before_it_is_touched(monkeypatch):
@@ -608,8 +615,8 @@ def test_a_scale_of_zero_for_an_activation_stays():
     assert with_equal_forms(given) is given
 
 
-def scaled(operator="Conv", *, rank=4, factor=0.5, first=False, group=1, identity=False):
-    """A quantized convolution with 8 channels whose output one number multiplies."""
+def scaled(operator="Conv", *, rank=4, factor=0.5, first=False, group=1, identity=False, half=None):
+    """A quantized convolution with 8 channels whose output one number multiplies; then a type of 16 bits."""
     g, shape = Graph(), [2, 4, *[8] * (rank - 2)]
     weights = g.weights(*((8, 4 // group) if operator == "Conv" else (4, 8 // group)), *[3] * (rank - 2))
     attributes = {"kernel_shape": [3] * (rank - 2), "pads": [1] * 2 * (rank - 2), "group": group}
@@ -617,7 +624,10 @@ def scaled(operator="Conv", *, rank=4, factor=0.5, first=False, group=1, identit
     if identity:
         y = g.op("Identity", [y], "identity")
     factor = g.constant(np.asarray(factor, np.float32))
-    return g.model({"x": shape}, g.op("Mul", [factor, y] if first else [y, factor], "mul"))
+    y = g.op("Mul", [factor, y] if first else [y, factor], "mul")
+    for to in (half, TensorProto.FLOAT) if half else ():
+        y = g.op("Cast", [y], f"cast{to}", to=to)
+    return g.model({"x": shape}, y)
 
 
 def factor_shape(model):

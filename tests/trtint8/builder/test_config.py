@@ -40,7 +40,6 @@ REGISTERS_ITSELF = np.linalg._umath_linalg.__file__
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fp16": True}, "has no FP16 switch"),
         ({"bf16": True}, r"has no BF16 switch; use TensorRT 9\.0 to 10\.x"),
         ({"layer_precisions": {"*": "fp32"}}, r"precision of single layers; use TensorRT 8\.5 to 10\.x"),
         ({"precision_constraints": "obey"}, r"precision of single layers; use TensorRT 8\.5 to 10\.x"),

@@ -184,8 +184,8 @@ def test_shapes_that_no_random_values_can_have(inputs, batch_size, message):
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize(("strongly_typed", "fp16"), [(False, [False, True]), (True, [False, None])])
-def test_a_baseline_is_built_and_loaded_with_the_plugins(monkeypatch, strongly_typed, fp16):
+@pytest.mark.parametrize("strongly_typed", [False, True])
+def test_a_baseline_is_built_and_loaded_with_the_plugins(monkeypatch, strongly_typed):
     loaded, built = [], []
 
     def load(source, device, plugins, allow_host_code=False):
@@ -205,4 +205,5 @@ def test_a_baseline_is_built_and_loaded_with_the_plugins(monkeypatch, strongly_t
     engines = benchmark_bench._engines(["x.engine"], conv_relu_conv(False), options)
     assert [name for name, _ in engines] == ["x.engine", "FP32", "FP16"]
     assert loaded == [("x.engine", 1, ["p.so"], True), *[(b"plan", 1, ["p.so"], False)] * 2]
-    assert [(one.plugins, one.device, one.fp16) for one in built] == [(("p.so",), 1, one) for one in fp16]
+    assert [(one.plugins, one.device) for one in built] == [(("p.so",), 1)] * 2
+    assert [one.fp16 for one in built] == [False, True]

@@ -1,8 +1,10 @@
 """The search with few engines, on networks of made-up times: each layer has its own, and so have borders."""
 
 import itertools
+import json
 import random
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +82,44 @@ def test_few_engines_find_nearly_the_fastest():
     assert max(len(network.asked) for network in networks) <= 12
     assert all(len(network.asked) == len(set(network.asked)) for network in networks)
     assert plans == [made(seed).search() for seed in range(60)]
+
+
+class Recorded:
+    """The estimates of all choices of a network's groups, each compiled by TensorRT for RTX for an A10.
+
+    ``seconds`` in the file stand by number: bit i says that group i is in FP16. ``layers`` are the times of
+    the layers in the engines with all of them in one type.
+    """
+
+    source, gpu = "measured here", "A10"
+
+    def __init__(self, name, interval):
+        found = json.loads((Path(__file__).parent / "recorded" / f"{name}.json").read_text())
+        self.groups, self.proposed, self.seconds = found["groups"], found["proposed"], found["seconds"]
+        self._layers, self._interval, self.asked = found["layers"], interval, []
+
+    def time(self, choices):
+        self.asked += choices
+        return [self._timing(kept) for kept in choices]
+
+    def _timing(self, kept):
+        seconds = self.seconds[
+            sum(1 << index for index, group in enumerate(self.groups) if kept.issuperset(group))
+        ]
+        names = itertools.chain.from_iterable(self.groups)
+        layers = {name: self._layers["fp16" if name in kept else "int8"][name] for name in names}
+        return Timing(seconds, seconds * (1 - self._interval), seconds * (1 + self._interval), layers)
+
+
+@pytest.mark.parametrize("interval", [0.0005, 0.005])
+@pytest.mark.parametrize("name", ["vit", "vit_b4", "bert2", "resnet20"])
+def test_recorded_engines_of_networks_are_searched_nearly_as_well_as_by_trying_all(name, interval):
+    network = Recorded(name, interval)
+    assert len(network.seconds) == 2 ** len(network.groups)
+    for proposed in (network.proposed, ()):
+        plan = search_measured(network.groups, network, TimeLimit(), proposed=proposed)
+        assert min(network.seconds) / plan.seconds >= 0.98 and plan.seconds <= plan.fp16_seconds
+        assert len(plan.trials) <= 12
 
 
 def test_the_plan_says_what_was_timed():

@@ -299,3 +299,18 @@ def test_the_verb_says_what_to_do_and_goes_on(rtx, tmp_path, capsys):
         assert run_script(folder, tmp_path, "8601").returncode == 0
     assert status == 0 and output.exists()
     assert "measured on Orin" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:.*may overflow in FP16")
+@pytest.mark.parametrize(
+    ("said", "noted"), [("1410 MHz, 1215 MHz", "1410 MHz, memory 1215 MHz"), ("[N/A], [N/A]", "")]
+)
+def test_the_clocks_of_the_gpu_are_noted(said, noted, rtx, prepared, table, tmp_path):
+    query = "--query-gpu=clocks.sm,clocks.mem --format=csv,noheader"
+    program = tmp_path / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n[ \"$*\" = '{query}' ] && echo '{said}' && echo 'another GPU'\n")
+    program.chmod(0o755)
+    path = os.pathsep.join([str(program.parent), os.environ["PATH"]])
+    found, _ = planned(prepared, table, tmp_path, "101600", PATH=path)
+    assert {trial.note for trial in found.trials} == {noted}

@@ -246,7 +246,7 @@ def test_for_tensorrt_for_rtx_convolutions_get_the_form_that_stores_less(
     bare = CalibrationTable(wild_table.amax, "minmax", wild_table.provenance)
     options = {"max_drop": 0.5, "float16": True, "target": "rtx", "checkpoint": tmp_path / "c"}
     # Kernels in which many products come on one byte.
-    dear = dataclasses.replace(TARGETS["rtx"], costs_with_float16=KernelCosts(operations_per_byte=1))
+    dear = dataclasses.replace(TARGETS["rtx"], costs_with_float16=(KernelCosts(operations_per_byte=1),))
     monkeypatch.setitem(TARGETS, "rtx", dear)
     found = trtint8.tune(DEMO_MODEL, bare, held_out, **options)
     assert any((node.name or "").endswith("_by_one_scale") for node in found.graph_model.graph)
