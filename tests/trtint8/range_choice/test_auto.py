@@ -23,8 +23,8 @@ from trtint8.range_choice import auto
 from trtint8.range_choice.auto import AutoRanges, plain_ranges
 from trtint8.range_choice.trial_network import TrialNetwork
 
-#: Samples of large outputs that the best rules are tried on: eight, and more where it is not certain which one
-#: is best.
+#: Samples of large outputs that the best rules are tried on: eight, and more where it is not certain which
+#: one is best.
 TRIED = range(8, 21)
 
 
