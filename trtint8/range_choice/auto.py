@@ -128,6 +128,9 @@ _MANY_CALIBRATED = 32
 #: So many standard errors are certain: less than one chance in forty for eight samples or more.
 _CERTAIN = 2.4
 
+#: By how many standard errors another rule has to be too bad to be worth a further look.
+_SURELY = 2.0
+
 #: Of fewer samples nothing is certain: one that is unlike all others would decide it.
 _FEWEST_TO_DECIDE = 8
 
@@ -135,6 +138,7 @@ _FEWEST_TO_DECIDE = 8
 _EQUAL_DB = 0.25
 
 #: However wide its ranges are, the rule that is taken has at most so many decibels more noise than another.
+#: One broken sample makes ranges a thousand times as wide.
 _MOST_BELOW_DB = 0.5
 
 #: The rule that is the best of most networks, and so many decibels that others have to be better by.
@@ -167,7 +171,7 @@ class RuleComparison:
         self.ranges: dict[str, Mapping[str, float]] = {}
         self.levels: dict[str, list[float]] = {}
         self._noise: dict[str, Noise] = {}
-        self._handicaps: dict[str, float] = {}
+        self._widths: dict[str, float] = {}
 
     def enter(self, rule: str, ranges: Mapping[str, float]) -> None:
         """Adds a rule, and begins to run the network with its ranges.
@@ -176,9 +180,7 @@ class RuleComparison:
             rule: Its name.
             ranges: Tensor name to amax.
         """
-        self.ranges[rule] = ranges
-        usual = _BETTER_THAN_USUAL_DB if rule == USUAL else 0.0
-        self._handicaps[rule] = -self._per_doubling * _mean_width(ranges) - usual
+        self.ranges[rule], self._widths[rule] = ranges, _mean_width(ranges)
         self._trials.add(rule, self._network.scales(ranges), self._first)
 
     def best(self, histograms: Mapping[str, Histogram]) -> str:
@@ -192,7 +194,7 @@ class RuleComparison:
         """
         staying = self._race()
         tied = [rule for rule in staying if self._level(rule) - self._level(staying[0]) <= _EQUAL_DB]
-        best = min(tied, key=lambda rule: self._noise[rule].pooled_level + self._handicaps[rule])
+        best = min(tied, key=lambda rule: self._noise[rule].pooled_level + self._handicap(rule))
         return self._not_below(self._tighter(best, histograms))
 
     def _race(self) -> list[str]:
@@ -229,16 +231,16 @@ class RuleComparison:
         return [half[0], *(rule for rule in half[1:] if not self._is_better(half[0], rule, _CERTAIN))]
 
     def _is_decided(self, rules: Sequence[str]) -> bool:
-        """Whether there is one rule left, or the others are about as good as the best of them."""
+        """Whether there is one rule left, or no other can be better than the best by what matters."""
         best = rules[0]
         if len(self.levels[best]) < _FEWEST_TO_DECIDE:
             return False
         found = (self._difference(rule, best) for rule in rules[1:])
-        return all(mean + error <= _EQUAL_DB for mean, error in found)
+        return all(_SURELY * error - mean <= _EQUAL_DB for mean, error in found)
 
     def _tighter(self, best: str, histograms: Mapping[str, Histogram]) -> str:
         """The rule of tight ranges, where narrow ones or none did well and it is clearly better."""
-        narrow = _mean_width(self.ranges[best]) < _mean_width(self.ranges[USUAL])
+        narrow = self._widths[best] < self._widths[USUAL]
         if not narrow and mean_level(self.levels[best]) <= -POOR_DB:
             return best
         self.enter(TIGHT, {name: range_of(found, TIGHT) for name, found in histograms.items()})
@@ -255,12 +257,19 @@ class RuleComparison:
 
     def _level(self, rule: str) -> float:
         """The level of a rule's noise by which it is compared."""
-        return mean_level(self.levels[rule]) + self._handicaps[rule]
+        return mean_level(self.levels[rule]) + self._handicap(rule)
+
+    def _handicap(self, rule: str) -> float:
+        """What is added to the level of a rule's noise before it is compared: less for wide ranges."""
+        if rule == USUAL:
+            return -_BETTER_THAN_USUAL_DB
+        wider = self._per_doubling * (self._widths[rule] - self._widths[USUAL])
+        return -max(-_MOST_BELOW_DB, min(wider, _MOST_BELOW_DB))
 
     def _difference(self, rule: str, other: str) -> tuple[float, float]:
         """By how many decibels a rule is worse than another one, and the standard error of that."""
         mean, error = difference(self.levels[rule], self.levels[other])
-        return mean + self._handicaps[rule] - self._handicaps[other], error
+        return mean + self._handicap(rule) - self._handicap(other), error
 
     def _is_better(self, rule: str, other: str, standard_errors: float) -> bool:
         """Whether a rule is better than another one by more than so many standard errors."""
@@ -478,7 +487,7 @@ def choose_ranges(
     samples). A rule whose ranges are wider is preferred as long as they cost less than 1 dB for ranges twice
     as wide, less where the histograms are of more than 32 samples, and half a decibel in all. All rules are
     tried on a few samples, the better half of them on twice as many, and so on, without those that are
-    certainly worse. This ends when one is left, when the others are as good to a quarter of a decibel, or
+    certainly worse. This ends when one is left, when no other can be better by a quarter of a decibel, or
     when :func:`runs_to_spend` runs were made. Of rules that are as good, the one with the least noise of all
     samples together is taken, as the worst samples count most there. Where ranges narrower than the usual
     ones are best, or none does well, those that cut off one value in a thousand are tried on the same
