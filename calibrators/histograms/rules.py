@@ -1,8 +1,8 @@
 """Ranges of many widths for one tensor, and what a range costs the values of its tensor.
 
 The method ``auto`` tries such ranges and takes those that cost the network least. Each rule is a function of
-the stored histogram alone: calibration methods, the widest range whose squared error is close to the least,
-and one that cuts off more than all of these.
+the stored histogram alone: calibration methods, the range that nearly all of the largest values lie in, the
+widest range whose squared error is close to the least, and one that cuts off more than all of these.
 """
 
 from __future__ import annotations
@@ -28,21 +28,25 @@ from calibrators.histograms.thresholds import (
 #: How far the squared error of the wide range may lie above the least, in decibels.
 _NEAR_LEAST_DB = 0.5
 
+#: The rule that cuts off so few values that the largest ones of most samples are kept.
+TAILS = "tails"
+
+#: The rule that is compared where ranges narrower than those of least squared error are better.
+TIGHT = "tight"
+
+#: How many percent of the magnitudes lie within the ranges of these rules.
+_PERCENT = {TAILS: 99.999, TIGHT: 99.9}
+
 #: The rules that are compared at first, to what each takes as the range, in words; those first that take
 #: little time. A rule that is no method has its range in :func:`range_of`.
 RULES = {
     "minmax": "largest value",
+    TAILS: "all but one value in a hundred thousand",
     "percentile": "nearly all values",
     "entropy": "least divergence",
     "mse": "least squared error",
     "wide": "widest of about the least squared error",
 }
-
-#: The rule that is compared where ranges narrower than those of least squared error are better.
-TIGHT = "tight"
-
-#: How many percent of the magnitudes lie within its range.
-_TIGHT_PERCENT = 99.9
 
 #: Rule to what it takes as the range, in words.
 MEANINGS = {**RULES, TIGHT: "all but one value in a thousand"}
@@ -76,8 +80,8 @@ def range_of(histogram: Histogram, rule: str) -> float:
     """
     if rule in METHODS:
         return METHODS[rule](histogram)
-    if rule == TIGHT:
-        return percentile(histogram, _TIGHT_PERCENT)
+    if rule in _PERCENT:
+        return percentile(histogram, _PERCENT[rule])
     return near_least_error(histogram)[1]
 
 

@@ -1,10 +1,10 @@
-"""The method ``auto``: the ranges of all tensors, by what they cost the network's outputs on a few samples.
+"""The method ``auto``: the ranges of all tensors, by what they cost the network's outputs on some samples.
 
-Runs with the ranges of each rule go on several at once. All rules are tried on few samples, and ever fewer of
-them on more. Successive halving: after one eighth of the samples the better half goes on to a quarter of
-them, and so on (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
-Optimization", AISTATS 2016). Of 16 samples or fewer, all go on from a quarter of them to half, and the better
-third to all.
+Runs with the ranges of each rule go on several at once. All rules are tried on a few samples, and ever fewer
+of them on more: the better half goes on to twice as many samples (successive halving: Jamieson and Talwalkar,
+"Non-stochastic Best Arm Identification and Hyperparameter Optimization", AISTATS 2016), without rules that
+are certainly worse. This ends when it is certain which is best, or when more runs of the network would take
+too long. Runs are counted and not timed, so that the same data gives the same ranges on any machine.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 
 from calibrators.data.feeds import FeedDict
-from calibrators.data.samples import Outputs
+from calibrators.data.samples import DataFingerprint, Outputs, SampleKeeper
 from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.rules import TIGHT, range_of, ranges_by_rule
+from calibrators.histograms.rules import RULES, TIGHT, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import progress_bar
 from calibrators.tables.choice import POOR_DB, RangeChoice
@@ -35,16 +33,16 @@ from trtint8.models.serialization import weight_bytes
 from trtint8.models.shapes import FittingBatchSize
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.trial_network import (
+    Noise,
     Reference,
     References,
     TrialNetwork,
-    is_clearly_better,
+    difference,
     mean_level,
-    noise_levels,
 )
 
-#: The noise levels of some samples, which are still being measured, part by part.
-_Waiting = list[Future[list[float]]]
+#: The noise on some samples, which is still being measured, part by part.
+_Waiting = list[Future[Noise]]
 
 
 class Trials:
@@ -81,8 +79,8 @@ class Trials:
         self._scales[rule] = scales
         self._begun[rule, 0, stop] = self._begin(rule, 0, stop)
 
-    def noise(self, rules: Iterable[str], start: int, stop: int) -> dict[str, list[float]]:
-        """The noise of the quantized network: see :func:`noise_levels`.
+    def noise(self, rules: Iterable[str], start: int, stop: int) -> dict[str, Noise]:
+        """The noise of the quantized network.
 
         Args:
             rules: Names of rules that were added.
@@ -90,7 +88,7 @@ class Trials:
             stop: The number after that of the last one.
 
         Returns:
-            For each rule one level per sample, in decibels.
+            For each rule its noise on these samples.
 
         Raises:
             CalibrationDataError: The model fails on a sample.
@@ -98,11 +96,11 @@ class Trials:
         waiting = {
             rule: self._begun.pop((rule, start, stop), []) or self._begin(rule, start, stop) for rule in rules
         }
-        levels = {}
+        found = {}
         for rule, parts in waiting.items():
-            levels[rule] = [*chain.from_iterable(part.result() for part in parts)]
+            found[rule] = Noise.joined(part.result() for part in parts)
             self._advance(stop - start)
-        return levels
+        return found
 
     def _begin(self, rule: str, start: int, stop: int) -> _Waiting:
         # Each of the runs at once has its share of the samples, and of the memory.
@@ -113,32 +111,41 @@ class Trials:
             for first in range(start, stop, rows)
         ]
 
-    def _run(self, rule: str, start: int, stop: int) -> list[float]:
+    def _run(self, rule: str, start: int, stop: int) -> Noise:
         feed, wanted = self._references.batch(start, stop)
         got = self._network.outputs(feed, self._scales[rule])
-        levels: list[float] = noise_levels(wanted, got, stop - start).tolist()
-        return levels
+        return Noise.of(wanted, got, stop - start)
 
 
 #: Decibels of noise that ranges twice as wide may cost. Data that was not calibrated with reaches further,
 #: and clipping it costs more than a coarser scale.
 _DECIBELS_PER_DOUBLING = 1.0
 
-#: The rule that is taken where no other is clearly better: the range of least squared error.
-USUAL = "mse"
+#: Of more calibration samples than these, few of the later ones reach further, and it may cost less in
+#: proportion.
+_MANY_CALIBRATED = 32
 
-#: By how many standard errors the noise of another rule has to be lower than that of the usual one.
+#: So many standard errors are certain: less than one chance in forty for eight samples or more.
+_CERTAIN = 2.4
+
+#: By how many standard errors another rule has to be too bad to be worth a further look.
+_SURELY = 2.0
+
+#: Of fewer samples nothing is certain: one that is unlike all others would decide it.
+_FEWEST_TO_DECIDE = 8
+
+#: Rules whose noise differs by less, in decibels, are equally good.
+_EQUAL_DB = 0.25
+
+#: However wide its ranges are, the rule that is taken has at most so many decibels more noise than another.
+#: One broken sample makes ranges a thousand times as wide.
+_MOST_BELOW_DB = 0.5
+
+#: The rule that is the best of most networks, and so many decibels that others have to be better by.
+USUAL, _BETTER_THAN_USUAL_DB = "mse", 0.2
+
+#: By how many standard errors the noise of tight ranges has to be lower: they are made for broken samples.
 _CLEARLY = 1.5
-
-#: A rule that was tried on as many samples is never so many decibels better than the one that is taken.
-_MOST_BELOW_DB = 1.0
-
-#: Of fewer samples nothing is decided: one that is unlike all others would decide it.
-_FEWEST_TO_DECIDE = 6
-
-#: Two rules between which it is close are run on up to so many samples. Where more were run at first, another
-#: look has hardly ever changed the choice for the better.
-_MOST_OF_TWO = 16
 
 
 class RuleComparison:
@@ -147,54 +154,98 @@ class RuleComparison:
     Args:
         network: The network.
         trials: Runs it.
-        samples: How many samples the rules are compared on at first.
-        margin: By how many standard errors the noise of another rule than :data:`USUAL` has to be lower after
-            a part of them; otherwise that is taken at once.
+        first: On how many samples all rules are tried.
+        most: On how many samples a rule is tried at most.
+        calibrated: How many samples the ranges are of. It decides what wide ranges may cost, and how often
+            the network is run in all: see :func:`runs_to_spend`.
 
     Attributes:
         ranges: Rule to tensor name to amax.
-        levels: Rule to the noise level of each sample that it was tried on, in decibels.
+        levels: Rule to the noise level of each sample that it was tried on, in decibels; the best first.
     """
 
-    def __init__(self, network: TrialNetwork, trials: Trials, samples: int, margin: float) -> None:
-        self._network, self._trials, self._samples, self._margin = network, trials, samples, margin
+    def __init__(self, network: TrialNetwork, trials: Trials, first: int, most: int, calibrated: int) -> None:
+        self._network, self._trials = network, trials
+        self._first, self._most, self._runs = first, most, runs_to_spend(calibrated)
+        self._per_doubling = _DECIBELS_PER_DOUBLING * min(1.0, _MANY_CALIBRATED / calibrated)
         self.ranges: dict[str, Mapping[str, float]] = {}
         self.levels: dict[str, list[float]] = {}
-        self._handicaps: dict[str, float] = {}
+        self._noise: dict[str, Noise] = {}
+        self._widths: dict[str, float] = {}
 
-    def enter(self, rule: str, ranges: Mapping[str, float], stop: int) -> None:
+    def enter(self, rule: str, ranges: Mapping[str, float]) -> None:
         """Adds a rule, and begins to run the network with its ranges.
 
         Args:
             rule: Its name.
             ranges: Tensor name to amax.
-            stop: The number after that of the last sample for which its noise will be asked first.
         """
-        self.ranges[rule], self._handicaps[rule] = ranges, _handicap(ranges)
-        self._trials.add(rule, self._network.scales(ranges), stop)
+        self.ranges[rule], self._widths[rule] = ranges, _mean_width(ranges)
+        self._trials.add(rule, self._network.scales(ranges), self._first)
 
-    def best(self, available: int, histograms: Mapping[str, Histogram]) -> str:
+    def best(self, histograms: Mapping[str, Histogram]) -> str:
         """Compares the rules that were added, of which :data:`USUAL` is one.
 
         Args:
-            available: How many samples there are in all.
             histograms: Tensor name to histogram, for the tensors that ranges were given for.
 
         Returns:
             The rule to take.
         """
-        samples = self._samples
-        self._play()
-        best = next(iter(self.levels)) if len(self.levels[USUAL]) == samples else USUAL
-        most = min(available, _MOST_OF_TWO)
-        while best != USUAL and not self._is_better(best, USUAL, _CLEARLY):
-            start, samples = samples, min(2 * samples, most)
-            if start >= samples or self._level(best) >= self._level(USUAL):
-                best = USUAL
+        staying = self._race()
+        tied = [rule for rule in staying if self._level(rule) - self._level(staying[0]) <= _EQUAL_DB]
+        best = min(tied, key=lambda rule: self._noise[rule].pooled_level + self._handicap(rule))
+        return self._not_below(self._tighter(best, histograms))
+
+    def _race(self) -> list[str]:
+        """Tries all rules on the first samples, and ever fewer on more, until it is certain which is best.
+
+        A rule that is left out does not come back: all rules of a round have seen the same samples, so
+        differences between samples do not disturb the comparison.
+
+        Returns:
+            The rules that were tried on most samples and are not certainly worse, the best first.
+        """
+        staying, seen, stop, runs = list(self.ranges), 0, self._first, self._runs
+        while stop > seen:
+            self._try(staying, seen, stop)
+            runs -= len(staying) * (stop - seen)
+            staying, seen = self._going_on(staying), stop
+            if self._is_decided(staying):
                 break
-            for rule, more in self._trials.noise((best, USUAL), start, samples).items():
-                self.levels[rule] += more
-        return self._tighter(self._not_below(best), histograms)
+            stop = min(2 * seen, self._most, seen + max(runs, 0) // len(staying))
+        return staying
+
+    def _try(self, rules: Iterable[str], start: int, stop: int) -> None:
+        """Runs the network with the ranges of some rules."""
+        for rule, more in self._trials.noise(rules, start, stop).items():
+            self._noise[rule] = Noise.joined([self._noise[rule], more]) if start else more
+            self.levels[rule] = self._noise[rule].levels.tolist()
+
+    def _going_on(self, rules: Iterable[str]) -> list[str]:
+        """The better half of some rules, the best first, at least two, without those certainly worse."""
+        in_order = sorted(rules, key=self._level)
+        # Those that were left out keep their order behind the others.
+        self.levels = {rule: self.levels[rule] for rule in dict.fromkeys([*in_order, *self.levels])}
+        half = in_order[: max(2, math.ceil(len(in_order) / 2))]
+        return [half[0], *(rule for rule in half[1:] if not self._is_better(half[0], rule, _CERTAIN))]
+
+    def _is_decided(self, rules: Sequence[str]) -> bool:
+        """Whether there is one rule left, or no other can be better than the best by what matters."""
+        best = rules[0]
+        if len(self.levels[best]) < _FEWEST_TO_DECIDE:
+            return False
+        found = (self._difference(rule, best) for rule in rules[1:])
+        return all(_SURELY * error - mean <= _EQUAL_DB for mean, error in found)
+
+    def _tighter(self, best: str, histograms: Mapping[str, Histogram]) -> str:
+        """The rule of tight ranges, where narrow ones or none did well and it is clearly better."""
+        narrow = self._widths[best] < self._widths[USUAL]
+        if not narrow and mean_level(self.levels[best]) <= -POOR_DB:
+            return best
+        self.enter(TIGHT, {name: range_of(found, TIGHT) for name, found in histograms.items()})
+        self._try([TIGHT], 0, len(self.levels[best]))
+        return TIGHT if self._is_better(TIGHT, best, _CLEARLY) else best
 
     def _not_below(self, best: str) -> str:
         """A rule, or the one with the least noise where that is tried on as many samples and clearly less."""
@@ -204,116 +255,38 @@ class RuleComparison:
         gain = mean_level(self.levels[best]) - mean_level(self.levels[least])
         return least if gain > _MOST_BELOW_DB else best
 
-    def _play(self) -> None:
-        """Tries all rules on some of the samples, and the better ones on more: see :func:`rounds`.
-
-        Puts the best rule first. A rule that is left out does not come back: all rules of a round have seen
-        the same samples, so differences between samples do not disturb the comparison. :data:`USUAL` is tried
-        as long as any other is.
-        """
-        self.levels = {rule: [] for rule in self.ranges}
-        staying, start = list(self.ranges), 0
-        for most, stop in rounds(self._samples, len(self.ranges)):
-            playing = staying[:most]
-            if start:
-                playing = [rule for rule in playing if rule != USUAL and self._is_promising(rule)]
-            if not playing:
-                return
-            if USUAL not in playing:
-                playing.append(USUAL)
-            for rule, more in self._trials.noise(playing, start, stop).items():
-                self.levels[rule] += more
-            staying, start = sorted(playing, key=self._level), stop
-            # Those that were left out keep their order behind the others.
-            self.levels = {rule: self.levels[rule] for rule in dict.fromkeys([*staying, *self.levels])}
-            if self._is_decided():
-                return
-
     def _level(self, rule: str) -> float:
         """The level of a rule's noise by which it is compared."""
-        return mean_level(self.levels[rule]) + self._handicaps[rule]
+        return mean_level(self.levels[rule]) + self._handicap(rule)
 
-    def _tighter(self, best: str, histograms: Mapping[str, Histogram]) -> str:
-        """The rule of tight ranges, where narrow ones or none did well and it is clearly better."""
-        if self._advantage(best, USUAL) >= 0 and mean_level(self.levels[best]) <= -POOR_DB:
-            return best
-        samples = len(self.levels[best])
-        self.enter(TIGHT, {name: range_of(found, TIGHT) for name, found in histograms.items()}, samples)
-        self.levels |= self._trials.noise((TIGHT,), 0, samples)
-        return TIGHT if self._is_better(TIGHT, best, _CLEARLY) else best
+    def _handicap(self, rule: str) -> float:
+        """What is added to the level of a rule's noise before it is compared: less for wide ranges."""
+        if rule == USUAL:
+            return -_BETTER_THAN_USUAL_DB
+        wider = self._per_doubling * (self._widths[rule] - self._widths[USUAL])
+        return -max(-_MOST_BELOW_DB, min(wider, _MOST_BELOW_DB))
 
-    def _advantage(self, rule: str, other: str) -> float:
-        """By how many decibels a rule's noise may exceed another one's, as its ranges are wider."""
-        return self._handicaps[other] - self._handicaps[rule]
+    def _difference(self, rule: str, other: str) -> tuple[float, float]:
+        """By how many decibels a rule is worse than another one, and the standard error of that."""
+        mean, error = difference(self.levels[rule], self.levels[other])
+        return mean + self._handicap(rule) - self._handicap(other), error
 
     def _is_better(self, rule: str, other: str, standard_errors: float) -> bool:
-        """Whether a rule is better than another one, by so many standard errors."""
-        advantage = self._advantage(rule, other)
-        return is_clearly_better(self.levels[rule], self.levels[other], advantage, standard_errors)
-
-    def _is_promising(self, rule: str) -> bool:
-        """Whether a rule is better than the usual one on any sample, or these are too few to decide."""
-        advantage = self._advantage(rule, USUAL)
-        pairs = zip(self.levels[rule], self.levels[USUAL], strict=True)
-        few = len(self.levels[USUAL]) < _FEWEST_TO_DECIDE
-        return few or any(own - advantage < usual for own, usual in pairs)
-
-    def _is_decided(self) -> bool:
-        """Whether so many samples were tried that the usual rule is taken at once, and no other is better."""
-        tried = len(self.levels[USUAL])
-        if tried < max(self._samples / 4, _FEWEST_TO_DECIDE):
+        """Whether a rule is better than another one by more than so many standard errors."""
+        if len(self.levels[rule]) < min(_FEWEST_TO_DECIDE, self._most):
             return False
-        return not self._is_better(next(iter(self.levels)), USUAL, self._margin)
+        mean, error = self._difference(rule, other)
+        return mean < -standard_errors * error
 
 
-def _handicap(ranges: Mapping[str, float]) -> float:
-    """What is added to the noise of ranges before they are compared: less for wide ones.
+def _mean_width(ranges: Mapping[str, float]) -> float:
+    """The mean of the binary logarithms of ranges.
 
     Args:
         ranges: Tensor name to amax. Tensors that were zero throughout do not count.
     """
     doublings = [math.log2(amax) for amax in ranges.values() if amax > 0]
-    return -_DECIBELS_PER_DOUBLING * math.fsum(doublings) / len(doublings) if doublings else 0.0
-
-
-#: The share of the rules that each round begins with, and of the samples that it ends with.
-_ROUNDS = ((1.0, 0.125), (0.5, 0.25), (0.25, 0.5), (0.15, 1.0))
-
-#: The same where samples are few: one sample that is unlike the others would decide a round of its own.
-_ROUNDS_OF_FEW = ((1.0, 0.25), (1.0, 0.5), (0.34, 1.0))
-
-#: So many samples are few.
-_FEW_TRIALS = 16
-
-#: The last round compares at least so many.
-_FINALISTS = 2
-
-
-def samples_of_all(samples: int) -> int:
-    """On how many of the samples every rule is tried.
-
-    Args:
-        samples: How many samples there are, at least 1.
-    """
-    return _shares(samples)[0][1]
-
-
-def rounds(samples: int, rules: int) -> list[tuple[int, int]]:
-    """For each round, how many rules take part at most, and the sample that it ends before.
-
-    Args:
-        samples: How many samples there are, at least 1.
-        rules: How many rules there are.
-    """
-    return [(max(_FINALISTS, math.ceil(share * rules)), stop) for share, stop in _shares(samples)]
-
-
-def _shares(samples: int) -> list[tuple[float, int]]:
-    """For each round, the share of the rules that it begins with and the sample that it ends before."""
-    shares: dict[int, float] = {}
-    for share, end in _ROUNDS_OF_FEW if samples <= _FEW_TRIALS else _ROUNDS:
-        shares.setdefault(math.ceil(end * samples), share)
-    return [(share, stop) for stop, share in shares.items()]
+    return math.fsum(doublings) / len(doublings) if doublings else 0.0
 
 
 #: Bytes of constants from which models are not open beside each other: each has its weights once more, in the
@@ -398,7 +371,8 @@ class AutoRanges:
 
         Args:
             histograms: Tensor name to the histogram of its magnitudes.
-            samples: Samples to try ranges on; how many are used depends on the network.
+            samples: Samples to try ranges on, in any order; how many are used depends on the network. In the
+                order of the outputs where these are given.
             calibrated: How many samples the histograms are of.
             alone: Whether each sample has to be run by itself.
             outputs: What the float network gives out for each sample, where :attr:`takes_outputs`; None
@@ -420,6 +394,8 @@ class AutoRanges:
         # A tensor that was zero throughout has no range to choose; the network takes one for it.
         if not (placement and samples and any(histograms[name].amax for name in self._quantized)):
             return plain_ranges(histograms)
+        if not outputs:
+            samples = _in_random_order(samples)
         rows = self._fitting(samples[0])
         with self._network or self._open(placement, rows) as network:
             if not outputs or None in outputs:
@@ -451,60 +427,45 @@ class AutoRanges:
 #: The most samples that ranges are tried on.
 MOST_SAMPLES = 64
 
+
+def _in_random_order(samples: Iterable[FeedDict]) -> list[FeedDict]:
+    """Samples in an order that depends on what they hold and not on where they stand, equal ones once."""
+    keeper, fingerprint = SampleKeeper(MOST_SAMPLES, whole_batches=True), DataFingerprint()
+    for sample in samples:
+        keeper.observe(sample, fingerprint.observe(sample))
+    return keeper.samples
+
+
 #: A sample whose outputs have fewer elements than this tells little by itself.
 _FEW_ELEMENTS = 256
 
-
-@dataclass(frozen=True)
-class _Plan:
-    """How many samples ranges are tried on at first.
-
-    Attributes:
-        fewest: At least so many.
-        most: At most so many.
-        margin: By how many standard errors the noise of another rule has to be lower after a quarter of them,
-            and after half; otherwise the usual rule is taken at once.
-    """
-
-    fewest: int
-    most: int
-    margin: float
-
-    @property
-    def at_first(self) -> int:
-        """How many the float network is run on before anything else, where there are so many."""
-        return self.fewest // 2
-
-
-#: For outputs of few elements and of more. Simulated on the stored noise of 24 networks: of the latter,
-#: four samples in place of six, eight in place of 16 where it is close, and a whole standard error, cost
-#: another 0.05 dB in the mean; of the former, a whole standard error costs 0.01 dB. To stop after a quarter
-#: of them costs 0.001 dB, 0.003 dB with the margin, and after an eighth 0.02 dB. To leave out, after a
-#: quarter of six samples, the rules that are worse on both costs 0.0004 dB on 37 networks, most of them the
-#: first part of one; to decide by their mean costs more, and an image segmentation 8.6 dB.
-_FEW, _MANY = _Plan(16, MOST_SAMPLES, 1.0), _Plan(6, 24, 0.25)
+#: On how many samples every rule is tried: of outputs with few elements, and of others.
+_FIRST_OF_FEW, _FIRST_OF_MANY = 8, 4
 
 #: The most samples that are run at once.
 MOST_ROWS = 16
 
 
-def samples_to_try(calibrated: int, elements: int) -> int:
-    """How many samples ranges are tried on, so that trying costs little beside calibrating.
+def first_samples(elements: int) -> int:
+    """On how many samples every rule is tried.
+
+    Args:
+        elements: How many elements the network's outputs have for one sample.
+    """
+    return _FIRST_OF_FEW if elements < _FEW_ELEMENTS else _FIRST_OF_MANY
+
+
+def runs_to_spend(calibrated: int) -> int:
+    """How many runs of the network are spent on a choice, so that it takes less time than calibrating.
 
     Args:
         calibrated: How many calibration samples there are.
-        elements: How many elements the network's outputs have for one sample.
 
     Returns:
-        A sixteenth: of outputs with 256 elements or more at least 6 and at most 24 samples, and of smaller
-        outputs, whose noise is known from many samples only, 16 and 64. All, where there are not so many.
+        One for four of these samples, each of which was run once, and 36 more: six rules are tried on four
+        samples and half of them on eight, however few there are.
     """
-    plan = _plan(elements)
-    return min(calibrated, max(plan.fewest, min(calibrated // 16, plan.most)))
-
-
-def _plan(elements: int) -> _Plan:
-    return _FEW if elements < _FEW_ELEMENTS else _MANY
+    return 36 + calibrated // 4
 
 
 def choose_ranges(
@@ -521,24 +482,23 @@ def choose_ranges(
 ) -> tuple[dict[str, float], RangeChoice]:
     """Tries rules that turn a histogram into a range, and takes the one that costs the network least.
 
-    Each rule is applied to every tensor, the quantized network is run on the samples, and the noise of its
+    Each rule is applied to every tensor, the quantized network is run on samples, and the noise of its
     outputs is compared with the float network's, in decibels (see :func:`mean_level` for their mean over
     samples). A rule whose ranges are wider is preferred as long as they cost less than 1 dB for ranges twice
-    as wide. The range of least squared error is kept where no other is clearly better
-    (:func:`is_clearly_better`), because samples that are few or outputs that are small tell little. A rule
-    that is worse than the usual one on each sample so far is not run on more. Where no other is better by
-    some standard errors after a quarter of the samples, if these are enough to tell, or after half of them,
-    the others are not run; where another is better but not clearly so and few samples were run, these
-    two are run on more samples. Where ranges narrower than the usual ones are best, or none does well, those
-    that cut off one value in a thousand are tried on the same samples, and taken where they are clearly
-    better: a few calibration samples that are unlike all others make every other range too wide.
+    as wide, less where the histograms are of more than 32 samples, and half a decibel in all. All rules are
+    tried on a few samples, the better half of them on twice as many, and so on, without those that are
+    certainly worse. This ends when one is left, when no other can be better by a quarter of a decibel, or
+    when :func:`runs_to_spend` runs were made. Of rules that are as good, the one with the least noise of all
+    samples together is taken, as the worst samples count most there. Where ranges narrower than the usual
+    ones are best, or none does well, those that cut off one value in a thousand are tried on the same
+    samples, and taken where they are clearly better: a few calibration samples that are unlike all others
+    make every other range too wide.
 
     Args:
         network: The network.
         histograms: Tensor name to the histogram of its magnitudes, for at least all quantized tensors.
         quantized: Names of the tensors that the network quantizes.
-        samples: Samples to try the rules on, at least one; one feed per sample. :func:`samples_to_try` says
-            how many of them are used at first.
+        samples: Samples to try the rules on, at least one, in random order; one feed per sample.
         calibrated: How many samples the histograms are of.
         rows: The most samples that are run at once.
         separate: Whether all outputs are known to have samples along axis 0, each computed by itself; it is
@@ -557,29 +517,30 @@ def choose_ranges(
         network.reference,
         samples,
         rows,
-        first=_MANY.at_first,
+        first=_FIRST_OF_MANY,
         separate=separate,
         known=[outputs and network.split(outputs) for outputs in known],
     )
     elements = references.elements
     if not elements:
         return plain_ranges(histograms)
-    plan, count = _plan(elements), min(len(samples), samples_to_try(calibrated, elements))
+    first, most = min(len(samples), first_samples(elements)), min(len(samples), MOST_SAMPLES)
     if network.one_at_a_time:
-        references.run_until(count)
+        # No rule is tried on more, as two of them are compared at the end.
+        references.run_until(min(most, first + max(0, runs_to_spend(calibrated) - len(RULES) * first) // 2))
         network.close_float()
     else:
-        references.run_ahead(min(plan.at_first, math.ceil(count / 2)))
+        references.run_ahead(first)
     with (
         progress_bar("Choosing ranges", None, enabled=progress) as advance,
         Trials(network, references, advance) as trials,
     ):
-        comparison = RuleComparison(network, trials, count, plan.margin)
+        comparison = RuleComparison(network, trials, first, most, calibrated)
         # The network runs with the ranges of one rule while those of the next are computed.
         of_quantized = {name: histograms[name] for name in quantized}
         for rule, found in ranges_by_rule(of_quantized):
-            comparison.enter(rule, found, samples_of_all(count))
-        best = comparison.best(len(samples), of_quantized)
+            comparison.enter(rule, found)
+        best = comparison.best(of_quantized)
     levels = {rule: -mean_level(found) for rule, found in comparison.levels.items()}
     tried = {rule: len(found) for rule, found in comparison.levels.items()}
     taken = comparison.ranges[best]

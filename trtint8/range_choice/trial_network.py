@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property, partial
 from threading import Lock
 from typing import Any, TypeAlias
@@ -301,46 +302,80 @@ def _rows(outputs: Sequence[NDArray[Any]], count: int) -> list[Outputs]:
 #: The level of outputs without an error, in decibels: float32 resolves about 140 dB.
 _LOWEST_DB = -140.0
 
-#: The level of outputs that are not finite or have another shape, where the float network's are finite: as
-#: much noise as signal.
-_NOTHING_RIGHT_DB = 0.0
-
 #: Elements that are compared at once: as float64, the logits of a language model would take gigabytes.
 _BLOCK = 1 << 18
 
 
-def noise_levels(
-    wanted: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], rows: int
-) -> NDArray[np.float64]:
-    """The level of the noise below the signal: minus the SQNR, in decibels.
+@dataclass(frozen=True)
+class Noise:
+    """The noise of a quantized network's outputs on some samples.
 
-    Args:
-        wanted: The float network's outputs.
-        got: The quantized network's outputs, of the same number.
-        rows: How many samples lie along axis 0 of every output; 1 takes each output as a whole.
-
-    Returns:
-        float64, shape (rows,): the mean over the floating-point outputs that have a signal, each not less
-        than -140 dB; -140 dB where there is none. An output that is not finite or has another shape, where
-        the float network's is finite, counts as 0 dB.
+    Attributes:
+        signal: The sum of the squares of each floating-point output for each sample, float64 of shape
+            (outputs, samples); not a number where there is nothing to compare.
+        noise: The sum of the squares of its errors, of the same shape.
     """
-    levels = np.array([_levels(a, b, rows) for a, b in zip(wanted, got, strict=True)])
-    known = np.isfinite(levels)
+
+    signal: NDArray[np.float64]
+    noise: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, wanted: Sequence[NDArray[Any]], got: Sequence[NDArray[Any]], samples: int) -> Noise:
+        """Compares outputs. One that is not finite or has another shape has as much noise as signal.
+
+        Args:
+            wanted: The float network's outputs.
+            got: The quantized network's outputs, of the same number.
+            samples: How many samples lie along axis 0 of every output; 1 takes each output as a whole.
+        """
+        pairs = zip(wanted, got, strict=True)
+        found = np.array([_powers_or_nothing(a, b, samples) for a, b in pairs]).reshape(-1, 2, samples)
+        return cls(found[:, 0], found[:, 1])
+
+    @classmethod
+    def joined(cls, parts: Iterable[Noise]) -> Noise:
+        """The noise on the samples of all parts, in order."""
+        signals, noises = zip(*((part.signal, part.noise) for part in parts), strict=True)
+        return cls(np.concatenate(signals, axis=1), np.concatenate(noises, axis=1))
+
+    @property
+    def levels(self) -> NDArray[np.float64]:
+        """The level of the noise below the signal for each sample: minus the SQNR, in decibels.
+
+        float64, shape (samples,): the mean over the outputs that have a signal, each not less than -140 dB;
+        -140 dB where there is none.
+        """
+        return _mean_over_outputs(self.signal, self.noise)
+
+    @property
+    def pooled_level(self) -> float:
+        """The level of the noise of all samples together, in decibels: the largest errors count most."""
+        signal, noise = (np.nansum(powers, axis=1, keepdims=True) for powers in (self.signal, self.noise))
+        return float(_mean_over_outputs(signal, noise)[0])
+
+
+def _mean_over_outputs(signal: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean level over the outputs that have a signal, in decibels."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        levels = np.maximum(10 * np.log10(noise / signal), _LOWEST_DB)
+    known = signal > 0
     sums = np.where(known, levels, 0.0).sum(axis=0)
     return np.where(known.any(axis=0), sums / np.maximum(known.sum(axis=0), 1), _LOWEST_DB)
 
 
-def _levels(wanted: NDArray[Any], got: NDArray[Any], rows: int) -> NDArray[np.float64]:
-    """The levels of one output; not a number where there is nothing to compare."""
+def _powers_or_nothing(wanted: NDArray[Any], got: NDArray[Any], samples: int) -> NDArray[np.float64]:
+    """The powers of one output's signal and noise, shape (2, samples); not a number without a signal."""
     if not np.issubdtype(wanted.dtype, np.floating):
-        return np.full(rows, np.nan)
+        return np.full((2, samples), np.nan)
+    exact = wanted.reshape(samples, -1)
     if wanted.shape != got.shape:
-        return np.full(rows, _NOTHING_RIGHT_DB)
-    signal, noise = _powers(wanted.reshape(rows, -1), got.reshape(rows, -1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        levels: NDArray[np.float64] = np.maximum(10 * np.log10(noise / signal), _LOWEST_DB)
-    levels = np.where(np.isfinite(noise), levels, _NOTHING_RIGHT_DB)
-    return np.where((signal > 0) & np.isfinite(signal), levels, np.nan)
+        signal, _ = _powers(exact, exact)
+        signal = np.where((signal > 0) & np.isfinite(signal), signal, 1.0)
+        return np.stack([signal, signal])
+    signal, noise = _powers(exact, got.reshape(samples, -1))
+    noise = np.where(np.isfinite(noise), noise, signal)
+    known = (signal > 0) & np.isfinite(signal)
+    return np.where(known, [signal, noise], np.nan)
 
 
 def _powers(wanted: NDArray[Any], got: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -356,11 +391,18 @@ def _powers(wanted: NDArray[Any], got: NDArray[Any]) -> tuple[NDArray[np.float64
     return signal, noise
 
 
-def mean_level(levels: Sequence[float]) -> float:
-    """The mean of noise levels: the power mean of the noise powers with the exponent 1/6.
+#: The exponent of the mean of noise powers over samples. With 1, the one sample that is unlike all others
+#: would decide; the mean of the decibels, 0, would accept that some samples are ruined for others that become
+#: still better.
+_EXPONENT = 1 / 3
 
-    The mean of the powers themselves would be decided by the one sample that is unlike all others; the mean
-    of the decibels would accept that some samples are ruined for others that become still better.
+
+def _powers_of(levels: Sequence[float]) -> NDArray[np.float64]:
+    return np.asarray(10 ** (np.asarray(levels, np.float64) * (_EXPONENT / 10)))
+
+
+def mean_level(levels: Sequence[float]) -> float:
+    """The mean of noise levels: the power mean of the noise powers with the exponent 1/3.
 
     Args:
         levels: In decibels, at least one.
@@ -368,23 +410,23 @@ def mean_level(levels: Sequence[float]) -> float:
     Returns:
         The mean in decibels.
     """
-    return 60 * math.log10(math.fsum(10 ** (level / 60) for level in levels) / len(levels))
+    return 10 / _EXPONENT * math.log10(math.fsum(_powers_of(levels)) / len(levels))
 
 
-def is_clearly_better(
-    levels: Sequence[float], others: Sequence[float], advantage: float, standard_errors: float
-) -> bool:
-    """Whether noise is lower by more than chance explains.
+def difference(levels: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
+    """By how much noise exceeds other noise on the same samples.
 
     Args:
         levels: Noise levels in decibels, one per sample.
         others: Those of something else on the same samples.
-        advantage: Decibels that the first may be worse by.
-        standard_errors: By how many standard errors of the paired differences it has to be lower.
+
+    Returns:
+        The difference of the two means (:func:`mean_level`), and its standard error from the paired
+        differences, both in decibels. The error is infinite where there is one sample only.
     """
-    own, other = (np.array(values) for values in (levels, others))
-    differences = 10 ** ((own - advantage) / 60) - 10 ** (other / 60)
-    if len(differences) < 2:
-        return bool(differences.mean() < 0)
-    error = differences.std(ddof=1) / math.sqrt(len(differences))
-    return bool(differences.mean() < -standard_errors * error)
+    mean = mean_level(levels) - mean_level(others)
+    own, other = _powers_of(levels), _powers_of(others)
+    if len(own) < 2:
+        return mean, math.inf
+    error = float((own - other).std(ddof=1)) / math.sqrt(len(own)) / float((own + other).mean() / 2)
+    return mean, 10 / _EXPONENT / math.log(10) * error

@@ -20,12 +20,12 @@ from tests.trtint8.range_choice.noisy import HISTOGRAMS, Noisy, choose, chosen
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.range_choice import auto
-from trtint8.range_choice.auto import AutoRanges, plain_ranges, samples_to_try
+from trtint8.range_choice.auto import AutoRanges, plain_ranges
 from trtint8.range_choice.trial_network import TrialNetwork
 
-#: Samples of large outputs that rules are tried on: six, two or three where no rule is better than the usual
-#: one, and up to 16 where two are close.
-TRIED = (2, 3, 6, 12, 16)
+#: Samples of large outputs that the best rules are tried on: eight, and more where it is not certain which
+#: one is best.
+TRIED = range(8, 21)
 
 
 def calibrated(model, data, **options):
@@ -215,9 +215,9 @@ class TestOpeningAhead:
 
 class TestDemoModel:
     def test_auto_is_the_default(self, table):
-        # Of 31 samples, a sixteenth of 500, a quarter says that no other rule is better than the usual one.
         assert (table.method, table.choice.rule) == ("auto", "mse")
-        assert max(table.choice.samples.values()) == 8
+        # Two rules are so close that eight samples do not tell them apart.
+        assert 8 < max(table.choice.samples.values()) <= 60
         assert table.choice.sqnr_db[table.choice.rule] > 30
 
     def test_neither_order_nor_batch_size_nor_an_interruption_leaves_a_trace(self, split, tmp_path):
@@ -267,7 +267,7 @@ class TestLargeWeights:
         assert opened == [1, 1, 2]
 
 
-@pytest.mark.parametrize("broken", [0, 3, 10, 41, 63])
+@pytest.mark.parametrize("broken", [*range(0, 64, 7), 3])
 def test_one_broken_sample_of_64_does_not_choose(broken):
     """Wherever it stands: samples that are tried are chosen by what they hold."""
     data = networks.normal(64)
@@ -275,11 +275,11 @@ def test_one_broken_sample_of_64_does_not_choose(broken):
     with pytest.warns(UserWarning, match=r"reaches 1000 in 1 of 64 samples|loses? much"):
         table = calibrated(networks.convolutions(), data)
     assert table.rule in ("percentile", "tight")
-    assert table.choice.samples[table.rule] >= 6
+    assert table.choice.samples[table.rule] >= 8
     assert table.amax["x"] < 10
 
 
-@pytest.mark.parametrize(("rows", "largest"), [(16, 4), (1, 1)])
+@pytest.mark.parametrize(("rows", "largest"), [(16, 8), (1, 1)])
 def test_samples_are_run_together_where_the_network_takes_batches(rows, largest):
     amax, choice, network = chosen(lambda found: 0.1 / found, rows=rows)
     assert max(network.sizes) == largest
@@ -294,33 +294,13 @@ def test_without_floating_point_outputs_the_squared_error_decides():
     assert choice == RangeChoice("mse", {}, {})
 
 
-@pytest.mark.parametrize(
-    ("calibrated", "elements", "tried"),
-    [
-        (1, 10, 1),
-        (4, 1000, 4),
-        (16, 1000, 6),
-        (16, 255, 16),
-        (11, 255, 11),
-        (17, 10, 16),
-        (272, 255, 17),
-        (10**6, 10, 64),
-        (17, 256, 6),
-        (112, 1000, 7),
-        (10**6, 1000, 24),
-    ],
-)
-def test_how_many_samples_are_tried(calibrated, elements, tried):
-    assert samples_to_try(calibrated, elements) == tried
-
-
 def test_no_more_samples_are_run_at_once_than_fit():
     network = Noisy(lambda found: 0.1 / found)
     choose(network, rows=3)
     assert max(network.sizes) == 3
 
 
-@pytest.mark.parametrize(("separate", "references"), [(False, [3, 1, 3]), (True, [3, 3])])
+@pytest.mark.parametrize(("separate", "references"), [(False, [4, 1, 4]), (True, [4, 4])])
 def test_a_network_that_is_known_to_take_batches_is_not_asked(separate, references):
     network = Noisy(lambda found: 0.1 / found)
     feeds = [{"x": np.full((1, 256), row + 1, np.float32)} for row in range(8)]

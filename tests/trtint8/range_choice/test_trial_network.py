@@ -11,7 +11,7 @@ import trtint8
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.detectors import detector, images
 from tests.trtint8.range_choice import networks
-from trtint8.range_choice.trial_network import References, is_clearly_better, mean_level, noise_levels
+from trtint8.range_choice.trial_network import Noise, References, difference, mean_level
 
 
 def run(model, feed):
@@ -214,36 +214,37 @@ BAD = np.float32([[1.1, 0.9, 1.1, np.nan], [2, 0, np.inf, 0]])
     ids=["known", "scaled", "float16", "mean of two outputs", "no error", "noise above signal"],
 )
 def test_levels_of_every_row(wanted, got, levels):
-    assert noise_levels(wanted, got, 2) == pytest.approx(levels, abs=0.02)
+    assert Noise.of(wanted, got, 2).levels == pytest.approx(levels, abs=0.02)
 
 
 def test_several_axes_belong_to_a_row():
     shape = (2, 2, 2)
-    assert noise_levels([ONES.reshape(shape)], [NOISY.reshape(shape)], 2) == pytest.approx([-20, 0], abs=1e-4)
+    found = Noise.of([ONES.reshape(shape)], [NOISY.reshape(shape)], 2)
+    assert found.levels == pytest.approx([-20, 0], abs=1e-4)
 
 
 def test_one_row_takes_outputs_as_a_whole():
     # Noise of 0.04 and of 4, of a signal of 8.
-    assert noise_levels([ONES], [NOISY], 1) == pytest.approx([10 * np.log10(4.04 / 8)], abs=1e-5)
-    assert noise_levels([np.float32(2)], [np.float32(1)], 1) == pytest.approx([10 * np.log10(1 / 4)])
+    assert Noise.of([ONES], [NOISY], 1).levels == pytest.approx([10 * np.log10(4.04 / 8)], abs=1e-5)
+    assert Noise.of([np.float32(2)], [np.float32(1)], 1).levels == pytest.approx([10 * np.log10(1 / 4)])
 
 
 @pytest.mark.parametrize("other", [ONES.astype(np.int64), 0 * ONES, np.full_like(ONES, np.nan)])
 def test_outputs_without_a_signal_are_left_out(other):
-    assert noise_levels([ONES, other], [NOISY, ONES], 2) == pytest.approx([-20, 0], abs=1e-4)
-    assert noise_levels([other], [ONES], 2).tolist() == [-140, -140]
+    assert Noise.of([ONES, other], [NOISY, ONES], 2).levels == pytest.approx([-20, 0], abs=1e-4)
+    assert Noise.of([other], [ONES], 2).levels.tolist() == [-140, -140]
 
 
 def test_outputs_that_are_not_finite_or_have_another_shape_have_nothing_right():
-    assert noise_levels([ONES], [BAD], 2).tolist() == [0, 0]
-    assert noise_levels([ONES, ONES], [BAD, ONES], 2).tolist() == [-70, -70]
-    assert noise_levels([ONES], [ONES[:1]], 1).tolist() == [0]
-    assert noise_levels([np.zeros((0, 4), np.float32)], [ONES], 1).tolist() == [0]
+    assert Noise.of([ONES], [BAD], 2).levels.tolist() == [0, 0]
+    assert Noise.of([ONES, ONES], [BAD, ONES], 2).levels.tolist() == [-70, -70]
+    assert Noise.of([ONES], [ONES[:1]], 1).levels.tolist() == [0]
+    assert Noise.of([np.zeros((0, 4), np.float32)], [ONES], 1).levels.tolist() == [0]
 
 
 def test_outputs_that_are_empty_are_left_out():
     empty = np.zeros((0, 4), np.float32)
-    assert noise_levels([empty], [empty], 1).tolist() == [-140]
+    assert Noise.of([empty], [empty], 1).levels.tolist() == [-140]
 
 
 @pytest.mark.parametrize(
@@ -251,8 +252,8 @@ def test_outputs_that_are_empty_are_left_out():
     [
         ([-30.0], -30.0),
         ([-20.0, -20.0, -20.0], -20.0),
-        # Powers 1 and 1e-6, of which the sixth roots are 1 and 0.1.
-        ([0.0, -60.0], 60 * np.log10(0.55)),
+        # Powers 1 and 1e-6, of which the cube roots are 1 and 0.01.
+        ([0.0, -60.0], 30 * np.log10(0.505)),
     ],
 )
 def test_the_mean_of_levels(levels, mean):
@@ -266,13 +267,39 @@ def test_a_ruined_sample_is_not_made_up_for_by_one_that_becomes_still_better():
     assert mean_level([*[-20.0] * 6, -3.5]) < mean_level([*[-13.0] * 6, -11.0])
 
 
-def test_better_by_more_than_chance():
+def test_the_difference_of_noise_and_its_error():
     usual = [-30.0, -32.0, -28.0, -31.0]
-    assert is_clearly_better([level - 1 for level in usual], usual, 0.0, 1.5)
-    assert not is_clearly_better([-35.0, -27.0, -33.0, -28.0], usual, 0.0, 1.5)
-    assert not is_clearly_better([level - 1 for level in usual], usual, -1.1, 1.5)
-    assert is_clearly_better([level + 1 for level in usual], usual, 1.1, 1.5)
-    assert is_clearly_better([-31.0], [-30.0], 0.0, 1.5) and not is_clearly_better([-30.0], [-30.0], 0.0, 1.5)
-    # The difference is 1 in the mean and 0.58 in its standard error.
-    assert is_clearly_better([-31.0, -33.0, -31.0], [-30.0, -31.0, -31.0], 0.0, 1.5)
-    assert not is_clearly_better([-31.0, -33.0, -31.0], [-30.0, -31.0, -31.0], 0.0, 2.0)
+    assert difference([level - 1 for level in usual], usual) == pytest.approx((-1, 0), abs=0.1)
+    mean, error = difference([-35.0, -27.0, -33.0, -28.0], usual)
+    # Powers 0.07, 0.13, 0.08 and 0.12 beside 0.1, 0.09, 0.12 and 0.09, of the exponent 1/3.
+    assert (mean, error) == pytest.approx((-0.16, 2.59), abs=0.01)
+    assert difference(usual, [-35.0, -27.0, -33.0, -28.0]) == pytest.approx((-mean, error))
+    assert difference(usual, usual) == (0, 0)
+    assert difference([-31.0], [-30.0]) == (pytest.approx(-1), np.inf)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "got", "level"),
+    [
+        ([ONES], [NOISY], 10 * np.log10(4.04 / 8)),
+        # The second sample has a hundredth of the signal, and so of the noise.
+        ([ONES * np.float32([[1], [0.1]])], [NOISY * np.float32([[1], [0.1]])], 10 * np.log10(0.08 / 4.04)),
+        ([ONES, ONES], [NOISY, ONES], (10 * np.log10(4.04 / 8) - 140) / 2),
+        ([ONES, ONES.astype(np.int64)], [NOISY, ONES], 10 * np.log10(4.04 / 8)),
+        ([ONES], [ONES[:, :2]], 0),
+        ([0 * ONES], [ONES], -140),
+    ],
+    ids=["known", "small samples", "mean of two outputs", "numbers", "shape", "no signal"],
+)
+def test_the_noise_of_all_samples_together(wanted, got, level):
+    assert Noise.of(wanted, got, 2).pooled_level == pytest.approx(level, abs=0.02)
+
+
+def test_the_noise_of_parts_is_that_of_the_whole():
+    both = Noise.of([ONES, ONES], [NOISY, BAD], 2)
+    parts = [
+        Noise.of([part, part], [noisy, bad], 1)
+        for part, noisy, bad in zip(ONES[:, None], NOISY[:, None], BAD[:, None], strict=True)
+    ]
+    joined = Noise.joined(parts)
+    assert joined.levels.tolist() == both.levels.tolist() and joined.pooled_level == both.pooled_level
