@@ -45,7 +45,14 @@ from trtint8.quantization.quantize import tensor_names, with_float16
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.tuning.candidates import Candidate, Scorer, Trial, float_cost
 from trtint8.tuning.journal import Journal, JournalFile, TimeLimit
-from trtint8.tuning.samples import begin_judging, check_judging, first_form, smaller_batch_size, split
+from trtint8.tuning.samples import (
+    begin_judging,
+    check_judging,
+    divide,
+    first_form,
+    smaller_batch_size,
+    split,
+)
 from trtint8.tuning.search import Recalibrate, Search
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
 from trtint8.tuning.stopwatch import SpeedPlan
@@ -149,7 +156,8 @@ class Tuned:
 def _tune_prepared(
     prepared: Model,
     table: CalibrationTable,
-    tuned_on: Batches,
+    found_with: Batches,
+    decided_by: Batches,
     held_out: Batches,
     goal: Goal,
     *,
@@ -169,7 +177,8 @@ def _tune_prepared(
     Args:
         prepared: From :func:`trtint8.models.model.prepare`; not changed.
         table: The model's calibration table; methods are chosen only if it has histograms.
-        tuned_on: Samples that the search makes its decisions with.
+        found_with: Samples that the search finds remedies with.
+        decided_by: Samples that it makes its decisions with.
         held_out: Samples that the search never uses.
         goal: What the result has to keep.
         recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
@@ -213,6 +222,7 @@ def _tune_prepared(
             "adaptive_rounding": round_weights,
             "seed": seed,
             "use_of_FP16": float16,
+            "decided_by_other_samples": found_with is not decided_by,
         }
         if target.name != "tensorrt":
             identity["target"] = target.name
@@ -226,8 +236,9 @@ def _tune_prepared(
         start = replace(start, keep_float=in_float)
     opened.start_from(in_float)
     search = Search(
-        Scorer(prepared, tuned_on, goal.metric),
+        Scorer(prepared, decided_by, goal.metric),
         goal.fits,
+        samples=found_with,
         check_start=goal.check_reachable,
         recalibrate=recalibrate,
         round_weights=round_weights,
@@ -483,7 +494,7 @@ def tune_from_sources(
     tuned = _tune_prepared(
         prepared,
         known or calibrated(prepared),
-        tuned_on,
+        *divide(tuned_on),
         validated_on,
         goal,
         recalibrate=None if known else calibrated,
@@ -533,13 +544,13 @@ def _opened(
     data: DataSource, held_out: DataSource | None, inputs: Sequence[InputSpec], data_options: DataOptions
 ) -> tuple[Batches, Batches]:
     """The samples to tune on, and those to validate with: what is held out, or else half of the data."""
-    # Data is shuffled where possible, so that both halves are alike.
+    # Data is shuffled where possible, so that all parts are alike.
     shuffled = replace(data_options, shuffle=isinstance(data, (str, os.PathLike, Mapping, np.ndarray)))
     batches = open_data(data, inputs, shuffled)
+    if size := smaller_batch_size(batches, data_options, parts=4 if held_out is None else 2):
+        batches = open_data(data, inputs, replace(shuffled, default_batch_size=size))
     if held_out is not None:
         return batches, open_data(held_out, inputs, replace(data_options, labels=None))
-    if size := smaller_batch_size(batches, data_options):
-        batches = open_data(data, inputs, replace(shuffled, default_batch_size=size))
     return split(batches)
 
 
