@@ -280,6 +280,7 @@ def tune(
     judge: DataSource | None = None,
     method: Method = "auto",
     round_weights: bool = True,
+    equalize_clips: bool = False,
     float16: bool | None = None,
     seed: int = 0,
     batch_size: int | None = None,
@@ -327,6 +328,10 @@ def tune(
         method: How ranges are chosen at first, where ``calibration`` is samples.
         round_weights: Whether adaptive rounding is tried, which takes more time than the other remedies for
             weights.
+        equalize_clips: Whether equalization also scales channels that stay below a quarter of the bound of a
+            Clip, such as a Relu6, which hides them from equalization otherwise. The network then computes the
+            same as long as these channels stay below four times their largest values in the samples; beyond
+            that they are cut off earlier than before. It needs calibration samples, not a table.
         float16: Whether what stays in float becomes FP16. Where None, it does for TensorRT for RTX, which
             takes types from the graph.
         seed: Seed of everything that is random.
@@ -400,6 +405,7 @@ def tune(
         Budget(max_drop, metric, minimum),
         options=CalibrationOptions(method, "all" if backend else tensors_needed(half)),
         data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
+        through_clips=equalize_clips,
         round_weights=round_weights,
         float16=half,
         limit=TimeLimit(minutes),

@@ -105,6 +105,7 @@ class Search:
         samples: The samples that remedies, and the order of the layers, are found with.
         check_start: Called with the score that the search starts from; raises where none can be within it.
         recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
+        through_clips: Whether channels that pass bounds are equalized too.
         round_weights: Whether adaptive rounding is among the remedies.
         seed: Seed of all random choices.
         on_trial: Called with every trial.
@@ -120,6 +121,7 @@ class Search:
         samples: Batches,
         check_start: Callable[[Score], None] = lambda _score: None,
         recalibrate: Recalibrate | None,
+        through_clips: bool = False,
         round_weights: bool,
         seed: int,
         on_trial: Callable[[Trial], None],
@@ -127,7 +129,7 @@ class Search:
         limit: TimeLimit,
     ) -> None:
         self._scorer, self._fits, self._samples, self._seed = scorer, fits, samples, seed
-        self._check_start = check_start
+        self._check_start, self._through_clips = check_start, through_clips
         self._recalibrate, self._round_weights, self._on_trial = recalibrate, round_weights, on_trial
         self._journal, self._limit = journal, limit
         #: The remedies that are still to be tried, and whether layers may have to be restored to float.
@@ -264,15 +266,20 @@ class Search:
         assert recalibrate is not None
         graph_model = start.model.graph_model
         samples = list(single_samples(start.model, self._feeds(_CHECKED_SAMPLES)))[:_CHECKED_SAMPLES]
-        if len(samples) > 1 and gain_on_others(start, samples, recalibrate) <= least_gain:
+        clips, method = self._through_clips, start.table.method
+        gain = partial(gain_on_others, start, samples, recalibrate, through_clips=clips)
+        if len(samples) > 1 and gain() <= least_gain:
             return None
-        equalized = equalize(graph_model, self._feeds(_REMEDY_SAMPLES), start.table.method)
+        equalized = equalize(graph_model, self._feeds(_REMEDY_SAMPLES), method, through_clips=clips)
         if not equalized.forms:
             return None
         model = rebuilt(equalized.model, start.model.name)
         # It is the same function, but channels that are alike take another rule for ranges.
         table = recalibrate(model, None)
-        remedies = (*start.remedies, _EQUALIZATION)
+        name = _EQUALIZATION
+        if equalized.headroom is not None:
+            name += f" through clips, exact up to {equalized.headroom:.3g} times the peaks"
+        remedies = (*start.remedies, name)
         return dataclasses.replace(start, model=model, table=table, remedies=remedies)
 
     def _bias_corrected(self, start: Candidate) -> Candidate | None:
@@ -569,7 +576,9 @@ def fewest(most: int, fits: Callable[[int], bool], guess: int) -> int:
 Calibrate = Callable[[Model, Sequence[FeedDict]], CalibrationTable]
 
 
-def gain_on_others(start: Candidate, samples: Sequence[FeedDict], calibrate: Calibrate) -> float:
+def gain_on_others(
+    start: Candidate, samples: Sequence[FeedDict], calibrate: Calibrate, *, through_clips: bool = False
+) -> float:
     """Equalizes and calibrates with every other sample, and compares on those between.
 
     Equalization brings all channels close to the end of the range, which samples that were not calibrated
@@ -579,6 +588,7 @@ def gain_on_others(start: Candidate, samples: Sequence[FeedDict], calibrate: Cal
         start: The candidate that is to be equalized.
         samples: Two samples or more, one feed each.
         calibrate: Calibrates a model with samples.
+        through_clips: Whether channels that pass bounds are equalized too.
 
     Returns:
         How much higher the SQNR is with equalized channels, in decibels; 0 where there are none.
@@ -587,7 +597,8 @@ def gain_on_others(start: Candidate, samples: Sequence[FeedDict], calibrate: Cal
         CalibrationDataError: The model fails on a sample.
     """
     seen, others = samples[::2], samples[1::2]
-    equalized = equalize(start.model.graph_model, iter(seen), start.table.method)
+    graph_model, method = start.model.graph_model, start.table.method
+    equalized = equalize(graph_model, iter(seen), method, through_clips=through_clips)
     if not equalized.forms:
         return 0.0
     scorer = Scorer(start.model, Batches.of_feeds(lambda: iter(others)), "sqnr")

@@ -162,6 +162,7 @@ def _tune_prepared(
     goal: Goal,
     *,
     recalibrate: Recalibrate | None,
+    through_clips: bool,
     round_weights: bool,
     float16: bool,
     seed: int,
@@ -182,6 +183,7 @@ def _tune_prepared(
         held_out: Samples that the search never uses.
         goal: What the result has to keep.
         recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
+        through_clips: Whether channels that pass bounds are equalized too.
         round_weights: Whether adaptive rounding is among the remedies.
         float16: Whether everything outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
             stay in float from the start.
@@ -224,6 +226,8 @@ def _tune_prepared(
             "use_of_FP16": float16,
             "decided_by_other_samples": found_with is not decided_by,
         }
+        if through_clips:
+            identity["equalization_through_clips"] = True
         if target.name != "tensorrt":
             identity["target"] = target.name
         if speed:
@@ -241,6 +245,7 @@ def _tune_prepared(
         samples=found_with,
         check_start=goal.check_reachable,
         recalibrate=recalibrate,
+        through_clips=through_clips,
         round_weights=round_weights,
         seed=seed,
         on_trial=on_trial,
@@ -419,6 +424,7 @@ def tune_from_sources(
     *,
     options: CalibrationOptions,
     data_options: DataOptions,
+    through_clips: bool,
     round_weights: bool,
     float16: bool,
     limit: TimeLimit,
@@ -441,6 +447,7 @@ def tune_from_sources(
         options: How ranges are chosen where ``calibration`` holds samples.
         data_options: How samples are read; ``labels`` belong to ``data``, ``limit`` to ``data`` and
             ``held_out``.
+        through_clips: Whether channels that pass bounds are equalized too.
         round_weights: Whether adaptive rounding is tried.
         float16: Whether what stays in float becomes FP16.
         limit: How long the search may take.
@@ -459,6 +466,12 @@ def tune_from_sources(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     _check_others(calibration, data, held_out)
+    known = table_among(calibration)
+    if known and through_clips:
+        raise CalibrationDataError(
+            f"{Argument('equalize_clips')} changes weights and ranges, and a table has the ranges of the "
+            f"weights as they are; give calibration samples, or leave {Argument('equalize_clips')} out"
+        )
     whole, prepared = prepared, runnable_part(prepared)
     data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
     tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
@@ -490,7 +503,6 @@ def tune_from_sources(
             "the data is one batch, which cannot be split into samples to tune on and samples to judge by; "
             f"give more samples, a smaller {Argument('batch_size')}, or other samples to judge by"
         )
-    known = table_among(calibration)
     tuned = _tune_prepared(
         prepared,
         known or calibrated(prepared),
@@ -498,6 +510,7 @@ def tune_from_sources(
         validated_on,
         goal,
         recalibrate=None if known else calibrated,
+        through_clips=through_clips,
         round_weights=round_weights,
         float16=float16,
         seed=data_options.seed,
