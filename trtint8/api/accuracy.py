@@ -304,14 +304,17 @@ def tune(
 
     Remedies that make the engine no slower are tried always: ranges chosen by what they cost the network's
     outputs, then equalized weights, adaptive rounding and corrected biases. Each is taken where it leaves
-    less noise. Only where that is not enough do layers stay in float. The result is judged on samples that
-    the search did not use.
+    less noise on samples that it was not found with. Only where that is not enough do layers stay in float,
+    each number of them tried with remedies for weights and without. The result is judged on samples that the
+    search did not use.
 
     Args:
         model: A float model: a path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         calibration: Calibration samples, or a table, or the file that holds one. Ranges are only chosen with
             histograms, and weights are only equalized with samples.
-        data: Samples to tune on, as :func:`calibrate` takes them; they are read several times.
+        data: Samples to tune on, as :func:`calibrate` takes them; they are read several times. Half of them
+            find the remedies, and the other half decides what is taken; of fewer than eight samples, or a
+            single batch, all do both, with a warning.
         max_drop: How much the metric may lose, in its own unit: points for a share, decibels for ``psnr``
             against labels. For ``max_error``, the largest error.
         minimum: The least value of the metric, in its own unit: per cent for a share, decibels for ``sqnr``
