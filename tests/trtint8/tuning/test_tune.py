@@ -120,7 +120,7 @@ def test_what_gains_nothing_on_other_samples_is_not_taken(gain, taken, monkeypat
     asked = []
     monkeypatch.setattr(
         "trtint8.tuning.search.gain_on_others",
-        lambda _start, samples, _calibrate: asked.append(samples) or gain,
+        lambda _start, samples, _calibrate, **_options: asked.append(samples) or gain,
     )
     images = normal(np.random.default_rng(1), 144, 3, 6, 6)
     found = trtint8.tune(
