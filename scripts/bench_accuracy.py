@@ -10,8 +10,8 @@ output where it is lowest, in dB. `tuned` is `trtint8.tune` with its defaults, w
 the calibration samples. F1 compares the detections with those of FP32 (score above 0.3, overlap above 0.5),
 `pixels` is the share of positions that have FP32's class, and PSNR compares with the true image.
 
-DATA has the folders `cifar10` and `tasks`; see scripts/accuracy_bench/cases.py. The digits come with the
-package.
+DATA has the folders `cifar10`, `tasks` and `real`; see scripts/accuracy_bench/cases.py. The digits come with
+the package.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import trtint8
 from accuracy_bench import yolo_fastest
 from calibrators.data.opening import DataSource
 from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.validation.detection.boxes import Detections
 from trtint8.validation.metrics import Metric
 
 _CIFAR10 = trtint8.Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
@@ -97,6 +98,53 @@ def _espnet(folder: Path) -> Case:
     return _task("espnet", "pixels", "pixels in %", preprocessing, folder)
 
 
+def _real(name: str, metric: Metric, figure: str, held_out: DataSource | None, folder: Path) -> Case:
+    files = folder / "real" / name
+    return Case(
+        name,
+        files / "model.onnx",
+        files / "calib.npz",
+        files / "held.npz" if held_out is None else held_out,
+        metric,
+        figure,
+        None,
+    )
+
+
+#: Positions with a higher score are minutiae of a fingerprint; two that are closer than this are the same.
+_MINUTIA_SCORE, _MINUTIA_PIXELS = 0.55, 6
+
+
+def _minutiae(outputs: Mapping[str, NDArray[Any]]) -> list[Detections]:
+    """The minutiae of every print, each as a square whose overlap with another one says how close they are.
+
+    Args:
+        outputs: ``head_conc``, float32 of shape (N, rows, columns, 4), whose last channel holds scores.
+    """
+    found = []
+    for scores in outputs["head_conc"][..., 3]:
+        centers = np.argwhere(scores > _MINUTIA_SCORE)[:, ::-1]
+        boxes = np.concatenate([centers - _MINUTIA_PIXELS, centers + _MINUTIA_PIXELS], axis=1)
+        chosen = scores[scores > _MINUTIA_SCORE].astype(np.float64)
+        found.append(Detections(boxes.astype(np.float64), chosen, np.zeros(len(boxes))))
+    return found
+
+
+def _leader(folder: Path) -> Case:
+    # Squares of 12 pixels that are 6 apart along one axis share a third of what both cover.
+    metric = trtint8.DetectionAgreement(_minutiae, score=_MINUTIA_SCORE, iou=1 / 3)
+    return _real("leader", metric, "F1 in %", None, folder)
+
+
+def _srx2(folder: Path) -> Case:
+    held_out: DataSource | None = None
+    files = [folder / "real" / "srx2" / name for name in ("held.npz", "truth.npz")]
+    if all(file.exists() for file in files):
+        images, truth = (np.load(file) for file in files)
+        held_out = {"image": images["image"], "labels": truth["hr"].astype(np.float32) / 255}
+    return _real("srx2", "psnr", "PSNR in dB", held_out, folder)
+
+
 #: Name of each network to what makes its case from the folder of the data.
 CASES: dict[str, Callable[[Path], Case]] = {
     "digits": _digits,
@@ -106,6 +154,9 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "yolofastest": _yolofastest,
     "espnet": _espnet,
     "vdsr": lambda folder: _task("vdsr", "psnr", "PSNR in dB", None, folder),
+    "crepe": lambda folder: _real("crepe", "agreement", "same pitch in %", None, folder),
+    "leader": _leader,
+    "srx2": _srx2,
 }
 
 
@@ -113,8 +164,9 @@ def open_cases(folder: Path, names: Sequence[str]) -> Iterator[Case]:
     """The networks whose files are there; says which are left out.
 
     Args:
-        folder: Has the folders ``cifar10``, with ``NAME.onnx``, ``calibration.npz`` and ``heldout.npz``, and
-            ``tasks``, with ``NAME.onnx``, ``NAME.calib.npz`` and ``NAME.held.npz``.
+        folder: Has the folders ``cifar10``, with ``NAME.onnx``, ``calibration.npz`` and ``heldout.npz``;
+            ``tasks``, with ``NAME.onnx``, ``NAME.calib.npz`` and ``NAME.held.npz``; and ``real``, with
+            ``NAME/model.onnx``, ``NAME/calib.npz`` and ``NAME/held.npz``.
         names: Names of networks.
     """
     for name in names:

@@ -280,6 +280,7 @@ def tune(
     judge: DataSource | None = None,
     method: Method = "auto",
     round_weights: bool = True,
+    equalize_clips: bool = False,
     float16: bool | None = None,
     seed: int = 0,
     batch_size: int | None = None,
@@ -303,14 +304,17 @@ def tune(
 
     Remedies that make the engine no slower are tried always: ranges chosen by what they cost the network's
     outputs, then equalized weights, adaptive rounding and corrected biases. Each is taken where it leaves
-    less noise. Only where that is not enough do layers stay in float. The result is judged on samples that
-    the search did not use.
+    less noise on samples that it was not found with. Only where that is not enough do layers stay in float,
+    each number of them tried with remedies for weights and without. The result is judged on samples that the
+    search did not use.
 
     Args:
         model: A float model: a path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         calibration: Calibration samples, or a table, or the file that holds one. Ranges are only chosen with
             histograms, and weights are only equalized with samples.
-        data: Samples to tune on, as :func:`calibrate` takes them; they are read several times.
+        data: Samples to tune on, as :func:`calibrate` takes them; they are read several times. Half of them
+            find the remedies, and the other half decides what is taken; of fewer than eight samples, or a
+            single batch, all do both, with a warning.
         max_drop: How much the metric may lose, in its own unit: points for a share, decibels for ``psnr``
             against labels. For ``max_error``, the largest error.
         minimum: The least value of the metric, in its own unit: per cent for a share, decibels for ``sqnr``
@@ -327,6 +331,10 @@ def tune(
         method: How ranges are chosen at first, where ``calibration`` is samples.
         round_weights: Whether adaptive rounding is tried, which takes more time than the other remedies for
             weights.
+        equalize_clips: Whether equalization also scales channels that stay below a quarter of the bound of a
+            Clip, such as a Relu6, which hides them from equalization otherwise. The network then computes the
+            same as long as these channels stay below four times their largest values in the samples; beyond
+            that they are cut off earlier than before. It needs calibration samples, not a table.
         float16: Whether what stays in float becomes FP16. Where None, it does for TensorRT for RTX, which
             takes types from the graph.
         seed: Seed of everything that is random.
@@ -400,6 +408,7 @@ def tune(
         Budget(max_drop, metric, minimum),
         options=CalibrationOptions(method, "all" if backend else tensors_needed(half)),
         data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
+        through_clips=equalize_clips,
         round_weights=round_weights,
         float16=half,
         limit=TimeLimit(minutes),

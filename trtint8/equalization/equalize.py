@@ -23,7 +23,7 @@ from calibrators.histograms.thresholds import Method
 from calibrators.run import RunOptions
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors
-from trtint8.equalization.factors import FactorChoice, choose_strength, match_shared_scales
+from trtint8.equalization.factors import CLIP_MARGIN, FactorChoice, choose_strength, match_shared_scales
 from trtint8.equalization.following.constants import measure_shapes
 from trtint8.equalization.following.follow import follow_channels
 from trtint8.equalization.forms import apply_factors, find_forms, from_last_to_first
@@ -63,15 +63,21 @@ class Equalized:
         forms: What was equalized, in graph order; empty where the model is as it was.
         unchanged: Descriptions of what could be equalized and would not become better.
         skipped: Name of each node whose output channels must keep their values, to the reason in words.
+        headroom: Up to how many times its largest value in the samples each channel computes the same that a
+            factor brought closer to a bound, such as a Relu6's, at least; beyond it, the bound cuts it off.
+            None where there is no such channel.
     """
 
     model: ir.Model
     forms: tuple[EqualizedForm, ...]
     unchanged: tuple[str, ...]
     skipped: Mapping[str, str]
+    headroom: float | None = None
 
 
-def equalize(model: ir.Model, feeds: Iterable[FeedDict], method: str = "mse") -> Equalized:
+def equalize(
+    model: ir.Model, feeds: Iterable[FeedDict], method: str = "mse", *, through_clips: bool = False
+) -> Equalized:
     """Divides channels of activations by factors, and changes the constants that read them.
 
     In TensorRT weights have one scale per output channel, but activations have one scale per tensor: a
@@ -89,6 +95,10 @@ def equalize(model: ir.Model, feeds: Iterable[FeedDict], method: str = "mse") ->
         model: From :func:`trtint8.models.model.prepare`; not changed.
         feeds: Samples, batch by batch, which are iterated over once; the float network is run on them.
         method: The calibration method that the new model will be calibrated with.
+        through_clips: Whether channels are also scaled between which a Clip, such as a Relu6, cuts values
+            off. Such channels are only scaled up, and only so far that the bound is at four times the largest
+            value of these samples or more. The network computes the same for all samples whose values stay
+            below that, and cuts others off there.
 
     Returns:
         The new model, whose ranges have changed, so that it must be calibrated again.
@@ -103,7 +113,7 @@ def equalize(model: ir.Model, feeds: Iterable[FeedDict], method: str = "mse") ->
         return Equalized(copy, (), (), {})
     placement = place(model)
     shapes = measure_shapes(model, first)
-    channels = follow_channels(model, shapes)
+    channels = follow_channels(model, shapes, through_clips=through_clips)
     positions = {node.name or "": position for position, node in enumerate(model.graph)}
     forms = from_last_to_first(find_forms(channels), positions)
     if not forms:
@@ -121,7 +131,11 @@ def equalize(model: ir.Model, feeds: Iterable[FeedDict], method: str = "mse") ->
         else:
             smallest, largest = float(factors.min()), float(factors.max())
             equalized.append(EqualizedForm(form.description, len(factors), strength, smallest, largest))
-    return Equalized(copy, tuple(equalized), tuple(unchanged), channels.skipped)
+    scaled = (choice.least > 0) & (choice.factors < 1)
+    headroom = (
+        CLIP_MARGIN * float((choice.factors[scaled] / choice.least[scaled]).min()) if scaled.any() else None
+    )
+    return Equalized(copy, tuple(equalized), tuple(unchanged), channels.skipped, headroom)
 
 
 #: Number of samples that factors are chosen with.

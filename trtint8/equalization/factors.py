@@ -46,6 +46,10 @@ _SMALLEST_FACTOR, _LARGEST_FACTOR = 1e-3, 1e3
 #: The strengths with which ranges are moved from activations to weights.
 _STRENGTHS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
+#: Channels that pass a bound, such as that of a Relu6, have factors with which the bound stays at so many
+#: times the largest value that was seen, at least. Other samples rarely reach further.
+CLIP_MARGIN = 4.0
+
 _Floats = NDArray[np.float64]
 
 
@@ -114,6 +118,27 @@ def product_error(
     return float(peaks[0] ** 2 * second_power.sum() + peaks[1] ** 2 * first_power.sum())
 
 
+def below_bounds(factors: _Floats, least: _Floats, alive: NDArray[np.bool_]) -> _Floats:
+    """Factors with which no channel that passes a bound comes closer to it than the margin allows.
+
+    Channels that are close to the bound as they are keep their values, and the others are scaled relative to
+    them. None is divided by more than 1, because its bound would be further away than before.
+
+    Args:
+        factors: The factors, of shape (channels,).
+        least: The least factor of each channel, of the same shape; more than 1 where it has to stay 1, and 0
+            where the channel passes no bound. All 0 leaves the factors as they are.
+        alive: Which channels are not zero, of the same shape.
+    """
+    if not least.any():
+        return factors
+    held = least > 1
+    anchors = factors[held & alive] if (held & alive).any() else factors[~held]
+    if not anchors.size:
+        return np.ones_like(factors)
+    return np.where(held, 1.0, np.clip(factors / anchors.max(), np.maximum(least, _SMALLEST_FACTOR), 1.0))
+
+
 #: Factors are applied where they reduce the squared error to this share at most. A copy of a normalization
 #: costs time in the engine, so it must gain more.
 _WORTHWHILE, _WORTH_A_COPY = 0.8, 0.6
@@ -144,6 +169,11 @@ def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
         return _largest(choice, form, ((one.channels, peaks[one.tensor].reshape(-1)) for one in readings))
 
     read = _largest(choice, form, ((one.channels, _read_ranges(choice, one)) for one in readings))
+    least = choice.least[form.representatives]
+
+    def factors_with(made: _Floats, strength: float) -> _Floats:
+        return below_bounds(migration_factors(made, read, strength), least, (made > 0) & (read > 0))
+
     quantized = [choice.layers[one.node] for one in readings]
     readers = [ReaderError(choice.model, layer, choice.placement, choice.method) for layer in quantized]
     tried = [
@@ -157,7 +187,7 @@ def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
     def error(strength: float | None) -> float:
         total = 0.0
         for made, layers in tried:
-            factors = _ones(form) if strength is None else migration_factors(made, read, strength)
+            factors = _ones(form) if strength is None else factors_with(made, strength)
             choice.factors[form.representatives] = factors
             for layer in layers:
                 total += layer.error()
@@ -168,7 +198,7 @@ def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
     worthwhile = errors[best] <= (
         _WORTH_A_COPY if choice.copied[form.representatives].any() else _WORTHWHILE
     ) * error(None)
-    factors = migration_factors(made_with(choice.observed.peaks), read, best) if worthwhile else _ones(form)
+    factors = factors_with(made_with(choice.observed.peaks), best) if worthwhile else _ones(form)
     choice.factors[form.representatives] = factors
     return best if worthwhile else None
 
@@ -240,6 +270,8 @@ class _Layer:
 def _choose_product(choice: FactorChoice, form: Form) -> float | None:
     """Chooses factors that cancel in products of two activations."""
     producers = [choice.producers[name] for name in form.producers]
+    if choice.least[form.representatives].any():  # factors that cancel may be of any level
+        return None
     if any(producer.tensor not in choice.observed.peaks for producer in producers):
         return None
     nodes = [product.node for product in form.products if product.node in choice.layers]
@@ -304,6 +336,8 @@ class FactorChoice:
         copied: For each representative, whether factors other than 1 need a copy of a node.
         factors: The factors of the representatives, float64 of shape (number of channels,). They begin as 1,
             and those that choose write into this array.
+        least: The least factors of the representatives of channels that pass a bound; more than 1 where the
+            factor has to stay 1, and 0 for channels that pass none.
     """
 
     model: ir.Model
@@ -318,6 +352,7 @@ class FactorChoice:
     layers: Mapping[str, Layer]
     copied: NDArray[np.bool_]
     factors: NDArray[np.float64]
+    least: NDArray[np.float64]
 
     @classmethod
     def begin(
@@ -351,6 +386,7 @@ class FactorChoice:
         labels = {
             **{name: _labels(name, channels, shapes) for name in shared},
             **{producer.tensor: producer.labels for producer in multiplied},
+            **{clip.tensor: clip.labels for clip in channels.clips},
             **read,
         }
         nodes = {node.name or "": node for node in model.graph}
@@ -372,6 +408,7 @@ class FactorChoice:
             {layer.name: layer for layer in find_layers(model.graph, placement) if layer.name in quantized},
             copied,
             np.ones(len(channels.representatives)),
+            _least_factors(channels, observed),
         )
 
     def factors_of(self, labels: Channels) -> NDArray[np.float64]:
@@ -387,6 +424,18 @@ class FactorChoice:
         weights = constant_input(self.nodes[node], 1)
         assert weights is not None, f"'{node}' has constant weights"
         return changed_constant(weights, self.channels, self.factors, self.changes[node, 1])
+
+
+def _least_factors(channels: NetworkChannels, observed: Observations) -> NDArray[np.float64]:
+    """The least factor of each representative with which bounds stay a margin away from the peaks."""
+    least = np.zeros(len(channels.representatives))
+    for clip in channels.clips:
+        peaks = observed.peaks.get(clip.tensor, np.zeros(clip.labels.shape))
+        # Of a channel that was always zero, and of one that is multiplied, nothing is known.
+        unknown = (peaks == 0) | (channels.powers[clip.labels] < 0)
+        needed = np.where(unknown, np.inf, CLIP_MARGIN * peaks / clip.bound)
+        np.maximum.at(least, channels.representatives[clip.labels].ravel(), needed.ravel())
+    return least
 
 
 def _labels(tensor: str, channels: NetworkChannels, shapes: Shapes) -> Channels:
@@ -419,6 +468,8 @@ def match_shared_scales(choice: FactorChoice, forms: Sequence[Form]) -> None:
 
 def _match(choice: FactorChoice, form: Form, group: Sequence[str]) -> None:
     if not form.readings or (choice.factors[form.representatives] == 1).all():
+        return
+    if choice.least[form.representatives].any():
         return
     inside: list[float] = []
     outside: list[float] = []

@@ -1,5 +1,7 @@
 """The samples of tuning: some to tune on, others to validate the result with.
 
+Of those to tune on, some find remedies, and the others decide what is taken.
+
 Before anything long begins, the first batch says what a budget means, and whether the samples can show it.
 """
 
@@ -12,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from calibrators.checks import warn_user
 from calibrators.data.batches import Batches, labelled_alike
 from calibrators.data.feeds import batch_rows, first_feeds
 from calibrators.data.inputs import DataOptions
 from calibrators.data.samples import check_feed, numbered
 from calibrators.data.sources.arrays import first_labels
-from calibrators.errors import Argument, CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError, counted
 from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model
 from trtint8.validation.batch import Batch, BatchForm, count_rows
@@ -58,21 +61,56 @@ def split(batches: Batches) -> tuple[Batches, Batches]:
     return _every_other(batches, 0), _every_other(batches, 1)
 
 
-def smaller_batch_size(batches: Batches, options: DataOptions) -> int | None:
-    """The batch size with which data can be split that is one batch by default.
+def smaller_batch_size(batches: Batches, options: DataOptions, parts: int) -> int | None:
+    """The batch size with which data can be split that has too few batches by default.
 
     Args:
         batches: The data as it was opened.
         options: The options that it was opened with.
+        parts: How many batches there have to be at least.
 
     Returns:
-        The size of two batches that share the samples; None where the data is more than one batch, has a
-        single sample, or has a batch size that was asked for.
+        The size of so many batches that share the samples; None where the data has as many, has a single
+        sample, or has a batch size that was asked for.
     """
     samples, size = batches.num_samples, batches.batch_size
-    if options.batch_size is not None or samples is None or size is None or not 1 < samples <= size:
+    if options.batch_size is not None or samples is None or size is None or samples < 2:
         return None
-    return -(-samples // 2)
+    fitting = -(-samples // parts)
+    return fitting if fitting < size else None
+
+
+#: Of fewer samples to tune on, all find remedies and decide: one odd sample among three would decide alone.
+_FEWEST_DIVIDED = 8
+
+
+def divide(batches: Batches) -> tuple[Batches, Batches]:
+    """Divides the samples to tune on alternately by batches.
+
+    What was found with some samples fits them better than others, so others decide whether it is taken.
+
+    Args:
+        batches: The samples to tune on, which must be iterable more than once.
+
+    Returns:
+        The samples that remedies are found with, and those that decide; all of them for both where there are
+        too few.
+
+    Warns:
+        UserWarning: There are too few samples.
+    """
+    samples, size = batches.num_samples, batches.batch_size
+    unlabelled = batches.labels is None or size is not None
+    enough = samples is None or samples >= _FEWEST_DIVIDED
+    if unlabelled and enough and sum(1 for _ in itertools.islice(batches.start(), 2)) > 1:
+        return _every_other(batches, 0), _every_other(batches, 1)
+    have = f"{counted(samples, 'sample')} to tune on" if samples is not None else "the samples to tune on"
+    warn_user(
+        f"{have} cannot be divided into some that remedies are found with and others that decide, so that "
+        "what is found may fit these samples better than others; give "
+        f"{_FEWEST_DIVIDED} samples in two batches or more"
+    )
+    return batches, batches
 
 
 def _every_other(batches: Batches, first: int) -> Batches:

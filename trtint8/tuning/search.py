@@ -3,7 +3,11 @@
 Remedies that cost nothing when the network runs are tried always: ranges chosen by what they cost the
 network's outputs, then changed weights that lose less in INT8. Each is taken where it leaves less noise. Only
 if the loss is still too large are layers restored to float, in the order of their noise per cost, as few as
-keep the budget. Every decision is made with the same samples, and the result is validated with other samples.
+keep the budget. Each number of them is judged with the remedies for weights and without them. In the end,
+layers that turn out not to be needed return to INT8.
+
+Remedies, and the order of the layers, are found with some samples. Every decision is made with others, and
+the result is validated with others again.
 """
 
 from __future__ import annotations
@@ -12,10 +16,11 @@ import dataclasses
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
 import onnx_ir as ir
 
 from calibrators.data.batches import Batches
@@ -23,6 +28,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.errors import counted
 from calibrators.tables.table import CalibrationTable
 from trtint8.equalization.equalize import equalize
+from trtint8.models.graph import constant_input, set_constant_input, value_names
 from trtint8.models.model import Model, rebuilt
 from trtint8.sensitivity.measure import measure
 from trtint8.tuning.candidates import Candidate, Scorer, Trial, cost_shares, float_cost
@@ -47,8 +53,15 @@ _EQUALIZATION_GAIN_DB = 3.0
 #: calibrated with 13 images gained 2.1 dB on these and lost 2.4 dB on others.
 _CHECKED_SAMPLES = 64
 
-#: The most layers that are tried in INT8 again after the search has restored more layers than needed.
-_MOST_RETRIED = 4
+#: The most layers that are tried in INT8 again in vain, after the search has restored more than needed.
+_MOST_RETRIED = 12
+
+#: Remedies for weights with so many decibels less than others are not tried with more layers in float.
+_FAR_BEHIND_DB = 0.5
+
+#: A layer is expected not to be needed where so much of its noise would still be within the budget: what it
+#: makes behind remedies for weights is less than its share says.
+_NOISE_OF_RETURNED = 0.5
 
 #: What trying a remedy takes, in scores of a candidate: making it, and its own score. For the estimate only.
 _SCORES_PER_REMEDY = {"ranges": 2.0, "equalize": 7.0, "round": 4.0, "correct": 4.0}
@@ -87,10 +100,12 @@ class Search:
     """One search, with a record of everything that it tried.
 
     Args:
-        scorer: Scores candidates on the samples that are tuned on.
+        scorer: Scores candidates on the samples that decide.
         fits: Whether a score is within the budget.
+        samples: The samples that remedies, and the order of the layers, are found with.
         check_start: Called with the score that the search starts from; raises where none can be within it.
         recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
+        through_clips: Whether channels that pass bounds are equalized too.
         round_weights: Whether adaptive rounding is among the remedies.
         seed: Seed of all random choices.
         on_trial: Called with every trial.
@@ -103,22 +118,28 @@ class Search:
         scorer: Scorer,
         fits: Callable[[Score], bool],
         *,
+        samples: Batches,
         check_start: Callable[[Score], None] = lambda _score: None,
         recalibrate: Recalibrate | None,
+        through_clips: bool = False,
         round_weights: bool,
         seed: int,
         on_trial: Callable[[Trial], None],
         journal: Journal,
         limit: TimeLimit,
     ) -> None:
-        self._scorer, self._fits, self._seed = scorer, fits, seed
-        self._check_start = check_start
+        self._scorer, self._fits, self._samples, self._seed = scorer, fits, samples, seed
+        self._check_start, self._through_clips = check_start, through_clips
         self._recalibrate, self._round_weights, self._on_trial = recalibrate, round_weights, on_trial
         self._journal, self._limit = journal, limit
         #: The remedies that are still to be tried, and whether layers may have to be restored to float.
         self._left = ["ranges", "equalize"] if recalibrate else ["ranges"]
         self._left += ["round", "correct"] if round_weights else ["correct"]
-        self._may_need_float = True
+        #: Whether layers are being restored to float, and what that may still take, in scores of a candidate.
+        self._restores, self._float_left = False, _SCORES_OF_FLOAT
+        #: The candidates with remedies for weights that were made, by the names of these.
+        self._made: dict[tuple[str, ...], Candidate] = {}
+        self._shares_of_arithmetic: Mapping[str, float] | None = None
 
     def run(self, start: Candidate) -> Found:
         """Runs the search.
@@ -152,21 +173,28 @@ class Search:
         if self._recalibrate:
             least = _EQUALIZATION_GAIN_DB if self._fits(best.score) else _LEAST_GAIN_DB
             self._try(best, "equalize", _EQUALIZATION, partial(self._equalized, least_gain=least), least)
-        # A correction for the error of INT8 harms a layer in float. So layers are restored to float in the
-        # candidate without corrections, and what stays in INT8 is corrected afterwards.
-        uncompensated = dataclasses.replace(best)
-        self._compensate(best)
-        self._may_need_float = not self._fits(best.score)
-        if self._may_need_float:
-            self._restore_fewest_to_float(best, uncompensated)
-            self._left = ["round", "correct"] if self._round_weights else ["correct"]
-            self._compensate(best)
+        plain = dataclasses.replace(best)
+        for key, name in (("round", _ROUNDING), ("correct", _CORRECTION)):
+            if key in self._left:
+                remedy = partial(self._compensated_too, plain.candidate, name)
+                self._try(best, key, name, remedy, _LEAST_GAIN_DB)
+        if not self._fits(best.score):
+            self._restore_fewest_to_float(best, plain)
 
-    def _compensate(self, best: _Best) -> None:
-        """Tries weights and biases that compensate for the error of quantization."""
-        if self._round_weights:
-            self._try(best, "round", _ROUNDING, self._rounded, _LEAST_GAIN_DB)
-        self._try(best, "correct", _CORRECTION, self._bias_corrected, _LEAST_GAIN_DB)
+    def _compensated_too(self, plain: Candidate, name: str, best: Candidate) -> Candidate | None:
+        """The best candidate with one more remedy for weights; None where it does not apply."""
+        candidate = self._compensated(plain, (*best.remedies[len(plain.remedies) :], name))
+        return None if candidate.remedies == best.remedies else candidate
+
+    def _compensated(self, plain: Candidate, names: tuple[str, ...]) -> Candidate:
+        """A candidate with remedies for weights, which are made once; without those that do not apply."""
+        if not names:
+            return plain
+        if names not in self._made:
+            start = self._compensated(plain, names[:-1])
+            make = {_ROUNDING: self._rounded, _CORRECTION: self._bias_corrected}[names[-1]]
+            self._made[names] = make(start) or start
+        return self._made[names]
 
     def _try(self, best: _Best, key: str, what: str, remedy: Remedy, least_gain: float) -> None:
         """Tries a remedy and continues from it if it is better.
@@ -217,7 +245,7 @@ class Search:
 
     def _scores_left(self, score: Score) -> float:
         """About what the rest of the search takes, in scores of a candidate."""
-        floats = _SCORES_OF_FLOAT if self._may_need_float and not self._fits(score) else 0.0
+        floats = self._float_left if self._restores or not self._fits(score) else 0.0
         return sum(_SCORES_PER_REMEDY[key] for key in self._left) + floats
 
     def _take(self, best: _Best, candidate: Candidate, score: Score) -> None:
@@ -238,15 +266,20 @@ class Search:
         assert recalibrate is not None
         graph_model = start.model.graph_model
         samples = list(single_samples(start.model, self._feeds(_CHECKED_SAMPLES)))[:_CHECKED_SAMPLES]
-        if len(samples) > 1 and gain_on_others(start, samples, recalibrate) <= least_gain:
+        clips, method = self._through_clips, start.table.method
+        gain = partial(gain_on_others, start, samples, recalibrate, through_clips=clips)
+        if len(samples) > 1 and gain() <= least_gain:
             return None
-        equalized = equalize(graph_model, self._feeds(_REMEDY_SAMPLES), start.table.method)
+        equalized = equalize(graph_model, self._feeds(_REMEDY_SAMPLES), method, through_clips=clips)
         if not equalized.forms:
             return None
         model = rebuilt(equalized.model, start.model.name)
         # It is the same function, but channels that are alike take another rule for ranges.
         table = recalibrate(model, None)
-        remedies = (*start.remedies, _EQUALIZATION)
+        name = _EQUALIZATION
+        if equalized.headroom is not None:
+            name += f" through clips, exact up to {equalized.headroom:.3g} times the peaks"
+        remedies = (*start.remedies, name)
         return dataclasses.replace(start, model=model, table=table, remedies=remedies)
 
     def _bias_corrected(self, start: Candidate) -> Candidate | None:
@@ -259,40 +292,121 @@ class Search:
         adapted = adapt_rounding(start.model.graph_model, start.placement, feeds, seed=self._seed)
         return _with_weights(start, adapted.model, _ROUNDING)
 
-    def _restore_fewest_to_float(self, best: _Best, start: _Best) -> None:
-        """Restores as few layers to float as the budget allows, those of most noise per cost first."""
-        shares = self._noise_shares(start.candidate)
-        order = self._by_noise_per_cost(start.candidate, shares)
+    def _restore_fewest_to_float(self, best: _Best, plain: _Best) -> None:
+        """Restores as few layers to float as the budget allows, those of most noise per cost first.
+
+        Args:
+            best: The best candidate so far, which becomes a better one.
+            plain: The candidate without remedies for weights.
+        """
+        self._restores = True
+        shares = self._noise_shares(plain.candidate)
+        order = self._by_noise_per_cost(plain.candidate, shares)
         if not order:
             return
+        taken = best.candidate.remedies[len(plain.candidate.remedies) :]
+        every = (_ROUNDING, _CORRECTION) if self._round_weights else (_CORRECTION,)
+        ways = [way for way in dict.fromkeys((taken, every)) if way] + [()]
 
         def fits(count: int) -> bool:
-            return self._in_float(best, start.candidate, order[:count], f"{counted(count, 'layer')} in float")
+            what = f"{counted(count, 'layer')} in float"
+            levels: dict[tuple[str, ...], float] = {}
+            for way in ways:
+                score = self._in_float(best, plain.candidate, order[:count], way, what)
+                if score is None:
+                    continue
+                if self._fits(score):
+                    return True
+                levels[way] = score.sqnr_db
+            # What is far behind with some layers in float is not tried with others.
+            far = max(levels.values(), default=0.0) - _FAR_BEHIND_DB
+            ways[:] = [way for way in ways if not levels.get(way, math.inf) < far]
+            return False
 
-        guess = first_guess(start.score, [shares[name] for name in order], self._fits)
-        kept = order[: fewest(len(order), fits, guess)]
-        # Layers that turn out not to be needed return to INT8.
-        for name in kept[-_MOST_RETRIED - 1 : -1]:
-            others = [other for other in kept if other != name]
-            if self._in_float(best, start.candidate, others, f"'{name}' back in INT8"):
-                kept = others
+        guess = first_guess(best.score, [shares[name] for name in order], self._fits)
+        count = fewest(len(order), fits, guess)
+        if self._fits(best.score):
+            # Without the last one it was tried already.
+            self._give_back(best, plain, shares, order[: count - 1])
+        self._float_left = 0.0
+        names = best.candidate.keep_float[len(plain.candidate.keep_float) :]
+        taken = best.candidate.remedies[len(plain.candidate.remedies) :]
+        for way in ways:
+            if way != taken:
+                self._in_float(best, plain.candidate, names, way, "the same layers in float")
 
-    def _in_float(self, best: _Best, start: Candidate, names: Sequence[str], what: str) -> bool:
-        """Scores a candidate with further layers in float; says whether it is within the budget.
+    def _give_back(
+        self, best: _Best, plain: _Best, shares: Mapping[str, float], names: Sequence[str]
+    ) -> None:
+        """Returns layers to INT8 that are not needed, first those that are likely so and gain most.
 
-        It becomes the best one where it is within the budget and the best one so far is not or has more
-        layers in float, and where neither is within the budget and it has less noise.
+        Args:
+            best: The best candidate so far, which becomes a better one; it is within the budget.
+            plain: The candidate without remedies for weights.
+            shares: Name of each layer to its share of the noise.
+            names: The layers that may be returned.
         """
-        candidate = dataclasses.replace(start, keep_float=(*start.keep_float, *names))
-        score = self._score(what, candidate, self._fits)
-        fits = self._fits(score)
-        if fits and self._fits(best.score):
-            better = len(candidate.keep_float) < len(best.candidate.keep_float)
-        else:
-            better = (fits, score.sqnr_db) > (self._fits(best.score), best.score.sqnr_db)
-        if better:
+        costs = self._costs(plain.candidate)
+        left, in_vain = list(names), 0
+        while left and in_vain < _MOST_RETRIED:
+            noise = 10 ** ((best.score.sqnr_db - plain.score.sqnr_db) / 10) * _NOISE_OF_RETURNED
+            likely = [name for name in left if self._fits(expected_score(best.score, -noise * shares[name]))]
+            if likely:
+                name = max(likely, key=lambda name: (costs[name], -shares[name]))
+            else:
+                name = min(left, key=lambda name: (shares[name], -costs[name]))
+            left.remove(name)
+            self._float_left = float(min(len(left), _MOST_RETRIED - in_vain))
+            others = [
+                one for one in best.candidate.keep_float[len(plain.candidate.keep_float) :] if one != name
+            ]
+            way = best.candidate.remedies[len(plain.candidate.remedies) :]
+            score = self._in_float(best, plain.candidate, others, way, f"'{name}' back in INT8")
+            in_vain += score is None or not self._fits(score)
+
+    def _in_float(
+        self, best: _Best, plain: Candidate, names: Sequence[str], way: tuple[str, ...], what: str
+    ) -> Score | None:
+        """Scores a candidate with further layers in float.
+
+        It becomes the best one where it is within the budget and the best one so far is not or costs more;
+        and where both are within it at the same cost, or neither is, and it has less noise.
+
+        Args:
+            best: The best candidate so far.
+            plain: The candidate without remedies for weights.
+            names: The layers in float.
+            way: The remedies for weights of what stays in INT8.
+            what: What is tried, in words.
+
+        Returns:
+            The score; None where one of the remedies does not apply, or to no layer that stays in INT8.
+        """
+        what = ", ".join([what, *(f"with {name}" for name in way[:1]), *way[1:]])
+        known = self._journal.next
+        if known is not None and known.what != what:
+            return None  # a remedy did not apply when the search was interrupted
+        keep_float = (*plain.keep_float, *names)
+        candidate = with_layers_in_float(plain, self._compensated(plain, way), keep_float)
+        if candidate.remedies != (*plain.remedies, *way):
+            return None
+        costs = self._costs(plain)
+
+        def cost(one: Candidate) -> float:
+            return sum(costs.get(name, 0.0) for name in one.keep_float)
+
+        def is_better(score: Score) -> bool:
+            if self._fits(score) != self._fits(best.score):
+                return self._fits(score)
+            if self._fits(score) and set(keep_float) != set(best.candidate.keep_float):
+                return cost(candidate) < cost(best.candidate)
+            more = len(candidate.remedies) > len(best.candidate.remedies)
+            return score.sqnr_db > best.score.sqnr_db + (_LEAST_GAIN_DB if more else 0.0)
+
+        score = self._score(what, candidate, is_better)
+        if is_better(score):
             self._take(best, candidate, score)
-        return fits
+        return score
 
     def _noise_shares(self, start: Candidate) -> dict[str, float]:
         """Name of each quantized layer to its share of the network's noise."""
@@ -309,18 +423,25 @@ class Search:
 
     def _by_noise_per_cost(self, start: Candidate, shares: dict[str, float]) -> list[str]:
         """Names of the quantized layers, those first whose noise is largest for what they cost in float."""
-        costs = cost_shares(start.model.graph_model, start.table.provenance.input_sizes)
+        costs = self._costs(start)
         # Every layer in float also costs a kernel of its own, so each has at least this cost.
-        least = 1 / (2 * max(len(shares), 1))
+        least = 1 / (8 * max(len(shares), 1))
         noise_per_cost = {name: share / (costs.get(name, 0.0) + least) for name, share in shares.items()}
         return sorted(noise_per_cost, key=lambda name: -noise_per_cost[name])
+
+    def _costs(self, plain: Candidate) -> Mapping[str, float]:
+        """Name of each node to its share of the network's arithmetic."""
+        if self._shares_of_arithmetic is None:
+            sizes = plain.table.provenance.input_sizes
+            self._shares_of_arithmetic = cost_shares(plain.model.graph_model, sizes)
+        return self._shares_of_arithmetic
 
     def _feeds(self, samples: int) -> Iterator[FeedDict]:
         return iter(head(self._watched(), samples))
 
     def _watched(self) -> Batches:
         """The samples, as long as there is time."""
-        batches = self._scorer.batches
+        batches = self._samples
         return batches.passing(lambda: self._limit.watched(batches.start()))
 
 
@@ -333,12 +454,48 @@ class _Best:
     number: int
 
 
-def _with_weights(start: Candidate, graph_model: ir.Model, remedy: str) -> Candidate:
+def _with_weights(start: Candidate, graph_model: ir.Model, *remedies: str) -> Candidate:
     """A candidate with changed weights and the same ranges."""
     model = rebuilt(graph_model, start.model.name)
     provenance = dataclasses.replace(start.table.provenance, model=model.fingerprint)
     table = dataclasses.replace(start.table, provenance=provenance)
-    return dataclasses.replace(start, model=model, table=table, remedies=(*start.remedies, remedy))
+    return dataclasses.replace(start, model=model, table=table, remedies=(*start.remedies, *remedies))
+
+
+def with_layers_in_float(plain: Candidate, compensated: Candidate, keep_float: tuple[str, ...]) -> Candidate:
+    """A candidate with layers in float, and with compensating weights and biases in the layers in INT8.
+
+    What compensates for the error of INT8 in a layer harms it in float. It was found for each layer by
+    itself, so it stays right for those that remain.
+
+    Args:
+        plain: The candidate with the weights and biases that layers in float get.
+        compensated: The same candidate with those of layers in INT8.
+        keep_float: Names of the layers in float.
+
+    Returns:
+        The candidate, which has no further remedies where no weight and no bias differs.
+    """
+    start = dataclasses.replace(plain, keep_float=keep_float)
+    if compensated is plain:
+        return start
+    differs = False
+    graph_model = plain.model.graph_model.clone()
+    changed = {node.name: node for node in compensated.model.graph_model.graph}
+    quantized, taken = set(start.placement.quantized_nodes), value_names(graph_model.graph)
+    for node in graph_model.graph:
+        if node.name in quantized:
+            for index in range(1, len(changed[node.name].inputs)):
+                new, old = constant_input(changed[node.name], index), None
+                if index < len(node.inputs):
+                    old = constant_input(node, index)
+                if new is not None and (old is None or not np.array_equal(new, old)):
+                    set_constant_input(node, index, new, taken)
+                    differs = True
+    if not differs:
+        return start
+    remedies = compensated.remedies[len(plain.remedies) :]
+    return _with_weights(start, graph_model, *remedies)
 
 
 #: The least part of the noise that is expected to remain: what the layers' shares leave out.
@@ -419,7 +576,9 @@ def fewest(most: int, fits: Callable[[int], bool], guess: int) -> int:
 Calibrate = Callable[[Model, Sequence[FeedDict]], CalibrationTable]
 
 
-def gain_on_others(start: Candidate, samples: Sequence[FeedDict], calibrate: Calibrate) -> float:
+def gain_on_others(
+    start: Candidate, samples: Sequence[FeedDict], calibrate: Calibrate, *, through_clips: bool = False
+) -> float:
     """Equalizes and calibrates with every other sample, and compares on those between.
 
     Equalization brings all channels close to the end of the range, which samples that were not calibrated
@@ -429,6 +588,7 @@ def gain_on_others(start: Candidate, samples: Sequence[FeedDict], calibrate: Cal
         start: The candidate that is to be equalized.
         samples: Two samples or more, one feed each.
         calibrate: Calibrates a model with samples.
+        through_clips: Whether channels that pass bounds are equalized too.
 
     Returns:
         How much higher the SQNR is with equalized channels, in decibels; 0 where there are none.
@@ -437,7 +597,8 @@ def gain_on_others(start: Candidate, samples: Sequence[FeedDict], calibrate: Cal
         CalibrationDataError: The model fails on a sample.
     """
     seen, others = samples[::2], samples[1::2]
-    equalized = equalize(start.model.graph_model, iter(seen), start.table.method)
+    graph_model, method = start.model.graph_model, start.table.method
+    equalized = equalize(graph_model, iter(seen), method, through_clips=through_clips)
     if not equalized.forms:
         return 0.0
     scorer = Scorer(start.model, Batches.of_feeds(lambda: iter(others)), "sqnr")

@@ -45,7 +45,14 @@ from trtint8.quantization.quantize import tensor_names, with_float16
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.tuning.candidates import Candidate, Scorer, Trial, float_cost
 from trtint8.tuning.journal import Journal, JournalFile, TimeLimit
-from trtint8.tuning.samples import begin_judging, check_judging, first_form, smaller_batch_size, split
+from trtint8.tuning.samples import (
+    begin_judging,
+    check_judging,
+    divide,
+    first_form,
+    smaller_batch_size,
+    split,
+)
 from trtint8.tuning.search import Recalibrate, Search
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
 from trtint8.tuning.stopwatch import SpeedPlan
@@ -155,11 +162,13 @@ class Tuned:
 def _tune_prepared(
     prepared: Model,
     table: CalibrationTable,
-    tuned_on: Batches,
+    found_with: Batches,
+    decided_by: Batches,
     held_out: Batches,
     goal: Goal,
     *,
     recalibrate: Recalibrate | None,
+    through_clips: bool,
     round_weights: bool,
     float16: bool,
     seed: int,
@@ -175,10 +184,12 @@ def _tune_prepared(
     Args:
         prepared: From :func:`trtint8.models.model.prepare`; not changed.
         table: The model's calibration table; methods are chosen only if it has histograms.
-        tuned_on: Samples that the search makes its decisions with.
+        found_with: Samples that the search finds remedies with.
+        decided_by: Samples that it makes its decisions with.
         held_out: Samples that the search never uses.
         goal: What the result has to keep.
         recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
+        through_clips: Whether channels that pass bounds are equalized too.
         round_weights: Whether adaptive rounding is among the remedies.
         float16: Whether everything outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
             stay in float from the start.
@@ -219,7 +230,10 @@ def _tune_prepared(
             "adaptive_rounding": round_weights,
             "seed": seed,
             "use_of_FP16": float16,
+            "decided_by_other_samples": found_with is not decided_by,
         }
+        if through_clips:
+            identity["equalization_through_clips"] = True
         if target.name != "tensorrt":
             identity["target"] = target.name
         if speed:
@@ -232,10 +246,12 @@ def _tune_prepared(
         start = replace(start, keep_float=in_float)
     opened.start_from(in_float)
     search = Search(
-        Scorer(prepared, tuned_on, goal.metric),
+        Scorer(prepared, decided_by, goal.metric),
         goal.fits,
+        samples=found_with,
         check_start=goal.check_reachable,
         recalibrate=recalibrate,
+        through_clips=through_clips,
         round_weights=round_weights,
         seed=seed,
         on_trial=on_trial,
@@ -414,6 +430,7 @@ def tune_from_sources(
     *,
     options: CalibrationOptions,
     data_options: DataOptions,
+    through_clips: bool,
     round_weights: bool,
     float16: bool,
     limit: TimeLimit,
@@ -436,6 +453,7 @@ def tune_from_sources(
         options: How ranges are chosen where ``calibration`` holds samples.
         data_options: How samples are read; ``labels`` belong to ``data``, ``limit`` to ``data`` and
             ``held_out``.
+        through_clips: Whether channels that pass bounds are equalized too.
         round_weights: Whether adaptive rounding is tried.
         float16: Whether what stays in float becomes FP16.
         limit: How long the search may take.
@@ -454,6 +472,12 @@ def tune_from_sources(
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
     _check_others(calibration, data, held_out)
+    known = table_among(calibration)
+    if known and through_clips:
+        raise CalibrationDataError(
+            f"{Argument('equalize_clips')} changes weights and ranges, and a table has the ranges of the "
+            f"weights as they are; give calibration samples, or leave {Argument('equalize_clips')} out"
+        )
     whole, prepared = prepared, runnable_part(prepared)
     data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
     tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
@@ -485,14 +509,14 @@ def tune_from_sources(
             "the data is one batch, which cannot be split into samples to tune on and samples to judge by; "
             f"give more samples, a smaller {Argument('batch_size')}, or other samples to judge by"
         )
-    known = table_among(calibration)
     tuned = _tune_prepared(
         prepared,
         known or calibrated(prepared),
-        tuned_on,
+        *divide(tuned_on),
         validated_on,
         goal,
         recalibrate=None if known else calibrated,
+        through_clips=through_clips,
         round_weights=round_weights,
         float16=float16,
         seed=data_options.seed,
@@ -539,13 +563,13 @@ def _opened(
     data: DataSource, held_out: DataSource | None, inputs: Sequence[InputSpec], data_options: DataOptions
 ) -> tuple[Batches, Batches]:
     """The samples to tune on, and those to validate with: what is held out, or else half of the data."""
-    # Data is shuffled where possible, so that both halves are alike.
+    # Data is shuffled where possible, so that all parts are alike.
     shuffled = replace(data_options, shuffle=isinstance(data, (str, os.PathLike, Mapping, np.ndarray)))
     batches = open_data(data, inputs, shuffled)
+    if size := smaller_batch_size(batches, data_options, parts=4 if held_out is None else 2):
+        batches = open_data(data, inputs, replace(shuffled, default_batch_size=size))
     if held_out is not None:
         return batches, open_data(held_out, inputs, replace(data_options, labels=None))
-    if size := smaller_batch_size(batches, data_options):
-        batches = open_data(data, inputs, replace(shuffled, default_batch_size=size))
     return split(batches)
 
 

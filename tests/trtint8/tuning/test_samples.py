@@ -13,7 +13,15 @@ from tests.trtint8.detectors import Detector, images
 from tests.trtint8.onnx_models import Shaped
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
-from trtint8.tuning.samples import begin_judging, check_judging, first_form, head, smaller_batch_size, split
+from trtint8.tuning.samples import (
+    begin_judging,
+    check_judging,
+    divide,
+    first_form,
+    head,
+    smaller_batch_size,
+    split,
+)
 from trtint8.validation.budget import Budget
 
 SPEC = [InputSpec("x", np.dtype(np.float32), ("N", 2))]
@@ -83,6 +91,29 @@ def test_labels_of_feeds_of_unknown_size_cannot_be_split():
         split(open_batches(feeds, SPEC, labels=np.arange(3)))
 
 
+@pytest.mark.parametrize(("count", "size"), [(8, 1), (8, 4), (9, 4), (64, 32)])
+def test_samples_to_tune_on_find_remedies_or_decide(count, size):
+    found_with, decided_by = divide(batches_of(count, size))
+    assert sorted(seen(found_with) + seen(decided_by)) == list(range(count))
+    assert found_with.labels.tolist() == seen(found_with) and decided_by.labels.tolist() == seen(decided_by)
+    assert abs(len(seen(found_with)) - len(seen(decided_by))) <= size
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 1), (7, 1), (32, 32)])
+def test_too_few_samples_find_remedies_and_decide(count, size):
+    data = batches_of(count, size)
+    with pytest.warns(UserWarning, match=f"{count} sample"):
+        assert divide(data) == (data, data)
+
+
+@pytest.mark.parametrize(("feeds", "labels"), [(1, None), (9, np.arange(9))])
+def test_feed_dicts_that_cannot_be_divided(feeds, labels):
+    """One alone, or with labels that nothing divides."""
+    data = open_batches([{"x": np.ones((1, 2), np.float32)}] * feeds, SPEC, labels=labels)
+    with pytest.warns(UserWarning, match="to tune on cannot be divided"):
+        assert divide(data) == (data, data)
+
+
 @pytest.mark.parametrize(("samples", "taken"), [(1, 3), (3, 3), (4, 6), (100, 8)])
 def test_the_head_is_whole_batches(samples, taken):
     assert seen(head(batches_of(8, 3), samples)) == list(range(taken))
@@ -90,9 +121,10 @@ def test_the_head_is_whole_batches(samples, taken):
 
 def test_data_of_one_batch_gets_a_smaller_one_unless_it_was_asked_for():
     options = DataOptions()
-    sizes = {count: smaller_batch_size(batches_of(count, 32), options) for count in (1, 2, 18, 31, 32, 33)}
-    assert sizes == {1: None, 2: 1, 18: 9, 31: 16, 32: 16, 33: None}
-    assert smaller_batch_size(batches_of(18, 32), DataOptions(batch_size=32)) is None
+    sizes = {n: smaller_batch_size(batches_of(n, 32), options, 2) for n in (1, 2, 18, 31, 32, 33, 62, 63)}
+    assert sizes == {1: None, 2: 1, 18: 9, 31: 16, 32: 16, 33: 17, 62: 31, 63: None}
+    assert smaller_batch_size(batches_of(62, 32), options, 4) == 16
+    assert smaller_batch_size(batches_of(18, 32), DataOptions(batch_size=32), 2) is None
 
 
 IMAGES = np.random.default_rng(0).standard_normal((6, 3, 8, 8)).astype(np.float32)

@@ -15,11 +15,19 @@ from calibrators.errors import TableError
 from tests.calibrators.host.checkpoint_files import change, document_of
 from tests.trtint8.tuning.networks import normal, uneven
 from trtint8.data import DEMO_MODEL
+from trtint8.models.graph import constant_input, set_constant_input
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.tuning.candidates import Candidate
 from trtint8.tuning.journal import Journal, JournalFile, OutOfTimeError, TimeLimit
-from trtint8.tuning.search import Search, expected_score, fewest, first_guess, gain_on_others
+from trtint8.tuning.search import (
+    Search,
+    expected_score,
+    fewest,
+    first_guess,
+    gain_on_others,
+    with_layers_in_float,
+)
 from trtint8.validation.budget import Score
 
 
@@ -52,6 +60,7 @@ def searched(start, monkeypatch):
         search = Search(
             GivenScores(costs, levels),
             lambda score: score.drop <= max_drop,
+            samples=NoSamples.batches,
             recalibrate=None,
             round_weights=False,
             seed=0,
@@ -84,13 +93,13 @@ def test_the_fewest_layers_in_the_given_order_become_float(searched, start):
     assert best.keep_float == names[:3]
     assert score.drop == pytest.approx(0.7)
     # From the number that the shares of the noise promise, down to one that is too small; and then each one
-    # is tried back in INT8.
+    # is tried back in INT8, the one of least noise first.
     assert [trial.what for trial in trials[1:4]] == [f"{n} layers in float" for n in (6, 5, 3)]
     assert trials[3].taken
     assert [trial.what for trial in trials[4:]] == [
         "1 layer in float",
         "2 layers in float",
-        *(f"'{name}' back in INT8" for name in names[:2]),
+        *(f"'{name}' back in INT8" for name in names[1::-1]),  # the last of three was tried
     ]
     assert not any(trial.taken for trial in trials[4:])
 
@@ -164,15 +173,15 @@ def test_a_journal_of_other_samples_is_refused(searched, tmp_path):
         searched({"elsewhere": 0.1}, 0.5, journal=file.open({}))
 
 
-#: What remedies are called in trials, to a short name.
-NAMES = {"cross-layer equalization": "equalize", "adaptive rounding": "round", "bias correction": "bias"}
+#: Short names of remedies, to what they are called.
+NAMES = {"equalize": "cross-layer equalization", "round": "adaptive rounding", "bias": "bias correction"}
 
 
 class GivenGains(NoSamples):
     """Every remedy changes the SQNR by so many decibels, and layers in float cost nothing."""
 
     def __init__(self, drop, gains):
-        self._drop, self._gains = drop, gains
+        self._drop, self._gains = drop, {NAMES[name]: gain for name, gain in gains.items()}
 
     def score(self, candidate):
         gained = sum(self._gains[name] for name in candidate.remedies)
@@ -183,41 +192,47 @@ class GivenGains(NoSamples):
 def remedied(start, monkeypatch):
     """Searches with remedies of given gains; returns the best candidate and what was tried."""
 
-    def run(drop, gains):
+    def run(drop, gains, fits=lambda score: score.drop <= 0.5, scorer=None, journal=None, absent=()):
         trials = []
         search = Search(
-            GivenGains(drop, gains),
-            lambda score: score.drop <= 0.5,
+            scorer or GivenGains(drop, gains),
+            fits,
+            samples=NoSamples.batches,
             recalibrate=lambda *_: None,
             round_weights=True,
             seed=0,
             on_trial=trials.append,
-            journal=Journal(),
+            journal=journal or Journal(),
             limit=TimeLimit(),
         )
         for method, name in (("_equalized", "equalize"), ("_rounded", "round"), ("_bias_corrected", "bias")):
 
             def remedy(candidate, name=name, **_options):
-                return dataclasses.replace(candidate, remedies=(*candidate.remedies, name))
+                if name in absent:
+                    return None
+                return dataclasses.replace(candidate, remedies=(*candidate.remedies, NAMES[name]))
 
             monkeypatch.setattr(search, method, remedy)
+        monkeypatch.setattr(
+            "trtint8.tuning.search.with_layers_in_float",  # these remedies change no weights
+            lambda _plain, compensated, names: dataclasses.replace(compensated, keep_float=names),
+        )
         shares = dict.fromkeys(start.placement.quantized_nodes[:1], 1.0)
         monkeypatch.setattr(search, "_noise_shares", lambda _start: shares)
         found = search.run(start)
         assert trials[found.number].score == found.score
-        best = found.candidate
-        return best, [(NAMES.get(trial.what, trial.what), trial.taken) for trial in trials[1:]]
+        return found.candidate, [(trial.what, trial.taken) for trial in trials[1:]]
 
     return run
 
 
 def test_remedies_without_cost_are_tried_within_the_budget_too(remedied):
     best, tried = remedied(0.0, {"equalize": 4.0, "round": -1.0, "bias": 0.5})
-    assert best.remedies == ("equalize", "bias")
-    assert tried == [("equalize", True), ("round", False), ("bias", True)]
+    assert best.remedies == (NAMES["equalize"], NAMES["bias"])
+    assert tried == [(NAMES["equalize"], True), (NAMES["round"], False), (NAMES["bias"], True)]
 
 
-@pytest.mark.parametrize(("gain", "remedies"), [(0.1, ()), (0.11, ("round",))])
+@pytest.mark.parametrize(("gain", "remedies"), [(0.1, ()), (0.11, (NAMES["round"],))])
 def test_changed_weights_have_to_gain_more_than_a_tenth_of_a_decibel(remedied, gain, remedies):
     best, _ = remedied(0.0, {"equalize": 0.0, "round": gain, "bias": 0.0})
     assert best.remedies == remedies
@@ -226,20 +241,96 @@ def test_changed_weights_have_to_gain_more_than_a_tenth_of_a_decibel(remedied, g
 @pytest.mark.parametrize(("drop", "gain", "taken"), [(0.0, 2.9, False), (0.0, 3.1, True), (1.0, 0.2, True)])
 def test_equalization_has_to_gain_more_within_the_budget(remedied, drop, gain, taken):
     _, tried = remedied(drop, {"equalize": gain, "round": 0.0, "bias": 0.0})
-    assert tried[0] == ("equalize", taken)
+    assert tried[0] == (NAMES["equalize"], taken)
 
 
-def test_what_stays_in_int8_beside_layers_in_float_is_corrected_anew(remedied):
+def test_layers_in_float_are_judged_with_the_remedies_that_were_taken(remedied):
     best, tried = remedied(1.0, {"equalize": 1.0, "round": 0.0, "bias": 1.0})
-    assert (best.remedies, len(best.keep_float)) == (("equalize", "bias"), 1)
+    assert (best.remedies, len(best.keep_float)) == ((NAMES["equalize"], NAMES["bias"]), 1)
     assert tried == [
-        ("equalize", True),
-        ("round", False),
-        ("bias", True),
-        ("1 layer in float", True),
-        ("round", False),
-        ("bias", True),
+        (NAMES["equalize"], True),
+        (NAMES["round"], False),
+        (NAMES["bias"], True),
+        ("1 layer in float, with bias correction", True),
+        # The cost is the same, and so is the budget: the noise decides.
+        ("the same layers in float, with adaptive rounding, bias correction", False),
+        ("the same layers in float", False),
     ]
+
+
+class OnlyTogether(NoSamples):
+    """A layer in float is enough with rounded weights and corrected biases only, which alone gain nothing."""
+
+    def score(self, candidate):
+        fits = bool(candidate.keep_float) and len(candidate.remedies) == 2
+        return Score(0.0 if fits else 1.0, 30.0 + len(candidate.keep_float))
+
+
+def test_layers_in_float_are_judged_with_remedies_that_were_not_taken_without_them(remedied):
+    best, tried = remedied(None, {}, scorer=OnlyTogether(), absent=("equalize",))
+    assert (best.remedies, len(best.keep_float)) == ((NAMES["round"], NAMES["bias"]), 1)
+    assert tried[:3] == [
+        (NAMES["round"], False),
+        (NAMES["bias"], False),
+        ("1 layer in float, with adaptive rounding, bias correction", True),
+    ]
+
+
+@pytest.mark.parametrize("known", range(8))
+@pytest.mark.parametrize("absent", [(), ("round",), ("round", "bias")])
+def test_an_interrupted_search_with_remedies_makes_the_same_decisions(remedied, tmp_path, known, absent):
+    file = JournalFile(tmp_path / "t.checkpoint", resume=True)
+    gains = {"equalize": 1.0, "round": 0.0, "bias": 1.0}
+    whole = remedied(1.0, gains, journal=file.open({}), absent=absent)
+    trials = document_of(tmp_path / "t.checkpoint")["progress"]["trials"]
+    change(tmp_path / "t.checkpoint", lambda document: document["progress"].update(trials=trials[:known]))
+    again = remedied(1.0, gains, journal=file.open({}), absent=absent)
+    assert again[1] == whole[1]
+    assert (again[0].remedies, again[0].keep_float) == (whole[0].remedies, whole[0].keep_float)
+
+
+def test_layers_in_float_keep_the_weights_that_they_have(start):
+    compensated = start
+    for change_weights in (_lessened, _with_biases):
+        compensated = change_weights(compensated)
+    kept, *others = (name for name in start.placement.quantized_nodes if _weights(start, name) is not None)
+    mixed = with_layers_in_float(start, compensated, (kept,))
+    assert mixed.keep_float == (kept,) and mixed.remedies == compensated.remedies
+    assert np.array_equal(_weights(mixed, kept), _weights(start, kept))
+    for name in others:
+        assert np.array_equal(_weights(mixed, name), _weights(compensated, name))
+    assert mixed.quantized()
+    every = start.placement.quantized_nodes
+    assert with_layers_in_float(start, compensated, every).remedies == start.remedies
+
+
+def _weights(candidate, name):
+    node = next(node for node in candidate.model.graph_model.graph if node.name == name)
+    return constant_input(node, 1)
+
+
+def _lessened(candidate):
+    """With weights that are a tenth less, which some layers share with no other."""
+    return _changed(candidate, 1, lambda old: None if old is None else old * np.float32(0.9))
+
+
+def _with_biases(candidate):
+    """With biases that are a half more."""
+    return _changed(candidate, 2, lambda old: None if old is None else old + np.float32(0.5))
+
+
+def _changed(candidate, index, change_one):
+    graph_model = candidate.model.graph_model.clone()
+    for node in graph_model.graph:
+        if node.name in candidate.placement.quantized_nodes:
+            new = change_one(constant_input(node, index))
+            if new is not None:
+                set_constant_input(node, index, new)
+    return dataclasses.replace(
+        candidate,
+        model=dataclasses.replace(candidate.model, graph_model=graph_model),
+        remedies=(*candidate.remedies, f"changed {index}"),
+    )
 
 
 @given(st.integers(1, 200), st.data())

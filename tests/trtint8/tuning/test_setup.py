@@ -52,7 +52,7 @@ def test_labels_to_judge_by_are_checked_before_the_calibration(held_out, togethe
 def test_samples_to_judge_by_are_others(held_out, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("d.npz", **held_out)
-    np.savez("c.npz", images=held_out["images"][:8])
+    np.savez("c.npz", images=held_out["images"][:16])
     message = "'d.npz'"
     with pytest.raises(CalibrationDataError, match=message):
         trtint8.tune(DEMO_MODEL, "c.npz", tmp_path / "d.npz", judge="d.npz", max_drop=1.0)
@@ -65,7 +65,7 @@ def test_samples_to_judge_by_are_others(held_out, tmp_path, monkeypatch):
                 judge=judge,
                 metric="agreement",
                 max_drop=99.0,
-                limit=8,
+                limit=16,
                 batch_size=4,
                 round_weights=False,
             )
@@ -112,3 +112,13 @@ def test_a_model_that_takes_one_sample_is_tuned_with_one_at_a_time():
         tuned = trtint8.tune(model, table, {"x": samples}, judge={"x": judge}, batch_size=8)
     assert tuned.accuracy.samples == 24
     assert tuned.accuracy.outputs[0].sqnr_db > 20
+
+
+@pytest.mark.parametrize(("options", "samples"), [({}, 7), ({"batch_size": 16}, 16)])
+def test_too_few_samples_to_divide_are_named(wild_table, held_out, options, samples):
+    judge = {name: array[:100] for name, array in held_out.items()}
+    data = {name: array[100 : 100 + samples] for name, array in held_out.items()}
+    options = {"judge": judge, "max_drop": 99.0, "round_weights": False, **options}
+    with pytest.warns(UserWarning, match=f"^{samples} samples to tune on cannot be divided"):
+        found = trtint8.tune(DEMO_MODEL, wild_table, data, **options)
+    assert found.accuracy.samples == 100

@@ -107,6 +107,7 @@ IMAGES = np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float
 TUNING = {"progress": False, "calibration": IMAGES[:6], "data": IMAGES[6:]}
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot be divided")
 def test_such_outputs_are_tuned_by_detections_only():
     """Where layers compute with what was picked, there is nothing else to compare."""
     model = detector(refining=True)
@@ -122,6 +123,7 @@ def test_such_outputs_are_tuned_by_detections_only():
         trtint8.measure_sensitivity(model, table, IMAGES, progress=False)
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot be divided")
 def test_such_outputs_are_tuned_by_what_they_are_picked_from():
     model = detector(refining=False)
     tuned = trtint8.tune(model, **TUNING)

@@ -34,6 +34,7 @@ from trtint8.equalization.following.labelling import (
     Affine,
     Change,
     Channels,
+    Clipping,
     Copy,
     Labelling,
     NetworkChannels,
@@ -194,6 +195,35 @@ def _pass_on(labelling: Labelling, node: ir.Node) -> None:
             labelling.classes.fix(labels, f"'{node.name}' ({node.op_type}) mixes their channels")
             return
     labelling.write(node.outputs[0], labels)
+
+
+def _clip(labelling: Labelling, node: ir.Node) -> None:
+    """Passes channels on through constant bounds around 0, and notes the bounds, where that is asked for."""
+    bounds = _bounds(node) if labelling.through_clips else None
+    if bounds is None or not bounds[0] <= 0 <= bounds[1]:
+        labelling.stop(node)
+        return
+    labels = labelling.read(node, 0)
+    if labels is not None:
+        labelling.write(node.outputs[0], labels)
+        nearest = min(abs(bound) for bound in bounds if bound)
+        name = node.outputs[0].name or ""
+        labelling.clips.append(Clipping(node.name or "", name, labels, nearest))
+
+
+def _bounds(node: ir.Node) -> tuple[float, float] | None:
+    """The bounds of a Clip, infinite where it has none; None where they are computed, or both are 0."""
+    found = []
+    for index, attribute, absent in ((1, "min", -np.inf), (2, "max", np.inf)):
+        if index < len(node.inputs) and node.inputs[index] is not None:
+            constant = constant_input(node, index)
+            if constant is None:
+                return None
+            found.append(float(constant.reshape(-1)[0]))
+        else:
+            found.append(node.attributes.get_float(attribute, absent))
+    low, high = found
+    return None if low == high == 0 else (low, high)
 
 
 def _reduce_axes(labelling: Labelling, node: ir.Node) -> None:
@@ -410,6 +440,7 @@ _Rule: TypeAlias = Callable[[Labelling, ir.Node], None]
 
 _ARITHMETIC: Mapping[str, _Rule] = {
     "Add": _add,
+    "Clip": _clip,
     "Div": _divide,
     "MatMul": _multiply_matrices,
     "Mul": _multiply,
@@ -417,14 +448,16 @@ _ARITHMETIC: Mapping[str, _Rule] = {
 }
 
 
-def follow_channels(model: ir.Model, shapes: Shapes) -> NetworkChannels:
+def follow_channels(model: ir.Model, shapes: Shapes, *, through_clips: bool = False) -> NetworkChannels:
     """Finds all channels of a network that factors can be applied to.
 
     Args:
         model: From :func:`trtint8.models.model.prepare`; not changed.
         shapes: The shapes of the model's tensors.
+        through_clips: Whether channels are followed through bounds, such as those of a Relu6. Factors leave
+            these as they are only for values below them.
     """
-    labelling = Labelling(model, shapes)
+    labelling = Labelling(model, shapes, through_clips=through_clips)
     for node in model.graph:
         if node not in labelling.absorbed and not operator_of(node).reads_shape:
             values = [value for value in (*node.inputs, node.outputs[0]) if value is not None]
@@ -445,6 +478,7 @@ def follow_channels(model: ir.Model, shapes: Shapes) -> NetworkChannels:
         tuple(labelling.products),
         tuple(labelling.changes),
         tuple(copies),
+        tuple(labelling.clips),
         {value.name: labels for value, labels in labelling.labels.items() if value.name},
         labelling.skipped,
     )

@@ -50,6 +50,7 @@ class Labelling:
     Args:
         model: The model whose channels are followed.
         shapes: The shapes of the model's tensors.
+        through_clips: Whether channels are followed through bounds, such as those of a Relu6.
 
     Attributes:
         graph: The model's main graph.
@@ -64,10 +65,12 @@ class Labelling:
         readings: The nodes whose weights read channels.
         products: The products in which factors cancel.
         changes: The constants to change.
+        through_clips: Whether channels are followed through bounds.
+        clips: The bounds that channels pass.
         skipped: Name of each node whose output channels keep their values, to the reason in words.
     """
 
-    def __init__(self, model: ir.Model, shapes: Shapes) -> None:
+    def __init__(self, model: ir.Model, shapes: Shapes, *, through_clips: bool = False) -> None:
         self.graph = model.graph
         self.opset = model.opset_imports.get("", 0)
         self.integers = shapes.integers
@@ -80,6 +83,8 @@ class Labelling:
         self.readings: list[Reading] = []
         self.products: list[Product] = []
         self.changes: list[Change] = []
+        self.through_clips = through_clips
+        self.clips: list[Clipping] = []
         self.skipped: dict[str, str] = {}
         self._shapes = shapes.shapes
         self._owners = [-1]
@@ -284,6 +289,23 @@ class Reading:
 
 
 @dataclass(frozen=True)
+class Clipping:
+    """A node that cuts channels off, which factors leave as they are only below its bound.
+
+    Attributes:
+        node: Name of the node.
+        tensor: Name of its output.
+        labels: The channel of each element of the output, as a compact label array.
+        bound: The smallest magnitude other than 0 that values are cut off at.
+    """
+
+    node: str
+    tensor: str
+    labels: Channels
+    bound: float
+
+
+@dataclass(frozen=True)
 class Product:
     """A product of two activations in which factors of one side cancel those of the other.
 
@@ -327,6 +349,7 @@ class NetworkChannels:
         products: The products, in graph order.
         changes: The constants to change.
         copies: The nodes to copy, where the factors of their channels differ from 1.
+        clips: The bounds that channels pass, in graph order.
         tensors: Tensor name to the channels of its elements, as a compact label array.
         skipped: Name of each node whose output channels keep their values, to the reason in words.
     """
@@ -338,6 +361,7 @@ class NetworkChannels:
     products: tuple[Product, ...]
     changes: tuple[Change, ...]
     copies: tuple[Copy, ...]
+    clips: tuple[Clipping, ...]
     tensors: Mapping[str, Channels]
     skipped: Mapping[str, str]
 

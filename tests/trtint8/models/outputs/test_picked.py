@@ -244,7 +244,7 @@ def test_everything_but_the_plugin_is_as_without_it(domain):
 
 def test_what_tuning_finds_has_the_plugin_and_a_table_of_its_own(tmp_path):
     model = plugin_detector()
-    tuned = trtint8.tune(model, images(16, seed=1), images(8), **QUIET)
+    tuned = trtint8.tune(model, images(16, seed=1), images(32), **QUIET)
     assert tuned.changed_weights
     assert outputs(tuned.graph_model) == ["num", "nms_boxes", "nms_scores", "nms_classes"]
     candidate = tuned.candidate
