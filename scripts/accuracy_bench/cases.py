@@ -105,7 +105,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "vit": lambda folder: _cifar10("vit", folder),
     "yolofastest": _yolofastest,
     "espnet": _espnet,
-    "vdsr": lambda folder: _task("vdsr", "psnr", "PSNR in dB", None, folder),
+    "vdsr": lambda folder: _task("vdsr", "psnr_pooled", "PSNR in dB", None, folder),
 }
 
 

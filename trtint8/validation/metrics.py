@@ -32,7 +32,7 @@ from trtint8.validation.detection.agreement import (
 )
 from trtint8.validation.detection.boxes import Detections, Truth
 from trtint8.validation.detection.layouts import LAYOUTS, suggested_layout
-from trtint8.validation.fidelity import OUTPUT_METRICS, psnr
+from trtint8.validation.fidelity import OUTPUT_METRICS, psnr, psnr_pooled
 from trtint8.validation.meters import Measurand
 from trtint8.validation.user_metrics import (
     ComparingMetric,
@@ -61,6 +61,7 @@ Metric: TypeAlias = str | MetricFunction | DataSetMetric | ComparingMetric | Det
 _ONE_OUTPUT_METRICS: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
     "agreement": lambda name, output, _form: agreement(name, output),
     "psnr": psnr,
+    "psnr_pooled": psnr_pooled,
     "pixels": pixels,
     "miou": mean_iou,
 }
