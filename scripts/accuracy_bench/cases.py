@@ -153,7 +153,7 @@ CASES: dict[str, Callable[[Path], Case]] = {
     "vit": lambda folder: _cifar10("vit", folder),
     "yolofastest": _yolofastest,
     "espnet": _espnet,
-    "vdsr": lambda folder: _task("vdsr", "psnr", "PSNR in dB", None, folder),
+    "vdsr": lambda folder: _task("vdsr", "psnr_pooled", "PSNR in dB", None, folder),
     "crepe": lambda folder: _real("crepe", "agreement", "same pitch in %", None, folder),
     "leader": _leader,
     "srx2": _srx2,

@@ -97,21 +97,21 @@ def validate(
         also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
         metrics: What to measure, one metric or several. Names: for class scores ``top1``, ``top5`` or any
-            ``topK``, and ``agreement``; for images ``psnr``; for classes of positions ``pixels`` and
-            ``miou``; for detectors ``detections``, or :class:`DetectionAgreement` with a decoder, and by true
-            boxes ``map`` and ``map50``, behind which the layout of the outputs may be named, as in
-            ``map:grid``; of every output
-            ``sqnr``, ``cosine``, ``max_error``, which come together, and ``token_cosine``. The first output
-            that is not cached is measured, or the one whose name follows a colon, as in ``psnr:hr``.
-            ``psnr``, ``pixels`` and ``miou`` compare with labels that have the output's shape where there are
-            some, else with FP32.
+            ``topK``, ``agreement``, and ``agreement_all`` of several outputs at once; for images ``psnr``;
+            for classes of positions ``pixels`` and ``miou``; for detectors ``detections``, or
+            :class:`DetectionAgreement` with a decoder, and by true boxes ``map`` and ``map50``, behind which
+            the layout of the outputs may be named, as in ``map:grid``; of every output ``sqnr``, ``cosine``,
+            ``max_error``, which come together, and ``token_cosine``. The first output that is not cached is
+            measured, or the one whose name follows a colon, as in ``psnr:hr``. ``psnr``, ``pixels`` and
+            ``miou`` compare with labels that have the output's shape where there are some, else with FP32.
             Functions of ``(feeds, outputs)`` or ``(feeds, outputs, reference_outputs)`` of a batch, which
             return a number or one per sample. Metrics over the data set such as
             :class:`MeanAveragePrecision`. Functions, metrics over the data set and decoders get copies of all
-            arrays. Where None, the outputs decide: for one row of class scores per sample ``top1`` and
-            ``top5`` where there are labels, and ``agreement``; for detections, where the labels are true
-            boxes, ``map`` and ``map50``; for every network, and alone for embeddings (rows of length 1),
-            ``sqnr``, ``cosine`` and ``max_error``. ``chosen`` of the result says so.
+            arrays. Where None, the outputs decide: for class scores, which their values tell from
+            coordinates, ``top1`` and ``top5`` where there are labels, and ``agreement``; for detections,
+            where the labels are true boxes, ``map`` and ``map50``; for every network, and alone for
+            embeddings (rows of length 1), ``sqnr``, ``cosine`` and ``max_error``. ``chosen`` of the result
+            says so.
         max_drop: How much the first of ``metrics`` may lose, as :func:`tune` takes it; where ``metrics`` is
             None, the metric that :func:`tune` takes then. ``judgement`` of the result says what was found.
         minimum: The least value of that metric, as :func:`tune` takes it. Without both there is no limit.

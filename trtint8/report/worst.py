@@ -25,7 +25,7 @@ from calibrators.errors import Argument, CalibrationDataError, ModelError, count
 from calibrators.progress import progress_bar
 from trtint8.models.outputs.joined import OutputPart, split_outputs
 from trtint8.validation.accuracy import Runner, ValidatedModel
-from trtint8.validation.batch import ArrayForm, count_rows
+from trtint8.validation.batch import BatchForm, count_rows
 
 #: Longest side of a picture in a page, in pixels; larger pictures are reduced.
 LONGEST = 160
@@ -228,8 +228,7 @@ def find_worst(
             labels = batches.labels[fed : fed + rows] if is_class_indices(batches.labels) else None
             if not fed:
                 # Decided once, because a batch of one sample does not tell embeddings from class scores.
-                form = ArrayForm.of(next(iter(wanted.values())))
-                is_classifier = form.is_table and not form.is_embedding
+                is_classifier = next(iter(wanted)) in BatchForm.of(wanted, labels, rows).class_outputs
             measured = measure_batch(wanted, got, labels, rows, is_classifier=is_classifier, first=fed)
             flips += sum(sample.flipped for sample in measured)
             kept = sorted(measured, key=lambda sample: sample.rank)[:COUNT]

@@ -53,7 +53,7 @@ from trtint8.sensitivity.results import (
 )
 from trtint8.simulation.networks import Layer, Quantizer, find_layers
 from trtint8.simulation.segments import Tensors, cut, estimate_seconds, propagate
-from trtint8.validation.batch import ArrayForm
+from trtint8.validation.batch import BatchForm
 
 
 @dataclass(frozen=True)
@@ -569,14 +569,15 @@ class Probe:
         return BatchEffects(fingerprint, effects, local, seen_labels)
 
     def _new_effects(self, reference: Tensors, samples: int, *, labelled: bool) -> EffectMeter:
-        scores = reference[self._network.outputs[0]]
-        first = ArrayForm.of(scores)
+        first = self._network.outputs[0]
+        labels = np.zeros(samples, np.int64) if labelled else None
+        form = BatchForm.of({first: reference[first]}, labels, samples)
         predicted = self._quick is not None
         variants = variants_of((layer.name for layer in self.layers), predicted=predicted)
         return EffectMeter(
             variants,
             output_scales(self._network.split(reference)),
-            classes=first.is_table and not first.is_embedding and len(scores) == samples,
+            classes=bool(form.class_outputs),
             labelled=labelled,
             predicted=predicted,
         )

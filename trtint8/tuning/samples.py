@@ -173,7 +173,7 @@ def begin_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> 
     first, begun = judge.begun()
     if first is None:
         raise CalibrationDataError("there are no samples to judge by; pass at least one")
-    judged = first_form(model, Batches.of_shard(first, judge.source))
+    judged = first_form(model, Batches.of_shard(first, judge.source)).read_like(form)
     choice = usual_metrics(judged) if goal.chosen else None
     try:
         found = measurands([goal.metric] if choice is None else choice.names, judged)

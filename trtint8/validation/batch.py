@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -26,8 +27,19 @@ from trtint8.validation.detection.decoding import (
     row_order,
 )
 
-#: By how much the length of a row may differ from 1: float16 resolves a thousandth.
+#: By how much the length of a row, or the sum of its probabilities, may differ from 1: float16 resolves a
+#: thousandth.
 _UNIT = 2e-3
+
+#: How far coordinates from 0 to 1 may lie outside, as those of points outside of an image.
+_OUTSIDE = 0.1
+
+#: Class scores are rarely beyond this: a softmax gives one class everything from a difference of 20 on.
+_LARGEST_SCORE = 100.0
+
+#: Training leaves the mean of a row of class scores near zero, or below. Numbers beyond the first of these,
+#: whose mean is more than the second times their standard deviation, are something else.
+_LARGE, _OFF_CENTRE = 16.0, 0.75
 
 #: The shape that a model declares for an output: None for a dimension, or for the rank, that is not fixed.
 DeclaredShape: TypeAlias = tuple[int | None, ...] | None
@@ -81,6 +93,36 @@ def copied(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {name: array.copy() for name, array in arrays.items()}
 
 
+class Rows(Enum):
+    """What the rows of a table may be, by their values, and the same in words."""
+
+    PROBABILITIES = "rows of probabilities, or of their logarithms"
+    SCORES = "class scores, or anything else of their size"
+    UNIT = "numbers from about 0 to 1, and the rows do not add up to 1"
+    BEYOND = "numbers that class scores rarely are, such as coordinates"
+
+    @classmethod
+    def of(cls, table: NDArray[Any]) -> Rows:
+        """What the rows of a table may be.
+
+        Args:
+            table: Floating-point numbers, shape (rows, columns). Rows with numbers that are not finite say
+                nothing, nor does one number over and over.
+        """
+        rows = table[np.isfinite(table).all(axis=1)].astype(np.float64)
+        if not rows.size or rows.min() == rows.max():
+            return cls.SCORES
+        if rows.min() >= 0 or rows.max() <= 0:
+            shares = rows if rows.min() >= 0 else np.exp(rows)
+            if (np.abs(shares.sum(axis=1) - 1) < _UNIT).all():
+                return cls.PROBABILITIES
+        if rows.min() >= -_OUTSIDE and rows.max() <= 1 + _OUTSIDE:
+            return cls.UNIT
+        largest = np.abs(rows).max()
+        off_centre = largest > _LARGE and rows.mean() > _OFF_CENTRE * rows.std()
+        return cls.BEYOND if off_centre or largest > _LARGEST_SCORE else cls.SCORES
+
+
 @dataclass(frozen=True)
 class ArrayForm:
     """An array without its values.
@@ -90,6 +132,7 @@ class ArrayForm:
         shape: The shape.
         is_embedding: Whether it is a table of two rows or more that have the length 1, and are no
             probabilities: so are vectors that are compared by their angles.
+        rows: What its rows may be, if it is a table.
         has_corners: Whether its rows begin with the corners x1, y1, x2, y2 of boxes, if they begin with
             boxes: in nearly all of them x2 and y2 are not below x1 and y1, as a size often is below a centre.
         row_order: How its rows hold detections, if they do by their values; else None.
@@ -103,6 +146,7 @@ class ArrayForm:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     is_embedding: bool = field(default=False, compare=False)
+    rows: Rows = field(default=Rows.SCORES, compare=False)
     has_corners: bool = field(default=True, compare=False)
     row_order: RowOrder | None = field(default=None, compare=False)
     grid: Grid | None = field(default=None, compare=False)
@@ -118,10 +162,12 @@ class ArrayForm:
             array: The array.
             masks: How many coefficients of masks belong to a box, where boxes have some.
         """
+        is_table = cls(array.dtype, array.shape).is_table
         return cls(
             array.dtype,
             array.shape,
-            _has_unit_rows(array),
+            is_table and _has_unit_rows(array),
+            Rows.of(array) if is_table else Rows.SCORES,
             _has_corners(array),
             row_order(array, masks),
             grid_of(array, masks),
@@ -219,16 +265,39 @@ class BatchForm:
         return form.is_table and form.shape[0] == self.rows and name not in self.without_samples
 
     @property
-    def embeddings(self) -> frozenset[str]:
-        """Names of the outputs that are embeddings."""
-        return frozenset(name for name, form in self.outputs.items() if form.is_embedding)
+    def class_outputs(self) -> tuple[str, ...]:
+        """The outputs that are taken for class scores where nobody says what they are.
 
-    def with_embeddings(self, names: frozenset[str]) -> BatchForm:
-        """The form where these outputs are embeddings, and no others, whatever their values are here."""
-        forms = self.outputs.items()
-        return replace(
-            self, outputs={name: replace(form, is_embedding=name in names) for name, form in forms}
-        )
+        Rows of probabilities are class scores. What is of the size of class scores is taken for them where
+        all outputs may be: beside an output that is something else, such as coordinates or a map, it may be
+        another quantity as well. Labels that are class indices are of one output: the first of these; else
+        the first that may be of class scores, or has numbers from 0 to 1, or is the only output.
+        """
+        compared = [name for name in self.outputs if name not in self.cached]
+        tables = [
+            name for name in compared if self.is_class_scores(name) and not self.outputs[name].is_embedding
+        ]
+
+        def having(*rows: Rows) -> list[str]:
+            return [name for name in tables if self.outputs[name].rows in rows]
+
+        likely = having(Rows.PROBABILITIES, Rows.SCORES)
+        found = likely if len(likely) == len(compared) else having(Rows.PROBABILITIES)
+        if self.has_class_indices and not found:
+            found = (likely or having(Rows.UNIT) or (tables if len(compared) == 1 else []))[:1]
+        return tuple(found)
+
+    def read_like(self, other: BatchForm) -> BatchForm:
+        """The form where tables are what they are in another batch, whatever their values are here.
+
+        Args:
+            other: The form of a batch of the same outputs.
+        """
+        own = {
+            name: replace(form, is_embedding=other.outputs[name].is_embedding, rows=other.outputs[name].rows)
+            for name, form in self.outputs.items()
+        }
+        return replace(self, outputs=own)
 
     def with_layouts(self, forms: Mapping[str, ArrayForm]) -> BatchForm:
         """The form where these outputs hold detections as they do in other batches.
@@ -250,7 +319,7 @@ class BatchForm:
 
 def _has_unit_rows(array: NDArray[Any]) -> bool:
     # The scores of one sample may have the length 1 by chance.
-    if not is_float(array.dtype) or array.ndim != 2 or len(array) < 2 or not array.size or array.min() >= 0:
+    if len(array) < 2 or array.min() >= 0:
         return False
     lengths = np.linalg.norm(array.astype(np.float64), axis=1)
     return bool((np.abs(lengths - 1) < _UNIT).all())

@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 from calibrators.data.inputs import shape_text
 from calibrators.data.sources.arrays import is_class_indices
-from calibrators.errors import Argument, CalibrationDataError, advice
+from calibrators.errors import Argument, CalibrationDataError, advice, enumerated
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, DeclaredShape, by_sample
 from trtint8.validation.meters import PERCENT, CountedSumsMeter, HitMeter, Measurand, SumsMeter
+
+#: The metric of all outputs of classes at once.
+AGREEMENT_ALL = "agreement_all"
 
 
 def agreement(name: str, output: str) -> Measurand:
@@ -29,6 +32,33 @@ def agreement(name: str, output: str) -> Measurand:
     """
     measure = partial(_hits, partial(_agrees, name, output))
     return Measurand(name, True, HitMeter, measure, unit=PERCENT, perfect=1.0, output=output)
+
+
+def agreement_all(form: BatchForm) -> Measurand:
+    """The share of samples where the model and the reference give the same class in every output of classes.
+
+    Args:
+        form: The form of a batch.
+
+    Raises:
+        CalibrationDataError: No output is taken for class scores.
+    """
+    if not form.class_outputs:
+        raise CalibrationDataError(
+            f"metric '{AGREEMENT_ALL}' needs outputs of class scores, and none is taken for such; name the "
+            "output as in agreement:OUTPUT"
+        )
+    titles = enumerated([f"'{name}'" for name in form.class_outputs])
+    measure = partial(_hits, partial(_agree_in_all, form.class_outputs))
+    return Measurand(
+        AGREEMENT_ALL,
+        True,
+        HitMeter,
+        measure,
+        title=f"same class as FP32 in all of {titles}",
+        unit=PERCENT,
+        perfect=1.0,
+    )
 
 
 def top_k(name: str, output: str, k: int) -> Measurand:
@@ -88,6 +118,12 @@ def _agrees(name: str, output: str, batch: Batch) -> NDArray[np.bool_]:
     """Whether the model and the reference give the same class, for each sample."""
     wanted = _scores(batch.reference[output], batch.rows, name, output)
     return within(_scores(batch.outputs[output], batch.rows, name, output), wanted.argmax(axis=1), 1)
+
+
+def _agree_in_all(outputs: Sequence[str], batch: Batch) -> NDArray[np.bool_]:
+    """Whether the model and the reference give the same class in all of some outputs, for each sample."""
+    hits: NDArray[np.bool_] = np.all([_agrees(AGREEMENT_ALL, name, batch) for name in outputs], axis=0)
+    return hits
 
 
 def _in_top(name: str, output: str, k: int, batch: Batch) -> NDArray[np.bool_]:
@@ -161,7 +197,8 @@ def _scores(scores: NDArray[Any], rows: int, metric: str, output: str) -> NDArra
     if not BatchForm({output: ArrayForm(scores.dtype, scores.shape)}, None, rows).is_class_scores(output):
         raise CalibrationDataError(
             f"metric '{metric}' needs one row of class scores per sample, but the output '{output}' is "
-            f"{scores.dtype} of shape {scores.shape} for {rows} samples; leave it out"
+            f"{scores.dtype} of shape {scores.shape} for {rows} samples; leave it out, or name another "
+            f"output as in {metric.partition(':')[0]}:OUTPUT"
         )
     return scores
 

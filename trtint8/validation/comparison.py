@@ -250,8 +250,8 @@ class OpenModels:
         whole = tuple(OutputPart(name, name) for name in output_names)
         self._declared = declared or DeclaredOutputs({}, whole)
         self._without_samples = outputs_without_samples(self._declared.shapes, self._inputs)
-        #: Outputs that are embeddings by the first batch's values, which those of another may contradict.
-        self._embeddings: frozenset[str] | None = None
+        #: The form of the first batch: what its values say of outputs, those of another may contradict.
+        self._first: BatchForm | None = None
         self._layouts = SeenLayouts()
 
     @property
@@ -310,9 +310,8 @@ class OpenModels:
         samples, rows = batch_rows(feed), count_rows(feed, wanted)
         own_labels = first_labels(labels, rows, first)
         form = self._declared.form_of(wanted, own_labels, rows, self._without_samples)
-        if self._embeddings is None:
-            self._embeddings = form.embeddings
-        form = self._layouts.applied_to(form.with_embeddings(self._embeddings))
+        self._first = self._first or form
+        form = self._layouts.applied_to(form.read_like(self._first))
         choice = usual_metrics(form) if self.metrics is None else None
         metrics = _metrics(self.metrics, choice)
         asked = measurands(metrics, form)

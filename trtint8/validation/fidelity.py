@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,6 +160,9 @@ def row_cosines(got: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArra
     return np.asarray(np.where(squares == 0, equal, cosines), np.float64)
 
 
+#: Makes the level of samples of their totals, float64 of shape (..., 2) to shape (...).
+Level: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
 #: Outputs whose values are all closer to zero than this are images from 0 to 1, or from -1 to 1.
 _NORMALIZED = 1.5
 
@@ -171,7 +174,24 @@ _LABELS = "the labels"
 
 
 def psnr(name: str, output: str, form: BatchForm) -> Measurand:
-    """The peak signal-to-noise ratio of an output.
+    """The peak signal-to-noise ratio of an output, as the mean over samples; see :func:`psnr_pooled`.
+
+    Samples without any error have no level, and are left out of the mean. Where no sample has an error, it is
+    infinite.
+
+    Args:
+        name: The metric's name in results.
+        output: The output.
+        form: The form of a batch.
+
+    Raises:
+        CalibrationDataError: The labels have the output's rank, or its number of elements, but another shape.
+    """
+    return _psnr(name, output, form, mean_level, "PSNR")
+
+
+def psnr_pooled(name: str, output: str, form: BatchForm) -> Measurand:
+    """The peak signal-to-noise ratio of an output, with the errors of all samples in one mean.
 
     It is 10 log10(peak^2 / mean squared error), with the mean over all elements of all samples and the peak
     of :func:`peak`. It is measured against the labels where these have the output's shape, else against the
@@ -185,6 +205,11 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
     Raises:
         CalibrationDataError: The labels have the output's rank, or its number of elements, but another shape.
     """
+    return _psnr(name, output, form, noise_level, "pooled PSNR")
+
+
+def _psnr(name: str, output: str, form: BatchForm, level: Level, words: str) -> Measurand:
+    """The metric; ``level`` makes it of the sums over samples, and ``words`` are what tables call it."""
     own, labels = form.outputs[output], form.labels
     if labels is not None and not form.has_class_indices and _are_meant_for(labels.shape, own.shape):
         raise CalibrationDataError(
@@ -196,9 +221,9 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
     return Measurand(
         name,
         not with_labels,
-        _PsnrMeter,
-        partial(_measure, name, output, with_labels),
-        title=f"PSNR of '{output}' against {'the labels' if with_labels else 'FP32'}",
+        partial(_empty_meter, level),
+        partial(_measure, name, output, with_labels, level),
+        title=f"{words} of '{output}' against {'the labels' if with_labels else 'FP32'}",
         unit=DECIBELS,
         perfect=None if with_labels else math.inf,
         output=output,
@@ -239,15 +264,28 @@ def noise_level(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     Returns:
         10 log10(elements / squared errors) in decibels, shape (...); infinite where there is no error.
     """
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(10 * np.log10(totals[..., 1] / totals[..., 0]))
 
 
-class _PsnrMeter:
-    """Squared errors of each sample, and the extent of the values that were wanted.
+def mean_level(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean level of samples.
 
     Args:
-        sums: The squared error and the number of elements of each sample; empty where None.
+        totals: The sum of the levels, and how many samples have one, float64 of shape (..., 2).
+
+    Returns:
+        Decibels, shape (...); infinite where no sample has a level, because none has an error.
+    """
+    count = totals[..., 1]
+    return np.where(count == 0, math.inf, totals[..., 0] / np.where(count == 0, 1.0, count))
+
+
+class _PsnrMeter:
+    """What each sample adds to the metric, and the extent of the values that were wanted.
+
+    Args:
+        sums: The sums of each sample: squared error and number of elements, or the level and 1.
         low: The smallest value that was wanted.
         high: The largest value that was wanted.
         is_uint8: Whether the values that were wanted are uint8.
@@ -255,13 +293,13 @@ class _PsnrMeter:
 
     def __init__(
         self,
-        sums: SumsMeter | None = None,
+        sums: SumsMeter,
         low: float = math.inf,
         high: float = -math.inf,
         *,
         is_uint8: bool = False,
     ) -> None:
-        self._sums = sums or SumsMeter(noise_level)
+        self._sums = sums
         self._low, self._high, self._is_uint8 = low, high, is_uint8
 
     def merge(self, other: _PsnrMeter) -> None:
@@ -279,15 +317,20 @@ class _PsnrMeter:
         return self._sums.against(other._sums, name)
 
 
-def _measure(name: str, output: str, with_labels: bool, batch: Batch) -> _PsnrMeter:
+def _empty_meter(level: Level) -> _PsnrMeter:
+    return _PsnrMeter(SumsMeter(level))
+
+
+def _measure(name: str, output: str, with_labels: bool, level: Level, batch: Batch) -> _PsnrMeter:
     target = batch.labels if with_labels and batch.labels is not None else batch.reference[output]
     wanted = target.astype(np.float64)
     _check_finite(name, wanted, batch, _LABELS if with_labels else f"FP32's output '{output}'")
     if target.dtype == np.uint8 and with_labels:
         _check_scale(name, output, wanted, batch)
     error = wanted - batch.outputs[output].astype(np.float64)
+    sums = _squares(by_sample(error, batch.rows))
     return _PsnrMeter(
-        SumsMeter(noise_level, [_squares(by_sample(error, batch.rows))], batch.rows),
+        SumsMeter(level, [_levels(sums) if level is mean_level else sums], batch.rows),
         float(wanted.min(initial=math.inf)),
         float(wanted.max(initial=-math.inf)),
         is_uint8=target.dtype == np.uint8,
@@ -329,6 +372,12 @@ def _check_scale(name: str, output: str, labels: NDArray[np.float64], batch: Bat
             f"metric '{name}' cannot compare labels of uint8, up to {largest:g}, with output '{output}', "
             f"which is from {low:.3g} to {high:.3g} in FP32; give labels of the output's scale"
         )
+
+
+def _levels(squares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The level of each sample and 1, by what :func:`_squares` gives; zeros for those without an error."""
+    with_error = squares[:, 0] != 0
+    return np.stack([np.where(with_error, noise_level(squares), 0.0), with_error], axis=1)
 
 
 def _squares(errors: NDArray[Any]) -> NDArray[np.float64]:

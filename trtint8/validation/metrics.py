@@ -10,9 +10,17 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from calibrators.checks import check_choice
-from calibrators.errors import CalibrationDataError
-from trtint8.validation.batch import BatchForm
-from trtint8.validation.class_scores import agreement, mean_iou, pixels, rank_in, top_k
+from calibrators.errors import CalibrationDataError, enumerated
+from trtint8.validation.batch import BatchForm, Rows
+from trtint8.validation.class_scores import (
+    AGREEMENT_ALL,
+    agreement,
+    agreement_all,
+    mean_iou,
+    pixels,
+    rank_in,
+    top_k,
+)
 from trtint8.validation.detection.agreement import (
     BOX_COLUMNS,
     PRECISIONS,
@@ -24,7 +32,7 @@ from trtint8.validation.detection.agreement import (
 )
 from trtint8.validation.detection.boxes import Detections, Truth
 from trtint8.validation.detection.layouts import LAYOUTS, suggested_layout
-from trtint8.validation.fidelity import OUTPUT_METRICS, psnr
+from trtint8.validation.fidelity import OUTPUT_METRICS, psnr, psnr_pooled
 from trtint8.validation.meters import Measurand
 from trtint8.validation.user_metrics import (
     ComparingMetric,
@@ -53,6 +61,7 @@ Metric: TypeAlias = str | MetricFunction | DataSetMetric | ComparingMetric | Det
 _ONE_OUTPUT_METRICS: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
     "agreement": lambda name, output, _form: agreement(name, output),
     "psnr": psnr,
+    "psnr_pooled": psnr_pooled,
     "pixels": pixels,
     "miou": mean_iou,
 }
@@ -61,7 +70,7 @@ _ONE_OUTPUT_METRICS: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
 _DETECTION_METRICS = (DetectionAgreement.name, *PRECISIONS)
 
 #: Metrics of all outputs together.
-_ALL_OUTPUTS_METRICS = (*_DETECTION_METRICS, *OUTPUT_METRICS)
+_ALL_OUTPUTS_METRICS = (AGREEMENT_ALL, *_DETECTION_METRICS, *OUTPUT_METRICS)
 
 #: The names of all metrics, for messages and for help.
 NAMES = ", ".join(("top1", "top5 and so on", *_ONE_OUTPUT_METRICS, *_ALL_OUTPUTS_METRICS))
@@ -169,13 +178,14 @@ def usual_metrics(form: BatchForm) -> Choice:
         form: The form of a batch.
 
     Returns:
-        Where the first output is one row of class scores per sample ``top1``, with ``top5`` where there are
-        more than five classes, if the labels are class indices; and ``agreement``. Rows of length 1 are
-        embeddings and no class scores. Where the labels are true boxes and the outputs hold detections
-        ``map`` and ``map50``, or ``detections`` where faster-coco-eval is not installed. Where the network
-        picks elements at its end ``detections``, or ``pixels`` of the first output of class indices. So where
-        the outputs hold detections by their values, as those of YOLO networks do. For
-        every model ``sqnr``, ``cosine`` and ``max_error`` of every output, or of what it is picked from.
+        Where outputs are taken for class scores (:attr:`BatchForm.class_outputs`), ``agreement`` of each, and
+        ``agreement_all`` where there are several; with labels that are class indices ``top1`` of the first of
+        them, and ``top5`` where there are more than five classes. Where the labels are true boxes and the
+        outputs hold detections ``map`` and ``map50``, or ``detections`` where faster-coco-eval is not
+        installed. Where the network picks elements at its end ``detections``, or ``pixels`` of the first
+        output of class indices. Where the outputs hold detections by their values, as those of YOLO networks
+        do, ``detections`` too. For every model ``sqnr``, ``cosine`` and ``max_error`` of every output, or of
+        what it is picked from.
     """
     if has_true_boxes(form) and _holds_detections(form):
         return _choice_for_detector(form)
@@ -183,25 +193,63 @@ def usual_metrics(form: BatchForm) -> Choice:
         return _choice_for_picks(form)
     if _surely_holds_detections(form):
         return _choice_for_boxes(form)
-    first = form.first_output
+    found = form.class_outputs
+    if not found:
+        return _choice_for_others(form)
     names, words = [], []
-    has_rows = form.is_class_scores(first)
-    is_embedding = has_rows and form.outputs[first].is_embedding
-    if has_rows and not is_embedding:
-        if form.has_class_indices:
-            names = ["top1", "top5"] if form.outputs[first].shape[1] > 5 else ["top1"]
-            words = [name.replace("top", "top-") for name in names]
-        names.append("agreement")
-        words.append("agreement")
-    what = "one row of class scores per sample" if names else "no row of class scores per sample"
-    if is_embedding:
-        what = "one row of length 1 per sample, as embeddings are"
+    if form.has_class_indices:
+        suffix = _suffix(found[0], form)
+        ranks = (1, 5) if form.outputs[found[0]].shape[1] > 5 else (1,)
+        names, words = [f"top{rank}{suffix}" for rank in ranks], [f"top-{rank}" for rank in ranks]
+    names += [AGREEMENT_ALL] if len(found) > 1 else []
+    names += [f"agreement{_suffix(name, form)}" for name in found]
+    words.append("agreement" if len(found) == 1 else "agreement of each and of all at once")
     chosen = ", ".join([*words, _fidelity_in_words(form)])
-    reason = f"output '{first}' ({form.outputs[first]}) is {what}: chose {chosen}"
-    if form.labels is not None and "top1" not in names:
-        reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
+    subject = (
+        f"output {_described(found, form)} is"
+        if len(found) == 1
+        else f"outputs {_described(found, form)} are"
+    )
+    reason = f"{subject} one row of class scores per sample: chose {chosen}"
+    if form.labels is not None and not form.has_class_indices:
+        reason += _labels_not_used(form)
     metrics = (*names, *_FIDELITY_METRICS)
     return Choice(metrics, reason, budget=metrics[0])
+
+
+def _choice_for_others(form: BatchForm) -> Choice:
+    """What is measured where no output is taken for class scores."""
+    first = next(
+        (name for name in form.outputs if name not in form.cached and form.is_class_scores(name)), None
+    )
+    name = form.first_output if first is None else first
+    reason = f"output {_described([name], form)} is no row of class scores per sample"
+    hint = ""
+    if first is not None and form.outputs[first].is_embedding:
+        reason = f"output {_described([name], form)} is one row of length 1 per sample, as embeddings are"
+    elif first is not None:
+        what = form.outputs[first].rows
+        reason = f"output {_described([name], form)} is not taken for class scores: it has {what.value}"
+        if what is Rows.SCORES:
+            reason += ", and not all outputs beside it have such"
+        hint = f"; metric agreement{_suffix(first, form)} takes it for class scores"
+    reason += f": chose {_fidelity_in_words(form)}{hint}"
+    if form.labels is not None:
+        reason += _labels_not_used(form)
+    return Choice(_FIDELITY_METRICS, reason, budget=_FIDELITY_METRICS[0])
+
+
+def _described(names: Sequence[str], form: BatchForm) -> str:
+    return enumerated([f"'{name}' ({form.outputs[name]})" for name in names])
+
+
+def _suffix(output: str, form: BatchForm) -> str:
+    """What follows the name of a metric of this output."""
+    return "" if output == form.first_output else f":{output}"
+
+
+def _labels_not_used(form: BatchForm) -> str:
+    return f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
 
 
 def reads_layouts(
@@ -291,7 +339,7 @@ def _choice_for_picks(form: BatchForm) -> Choice:
     subject = f"output {outputs} holds" if len(form.picked) == 1 else f"outputs {outputs} hold"
     reason = f"{subject} what the network picks by its scores: chose {words}{_FIDELITY_OF_SOURCES}"
     if form.labels is not None and not form.has_class_indices and not uses_labels:
-        reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
+        reason += _labels_not_used(form)
     return Choice((*names, *_FIDELITY_METRICS), reason, budget=_FIDELITY_METRICS[0])
 
 
@@ -302,7 +350,7 @@ def _metrics_of_picks(form: BatchForm) -> tuple[tuple[str, ...], str, bool]:
     for name in form.picked:
         # One index a sample has no positions.
         if form.outputs[name].is_integer and len(form.outputs[name].shape) > 1:
-            metric = "pixels" if name == form.first_output else f"pixels:{name}"
+            metric = f"pixels{_suffix(name, form)}"
             uses_labels = _has_class_maps(form)
             whose = "the label's" if uses_labels else "FP32's"
             return (metric,), f"the positions of '{name}' with {whose} class, and ", uses_labels
@@ -327,12 +375,11 @@ def _use_of_labels(form: BatchForm) -> str:
     assert form.labels is not None
     if has_true_boxes(form):
         return "; trtint8.DetectionAgreement(decode) compares with them"
-    first = form.first_output
-    has_scores = form.is_class_scores(first) and not form.outputs[first].is_embedding
-    if has_scores and math.prod(form.labels.shape[1:]) == 1:
-        return "; top-1 compares with class indices that are integers of shape (samples,)"
+    if form.class_outputs and math.prod(form.labels.shape[1:]) == 1:
+        metric = f"top1{_suffix(form.class_outputs[0], form)}"
+        return f"; metric {metric} compares with class indices that are integers of shape (samples,)"
     for name, output in form.outputs.items():
-        suffix = "" if name == form.first_output else f":{name}"
+        suffix = _suffix(name, form)
         if form.labels.is_float and form.labels.shape == output.shape:
             return f"; metric psnr{suffix} compares with them"
         if _has_class_maps(form) and len(output.shape) > 2:
@@ -348,6 +395,8 @@ def _measurand(metric: Metric, form: BatchForm) -> Measurand:
     base, colon, output = metric.partition(":")
     if base == DetectionAgreement.name:
         return DetectionAgreement(output or None).measurand(form)
+    if base == AGREEMENT_ALL:
+        return agreement_all(form)
     if base in PRECISIONS:
         return box_precision(base, form, output or None)
     if not colon:

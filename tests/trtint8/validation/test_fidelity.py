@@ -17,6 +17,7 @@ from trtint8.validation.fidelity import (
     noise_level,
     peak,
     psnr,
+    psnr_pooled,
     row_cosines,
 )
 
@@ -122,7 +123,13 @@ def test_against_the_reference_over_all_samples():
     meter.merge(measurand.measure(batch))
     assert meter.value() == pytest.approx(20.0)
     other, batch = image_metrics_measured(WANTED * [[[[1.0]]], [[[1.2]]]])  # squared errors 0, 0, 0.01, 0.01
-    assert other.measure(batch).value() == pytest.approx(10 * math.log10(4 / 0.02))
+    assert other.measure(batch).value() == pytest.approx(20)  # a sample without an error has no level
+    pooled = psnr_pooled("psnr_pooled", "hr", BatchForm.of(batch.reference, None, 2))
+    assert pooled.measure(batch).value() == pytest.approx(10 * math.log10(4 / 0.02))
+    other, batch = image_metrics_measured(np.add(WANTED, [[[[0.1]]], [[[0.01]]]]))
+    assert other.measure(batch).value() == pytest.approx(30)
+    assert pooled.measure(batch).value() == pytest.approx(-10 * math.log10((0.01 + 0.0001) / 2))
+    assert math.isnan(other.measure(replace(batch, outputs={"hr": WANTED * math.nan})).value())
     exact, batch = image_metrics_measured(WANTED)
     assert exact.measure(batch).value() == math.inf
     assert exact.measure(batch).against(meter, "FP16") is None  # infinite
@@ -172,7 +179,9 @@ def test_labels_of_another_scale():
     with pytest.raises(CalibrationDataError, match=r"uint8.* 200.*'hr'.* 0 to 1"):
         measurand.measure(batch)
     measurand, batch = image_metrics_measured(WANTED, labels=dark)
-    assert measurand.measure(batch).value() == pytest.approx(10 * math.log10(255**2 * 4 / 25.5))
+    assert measurand.measure(batch).value() == pytest.approx(
+        5 * math.log10(2 * 255**2 / 13) + 5 * math.log10(2 * 255**2 / 12.5)
+    )
     assert measurand.measure(replace(batch, labels=bright, reference={"hr": 200 * WANTED})).value() > 0
 
 

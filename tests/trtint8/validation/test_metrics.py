@@ -193,3 +193,96 @@ def test_layouts_that_do_not_exist_are_refused(names):
         check_metrics(names)
     with pytest.raises(CalibrationDataError, match="'gird'"):
         DetectionAgreement("gird")
+
+
+_RANDOM = np.random.default_rng(0)
+
+
+def _logits(classes=10, rows=16):
+    return _RANDOM.normal(0, 3, (rows, classes)).astype(np.float32)
+
+
+def _softmax(classes=10, rows=16):
+    exponentials = np.exp(_logits(classes, rows))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+def _sigmoid(classes=10, rows=16):
+    return 1 / (1 + np.exp(-_logits(classes, rows)))
+
+
+def _pixels(columns=42, rows=16):
+    return (_RANDOM.uniform(0, 192, columns) + _RANDOM.normal(0, 4, (rows, columns))).astype(np.float32)
+
+
+def _points(rows=16, size=64):
+    """Points of an eye: x, y and z in pixels, some of which are below zero."""
+    points = np.stack([_RANDOM.uniform(5, size - 5, 71), _RANDOM.normal(32, 6, 71), _RANDOM.normal(0, 4, 71)])
+    return (points.T.ravel() + _RANDOM.normal(0, 1, (rows, 213))).astype(np.float32)
+
+
+_MAP = np.zeros((16, 1, 8, 8), np.float32)
+_LABELS = np.arange(16) % 10
+
+
+@pytest.mark.parametrize(
+    ("outputs", "labels", "names", "budget"),
+    [
+        ([_logits()], None, ["agreement"], "agreement"),
+        ([_logits()], _LABELS, ["top1", "top5", "agreement"], "top1"),
+        ([_softmax()], None, ["agreement"], "agreement"),
+        ([np.log(_softmax())], None, ["agreement"], "agreement"),
+        ([_softmax().astype(np.float16)], None, ["agreement"], "agreement"),
+        ([_softmax(1000)], _LABELS, ["top1", "top5", "agreement"], "top1"),
+        ([_sigmoid()], None, [], "sqnr"),
+        ([_sigmoid()], _LABELS, ["top1", "top5", "agreement"], "top1"),
+        ([_pixels()], None, [], "sqnr"),
+        ([_pixels()], _LABELS, ["top1", "top5", "agreement"], "top1"),  # of the only output
+        ([_pixels(), _sigmoid(1)], _LABELS, [], "sqnr"),
+        ([_pixels(195, 1), _sigmoid(1, 1)], None, [], "sqnr"),
+        ([_points(), _pixels(15)], None, [], "sqnr"),
+        ([_points(1)], None, [], "sqnr"),
+        ([_pixels() / 192], None, [], "sqnr"),
+        ([_pixels(), _logits()], None, [], "sqnr"),
+        ([_pixels(), _logits()], _LABELS, ["top1:o1", "top5:o1", "agreement:o1"], "top1:o1"),
+        ([_pixels(), _softmax()], None, ["agreement:o1"], "agreement:o1"),
+        ([_logits(), _MAP], None, [], "sqnr"),
+        ([_MAP, _softmax(2)], None, ["agreement:o1"], "agreement:o1"),
+        ([_MAP], None, [], "sqnr"),
+        ([_logits(), _logits()], None, ["agreement_all", "agreement", "agreement:o1"], "agreement_all"),
+        (
+            [_softmax(11)] * 5,
+            None,
+            ["agreement_all", "agreement", *(f"agreement:o{number}" for number in range(1, 5))],
+            "agreement_all",
+        ),
+        (
+            [_logits(), _softmax(3)],
+            _LABELS,
+            ["top1", "top5", "agreement_all", "agreement", "agreement:o1"],
+            "top1",
+        ),
+        ([np.full((16, 10), np.nan, np.float32)], None, ["agreement"], "agreement"),
+    ],
+)
+def test_class_scores_are_told_from_other_numbers(outputs, labels, names, budget):
+    arrays = {f"o{number}": array for number, array in enumerate(outputs)}
+    form = BatchForm.of(arrays, labels if labels is None else labels[: len(outputs[0])], len(outputs[0]))
+    choice = usual_metrics(form)
+    assert (choice.names, choice.budget) == ((*names, *OUTPUTS), budget)
+    assert [one.name for one in measurands(choice.names, form)] == names
+    tables = [name for name, array in arrays.items() if array.ndim == 2 and array.shape[1] > 1]
+    assert ("agreement" in choice.reason) == bool(tables)  # what would take it for class scores
+
+
+def test_the_same_class_in_all_outputs():
+    reference = {"a": np.eye(4, dtype=np.float32), "b": np.eye(4, dtype=np.float32)}
+    outputs = {"a": reference["a"][[0, 1, 2, 0]], "b": reference["b"][[0, 2, 2, 3]]}
+    form = BatchForm.of(reference, None, 4)
+    found = [one.measure(Batch({}, outputs, reference, None, 4)).value() for one in measurands(NAMED, form)]
+    assert [share.count for share in found] == [2, 3, 3]
+    with pytest.raises(CalibrationDataError, match="agreement_all"):
+        measurands(["agreement_all"], BatchForm.of({"o": _MAP}, None, 16))
+
+
+NAMED = ["agreement_all", "agreement", "agreement:b"]
