@@ -8,7 +8,8 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -228,6 +229,28 @@ class _ArgumentWarning(UserWarning):
         self.parts = parts
 
 
+#: Where what is warned of is kept, besides being shown: one list for each result that is being made.
+_KEPT: ContextVar[tuple[list[str], ...]] = ContextVar("lists of warnings", default=())
+
+
+@contextmanager
+def keeping_warnings(earlier: Iterable[str] = ()) -> Iterator[list[str]]:
+    """Keeps what :func:`warn_user` says, for the result that is made in the block.
+
+    Args:
+        earlier: Warnings of what the result is made from.
+
+    Yields:
+        The warnings so far, each once.
+    """
+    said = list(dict.fromkeys(earlier))
+    before = _KEPT.set((*_KEPT.get(), said))
+    try:
+        yield said
+    finally:
+        _KEPT.reset(before)
+
+
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warns, at the line outside the two packages that led here.
 
@@ -239,6 +262,10 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """
     line, parts = _users_line(), parts_of(message)
     named = any(isinstance(part, Argument) for part in parts)
+    text = "".join(map(str, parts))
+    for kept in _KEPT.get():
+        if text not in kept:
+            kept.append(text)
     said = _ArgumentWarning(*parts) if named else message
     warnings.warn_explicit(said, category, line.file, line.number, line.module, line.registry)
 
@@ -249,10 +276,11 @@ def with_users_line(function: Callable[_Parameters, _Result]) -> Callable[_Param
     Args:
         function: The function.
     """
-    line = _users_line()
+    line, kept = _users_line(), _KEPT.get()
 
     def called(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         _STARTED_BY.set(line)
+        _KEPT.set(kept)
         return function(*args, **kwargs)
 
     return called

@@ -19,8 +19,9 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError
 from onnx_ir.passes import common
 
+from calibrators import records
 from calibrators.checks import check_ending, refuse_empty_path, warn_user
-from calibrators.data.inputs import InputSpec, OpenShape
+from calibrators.data.inputs import CalibratedInputs, InputSpec, OpenShape
 from calibrators.errors import ModelError, enumerated
 from calibrators.files import is_file, is_folder
 from calibrators.host.weights import LightModel
@@ -467,6 +468,9 @@ FLOAT_MODEL = "trtint8.float_model"
 #: The fingerprint of the samples that a model's ranges were found on, and their number.
 _CALIBRATION_DATA, _CALIBRATION_SAMPLES = "trtint8.calibration_data", "trtint8.calibration_samples"
 
+#: What a model was fed while it was calibrated, as JSON.
+_CALIBRATED_INPUTS = "trtint8.calibrated_inputs"
+
 #: Whether a model was quantized, and has no Q/DQ pairs all the same.
 WITHOUT_PAIRS = "trtint8.without_pairs"
 
@@ -480,6 +484,30 @@ def record_calibration(graph_model: ir.Model, data: str | None, samples: int | N
     """Writes into a model which samples it was calibrated with, where that is known."""
     if data is not None and samples is not None:
         graph_model.metadata_props.update({_CALIBRATION_DATA: data, _CALIBRATION_SAMPLES: str(samples)})
+
+
+def record_inputs(graph_model: ir.Model, inputs: CalibratedInputs | None) -> None:
+    """Writes into a model what it was fed while it was calibrated, where that is known."""
+    if inputs is not None:
+        graph_model.metadata_props[_CALIBRATED_INPUTS] = records.render(inputs).decode()
+
+
+def inputs_of(graph_model: ir.Model, name: str) -> CalibratedInputs | None:
+    """What a model was fed while it was calibrated; None where it does not say so.
+
+    Args:
+        graph_model: The model.
+        name: What it is called in messages.
+
+    Raises:
+        ModelError: What it says is damaged.
+    """
+    text = graph_model.metadata_props.get(_CALIBRATED_INPUTS)
+    if text is None:
+        return None
+    wrong = f"the property '{_CALIBRATED_INPUTS}' of '{name}' is damaged"
+    with records.decoding(wrong, ModelError, "quantize the float model again"):
+        return records.to_record(records.parse(text.encode(errors="replace")), CalibratedInputs)
 
 
 def record_pairs(graph_model: ir.Model, pairs: bool) -> None:
@@ -498,7 +526,8 @@ def calibration_of(graph_model: ir.Model) -> tuple[str, int] | None:
 
 def forget_origin(graph_model: ir.Model) -> None:
     """Removes what a model says of where it comes from."""
-    for key in (FLOAT_MODEL, _CALIBRATION_DATA, _CALIBRATION_SAMPLES, WITHOUT_PAIRS):
+    known = (FLOAT_MODEL, _CALIBRATION_DATA, _CALIBRATION_SAMPLES, _CALIBRATED_INPUTS, WITHOUT_PAIRS)
+    for key in known:
         graph_model.metadata_props.pop(key, None)
 
 
