@@ -251,6 +251,11 @@ def keeping_warnings(earlier: Iterable[str] = ()) -> Iterator[list[str]]:
         _KEPT.reset(before)
 
 
+def kept_warnings() -> tuple[str, ...]:
+    """What was warned of since the outermost :func:`keeping_warnings` began; empty outside of one."""
+    return tuple(_KEPT.get()[0]) if _KEPT.get() else ()
+
+
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warns, at the line outside the two packages that led here.
 

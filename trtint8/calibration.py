@@ -399,9 +399,7 @@ class _Calibrated:
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
         versions = {"trtint8": __version__, "numpy": np.__version__, runtime: _runtime_version()}
         peaks = {
-            spec.name: seen.histograms[spec.name].amax
-            for spec in self.inputs
-            if spec.name in seen.histograms
+            spec.name: seen.histograms[spec.name].amax for spec in self.inputs if spec.name in seen.histograms
         }
         provenance = Provenance(
             self.model,

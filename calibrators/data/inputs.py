@@ -199,11 +199,12 @@ class CalibratedInputs:
         if self.images is None:
             warn_user(
                 f"{what} was calibrated with samples that were fed as they are, so nothing tells how images "
-                f"became these; {Argument('preprocessing')} is {given}: make sure that it gives the same values"
+                f"became these; {Argument('preprocessing')} is given as ({given}): make sure that it gives the "
+                "same values"
             )
         elif not given.is_same(self.images):
             warn_user(
-                f"{what} was calibrated with other preprocessing ({self.images}) than what is given ({given}); "
+                f"{what} was calibrated with other preprocessing ({self.images}) than is given ({given}); "
                 f"leave {Argument('preprocessing')} out to take that of the calibration"
             )
         return given

@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from calibrators.checks import keeping_warnings
 from calibrators.errors import TrtInt8Error, in_one_line
 from calibrators.files import exists
 from calibrators.imports import import_lazily
@@ -97,7 +98,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         options = _parser(argv).parse_args(argv)
         if arguments is None:  # the process runs nothing else, and what modules define stays until it ends
             gc.freeze()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), keeping_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_args, **_kwargs: say(
             f"warning: {_spelled(message, options)}"

@@ -170,7 +170,7 @@ def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | N
 
     Args:
         engine: The engine file.
-        preprocessing: How raw images become what the engine is fed.
+        preprocessing: How raw images become what the engine is fed; that of the calibration where None.
 
     Raises:
         EngineError: The engine or its sidecar is unusable, or a file beside it is missing or of another
@@ -183,6 +183,8 @@ def read_source(engine: str | os.PathLike[str], preprocessing: Preprocessing | N
     check_path("the engine", engine, EngineError)
     path = Path(engine)
     info = read_engine_info(path)
+    if info.calibrated_inputs is not None:
+        preprocessing = info.calibrated_inputs.chosen(preprocessing, f"the engine '{engine}'")
     source = DeploySource(path, info, _qdq_model_of(path, info), read_engine_table(path, info), preprocessing)
     if preprocessing is not None:
         _check_images_fit(info, source.image_input, preprocessing)

@@ -182,7 +182,11 @@ def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Comma
     if files.table is not None:
         samples = files.table.provenance.samples
         limit = f" --limit {samples}" if samples else ""
-        line = f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}"
+        inputs = files.table.provenance.inputs
+        images = f" {inputs.images.as_options()}" if inputs and inputs.images else ""
+        line = (
+            f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}{images}"
+        )
         if files.table.provenance.model is not None:
             commands.append(Command("The calibration table, on the data of this fingerprint", line))
     if files.engine is not None:
@@ -214,6 +218,8 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
         made_with = ", ".join(f"{tool} {version}" for tool, version in table.provenance.versions.items())
         if made_with:
             rows.append(("Calibrated with", made_with))
+    if files.calibrated_inputs:
+        rows.append(("Preprocessing of the calibration", str(files.calibrated_inputs)))
     if files.accuracy:
         measured = f"{files.accuracy.judged}, {counted(files.accuracy.samples, 'sample', ',')}"
         rows.append(("Accuracy measured with", measured))

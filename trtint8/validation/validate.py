@@ -33,11 +33,15 @@ from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import (
     BatchResult,
+    InputRanges,
     OpenModels,
     Reference,
     RunningReference,
+    as_calibrated,
     compare_models,
     merge_results,
+    observed,
+    origins_of,
     warn_of_models,
     warning_of_calibration_samples,
 )
@@ -101,10 +105,12 @@ def validate_models(
     compared = Reference.of(whole).with_tensors(tensors)
     original, declared = compared.model, compared.declared
     models = {VALIDATED: model, **also}
+    loaded = _loaded(models, reference, whole, integers)
+    origins = origins_of(loaded, integers)
+    data_options = as_calibrated(data_options, origins)
     if not run.is_local:
-        loaded = _loaded(models, reference, whole, integers)
         head, batches = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
-        origins = warn_of_models(loaded, original, integers)
+        warn_of_models(loaded, origins, original, integers)
         accuracy = _compare_by_workers(
             models,
             loaded,
@@ -126,9 +132,9 @@ def validate_models(
     with RunningReference(opening) as running:
         head, opened_data = _looked_at(opened_data, metrics, declared)
         first, batches = opened_data.read_ahead(_READ_AHEAD)
+        ranges = InputRanges(origins)
         running.run_ahead([batch.feed for batch in first])
-        loaded = _loaded(models, reference, whole, integers)
-        origins = warn_of_models(loaded, original, integers)
+        warn_of_models(loaded, origins, original, integers)
         with (
             open_models(
                 loaded,
@@ -141,13 +147,14 @@ def validate_models(
                 rows=rows,
                 integers=integers,
             ) as opened,
-            warning_of_calibration_samples(origins, batches) as read,
+            warning_of_calibration_samples(origins, observed(batches, ranges)) as read,
             warning_of_overflow(opened.half, original, read, run.threads) as samples,
         ):
             # A single one is looked at where it is measured.
             if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):
                 opened.look(Batches.of_shard(head, source).labelled())
             accuracy = compare_models(opened, samples, budget, progress=run.progress)
+            ranges.finish()
         return identified(accuracy, origins, original)
 
 

@@ -215,7 +215,7 @@ class Preprocessing:
             raise CalibrationDataError(f"preprocessing file '{path}': {error.template}") from error
 
     def is_same(self, other: Preprocessing) -> bool:
-        """True if another one does the same, but for rounding: three equal values are one for all channels."""
+        """True if another one does the same, but for rounding; three equal values are as good as one."""
         alike = all(
             getattr(self, name) == getattr(other, name)
             for name in ("resize", "crop", "layout", "channels", "letterbox")
@@ -223,15 +223,31 @@ class Preprocessing:
         mine, theirs = ([one.scale, *_three(one.mean), *_three(one.std)] for one in (self, other))
         return alike and np.allclose(mine, theirs, rtol=1e-5, atol=1e-7)
 
+    def as_options(self) -> str:
+        """The same as options of the command line."""
+        given = {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        }
+        texts = {
+            name: ",".join(f"{part:.9g}" if isinstance(part, float) else str(part) for part in value)
+            if isinstance(value, tuple)
+            else f"{value:.9g}"
+            if isinstance(value, float)
+            else str(value)
+            for name, value in given.items()
+        }
+        # With "=": a text that begins with a minus would pass for an option.
+        return " ".join(f"--{name}={text}" for name, text in texts.items()) or "--scale 1/255"
+
     def __str__(self) -> str:
         steps = [] if self.resize is None else [f"resize {_size_text(self.resize)}"]
         steps += [] if self.crop is None else [f"crop {_size_text(self.crop)}"]
         steps += [] if self.letterbox is None else [f"letterbox {_size_text(self.letterbox)}"]
         mean, std = (",".join(f"{value:g}" for value in values) for values in (self.mean, self.std))
         scale = "1/255" if np.isclose(self.scale, 1 / 255, rtol=1e-5, atol=0) else f"{self.scale:g}"
-        return ", ".join(
-            [*steps, f"scale {scale}", f"mean {mean}", f"std {std}", self.channels, self.layout]
-        )
+        return ", ".join([*steps, f"scale {scale}", f"mean {mean}", f"std {std}", self.channels, self.layout])
 
     def _resized(self, height: int, width: int) -> tuple[int, int]:
         if isinstance(self.resize, tuple):
