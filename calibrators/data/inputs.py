@@ -198,9 +198,9 @@ class CalibratedInputs:
             return given or self.images
         if self.images is None:
             warn_user(
-                f"{what} was calibrated with samples that were fed as they are, so nothing tells how images "
-                f"became these; {Argument('preprocessing')} is given as ({given}): make sure that it gives the "
-                "same values"
+                f"{what} was calibrated with arrays that were fed as they are, so nothing tells how images "
+                f"became them; {Argument('preprocessing')} is given as ({given}): make sure that it "
+                "gives the same values"
             )
         elif not given.is_same(self.images):
             warn_user(

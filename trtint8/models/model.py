@@ -6,12 +6,15 @@ from engines.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import onnx
@@ -502,12 +505,79 @@ def inputs_of(graph_model: ir.Model, name: str) -> CalibratedInputs | None:
     Raises:
         ModelError: What it says is damaged.
     """
-    text = graph_model.metadata_props.get(_CALIBRATED_INPUTS)
+    return _read_inputs(graph_model.metadata_props.get(_CALIBRATED_INPUTS), name)
+
+
+def _read_inputs(text: str | None, name: str) -> CalibratedInputs | None:
     if text is None:
         return None
     wrong = f"the property '{_CALIBRATED_INPUTS}' of '{name}' is damaged"
     with records.decoding(wrong, ModelError, "quantize the float model again"):
         return records.to_record(records.parse(text.encode(errors="replace")), CalibratedInputs)
+
+
+#: The field of a serialized ModelProto that holds its properties, and the longest of them that is read.
+_PROPERTIES, _MOST_BYTES_OF_PROPERTY = 14, 1 << 20
+
+
+def inputs_ahead(source: ModelSource) -> CalibratedInputs | None:
+    """What a model was fed while it was calibrated, without reading its graph and its weights.
+
+    Data can be opened so while the model is still read.
+
+    Args:
+        source: The model. One that cannot be read gives None: whoever loads it says what is wrong.
+
+    Raises:
+        ModelError: What the model says is damaged.
+    """
+    if isinstance(source, Model):
+        return inputs_of(source.graph_model, source.name)
+    entries: Iterable[onnx.StringStringEntryProto] = ()
+    name = "model"
+    with contextlib.suppress(OSError, ValueError, DecodeError):
+        if isinstance(source, onnx.ModelProto):
+            entries = source.metadata_props
+        elif isinstance(source, bytes):
+            entries = list(_properties(io.BytesIO(source)))
+        elif isinstance(source, (str, os.PathLike)):
+            name = Path(source).name
+            with records.open_file(source) as stream:
+                entries = list(_properties(stream))
+    found = {entry.key: entry.value for entry in entries}
+    return _read_inputs(found.get(_CALIBRATED_INPUTS), name)
+
+
+def _properties(stream: BinaryIO) -> Iterator[onnx.StringStringEntryProto]:
+    """Gives the properties of a serialized model, past all other fields.
+
+    Raises:
+        ValueError: It is no protobuf.
+    """
+    while (key := _varint(stream)) is not None:
+        kind, size = key & 7, {0: 0, 1: 8, 5: 4}.get(key & 7)
+        if kind == 0:
+            _varint(stream)
+        elif kind == 2:
+            size = _varint(stream)
+        if size is None:
+            raise ValueError("no protobuf")
+        if key >> 3 == _PROPERTIES and kind == 2 and size <= _MOST_BYTES_OF_PROPERTY:
+            yield onnx.StringStringEntryProto.FromString(stream.read(size))
+        else:
+            stream.seek(size, os.SEEK_CUR)
+
+
+def _varint(stream: BinaryIO) -> int | None:
+    """Reads an integer as protobuf writes it; None at the end."""
+    value = 0
+    for place in range(10):
+        if not (byte := stream.read(1)):
+            return None
+        value |= (byte[0] & 0x7F) << (7 * place)
+        if byte[0] < 0x80:
+            return value
+    raise ValueError("no protobuf")
 
 
 def record_pairs(graph_model: ir.Model, pairs: bool) -> None:

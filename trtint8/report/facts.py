@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.display.cards import Card
 from calibrators.errors import counted
 from calibrators.tensorrt.flavor import title_of
@@ -183,7 +184,7 @@ def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Comma
         samples = files.table.provenance.samples
         limit = f" --limit {samples}" if samples else ""
         inputs = files.table.provenance.inputs
-        images = f" {inputs.images.as_options()}" if inputs and inputs.images else ""
+        images = f" {_image_options(inputs.images)}" if inputs and inputs.images else ""
         line = (
             f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}{images}"
         )
@@ -197,6 +198,20 @@ def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Comma
         line = f"trtint8 build {source} -o {engine} {_build_options(files.engine)}"
         commands.append(Command("The engine, from the files beside it", line))
     return tuple(commands)
+
+
+def _image_options(preprocessing: Preprocessing) -> str:
+    """Preprocessing as options of the command line."""
+
+    def text(value: object) -> str:
+        if isinstance(value, tuple):
+            return ",".join(map(text, value))
+        return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+    differing = [one for one in fields(preprocessing) if getattr(preprocessing, one.name) != one.default]
+    # With "=", as a text that begins with a minus would pass for an option.
+    options = [f"--{one.name}={text(getattr(preprocessing, one.name))}" for one in differing]
+    return " ".join(options or ["--scale=1/255"])
 
 
 def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:

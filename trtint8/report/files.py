@@ -156,8 +156,8 @@ def _poor_figures(accuracy: Accuracy | None) -> Iterator[str]:
         for output in side.outputs:
             if output.sqnr_db < _POOR_DB:
                 yield (
-                    f"the output '{output.name}' of {name} has an SQNR of {output.sqnr_db:.1f} dB beside FP32: "
-                    f"below {_POOR_DB:g} dB the noise is more than a tenth of the signal"
+                    f"the output '{output.name}' of {name} has an SQNR of {output.sqnr_db:.1f} dB: "
+                    f"below {_POOR_DB:g} dB the difference from FP32 is more than a tenth of the signal"
                 )
 
 

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from calibrators.checks import warn_user
 from calibrators.data.batches import Around, Batches, LabelledFeed, facts
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
-from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import CalibratedInputs, DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
 from calibrators.data.samples import DataFingerprint, check_feed, numbered
@@ -672,43 +671,30 @@ class Origin:
     warnings: tuple[str, ...] = ()
 
 
-def origins_of(models: Mapping[str, Model | Path], integers: Integers | None = None) -> list[Origin]:
-    """Where models come from, as far as they say so.
-
-    Args:
-        models: Models, and paths of engines, by their names in results.
-        integers: How the first model is computed in integers; None where it is run as it is.
-    """
-    origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
-    if integers is not None and (table := integers.table) is not None:
-        origins[0] = replace(
-            origins[0],
-            calibration=_calibration(table),
-            inputs=table.provenance.inputs,
-            warnings=table.warnings,
-        )
-    return origins
-
-
-def as_calibrated(options: DataOptions, origins: Sequence[Origin]) -> DataOptions:
+def as_calibrated(
+    options: DataOptions,
+    fed: Sequence[tuple[str, CalibratedInputs | None]],
+    integers: Integers | None = None,
+) -> DataOptions:
     """Options for data that have the preprocessing of a calibration, where none is given.
 
     Args:
         options: How the data is read.
-        origins: Where the models come from; the first one that says what it was fed decides.
+        fed: What each model is called, and what it was fed while it was calibrated; None where that is not
+            known. The first one with preprocessing decides.
+        integers: How the first model is computed in integers; None where it is run as it is.
 
     Warns:
         UserWarning: Other preprocessing is given, or another model was calibrated with other one.
     """
-    taken: Preprocessing | None = options.preprocessing
-    for origin in origins:
-        if origin.inputs is None:
-            continue
-        if taken is None:
-            options = options.calibrated(origin.inputs, origin.what)
-            taken = options.recorded
+    known = [(what, inputs) for what, inputs in fed if inputs is not None]
+    if integers is not None and integers.table is not None and integers.table.provenance.inputs:
+        known.insert(0, ("the table", integers.table.provenance.inputs))
+    for what, inputs in known:
+        if options.applied is None:
+            options = options.calibrated(inputs, what)
         else:
-            origin.inputs.chosen(taken, origin.what)
+            inputs.chosen(options.applied, what)
     return options
 
 
@@ -764,18 +750,17 @@ class InputRanges:
 
 
 def warn_of_models(
-    models: Mapping[str, Model | Path],
-    origins: Sequence[Origin],
-    reference: Model,
-    integers: Integers | None = None,
-) -> None:
+    models: Mapping[str, Model | Path], reference: Model, integers: Integers | None = None
+) -> list[Origin]:
     """Warns of models that are not what a comparison takes them for, as far as they say where they come from.
 
     Args:
         models: Models, and paths of engines, by their names in results.
-        origins: Where each of them comes from.
         reference: The float model.
         integers: How the first model is computed in integers; None where it is run as it is.
+
+    Returns:
+        Where each of the models comes from.
 
     Warns:
         UserWarning: The reference holds Q/DQ pairs; the model called INT8 computes in float32; or a model was
@@ -792,8 +777,17 @@ def warn_of_models(
             f"'{validated.name}', {VALIDATED} in the results, holds neither Q/DQ pairs nor integer "
             "operators: what is compared is a float model; give the quantized one"
         )
+    origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
+    if integers is not None and (table := integers.table) is not None:
+        origins[0] = replace(
+            origins[0],
+            calibration=_calibration(table),
+            inputs=table.provenance.inputs,
+            warnings=table.warnings,
+        )
     for origin in origins:
         _warn_of_another_model(origin, reference)
+    return origins
 
 
 @contextlib.contextmanager

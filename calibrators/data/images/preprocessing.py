@@ -223,24 +223,6 @@ class Preprocessing:
         mine, theirs = ([one.scale, *_three(one.mean), *_three(one.std)] for one in (self, other))
         return alike and np.allclose(mine, theirs, rtol=1e-5, atol=1e-7)
 
-    def as_options(self) -> str:
-        """The same as options of the command line."""
-        given = {
-            field.name: getattr(self, field.name)
-            for field in fields(self)
-            if getattr(self, field.name) != field.default
-        }
-        texts = {
-            name: ",".join(f"{part:.9g}" if isinstance(part, float) else str(part) for part in value)
-            if isinstance(value, tuple)
-            else f"{value:.9g}"
-            if isinstance(value, float)
-            else str(value)
-            for name, value in given.items()
-        }
-        # With "=": a text that begins with a minus would pass for an option.
-        return " ".join(f"--{name}={text}" for name, text in texts.items()) or "--scale 1/255"
-
     def __str__(self) -> str:
         steps = [] if self.resize is None else [f"resize {_size_text(self.resize)}"]
         steps += [] if self.crop is None else [f"crop {_size_text(self.crop)}"]
