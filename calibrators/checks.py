@@ -8,7 +8,8 @@ from __future__ import annotations
 import inspect
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -226,6 +227,33 @@ class _ArgumentWarning(UserWarning):
         self.parts = parts
 
 
+#: Where what is warned of is kept, besides being shown: one list for each result that is being made.
+_KEPT: ContextVar[tuple[list[str], ...]] = ContextVar("lists of warnings", default=())
+
+
+@contextmanager
+def keeping_warnings(earlier: Iterable[str] = ()) -> Iterator[list[str]]:
+    """Keeps what :func:`warn_user` says, for the result that is made in the block.
+
+    Args:
+        earlier: Warnings of what the result is made from.
+
+    Yields:
+        The warnings so far, each once.
+    """
+    said = list(dict.fromkeys(earlier))
+    before = _KEPT.set((*_KEPT.get(), said))
+    try:
+        yield said
+    finally:
+        _KEPT.reset(before)
+
+
+def kept_warnings() -> tuple[str, ...]:
+    """What was warned of since the outermost :func:`keeping_warnings` began; empty outside of one."""
+    return tuple(_KEPT.get()[0]) if _KEPT.get() else ()
+
+
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Warns, at the line outside the two packages that led here.
 
@@ -238,6 +266,9 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     line, parts = _users_line(), parts_of(message)
     named = any(not isinstance(part, str) for part in parts)
     said = _ArgumentWarning(*parts) if named else message
+    for kept in _KEPT.get():
+        if str(said) not in kept:
+            kept.append(str(said))
     warnings.warn_explicit(said, category, line.file, line.number, line.module, line.registry)
 
 
@@ -247,10 +278,11 @@ def with_users_line(function: Callable[_Parameters, _Result]) -> Callable[_Param
     Args:
         function: The function.
     """
-    line = _users_line()
+    line, kept = _users_line(), _KEPT.get()
 
     def called(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         _STARTED_BY.set(line)
+        _KEPT.set(kept)
         return function(*args, **kwargs)
 
     return called

@@ -315,6 +315,8 @@ def to_record(
         return msgspec.convert(document, record_type, strict=not numbers_as_text)
     except msgspec.ValidationError as error:
         raise RecordError(_in_words(error, document)) from error
+    except TrtInt8Error as error:  # a class that checks its own fields
+        raise RecordError(error.template) from error
     except UnicodeEncodeError as error:
         raise RecordError(f"the name {error.object!r:.80} holds a lone surrogate") from error
     except RecursionError as error:

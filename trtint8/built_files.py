@@ -41,7 +41,7 @@ from trtint8.engine.file import (
 )
 from trtint8.engine.kernels import part_totals
 from trtint8.engine.qdq import tensor_specs, tried_shapes
-from trtint8.models.model import Model, ModelSource, load_model
+from trtint8.models.model import Model, ModelSource, inputs_of, load_model
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint, save_model
 from trtint8.tuning.stopwatch import Expectation
@@ -118,7 +118,12 @@ class BuiltFiles:
     implicit: bool = False
 
     def save(
-        self, output: Path, loaded: Model, source: ModelSource, tail: ir.Model | None = None
+        self,
+        output: Path,
+        loaded: Model,
+        source: ModelSource,
+        tail: ir.Model | None = None,
+        warnings: Sequence[str] = (),
     ) -> BuildResult:
         """Writes all files, or none, and removes those of earlier builds that do not fit the new engine.
 
@@ -128,6 +133,7 @@ class BuiltFiles:
             source: What it was given as: one in memory is written, and one with Q/DQ pairs that was read from
                 its place is not written again.
             tail: The rest of a model of which the engine is the first part; None where it is all of it.
+            warnings: What was warned of until now.
 
         Returns:
             What was written.
@@ -140,6 +146,7 @@ class BuiltFiles:
         table_file = table_file_of(output) if table else None
         float_file = float_file_of(output) if isinstance(source, Model) else None
         tail_file = None if tail is None else tail_file_of(output)
+        calibrated = table.provenance.inputs if table else inputs_of(self.graph_model, loaded.name)
         info = EngineInfo(
             flavor=built.flavor,
             tensorrt_version=built.version,
@@ -162,6 +169,8 @@ class BuiltFiles:
             qdq_model=qdq_file.name if qdq_file else None,
             qdq_fingerprint=fingerprint(self.graph_model) if qdq_file else None,
             kernels=part_totals(built.report) if built.report else (),
+            calibrated_inputs=calibrated,
+            warnings=tuple(dict.fromkeys((*(table.warnings if table else ()), *warnings))),
             joins_samples=takes_joined_samples(
                 self.graph_model, loaded.inputs, tried_shapes(built.profiles, loaded.inputs)
             ),

@@ -12,11 +12,11 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import onnx_ir as ir
 
-from calibrators.checks import check_choice, is_number, warn_user
+from calibrators.checks import check_choice, is_number, keeping_warnings, warn_user
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import batch_rows, listed
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import DataOptions, InputSpec, has_fixed_batch
+from calibrators.data.inputs import CalibratedInputs, DataOptions, InputSpec, has_fixed_batch
 from calibrators.data.opening import DataSource, open_data
 from calibrators.data.sequences import StateSequences
 from calibrators.data.sources.random_samples import warn_of_random
@@ -216,22 +216,25 @@ def calibrate(
             refuse_foreign_sidecar(path)
         refuse_overwriting([path], [model, data])
 
-    def finish(table: CalibrationTable) -> None:
-        if path is not None:
-            table.save(path)
-        if warning := noise_warning(table.choice):
-            warn_user(warning)
+    with keeping_warnings() as said:
 
-    return calibrate_model(
-        open_module(model, example_inputs),
-        data,
-        CalibrationOptions(method, tensors),
-        DataOptions(batch_size, limit, shuffle, seed, preprocessing),
-        RunOptions(threads, executor, device, progress),
-        CheckpointOptions(checkpoint, resume, checkpoint_seconds),
-        cut_at=cut_at,
-        on_table=finish,
-    )
+        def finish(table: CalibrationTable) -> None:
+            if warning := noise_warning(table.choice):
+                warn_user(warning)
+            if path is not None:
+                replace(table, warnings=tuple(said)).save(path)
+
+        table = calibrate_model(
+            open_module(model, example_inputs),
+            data,
+            CalibrationOptions(method, tensors),
+            DataOptions(batch_size, limit, shuffle, seed, preprocessing),
+            RunOptions(threads, executor, device, progress),
+            CheckpointOptions(checkpoint, resume, checkpoint_seconds),
+            cut_at=cut_at,
+            on_table=finish,
+        )
+        return replace(table, warnings=tuple(said))
 
 
 def calibrate_model(
@@ -246,6 +249,8 @@ def calibrate_model(
     on_table: Callable[[CalibrationTable], object] = lambda _table: None,
 ) -> CalibrationTable:
     """Finds the range of every activation by running the float model, and keeps a checkpoint meanwhile.
+
+    The table keeps what was warned of meanwhile.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``; a float model. Or one that is prepared
@@ -278,7 +283,7 @@ def calibrate_model(
     kept = _open_checkpoint(prepared, checkpoint, run.device)
     opening = _opened(prepared, options, run)
     del prepared  # the session has weights of its own
-    with opening as calibrated:
+    with keeping_warnings() as said, opening as calibrated:
         batches = open_data(
             data, calibrated.inputs, replace(data_options, default_batch_size=None, split="train")
         )
@@ -296,7 +301,11 @@ def calibrate_model(
             alone=alone,
             meanwhile=calibrated.open_ahead,
         )
-        table = calibrated.table(seen, batches.name_of, alone=alone, progress=run.progress)
+        fed: Preprocessing | Literal["none"] | None = data_options.preprocessing or "none"
+        if isinstance(data, Batches) or batches.source.is_random:
+            fed = None  # whoever opened them knows
+        table = calibrated.table(seen, batches.name_of, fed, alone=alone, progress=run.progress)
+        table = replace(table, warnings=tuple(said))
     on_table(table)
     if kept:
         kept.remove()
@@ -363,13 +372,21 @@ class _Calibrated:
             self.auto.open_ahead()
 
     def table(
-        self, seen: Observation, name_of: Callable[[int], str], *, alone: bool, progress: bool
+        self,
+        seen: Observation,
+        name_of: Callable[[int], str],
+        fed: Preprocessing | Literal["none"] | None,
+        *,
+        alone: bool,
+        progress: bool,
     ) -> CalibrationTable:
         """Chooses the ranges.
 
         Args:
             seen: What a pass over the data showed.
             name_of: Gives what a sample is called in messages, by its number.
+            fed: What raw images went through; ``none`` where samples were fed as they are; None where that is
+                not known.
             alone: Whether samples are not to be joined.
             progress: Whether a progress bar is shown on a terminal.
         """
@@ -383,8 +400,17 @@ class _Calibrated:
             warn_user(warning)
         runtime = "onnxruntime" if device_kind(self.device) == "cpu" else "onnxruntime (CUDA)"
         versions = {"trtint8": __version__, "numpy": np.__version__, runtime: _runtime_version()}
+        peaks = {
+            spec.name: seen.histograms[spec.name].amax for spec in self.inputs if spec.name in seen.histograms
+        }
         provenance = Provenance(
-            self.model, seen.data_fingerprint, seen.samples, versions, seen.input_sizes, self.left_out
+            self.model,
+            seen.data_fingerprint,
+            seen.samples,
+            versions,
+            seen.input_sizes,
+            self.left_out,
+            CalibratedInputs(fed, peaks),
         )
         if self.auto is None:
             table = CalibrationTable.from_histograms(seen.histograms, self.method, provenance)

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias, cast, get_args
 
 import onnx_ir as ir
 
-from calibrators.checks import check_choice, several, warn_user
+from calibrators.checks import check_choice, keeping_warnings, several, warn_user
 from calibrators.cuda import compute_capability, gpu_names, gpu_problem
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
@@ -149,6 +149,19 @@ def build_from_sources(
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.
     """
+    with keeping_warnings() as said:
+        return _build(model, sources, output, wanted, options, tail, said)
+
+
+def _build(
+    model: ModelSource,
+    sources: RangeSources,
+    output: str | os.PathLike[str],
+    wanted: Int8Options,
+    options: BuildOptions,
+    tail: ir.Model | None,
+    said: Sequence[str],
+) -> BuildResult:
     output = check_writable(output)
     refuse_overwriting([output, sidecar_path(output)], [model, sources.calibration])
     if names_model(output):
@@ -192,7 +205,7 @@ def build_from_sources(
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     job = _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished)
     product = job.implicit() if implicit else job.explicit()
-    result = product.save(output, loaded, model, tail)
+    result = product.save(output, loaded, model, tail, said)
     return replace(result, expected=job.expected(product))
 
 

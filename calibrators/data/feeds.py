@@ -41,11 +41,13 @@ class Binding:
         inputs: The model's inputs.
         preprocessing: Applied to uint8 images on their way to a floating-point input; None feeds as is.
         batch_axes: Input name to the axis of its samples in arrays that hold all of them; 0 for others.
+        must_apply: Whether data that preprocessing does not apply to is refused; else it is fed as it is.
     """
 
     inputs: Sequence[InputSpec]
     preprocessing: Preprocessing | None = None
     batch_axes: Mapping[str, int] = field(default_factory=dict)
+    must_apply: bool = True
 
     def only_input(self, what: str) -> InputSpec:
         """The model's single input, for data that names none.
@@ -79,10 +81,11 @@ class Binding:
         """
         names = {spec.name for spec in self.inputs}
         fed = {name: array for name, array in arrays.items() if name != LABELS or name in names}
-        is_named = self.preprocessing is None and _UNNAMED not in fed
-        if not is_named and len(fed) == len(self.inputs) == 1:
+        alone = len(fed) == len(self.inputs) == 1
+        unnamed = _UNNAMED in fed or self._must_prepare
+        if alone and (unnamed or self._prepares(next(iter(fed.values())), self.inputs[0])):
             fed = {self.inputs[0].name: next(iter(fed.values()))}
-        elif len(fed) == len(self.inputs) == 1:
+        elif alone:
             _refuse_raw_images(*next(iter(fed.items())), self.inputs[0])
         check_names(fed, self.inputs)
         for name, array in fed.items():
@@ -102,7 +105,7 @@ class Binding:
             CalibrationDataError: Says which input, and the cast or the preprocessing to declare.
         """
         images = [name for name, array in feed.items() if is_image_batch(array)]
-        if self.preprocessing is not None and not images:
+        if self._must_prepare and not images:
             found = ", ".join(
                 f"'{name}' is {a.dtype} of shape {shape_text(a.shape)}" for name, a in feed.items()
             )
@@ -111,13 +114,23 @@ class Binding:
                 "leave the preprocessing out or pass the raw images"
             )
         for spec in self.inputs:
-            if self.preprocessing is None or spec.name not in images:
+            if not self._prepares(feed[spec.name], spec):
                 check_dtype(feed[spec.name], spec)
             elif not is_float(spec.dtype):
                 raise CalibrationDataError(
                     f"preprocessing makes floating-point images but input '{spec.name}' takes {spec.dtype}; "
                     "leave the preprocessing out"
                 )
+
+    @property
+    def _must_prepare(self) -> bool:
+        return self.preprocessing is not None and self.must_apply
+
+    def _prepares(self, array: Any, spec: InputSpec) -> bool:
+        """True if an array goes through the preprocessing, or would, if the input took what that makes."""
+        if self.preprocessing is None or not isinstance(array, np.ndarray) or not is_image_batch(array):
+            return False
+        return self.must_apply or is_float(spec.dtype)
 
     def prepare(self, feed: FeedDict, *, copied: bool = False) -> FeedDict:
         """Preprocesses the images of a checked feed and makes every array C-contiguous.
@@ -132,7 +145,7 @@ class Binding:
         prepared = {}
         for spec in self.inputs:
             array = feed[spec.name]
-            if self.preprocessing is not None and is_image_batch(array):
+            if self.preprocessing is not None and self._prepares(array, spec):
                 array = self.preprocessing(array).astype(spec.dtype, copy=False)
                 _check_layout(array, spec, self.preprocessing.layout)
             elif copied:

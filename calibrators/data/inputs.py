@@ -6,13 +6,14 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
-from calibrators.checks import positive_integer
+from calibrators.checks import positive_integer, warn_user
 from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
 from calibrators.errors import Argument, CalibrationDataError
+from calibrators.records import NonNegativeFloat32, Text
 
 #: A shape: a name or None in place of a size that is not fixed; None where the rank is not known.
 OpenShape: TypeAlias = tuple[int | str | None, ...] | None
@@ -158,6 +159,57 @@ class BatchBudget:
         return min(fitting_batch_size(_BYTES_ON_CPU, most), fitting_batch_size(_OUTPUT_BYTES_ON_CPU, given))
 
 
+@dataclass(frozen=True)
+class CalibratedInputs:
+    """What a model was fed while it was calibrated.
+
+    Tables, Q/DQ models and the sidecars of engines hold it, so that whatever uses them feeds the same.
+
+    Attributes:
+        preprocessing: What raw images went through; ``none`` where the samples were fed as they are; None
+            where that is not known.
+        peaks: Input name to the largest magnitude of its values, as far as they were observed.
+    """
+
+    preprocessing: Preprocessing | Literal["none"] | None = None
+    peaks: Mapping[Text, NonNegativeFloat32] = field(default_factory=dict)
+
+    @property
+    def images(self) -> Preprocessing | None:
+        """The preprocessing, where there was one and it is known."""
+        return self.preprocessing if isinstance(self.preprocessing, Preprocessing) else None
+
+    def __str__(self) -> str:
+        if self.preprocessing is None:
+            return "not known"
+        return "none: samples were fed as they are" if self.images is None else str(self.images)
+
+    def chosen(self, given: Preprocessing | None, what: str) -> Preprocessing | None:
+        """The preprocessing to take: the one that was given, or else the recorded one.
+
+        Args:
+            given: What the user gave; None for nothing.
+            what: What was calibrated, in words.
+
+        Warns:
+            UserWarning: What was given is another one than what was recorded.
+        """
+        if given is None or self.preprocessing is None:
+            return given or self.images
+        if self.images is None:
+            warn_user(
+                f"{what} was calibrated with arrays that were fed as they are, so nothing tells how images "
+                f"became them; {Argument('preprocessing')} is given as ({given}): make sure that it "
+                "gives the same values"
+            )
+        elif not given.is_same(self.images):
+            warn_user(
+                f"{what} was calibrated with other preprocessing ({self.images}) than is given ({given}); "
+                f"leave {Argument('preprocessing')} out to take that of the calibration"
+            )
+        return given
+
+
 @dataclass(frozen=True, eq=False)
 class DataOptions:
     """How data is opened. Every option has a default that leaves the data as it is.
@@ -174,6 +226,8 @@ class DataOptions:
         default_batch_size: Samples per feed dict where neither ``batch_size`` nor the model says, or how
             large they may be; None leaves it to who takes the batches.
         split: The images of a dataset file that are read: ``train``, ``val`` or ``test``.
+        recorded: Applied to raw uint8 images where ``preprocessing`` is None: what they went through while
+            the model was calibrated. Other data is fed as it is.
 
     Raises:
         CalibrationDataError: ``batch_size`` or ``limit`` is no positive integer, ``seed`` is negative, or
@@ -188,6 +242,7 @@ class DataOptions:
     labels: LabelSource | None = None
     default_batch_size: int | BatchBudget | None = DEFAULT_BATCH_SIZE
     split: str = "val"
+    recorded: Preprocessing | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "limit"):
@@ -197,6 +252,26 @@ class DataOptions:
             raise CalibrationDataError(f"{Argument('seed')} is {self.seed!r}; give an integer of 0 or more")
         if self.preprocessing is not None:
             check_preprocessing(self.preprocessing)
+
+    @property
+    def applied(self) -> Preprocessing | None:
+        """What raw images go through."""
+        return self.preprocessing or self.recorded
+
+    def calibrated(self, inputs: CalibratedInputs | None, what: str) -> DataOptions:
+        """The same options with the preprocessing of a calibration, where none is given.
+
+        Args:
+            inputs: What was fed then; None where that is not known.
+            what: What was calibrated, in words.
+
+        Warns:
+            UserWarning: Other preprocessing is given.
+        """
+        if inputs is None:
+            return self
+        chosen = inputs.chosen(self.preprocessing, what)
+        return self if self.preprocessing is not None else replace(self, recorded=chosen)
 
     def on_cpu(self, inputs: Sequence[InputSpec], outputs: Sequence[OpenShape] = ()) -> DataOptions:
         """The same options with the batch size that suits runs on the CPU, where nothing else says one.

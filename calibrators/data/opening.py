@@ -160,7 +160,7 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
     if isinstance(data, Batches):
         _check_untouched(options)
         return data
-    binding = Binding(tuple(inputs), options.preprocessing)
+    binding = Binding(tuple(inputs), options.applied, must_apply=options.preprocessing is not None)
     source = kind_of(data).open(data, binding, options)
     size, fixed_batch = options.batch_size, None
     if source.is_single:
@@ -223,7 +223,7 @@ def _own_labels(source: IndexedSource, options: DataOptions, order: NDArray[np.i
     labels = options.labels
     refuse_empty_path("the labels", labels, CalibrationDataError)
     if isinstance(labels, str | os.PathLike) and Path(labels).suffix.lower() == ".json":
-        return source.boxes(labels, order, options.preprocessing)
+        return source.boxes(labels, order, options.applied)
     return load_labels(labels, source.count)[order]
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from calibrators.checks import check_mapping, several
+from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.display.cards import Cell, card_of, html_table, sparkline
 from calibrators.display.picture import Picture, data_frame
@@ -55,6 +56,8 @@ class Provenance:
             number of samples.
         left_out: The nodes at the end of the model that were not run, name to operator: plugins of TensorRT,
             which ONNX Runtime does not know, and all that follows them.
+        inputs: What the model was fed: how images were preprocessed, and how large values were; None where
+            that is not known, as in files of version 0.2.
 
     Raises:
         TableError: A fingerprint, a tool or a version is no text of one line and at most 200 characters.
@@ -66,6 +69,7 @@ class Provenance:
     versions: Mapping[str, str] = field(default_factory=dict)
     input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    inputs: CalibratedInputs | None = None
 
     def __post_init__(self) -> None:
         fingerprints = (one for one in (self.model, self.data) if one is not None)
@@ -110,6 +114,7 @@ class CalibrationTable:
         histograms: Tensor name to the histogram that its range was computed from; empty where the table was
             imported.
         choice: How the ranges were chosen by what they cost the network, where the method is ``auto``.
+        warnings: What the calibration warned of.
     """
 
     amax: Mapping[str, float]
@@ -118,6 +123,7 @@ class CalibrationTable:
     overridden: frozenset[str] = frozenset()
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
     choice: RangeChoice | None = None
+    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<CalibrationTable: {self._summary}>"
@@ -514,6 +520,8 @@ class CalibrationTable:
             versions=dict(self.provenance.versions),
             input_sizes=dict(self.provenance.input_sizes),
             left_out=dict(self.provenance.left_out),
+            inputs=self.provenance.inputs,
+            warnings=self.warnings,
             overridden=tuple(sorted(self.overridden)),
             amax=dict(self.amax),
             choice=self.choice,
@@ -522,12 +530,25 @@ class CalibrationTable:
     @classmethod
     def _from_record(cls, record: TableRecord, source: str) -> CalibrationTable:
         provenance = Provenance(
-            record.model, record.data, record.samples, record.versions, record.input_sizes, record.left_out
+            record.model,
+            record.data,
+            record.samples,
+            record.versions,
+            record.input_sizes,
+            record.left_out,
+            record.inputs,
         )
         histograms = decode_histograms(record, source)
         try:
-            overridden = frozenset(record.overridden)
-            return cls(record.amax, record.method, provenance, overridden, histograms, record.choice)
+            return cls(
+                record.amax,
+                record.method,
+                provenance,
+                frozenset(record.overridden),
+                histograms,
+                record.choice,
+                record.warnings,
+            )
         except TableError as error:
             raise TableError(f"'{source}': {error.template}") from error
 

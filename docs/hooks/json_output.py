@@ -44,8 +44,19 @@ PLACE = "<!-- the JSON of the verbs -->"
 SCHEMA_FILE = "reference/json.schema.json"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """What verbs print.
+
+    Attributes:
+        warnings: What was warned of, of which none makes the verb fail.
+    """
+
+    warnings: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True)
-class Calibrated:
+class Calibrated(Printed):
     """A calibration.
 
     Attributes:
@@ -144,7 +155,7 @@ class Equalization:
 
 
 @dataclass(frozen=True)
-class Quantized:
+class Quantized(Printed):
     """A quantized model.
 
     Attributes:
@@ -179,7 +190,7 @@ class Quantized:
 
 
 @dataclass(frozen=True)
-class MigratedModel:
+class MigratedModel(Printed):
     """A migration.
 
     Attributes:
@@ -202,7 +213,7 @@ class MigratedModel:
 
 
 @dataclass(frozen=True)
-class Deployed:
+class Deployed(Printed):
     """A folder that runs an engine elsewhere.
 
     Attributes:
@@ -215,7 +226,7 @@ class Deployed:
 
 
 @dataclass(frozen=True)
-class Linted:
+class Linted(Printed):
     """The findings on a model.
 
     Attributes:
@@ -232,7 +243,7 @@ class Linted:
 
 
 @dataclass(frozen=True)
-class TunedModel:
+class TunedModel(Printed):
     """The result of tuning.
 
     Attributes:
@@ -282,7 +293,7 @@ class Measured(BenchReport):
 
 
 @dataclass(frozen=True)
-class Measurements:
+class Measurements(Printed):
     """A benchmark.
 
     Attributes:
@@ -297,7 +308,7 @@ class Measurements:
 
 
 @dataclass(frozen=True)
-class ShownTable:
+class ShownTable(Printed):
     """A calibration table.
 
     Attributes:
@@ -352,7 +363,7 @@ class OutputSummary:
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Printed):
     """A run of an engine.
 
     Attributes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
-from calibrators.checks import check_choice, check_mapping
+from calibrators.checks import check_choice, check_mapping, keeping_warnings
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource, open_data
@@ -21,7 +22,7 @@ from calibrators.errors import (
 from calibrators.histograms.thresholds import Method
 from calibrators.host.checkpoint import check_resume
 from calibrators.run import Executor, RunOptions
-from calibrators.tables.ranges import TableSource, as_table
+from calibrators.tables.ranges import TableSource, as_table, table_among
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target
 from trtint8.engine.profiles import Profile
@@ -159,19 +160,21 @@ def validate(
         )
     given = model if reference is None else reference
     judged, float_model, *others = open_modules((model, given, *also.values()), example_inputs)
-    return validate_models(
-        judged,
-        data,
-        reference=float_model,
-        also=dict(zip(also, others, strict=True)),
-        metrics=asked,
-        data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
-        run=RunOptions(threads, executor, progress=progress),
-        budget=budget,
-        loading=LoadingOptions(allow_host_code, plugins),
-        integers=integers,
-        tensors=tensors,
-    )
+    with keeping_warnings() as said:
+        accuracy = validate_models(
+            judged,
+            data,
+            reference=float_model,
+            also=dict(zip(also, others, strict=True)),
+            metrics=asked,
+            data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
+            run=RunOptions(threads, executor, progress=progress),
+            budget=budget,
+            loading=LoadingOptions(allow_host_code, plugins),
+            integers=integers,
+            tensors=tensors,
+        )
+    return replace(accuracy, warnings=tuple(dict.fromkeys((*accuracy.warnings, *said))))
 
 
 def _integers(table: TableSource | None, arithmetic: str | None) -> Integers | None:
@@ -253,19 +256,22 @@ def measure_sensitivity(
     ranges = as_table(table)
     run = RunOptions(threads, executor, progress=progress)
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels)
-    data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
-    return measure(
-        prepared,
-        ranges,
-        open_data(with_recorded_states(data, loaded, threads), prepared.inputs, data_options),
-        keep_float=keep_float,
-        tolerance_db=tolerance_db,
-        checkpoint=checkpoint,
-        threads=run.threads,
-        executor=run.executor,
-        on_plan=on_plan or (lambda _plan: None),
-        progress=run.progress,
-    )
+    with keeping_warnings(ranges.warnings) as said:
+        data_options = data_options.calibrated(ranges.provenance.inputs, "the table")
+        data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
+        measured = measure(
+            prepared,
+            ranges,
+            open_data(with_recorded_states(data, loaded, threads), prepared.inputs, data_options),
+            keep_float=keep_float,
+            tolerance_db=tolerance_db,
+            checkpoint=checkpoint,
+            threads=run.threads,
+            executor=run.executor,
+            on_plan=on_plan or (lambda _plan: None),
+            progress=run.progress,
+        )
+    return replace(measured, warnings=tuple(said))
 
 
 def tune(
@@ -400,26 +406,32 @@ def tune(
     half = (target == "rtx" if float16 is None else float16) or goal is not None
     backend = None if arithmetic is None else arithmetic_named(arithmetic)
     loaded = load_float_model(open_module(model, example_inputs))
-    return tune_from_sources(
-        prepare(loaded),
-        with_recorded_states(calibration, loaded),
-        with_recorded_states(data, loaded),
-        with_recorded_states(judge, loaded),
-        Budget(max_drop, metric, minimum),
-        options=CalibrationOptions(method, "all" if backend else tensors_needed(half)),
-        data_options=DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels),
-        through_clips=equalize_clips,
-        round_weights=round_weights,
-        float16=half,
-        limit=TimeLimit(minutes),
-        journal=JournalFile(checkpoint, resume) if checkpoint is not None else None,
-        on_goal=on_goal or _ignore,
-        on_trial=on_trial or _ignore,
-        progress=progress,
-        speed=goal,
-        target=target_named("rtx" if target == "rtx" else "tensorrt"),
-        arithmetic=backend,
-    )
+    data_options = DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels)
+    table = table_among(calibration)
+    with keeping_warnings(table.warnings if table else ()) as said:
+        if table is not None:
+            calibration, data_options = table, data_options.calibrated(table.provenance.inputs, "the table")
+        tuned = tune_from_sources(
+            prepare(loaded),
+            with_recorded_states(calibration, loaded),
+            with_recorded_states(data, loaded),
+            with_recorded_states(judge, loaded),
+            Budget(max_drop, metric, minimum),
+            options=CalibrationOptions(method, "all" if backend else tensors_needed(half)),
+            data_options=data_options,
+            through_clips=equalize_clips,
+            round_weights=round_weights,
+            float16=half,
+            limit=TimeLimit(minutes),
+            journal=JournalFile(checkpoint, resume) if checkpoint is not None else None,
+            on_goal=on_goal or _ignore,
+            on_trial=on_trial or _ignore,
+            progress=progress,
+            speed=goal,
+            target=target_named("rtx" if target == "rtx" else "tensorrt"),
+            arithmetic=backend,
+        )
+    return replace(tuned, warnings=tuple(said))
 
 
 def _machine(speed: str | Gpu | None) -> str | None:

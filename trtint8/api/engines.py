@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from calibrators.checks import keeping_warnings
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
@@ -82,7 +84,9 @@ def audit(
     wanted = EstimatorOptions(target, profile, given_options(options), progress)
     figures = find_gpu(gpu)
     loaded, ranges = load_float_model(model), as_table(table)
-    return audit_model(loaded, ranges, figures, wanted, keep_float, keep_int8, layer_times)
+    with keeping_warnings(ranges.warnings) as said:
+        found = audit_model(loaded, ranges, figures, wanted, keep_float, keep_int8, layer_times)
+    return replace(found, warnings=tuple(said))
 
 
 def bench(

@@ -118,6 +118,7 @@ def quantize(
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
     ranges = as_table(table)
     if equalize is not None:
+        data_options = data_options.calibrated(ranges.provenance.inputs, "the table")
         remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)
         prepared, ranges = remade.model, remade.table
     return to_proto(quantized_model(prepared, ranges, asked).graph_model)
@@ -180,6 +181,7 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     refuse_losing(path, sorted(written))
     ranges, remade = as_table(table), None
     if equalize is not None:
+        data_options = data_options.calibrated(ranges.provenance.inputs, "the table")
         remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)
         prepared, ranges = remade.model, remade.table
     quantized = quantized_model(prepared, ranges, asked)

@@ -161,6 +161,8 @@ def run_engine(
     with Engine.load(engine, device=device, plugins=plugins, allow_host_code=allow_host_code) as loaded:
         inputs = input_specs(loaded.inputs)
         data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
+        if loaded.info is not None:
+            data_options = data_options.calibrated(loaded.info.calibrated_inputs, f"the engine '{engine}'")
         outputs = run_on_data(loaded, inputs, open_data(data, inputs, data_options), progress=progress)
     if path is not None:
         write_atomically(path, archive(outputs))

@@ -179,6 +179,7 @@ class Audit:
         measured_seconds: Precision of each engine that was timed to the seconds that its layers take.
         layers: The nodes that compute products, with their estimated and measured times; empty where no
             engine was timed.
+        warnings: What the calibration and the audit warned of.
     """
 
     model: str
@@ -197,6 +198,7 @@ class Audit:
     costs: tuple[Cost, ...] = ()
     measured_seconds: Mapping[str, NonNegative] = field(default_factory=dict)
     layers: tuple[AuditedLayer, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"<Audit: '{self.model}' on {self.gpu.name}: {self.verdict}>"

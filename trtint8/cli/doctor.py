@@ -20,6 +20,6 @@ def run(options: argparse.Namespace) -> None:
     """Examines this machine and prints the findings."""
     findings = doctor()
     if options.json:
-        print_json(dict(findings))
+        print_json(dict(findings), warnings=False)
     else:
         print_table("trtint8 doctor", ("", ""), findings)

@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any
 
+from calibrators.checks import keeping_warnings
 from calibrators.errors import Advice, Argument, TrtInt8Error, in_one_line
 from calibrators.files import exists
 from calibrators.imports import import_lazily
@@ -105,7 +106,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         options = _parser(argv).parse_args(argv)
         if arguments is None:  # the process runs nothing else, and what modules define stays until it ends
             gc.freeze()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), keeping_warnings():
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_args, **_kwargs: say(
             f"warning: {_spelled(message, options)}"

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from calibrators.checks import kept_warnings
 from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error, counted, enumerated
 from calibrators.progress import literal_console
 
@@ -79,13 +80,21 @@ def print_line(text: str) -> None:
     _write(sys.stdout, shown(text) + "\n")
 
 
-def print_json(value: Any) -> None:
-    """Writes a value as JSON to standard output.
+def print_json(value: Any, *, warnings: bool = True) -> None:
+    """Writes a value as JSON to standard output, with what the verb has warned of until now.
 
     Numbers that are not finite become null, but for infinite values of metrics, which become ``inf`` or
     ``-inf``.
+
+    Args:
+        value: The value.
+        warnings: Whether an object gets the warnings as its key ``warnings``, beside those of its own.
     """
-    text = json.dumps(_plain(value), indent=2, ensure_ascii=not _prints_unicode())
+    document = _plain(value)
+    if warnings and isinstance(document, dict):
+        own = document.get("warnings", ())
+        document["warnings"] = list(dict.fromkeys((*own, *kept_warnings())))
+    text = json.dumps(document, indent=2, ensure_ascii=not _prints_unicode())
     # JSON itself escapes only some of the characters that a terminal obeys.
     _write(sys.stdout, "\n".join(map(_escaped, text.split("\n"))) + "\n")
 

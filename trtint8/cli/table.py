@@ -233,6 +233,7 @@ def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None
                 "provenance": table.provenance,
                 "cache": cache or None,
                 "amax": dict(table.amax),
+                "warnings": table.warnings,
             }
         )
         return

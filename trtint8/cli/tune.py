@@ -190,6 +190,7 @@ def _print_json(tuned: Tuned, written: Written) -> None:
             "float_cost": tuned.float_cost,
             "speed": tuned.speed,
             "files": written,
+            "warnings": tuned.warnings,
         }
     )
 

@@ -46,6 +46,7 @@ from trtint8.models.model import (
     WITHOUT_PAIRS,
     Model,
     calibration_of,
+    inputs_of,
     load_model,
     names_model,
     prepare,
@@ -478,7 +479,7 @@ def read_source(
 
     Args:
         engine: The engine file, or a model, whose name ends in .onnx.
-        preprocessing: How raw images become what the engine is fed.
+        preprocessing: How raw images become what the engine is fed; that of the calibration where None.
         asked: What is asked for besides.
 
     Raises:
@@ -501,6 +502,9 @@ def read_source(
         info = read_engine_info(path)
         table = table or read_engine_table(path, info)
         source = DeploySource(path, info, _qdq_model_of(path, info), table, preprocessing, asked, path)
+    if source.info.calibrated_inputs is not None:
+        preprocessing = source.info.calibrated_inputs.chosen(preprocessing, f"'{path}'")
+        source = replace(source, preprocessing=preprocessing)
     if preprocessing is not None:
         _check_images_fit(source.info, source.image_input, preprocessing)
     return source
@@ -530,6 +534,7 @@ def _model_source(
         quantized_nodes=(),
         weights_bytes=None,
         model_fingerprint=model.fingerprint,
+        calibrated_inputs=table.provenance.inputs if table else inputs_of(model.graph_model, model.name),
         joins_samples=takes_joined_samples(
             model.graph_model, model.inputs, tried_shapes(profiles, model.inputs)
         ),

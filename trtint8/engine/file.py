@@ -17,7 +17,7 @@ import numpy as np
 
 from calibrators import records
 from calibrators.checks import check_path
-from calibrators.data.inputs import InputSpec, shape_text
+from calibrators.data.inputs import CalibratedInputs, InputSpec, shape_text
 from calibrators.display.cards import html_table
 from calibrators.errors import EngineError, megabytes
 from calibrators.files import is_file, write_atomically, written_together
@@ -111,6 +111,9 @@ class EngineInfo:
         joins_samples: Whether samples may be joined along axis 0 of the inputs, because every output has a
             row for each of them that does not depend on the others; None where that could not be tried, and
             in files of earlier versions.
+        calibrated_inputs: What was fed during the calibration; None where that is not known, and in files of
+            version 0.2 and older.
+        warnings: What the calibration and the build warned of; empty in files of version 0.2 and older.
         plan_sha256: SHA-256 of the plan; :func:`save_engine` fills it in.
         created_by: The trtint8 that wrote it.
         format_version: Version of the sidecar's format.
@@ -139,6 +142,8 @@ class EngineInfo:
     written: Mapping[_FileEnd, Sha256] = field(default_factory=dict)
     kernels: tuple[PartTotal, ...] = ()
     joins_samples: bool | None = None
+    calibrated_inputs: CalibratedInputs | None = None
+    warnings: tuple[Text, ...] = ()
     plan_sha256: Sha256 = ""
     created_by: Line = f"trtint8 {__version__}"
     format_version: PositiveCount = _FORMAT_VERSION
@@ -203,7 +208,10 @@ def info_rows(info: EngineInfo) -> list[tuple[str, str]]:
     """What is known of an engine, as rows of a table for a notebook."""
     sides = [("input", spec) for spec in info.inputs] + [("output", spec) for spec in info.outputs]
     rows = [(f"{side} '{spec.name}'", f"{spec.dtype} {shape_text(spec.shape)}") for side, spec in sides]
-    return [*rows, *engine_rows(info), ("route", info.route), ("method", info.method or "none")]
+    rows += [*engine_rows(info), ("route", info.route), ("method", info.method or "none")]
+    if info.calibrated_inputs is not None:
+        rows.append(("preprocessing", str(info.calibrated_inputs)))
+    return rows
 
 
 def sidecar_path(path: str | os.PathLike[str]) -> Path:

@@ -6,12 +6,15 @@ from engines.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import onnx
@@ -19,8 +22,9 @@ import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError
 from onnx_ir.passes import common
 
+from calibrators import records
 from calibrators.checks import check_ending, refuse_empty_path, warn_user
-from calibrators.data.inputs import InputSpec, OpenShape
+from calibrators.data.inputs import CalibratedInputs, InputSpec, OpenShape
 from calibrators.errors import ModelError, enumerated
 from calibrators.files import is_file, is_folder
 from calibrators.host.weights import LightModel
@@ -475,6 +479,9 @@ FLOAT_MODEL = "trtint8.float_model"
 #: The fingerprint of the samples that a model's ranges were found on, and their number.
 _CALIBRATION_DATA, _CALIBRATION_SAMPLES = "trtint8.calibration_data", "trtint8.calibration_samples"
 
+#: What a model was fed while it was calibrated, as JSON.
+_CALIBRATED_INPUTS = "trtint8.calibrated_inputs"
+
 #: Whether a model was quantized, and has no Q/DQ pairs all the same.
 WITHOUT_PAIRS = "trtint8.without_pairs"
 
@@ -488,6 +495,97 @@ def record_calibration(graph_model: ir.Model, data: str | None, samples: int | N
     """Writes into a model which samples it was calibrated with, where that is known."""
     if data is not None and samples is not None:
         graph_model.metadata_props.update({_CALIBRATION_DATA: data, _CALIBRATION_SAMPLES: str(samples)})
+
+
+def record_inputs(graph_model: ir.Model, inputs: CalibratedInputs | None) -> None:
+    """Writes into a model what it was fed while it was calibrated, where that is known."""
+    if inputs is not None:
+        graph_model.metadata_props[_CALIBRATED_INPUTS] = records.render(inputs).decode()
+
+
+def inputs_of(graph_model: ir.Model, name: str) -> CalibratedInputs | None:
+    """What a model was fed while it was calibrated; None where it does not say so.
+
+    Args:
+        graph_model: The model.
+        name: What it is called in messages.
+
+    Raises:
+        ModelError: What it says is damaged.
+    """
+    return _read_inputs(graph_model.metadata_props.get(_CALIBRATED_INPUTS), name)
+
+
+def _read_inputs(text: str | None, name: str) -> CalibratedInputs | None:
+    if text is None:
+        return None
+    wrong = f"the property '{_CALIBRATED_INPUTS}' of '{name}' is damaged"
+    with records.decoding(wrong, ModelError, "quantize the float model again"):
+        return records.to_record(records.parse(text.encode(errors="replace")), CalibratedInputs)
+
+
+#: The field of a serialized ModelProto that holds its properties, and the longest of them that is read.
+_PROPERTIES, _MOST_BYTES_OF_PROPERTY = 14, 1 << 20
+
+
+def inputs_ahead(source: ModelSource) -> CalibratedInputs | None:
+    """What a model was fed while it was calibrated, without reading its graph and its weights.
+
+    Data can be opened so while the model is still read.
+
+    Args:
+        source: The model. One that cannot be read gives None: whoever loads it says what is wrong.
+
+    Raises:
+        ModelError: What the model says is damaged.
+    """
+    if isinstance(source, Model):
+        return inputs_of(source.graph_model, source.name)
+    entries: Iterable[onnx.StringStringEntryProto] = ()
+    name = "model"
+    with contextlib.suppress(OSError, ValueError, DecodeError):
+        if isinstance(source, onnx.ModelProto):
+            entries = source.metadata_props
+        elif isinstance(source, bytes):
+            entries = list(_properties(io.BytesIO(source)))
+        elif isinstance(source, (str, os.PathLike)):
+            name = Path(source).name
+            with records.open_file(source) as stream:
+                entries = list(_properties(stream))
+    found = {entry.key: entry.value for entry in entries}
+    return _read_inputs(found.get(_CALIBRATED_INPUTS), name)
+
+
+def _properties(stream: BinaryIO) -> Iterator[onnx.StringStringEntryProto]:
+    """Gives the properties of a serialized model, past all other fields.
+
+    Raises:
+        ValueError: It is no protobuf.
+    """
+    while (key := _varint(stream)) is not None:
+        kind, size = key & 7, {0: 0, 1: 8, 5: 4}.get(key & 7)
+        if kind == 0:
+            _varint(stream)
+        elif kind == 2:
+            size = _varint(stream)
+        if size is None:
+            raise ValueError("no protobuf")
+        if key >> 3 == _PROPERTIES and kind == 2 and size <= _MOST_BYTES_OF_PROPERTY:
+            yield onnx.StringStringEntryProto.FromString(stream.read(size))
+        else:
+            stream.seek(size, os.SEEK_CUR)
+
+
+def _varint(stream: BinaryIO) -> int | None:
+    """Reads an integer as protobuf writes it; None at the end."""
+    value = 0
+    for place in range(10):
+        if not (byte := stream.read(1)):
+            return None
+        value |= (byte[0] & 0x7F) << (7 * place)
+        if byte[0] < 0x80:
+            return value
+    raise ValueError("no protobuf")
 
 
 def record_pairs(graph_model: ir.Model, pairs: bool) -> None:
@@ -506,7 +604,8 @@ def calibration_of(graph_model: ir.Model) -> tuple[str, int] | None:
 
 def forget_origin(graph_model: ir.Model) -> None:
     """Removes what a model says of where it comes from."""
-    for key in (FLOAT_MODEL, _CALIBRATION_DATA, _CALIBRATION_SAMPLES, WITHOUT_PAIRS):
+    known = (FLOAT_MODEL, _CALIBRATION_DATA, _CALIBRATION_SAMPLES, _CALIBRATED_INPUTS, WITHOUT_PAIRS)
+    for key in known:
         graph_model.metadata_props.pop(key, None)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from calibrators.checks import several
+from calibrators.checks import keeping_warnings, several
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
@@ -87,6 +87,7 @@ class RunComparison:
         files: What was read.
         verdicts: Which run is better, by how much, and whether that is more than chance: one sentence for
             accuracy and one for latency, where two runs have it.
+        warnings: What makes the figures doubtful, each with the name of its run.
     """
 
     runs: tuple[str, ...]
@@ -95,6 +96,7 @@ class RunComparison:
     differences: tuple[str, ...]
     files: tuple[Path, ...]
     verdicts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         rows = counted(len(self.rows), "figure")
@@ -174,6 +176,9 @@ def compare_runs(
         tuple(row.name for row in rows if row.differs),
         tuple(path for run in runs for path in run.read),
         tuple(filter(None, (_accuracy_verdict(names, judged), _latency_verdict(names, runs)))),
+        tuple(
+            f"{name}: {warning}" for name, run in zip(names, runs, strict=True) for warning in run.warnings
+        ),
     )
 
 
@@ -318,19 +323,21 @@ def _judged(
             f"'{run.read[0]}' is a run without a calibration table or a Q/DQ model, of which '{arithmetic}' "
             "could take the ranges; give one with it"
         )
-    accuracy = validate_models(
-        judged,
-        data,
-        reference=model,
-        also={},
-        metrics=None,
-        data_options=options,
-        run=RunOptions(),
-        loading=NO_CODE,
-        budget=None,
-        integers=Integers(arithmetic_named(arithmetic), run.table),
-    )
-    return replace(run, accuracy=accuracy)
+    with keeping_warnings() as said:
+        accuracy = validate_models(
+            judged,
+            data,
+            reference=model,
+            also={},
+            metrics=None,
+            data_options=options,
+            run=RunOptions(),
+            loading=NO_CODE,
+            budget=None,
+            integers=Integers(arithmetic_named(arithmetic), run.table),
+        )
+    warnings = tuple(dict.fromkeys((*accuracy.warnings, *said)))
+    return replace(run, accuracy=replace(accuracy, warnings=warnings))
 
 
 def _table(columns: Sequence[Mapping[str, str]]) -> tuple[ComparedRow, ...]:

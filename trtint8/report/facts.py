@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.display.cards import Card
 from calibrators.errors import counted
 from calibrators.tensorrt.flavor import title_of
@@ -182,7 +183,11 @@ def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Comma
     if files.table is not None:
         samples = files.table.provenance.samples
         limit = f" --limit {samples}" if samples else ""
-        line = f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}"
+        inputs = files.table.provenance.inputs
+        images = f" {_image_options(inputs.images)}" if inputs and inputs.images else ""
+        line = (
+            f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}{images}"
+        )
         if files.table.provenance.model is not None:
             commands.append(Command("The calibration table, on the data of this fingerprint", line))
     if files.engine is not None:
@@ -193,6 +198,20 @@ def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Comma
         line = f"trtint8 build {source} -o {engine} {_build_options(files.engine)}"
         commands.append(Command("The engine, from the files beside it", line))
     return tuple(commands)
+
+
+def _image_options(preprocessing: Preprocessing) -> str:
+    """Preprocessing as options of the command line."""
+
+    def text(value: object) -> str:
+        if isinstance(value, tuple):
+            return ",".join(map(text, value))
+        return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+    differing = [one for one in fields(preprocessing) if getattr(preprocessing, one.name) != one.default]
+    # With "=", as a text that begins with a minus would pass for an option.
+    options = [f"--{one.name}={text(getattr(preprocessing, one.name))}" for one in differing]
+    return " ".join(options or ["--scale=1/255"])
 
 
 def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
@@ -214,6 +233,8 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
         made_with = ", ".join(f"{tool} {version}" for tool, version in table.provenance.versions.items())
         if made_with:
             rows.append(("Calibrated with", made_with))
+    if files.calibrated_inputs:
+        rows.append(("Preprocessing of the calibration", str(files.calibrated_inputs)))
     if files.accuracy:
         measured = f"{files.accuracy.judged}, {counted(files.accuracy.samples, 'sample', ',')}"
         rows.append(("Accuracy measured with", measured))

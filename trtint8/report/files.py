@@ -17,6 +17,7 @@ import numpy as np
 
 from calibrators import records
 from calibrators.checks import check_path
+from calibrators.data.inputs import CalibratedInputs
 from calibrators.errors import Argument, EngineError, ModelError, TableError
 from calibrators.files import exists, is_file, is_folder
 from calibrators.tables.choice import QMAX
@@ -32,7 +33,7 @@ from trtint8.runtime.bench import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.tune import TuningLog
-from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.accuracy import VALIDATED, Accuracy
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.tensors import ComparedTensor
 
@@ -91,6 +92,20 @@ class ReportFiles:
     tuning: TuningLog | None = None
 
     @property
+    def calibrated_inputs(self) -> CalibratedInputs | None:
+        """What was fed during the calibration; None where no file says it."""
+        if self.engine and self.engine.calibrated_inputs:
+            return self.engine.calibrated_inputs
+        return self.table.provenance.inputs if self.table else None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes the figures doubtful: what was warned of, and figures that no good network has."""
+        kept = (self.table, self.engine, self.accuracy, self.sensitivity)
+        said = [warning for one in kept if one is not None for warning in one.warnings]
+        return tuple(dict.fromkeys((*said, *_poor_figures(self.accuracy))))
+
+    @property
     def read(self) -> tuple[Path, ...]:
         """All files that were read: an engine's sidecar as well."""
         sidecars = [sidecar_path(self.paths["engine"])] if "engine" in self.paths else []
@@ -129,6 +144,21 @@ class _File:
     path: Path
     kind: str
     document: object = None
+
+
+#: The SQNR below which outputs have little to do with those of FP32, in decibels.
+_POOR_DB = 20.0
+
+
+def _poor_figures(accuracy: Accuracy | None) -> Iterator[str]:
+    """Sentences about outputs that are far from those of FP32."""
+    for name, side in ({VALIDATED: accuracy, **accuracy.also} if accuracy else {}).items():
+        for output in side.outputs:
+            if output.sqnr_db < _POOR_DB:
+                yield (
+                    f"the output '{output.name}' of {name} has an SQNR of {output.sqnr_db:.1f} dB: "
+                    f"below {_POOR_DB:g} dB the difference from FP32 is more than a tenth of the signal"
+                )
 
 
 _T = TypeVar("_T")

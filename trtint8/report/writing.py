@@ -157,6 +157,8 @@ def _worst(
         )
     reference = Reference.of(load_original(model))
     original, declared = reference.model, reference.declared
+    if files.calibrated_inputs is not None:
+        options = options.calibrated(files.calibrated_inputs, "the model that is reported on")
     batches = reference.open_data(data, options)
     with open_validated(VALIDATED, validated, original.inputs, declared, loading, integers=integers) as int8:
         # An engine gives only what is picked.
@@ -168,7 +170,7 @@ def _worst(
             declared.parts if gives_sources else output_parts(original.graph_model),
             original.inputs,
             batches,
-            preprocessing=options.preprocessing,
+            preprocessing=options.applied,
             class_names=_class_names(class_names),
         )
 

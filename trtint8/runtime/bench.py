@@ -533,6 +533,8 @@ def _feed(engine: Engine, data: DataSource | None, options: DataOptions) -> Feed
                 f"{Argument('data', '...')}"
             )
         return random_feed(engine.inputs, engine.profiles, options.batch_size)
+    if engine.info is not None:
+        options = options.calibrated(engine.info.calibrated_inputs, "the engine")
     specs, size = input_specs(engine.inputs), options.batch_size
     if size is None and engine.profiles and not any(spec.static_batch for spec in specs):
         size = next((sizes.opt[0] for sizes in engine.profiles[0].values() if sizes.opt), None)

@@ -244,6 +244,7 @@ class Sensitivity:
         data_fingerprint: Identifies the samples.
         shown: How many of the samples showed what single layers cost; the others showed only what all layers
             cost together. None where the file does not say.
+        warnings: What the calibration and the measurement warned of; empty in files of version 0.2 and older.
     """
 
     samples: PositiveCount
@@ -256,6 +257,7 @@ class Sensitivity:
     table_fingerprint: str
     data_fingerprint: str
     shown: PositiveCount | None = None
+    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         worst = f", worst '{self.worst_first[0].node}'" if self.layers else ""

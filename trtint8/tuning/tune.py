@@ -83,6 +83,7 @@ class Tuned:
         complete: Whether everything was tried; False where the time was over.
         speed: The estimated times, and what was tried for them; None where speed was not searched for.
         float16: Whether everything outside INT8 is in FP16.
+        warnings: What the calibration and the search warned of.
     """
 
     candidate: Candidate
@@ -96,6 +97,7 @@ class Tuned:
     complete: bool = True
     speed: SpeedPlan | None = None
     float16: bool = False
+    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         kept = len(self.candidate.keep_float)

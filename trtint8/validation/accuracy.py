@@ -83,6 +83,8 @@ class Accuracy:
         in_integers: What a backend computes in integers, where the model was run in its arithmetic; else
             None.
         tensors: How close tensors inside the network are to FP32's; None where that was not asked for.
+        warnings: What the calibration, the build and the comparison warned of; empty in results of version
+            0.2 and older.
     """
 
     judged: str
@@ -101,6 +103,7 @@ class Accuracy:
     reference_fingerprint: str | None = None
     in_integers: InIntegers | None = None
     tensors: ComparedTensors | None = None
+    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         parts = (counted(self.samples, "sample"), accuracy_summary(self))

@@ -16,13 +16,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
 from calibrators.data.batches import Around, Batches, LabelledFeed, facts
-from calibrators.data.feeds import FeedDict, batch_rows
-from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.feeds import FeedDict, batch_rows, is_float
+from calibrators.data.inputs import CalibratedInputs, DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
 from calibrators.data.samples import DataFingerprint, check_feed, numbered
 from calibrators.data.sources.arrays import first_labels
@@ -36,7 +37,7 @@ from trtint8.arithmetic.simulation import InIntegers, Integers
 from trtint8.arithmetic.storage import further_outputs
 from trtint8.engine.file import read_engine_info, read_engine_table, sidecar_path
 from trtint8.interop.integer_models import integer_operators
-from trtint8.models.model import FLOAT_MODEL, Model, calibration_of
+from trtint8.models.model import FLOAT_MODEL, Model, calibration_of, inputs_of
 from trtint8.models.outputs.joined import OutputPart, split_outputs
 from trtint8.models.outputs.picked import picks_of_plugins, runnable_part
 from trtint8.models.session import ModelSession, StoppableRuns
@@ -656,6 +657,8 @@ class Origin:
             that is not known.
         engine: What identifies an engine: the fingerprint of its Q/DQ model, or the SHA-256 of its plan where
             it has none; None for a model, and where there is no engine.
+        inputs: What it was fed while it was calibrated; None where that is not known.
+        warnings: What its calibration and its build warned of.
     """
 
     what: str
@@ -663,6 +666,86 @@ class Origin:
     float_model: str | None = None
     calibration: tuple[str, int] | None = None
     engine: str | None = None
+    inputs: CalibratedInputs | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def as_calibrated(
+    options: DataOptions,
+    fed: Sequence[tuple[str, CalibratedInputs | None]],
+    integers: Integers | None = None,
+) -> DataOptions:
+    """Options for data that have the preprocessing of a calibration, where none is given.
+
+    Args:
+        options: How the data is read.
+        fed: What each model is called, and what it was fed while it was calibrated; None where that is not
+            known. The first one with preprocessing decides.
+        integers: How the first model is computed in integers; None where it is run as it is.
+
+    Warns:
+        UserWarning: Other preprocessing is given, or another model was calibrated with other one.
+    """
+    known = [(what, inputs) for what, inputs in fed if inputs is not None]
+    if integers is not None and integers.table is not None and integers.table.provenance.inputs:
+        known.insert(0, ("the table", integers.table.provenance.inputs))
+    for what, inputs in known:
+        if options.applied is None:
+            options = options.calibrated(inputs, what)
+        else:
+            inputs.chosen(options.applied, what)
+    return options
+
+
+#: How many times as large as all calibration samples an input's values may be before that is doubtful.
+_BEYOND = 2.0
+
+#: The share of values beyond those of the calibration from which an input is doubtful.
+_SHARE_BEYOND = 0.01
+
+
+class InputRanges:
+    """Watches whether inputs stay near the values that a model was calibrated with.
+
+    Args:
+        origins: Where models come from.
+    """
+
+    def __init__(self, origins: Sequence[Origin]) -> None:
+        known = next((one for one in origins if one.inputs and one.inputs.peaks), None)
+        self._peaks = dict(known.inputs.peaks) if known and known.inputs else {}
+        self._what = known.what if known else ""
+        self._largest = dict.fromkeys(self._peaks, 0.0)
+        self._beyond = dict.fromkeys(self._peaks, 0)
+        self._values = dict.fromkeys(self._peaks, 0)
+
+    def observe(self, feed: FeedDict) -> None:
+        """Looks at a batch."""
+        for name, peak in self._peaks.items():
+            array = feed.get(name)
+            if array is None or not array.size or not is_float(array.dtype):
+                continue
+            self._values[name] += array.size
+            largest = float(max(array.max(), -array.min()))
+            if largest > peak:
+                self._largest[name] = max(self._largest[name], largest)
+                self._beyond[name] += int(np.count_nonzero(np.abs(array) > peak))
+
+    def finish(self) -> None:
+        """Warns of inputs that went far beyond.
+
+        Warns:
+            UserWarning: An input did.
+        """
+        for name, peak in self._peaks.items():
+            largest, beyond = self._largest[name], self._beyond[name]
+            if largest > _BEYOND * peak and beyond > _SHARE_BEYOND * self._values[name]:
+                share = 100 * beyond / self._values[name]
+                warn_user(
+                    f"the input '{name}' has values up to {largest:g}, and {self._what} was calibrated with "
+                    f"values up to {peak:g}: {share:.0f} % of them are beyond, where INT8 clips; check "
+                    f"that {Argument('preprocessing')} is that of the calibration"
+                )
 
 
 def warn_of_models(
@@ -694,8 +777,13 @@ def warn_of_models(
             "operators: what is compared is a float model; give the quantized one"
         )
     origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
-    if integers is not None and integers.table is not None:
-        origins[0] = replace(origins[0], calibration=_calibration(integers.table))
+    if integers is not None and (table := integers.table) is not None:
+        origins[0] = replace(
+            origins[0],
+            calibration=_calibration(table),
+            inputs=table.provenance.inputs,
+            warnings=table.warnings,
+        )
     for origin in origins:
         _warn_of_another_model(origin, reference)
     return origins
@@ -768,7 +856,13 @@ def observed(batches: Batches, seen: Observer) -> Batches:
 def _of_model(model: Model) -> Origin:
     graph_model = model.graph_model
     made_from = graph_model.metadata_props.get(FLOAT_MODEL)
-    return Origin(f"the model '{model.name}'", "it", made_from, calibration_of(graph_model))
+    return Origin(
+        f"the model '{model.name}'",
+        "it",
+        made_from,
+        calibration_of(graph_model),
+        inputs=inputs_of(graph_model, model.name),
+    )
 
 
 def _of_engine(plan: Path) -> Origin:
@@ -779,13 +873,23 @@ def _of_engine(plan: Path) -> Origin:
     identity = info.qdq_fingerprint or info.plan_sha256
     # Without a table, the model that was built had Q/DQ pairs already or a calibrator of the user's.
     if info.table_fingerprint is None:
-        return Origin(what, "the engine", engine=identity)
+        return Origin(
+            what, "the engine", engine=identity, inputs=info.calibrated_inputs, warnings=info.warnings
+        )
     try:
         table = read_engine_table(plan, info)
     except TrtInt8Error:  # a table that is not needed for the comparison
         table = None
     calibration = _calibration(table) if table else None
-    return Origin(what, "the engine", info.model_fingerprint, calibration, identity)
+    return Origin(
+        what,
+        "the engine",
+        info.model_fingerprint,
+        calibration,
+        identity,
+        info.calibrated_inputs,
+        info.warnings,
+    )
 
 
 def _calibration(table: CalibrationTable) -> tuple[str, int] | None:

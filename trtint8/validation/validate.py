@@ -17,15 +17,17 @@ from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, Shard, Source
 from calibrators.data.feeds import FeedDict
-from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.inputs import CalibratedInputs, DataOptions, InputSpec
 from calibrators.data.opening import DataSource
 from calibrators.errors import Argument, ModelError, TableError, enumerated
+from calibrators.files import is_file
 from calibrators.host.session import open_session, runs_at_once
 from calibrators.host.work import BatchFunction, check_sees
 from calibrators.run import RunOptions
 from trtint8.arithmetic.simulation import Integers
+from trtint8.engine.file import read_sidecar, sidecar_path
 from trtint8.interop.integer_models import integer_operators
-from trtint8.models.model import Model, ModelSource, load_model
+from trtint8.models.model import Model, ModelSource, inputs_ahead, load_model
 from trtint8.models.serialization import fits_message, to_proto
 from trtint8.models.session import ModelSession, open_model
 from trtint8.runtime.bindings import LoadingOptions
@@ -33,11 +35,14 @@ from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import (
     BatchResult,
+    InputRanges,
     OpenModels,
     Reference,
     RunningReference,
+    as_calibrated,
     compare_models,
     merge_results,
+    observed,
     warn_of_models,
     warning_of_calibration_samples,
 )
@@ -101,6 +106,7 @@ def validate_models(
     compared = Reference.of(whole).with_tensors(tensors)
     original, declared = compared.model, compared.declared
     models = {VALIDATED: model, **also}
+    data_options = as_calibrated(data_options, [_fed_to(one) for one in models.values()], integers)
     if not run.is_local:
         loaded = _loaded(models, reference, whole, integers)
         head, batches = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
@@ -129,6 +135,7 @@ def validate_models(
         running.run_ahead([batch.feed for batch in first])
         loaded = _loaded(models, reference, whole, integers)
         origins = warn_of_models(loaded, original, integers)
+        ranges = InputRanges(origins)
         with (
             open_models(
                 loaded,
@@ -141,14 +148,25 @@ def validate_models(
                 rows=rows,
                 integers=integers,
             ) as opened,
-            warning_of_calibration_samples(origins, batches) as read,
+            warning_of_calibration_samples(origins, observed(batches, ranges)) as read,
             warning_of_overflow(opened.half, original, read, run.threads) as samples,
         ):
             # A single one is looked at where it is measured.
             if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):
                 opened.look(Batches.of_shard(head, source).labelled())
             accuracy = compare_models(opened, samples, budget, progress=run.progress)
+            ranges.finish()
         return identified(accuracy, origins, original)
+
+
+def _fed_to(source: ModelSource) -> tuple[str, CalibratedInputs | None]:
+    """What a model is called in messages, and what it was fed while it was calibrated, where it says so."""
+    plan = engine_path(source)
+    if plan is None:
+        name = source if isinstance(source, (str, os.PathLike)) else "the INT8 model"
+        return f"the model '{name}'" if name is source else str(name), inputs_ahead(source)
+    known = is_file(sidecar_path(plan))
+    return f"the engine '{plan}'", read_sidecar(plan).calibrated_inputs if known else None
 
 
 def _looked_at(

@@ -214,6 +214,23 @@ class Preprocessing:
         except CalibrationDataError as error:
             raise CalibrationDataError(f"preprocessing file '{path}': {error.template}") from error
 
+    def is_same(self, other: Preprocessing) -> bool:
+        """True if another one does the same, but for rounding; three equal values are as good as one."""
+        alike = all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("resize", "crop", "layout", "channels", "letterbox")
+        )
+        mine, theirs = ([one.scale, *_three(one.mean), *_three(one.std)] for one in (self, other))
+        return alike and np.allclose(mine, theirs, rtol=1e-5, atol=1e-7)
+
+    def __str__(self) -> str:
+        steps = [] if self.resize is None else [f"resize {_size_text(self.resize)}"]
+        steps += [] if self.crop is None else [f"crop {_size_text(self.crop)}"]
+        steps += [] if self.letterbox is None else [f"letterbox {_size_text(self.letterbox)}"]
+        mean, std = (",".join(f"{value:g}" for value in values) for values in (self.mean, self.std))
+        scale = "1/255" if np.isclose(self.scale, 1 / 255, rtol=1e-5, atol=0) else f"{self.scale:g}"
+        return ", ".join([*steps, f"scale {scale}", f"mean {mean}", f"std {std}", self.channels, self.layout])
+
     def _resized(self, height: int, width: int) -> tuple[int, int]:
         if isinstance(self.resize, tuple):
             return self.resize
@@ -221,6 +238,14 @@ class Preprocessing:
         shorter = min(height, width)
         # Rounded down, as torchvision's Resize does.
         return self.resize * height // shorter, self.resize * width // shorter
+
+
+def _three(values: tuple[float, ...]) -> tuple[float, ...]:
+    return values * 3 if len(values) == 1 else values
+
+
+def _size_text(size: tuple[int, int] | int) -> str:
+    return str(size) if isinstance(size, int) else f"{size[0]}x{size[1]}"
 
 
 def check_preprocessing(given: object) -> None:

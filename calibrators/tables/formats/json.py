@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.checks import warn_user
+from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError
 from calibrators.histograms.binning import PER_OCTAVE, Octaves
 from calibrators.histograms.histogram import Histogram, bins_within
-from calibrators.records import Count, Line, NonNegativeFloat32, NonPositiveFloat32
+from calibrators.records import Count, Line, NonNegativeFloat32, NonPositiveFloat32, Text
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.formats.common import refuse_large_parts, refuse_repeated_names
 
@@ -136,6 +137,8 @@ class TableRecord:
         input_sizes: Input name to the sizes of its samples, for inputs that leave some open besides the
             number of samples.
         left_out: Names of the nodes at the end of the model that were not run, to their operators.
+        inputs: What the model was fed; None where it is not known, and in files of version 0.2 and older.
+        warnings: What the calibration warned of; empty in files of version 0.2 and older.
         overridden: Names of the tensors whose range was set by hand.
         amax: Tensor name to range. A range that is negative or not finite is the table's to refuse, by the
             tensor's name.
@@ -152,6 +155,8 @@ class TableRecord:
     versions: Mapping[Line, Line] = field(default_factory=dict)
     input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
+    inputs: CalibratedInputs | None = None
+    warnings: tuple[Text, ...] = ()
     overridden: tuple[str, ...] = ()
     amax: Mapping[str, float]
     choice: RangeChoice | None = None

@@ -156,6 +156,7 @@ def _folder_of_classes(tmp_path):
     return tmp_path
 
 
+@pytest.mark.filterwarnings("ignore:.*was calibrated with arrays")
 @pytest.mark.parametrize("kind", ["npz", "classes", "array", "file", "iterable"])
 def test_labels_from_anywhere(kind, workers_here, quantized, tmp_path, monkeypatch):
     data, labels, options = IMAGES, LABELS, {}
