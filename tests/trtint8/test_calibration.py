@@ -1,6 +1,7 @@
 """Calibration through the API, on the demo model."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -173,7 +174,7 @@ def test_the_least_squared_error_that_a_huge_value_chose_is_warned_of():
 
 def test_a_network_that_no_range_serves_is_warned_of(capsys, tmp_path):
     images = np.random.default_rng(1).standard_normal((64, 3, 6, 6)).astype(np.float32)
-    with pytest.warns(UserWarning, match=r"only 0\.7.*of 16") as caught:
+    with pytest.warns(UserWarning, match=r"only 0\.\d dB") as caught:
         table = trtint8.calibrate(uneven(), images, progress=False)
     assert [warning.filename for warning in caught] == [__file__]
     onnx.save(uneven(), tmp_path / "m.onnx")
@@ -265,7 +266,7 @@ class TestSequencesWithTheTimeFirst:
             table = calibrated(summed_over_time(), feeds, workers=self.workers, method="auto")
         assert table.provenance.samples == max(table.choice.samples.values()) == 4
         assert table.choice.sqnr_db[table.choice.rule] > 35  # that of whole sequences
-        assert table == calibrated(
+        assert replace(table, warnings=()) == calibrated(
             summed_over_time(), BatchAxes({"x": STEPS}, {"x": 1}), workers=self.workers, method="auto"
         )
 
