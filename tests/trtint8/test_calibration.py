@@ -173,7 +173,7 @@ def test_the_least_squared_error_that_a_huge_value_chose_is_warned_of():
 
 def test_a_network_that_no_range_serves_is_warned_of(capsys, tmp_path):
     images = np.random.default_rng(1).standard_normal((64, 3, 6, 6)).astype(np.float32)
-    with pytest.warns(UserWarning, match=r"only 0\.7.*of 16") as caught:
+    with pytest.warns(UserWarning, match=r"only 0\.\d dB") as caught:
         table = trtint8.calibrate(uneven(), images, progress=False)
     assert [warning.filename for warning in caught] == [__file__]
     onnx.save(uneven(), tmp_path / "m.onnx")

@@ -125,7 +125,7 @@ def test_the_table_does_not_depend_on_workers_and_shards(workers, workers_here, 
 
 def test_the_method_auto_is_among_what_does_not_depend_on_them(images, expected, tmp_path):
     table = trtint8.calibrate(DEMO_MODEL, images, batch_size=6, progress=False)
-    assert table.method == "auto" and max(table.choice.samples.values()) == 16
+    assert table.method == "auto" and max(table.choice.samples.values()) > 6
     assert _digest(table, tmp_path) == expected
 
 

@@ -27,7 +27,7 @@ def test_the_command_says_what_it_leaves_unused_and_continues_when_asked(images,
     assert "t.json.checkpoint' is left from an interrupted run: beginning anew" in captured.err
     summary = json.loads(captured.out)
     assert (summary["method"], summary["samples"]) == ("auto", 40)
-    assert summary["chosen"].startswith("'") and " for a typical one of 16 samples" in summary["chosen"]
+    assert summary["chosen"].startswith("'") and " for a typical one of " in summary["chosen"]
     first = output.read_bytes()
 
     interrupted(images, path)

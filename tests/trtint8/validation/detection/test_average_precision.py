@@ -137,5 +137,5 @@ def test_a_detector_is_validated(score):
 
 def test_the_library_is_asked_for_before_the_run(monkeypatch):
     monkeypatch.setitem(sys.modules, "faster_coco_eval", None)
-    with pytest.raises(UnsupportedError, match=r"'trtint8\[detection\]'"):
+    with pytest.raises(UnsupportedError, match=r"faster-coco-eval"):
         MeanAveragePrecision(lambda outputs: [], [Truth(np.zeros((0, 4)), [])])
