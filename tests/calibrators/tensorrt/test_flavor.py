@@ -82,7 +82,7 @@ def only(monkeypatch):
 @pytest.mark.parametrize(
     ("target", "named"),
     [
-        ("auto", r"tensorrt-rtx .*tensorrt>="),
+        ("auto", r"tensorrt-rtx.*tensorrt>="),
         ("rtx", r"TensorRT for RTX .*tensorrt-rtx"),
         ("tensorrt", r"^TensorRT is .*tensorrt>="),
     ],
