@@ -196,13 +196,8 @@ class CalibratedInputs:
         """
         if given is None or self.preprocessing is None:
             return given or self.images
-        if self.images is None:
-            warn_user(
-                f"{what} was calibrated with arrays that were fed as they are, so nothing tells how images "
-                f"became them; {Argument('preprocessing')} is given as ({given}): make sure that it "
-                "gives the same values"
-            )
-        elif not given.is_same(self.images):
+        # Of arrays that were fed as they are, nothing tells how images became them: who gives it adds that.
+        if self.images is not None and not given.is_same(self.images):
             warn_user(
                 f"{what} was calibrated with other preprocessing ({self.images}) than is given ({given}); "
                 f"leave {Argument('preprocessing')} out to take that of the calibration"

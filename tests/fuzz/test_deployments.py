@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 
 from calibrators import records
 from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import TableError, TrtInt8Error
 from calibrators.histograms.histogram import Histogram
@@ -73,6 +74,8 @@ IMAGES, LOGITS = "images", "logits"
 HISTOGRAM = Histogram(np.zeros(64, np.int64))
 # One huge value: so it keeps octaves.
 HISTOGRAM.observe(np.append(np.full(600, 0.75), [0, np.inf, 2.5e3]).astype(np.float32))
+WANTED = Preprocessing((8, 6), (8, 6), 0.5, (0.5,), (0.25,), "NCHW", "BGR")
+FED = CalibratedInputs(WANTED, {IMAGES: 2.5})
 TABLE = CalibrationTable(
     {IMAGES: 2.5, LOGITS: 12.75},
     "auto",
@@ -83,10 +86,12 @@ TABLE = CalibrationTable(
         {"trtint8": "0.2.0"},
         {IMAGES: SampleSizes((3, 8, 6), (3, 8, 6))},
         {"boxes": "EfficientNMS_TRT"},
+        FED,
     ),
     frozenset({LOGITS}),
     {IMAGES: HISTOGRAM},
     RangeChoice("mse", {"mse": 30.0}, {"mse": 4}),
+    warnings=("much noise",),
 )
 INFO = EngineInfo(
     flavor="tensorrt",
@@ -117,10 +122,15 @@ INFO = EngineInfo(
     kernels=(PartTotal("INT8 compute", 1, Traffic(10, 20)),),
     joins_samples=True,
     plan_sha256=hashlib.sha256(PLAN).hexdigest(),
+    calibrated_inputs=FED,
+    warnings=("much noise",),
 )
 #: What may stay empty in the example: a fingerprint would make every change of the model an error.
-LEFT_OUT = {(EngineInfo, "qdq_fingerprint"), (EngineInfo, "version_compatible")}
-WANTED = Preprocessing(mean=(0.5,), std=(0.25,), channels="BGR")
+LEFT_OUT = {
+    (EngineInfo, "qdq_fingerprint"),
+    (EngineInfo, "version_compatible"),
+    (Preprocessing, "letterbox"),  # in place of a size and a crop
+}
 
 ENGINE_DOCUMENT = json.loads(records.render(INFO))
 with tempfile.TemporaryDirectory() as _folder:
@@ -213,7 +223,7 @@ def files_of(folder, document, to):
     """The files of a deployment of a sidecar; None where it is refused in one sentence."""
     (folder / "net.engine.json").write_text(json.dumps(document))
     try:
-        return _KINDS[to](read_source(folder / "net.engine", WANTED))
+        return _KINDS[to](read_source(folder / "net.engine", None))
     except TrtInt8Error as error:
         assert str(error)
         return None

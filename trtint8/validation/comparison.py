@@ -739,7 +739,8 @@ class InputRanges:
         """
         for name, peak in self._peaks.items():
             largest, beyond = self._largest[name], self._beyond[name]
-            if largest > _BEYOND * peak and beyond > _SHARE_BEYOND * self._values[name]:
+            # An input that was all zeros, as the first state of a sequence is, says nothing of what is usual.
+            if peak and largest > _BEYOND * peak and beyond > _SHARE_BEYOND * self._values[name]:
                 share = 100 * beyond / self._values[name]
                 warn_user(
                     f"the input '{name}' has values up to {largest:g}, and {self._what} was calibrated with "

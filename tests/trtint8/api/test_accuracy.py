@@ -1,5 +1,7 @@
 """Validation by the public call."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import onnx
 import pytest
@@ -163,9 +165,16 @@ def test_nothing_is_resumed_without_a_checkpoint(split, held_out):
 
 def test_nobody_has_to_be_told(split, held_out, monkeypatch):
     calls = []
-    monkeypatch.setattr(
-        "trtint8.tuning.tune.tune_from_sources", lambda *_, **keywords: calls.append(keywords)
-    )
+
+    @dataclass(frozen=True)
+    class Found:
+        warnings: tuple[str, ...] = ()
+
+    def tune(*_, **keywords):
+        calls.append(keywords)
+        return Found()
+
+    monkeypatch.setattr("trtint8.tuning.tune.tune_from_sources", tune)
     none = {"on_goal": None, "on_trial": None, "on_speed_trial": None}
     trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, speed="RTX 4090", **none)
     (given,) = calls

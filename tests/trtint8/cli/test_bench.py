@@ -59,7 +59,7 @@ PROFILE = {
 class TimedEngine:
     """The part of our own Engine that the verb uses."""
 
-    inputs, profiles, flavor = (IMAGES, FIXED), (PROFILE,), None
+    inputs, profiles, flavor, info = (IMAGES, FIXED), (PROFILE,), None, None
 
     def __init__(self, inputs=inputs):
         self.inputs, self.timeline = inputs, Timeline()

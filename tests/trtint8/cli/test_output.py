@@ -49,6 +49,7 @@ def test_anything_becomes_json(capsys):
         "pair": {"first": None, "second": "a/b"},
         "3": [1, [2]],
         "ä": [None, True, None],
+        "warnings": [],
     }
     assert "ä" in printed
 
@@ -60,7 +61,7 @@ def test_a_share_comes_with_its_interval(capsys):
     assert found["interval"] == [*Share(8, 10).interval]
     print_json({"a": ["\x9b2J", "\u202e", "plain"] * 2})
     printed = capsys.readouterr().out
-    assert json.loads(printed) == {"a": ["\x9b2J", "\u202e", "plain"] * 2}
+    assert json.loads(printed) == {"a": ["\x9b2J", "\u202e", "plain"] * 2, "warnings": []}
     assert printed.replace("\n", "").isprintable()  # what a terminal obeys is escaped
 
 
@@ -96,7 +97,7 @@ def test_control_characters_never_reach_the_terminal(capsys):
     assert printed.out.count(escaped) == 4
     print_json({"name": name})
     document = capsys.readouterr().out
-    assert json.loads(document) == {"name": name}
+    assert json.loads(document) == {"name": name, "warnings": []}
     printed_json = document.replace("\n", "")
     assert not set("\x1b\x07\x9b\u202e\u2028\ud800\r") & set(printed_json)
     assert not set("\x1b\x07\x9b\u202e\u2028\ud800\r") & set(printed.out)

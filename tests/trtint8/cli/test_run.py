@@ -99,6 +99,7 @@ def test_limit_and_json(use, data, out, capsys):
             "bf16": {"shape": [3], "dtype": "float32", "min": 0.0, "max": 12.0},
             "total": {"shape": [], "dtype": "float32", "min": 18.0, "max": 18.0},
         },
+        "warnings": [],
     }
     with np.load(out / "o.npz") as written:
         assert written["bf16"].dtype == np.float32 and written["bf16"].tolist() == [0, 6, 12]
@@ -122,7 +123,9 @@ def test_an_output_may_have_any_name(use, data, out, capsys):
 def test_batches_are_joined_along_the_axis_that_is_called_like_the_batch(shape, use, data, out, capsys):
     engine = use(y=np.transpose)
     engine.info = SimpleNamespace(
-        inputs=(TensorSpec("images", "float32", ("batch", 6)),), outputs=(TensorSpec("y", "float32", shape),)
+        inputs=(TensorSpec("images", "float32", ("batch", 6)),),
+        outputs=(TensorSpec("y", "float32", shape),),
+        calibrated_inputs=None,
     )
     assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--batch-size", "2"]) == 0
     with np.load(out / "o.npz") as written:
@@ -147,7 +150,7 @@ def test_outputs_that_one_array_cannot_hold(function, shape, words, use, data, o
     engine = use(y=function)
     if shape:
         inputs, outputs = TensorSpec("images", "float32", ("batch", 6)), TensorSpec("y", "float32", shape)
-        engine.info = SimpleNamespace(inputs=(inputs,), outputs=(outputs,))
+        engine.info = SimpleNamespace(inputs=(inputs,), outputs=(outputs,), calibrated_inputs=None)
     (out / "o.npz").write_bytes(b"old")
     assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--batch-size", "2"]) == 2
     error = capsys.readouterr().err
