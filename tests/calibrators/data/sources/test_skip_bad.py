@@ -19,6 +19,7 @@ from tests.calibrators.data.sample_data import FLOAT, IMAGE, RAW, VECTOR, save_i
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 
+PREPARED = trtint8.Preprocessing()
 NAMES = [f"{index}.png" for index in range(6)]
 
 
@@ -203,10 +204,10 @@ def named(kept, path):
 def test_public_calls(digits, tmp_path):
     bad = digits / "4" / "1.png"
     with pytest.raises(CalibrationDataError, match="skip_bad=True"):
-        trtint8.calibrate(DEMO_MODEL, digits, preprocessing=RAW)
+        trtint8.calibrate(DEMO_MODEL, digits, preprocessing=PREPARED)
     with pytest.warns(UserWarning):
         table = trtint8.calibrate(
-            DEMO_MODEL, digits, preprocessing=RAW, skip_bad=True, output=tmp_path / "t.json"
+            DEMO_MODEL, digits, preprocessing=PREPARED, skip_bad=True, output=tmp_path / "t.json"
         )
     assert table.provenance.samples == 29 and named(table.warnings, bad) == 1
     assert named(json.loads((tmp_path / "t.json").read_text())["warnings"], bad) == 1
@@ -221,7 +222,7 @@ def test_public_calls(digits, tmp_path):
     assert named(measured.warnings, bad) == 1
     with pytest.warns(UserWarning):
         tuned = trtint8.tune(
-            DEMO_MODEL, digits, digits, metric="sqnr", minimum=1, preprocessing=RAW, skip_bad=True
+            DEMO_MODEL, digits, digits, metric="sqnr", minimum=1, preprocessing=PREPARED, skip_bad=True
         )
     assert named(tuned.warnings, bad) >= 1
     with pytest.warns(UserWarning, match=r"1\.png"):
@@ -230,17 +231,17 @@ def test_public_calls(digits, tmp_path):
 
 def test_what_was_taken_is_what_sound_files_alone_give(digits):
     with pytest.warns(UserWarning):
-        table = trtint8.calibrate(DEMO_MODEL, digits, preprocessing=trtint8.Preprocessing(), skip_bad=True)
+        table = trtint8.calibrate(DEMO_MODEL, digits, preprocessing=PREPARED, skip_bad=True)
     (digits / "4" / "1.png").unlink()
-    alone = trtint8.calibrate(DEMO_MODEL, digits, preprocessing=trtint8.Preprocessing())
+    alone = trtint8.calibrate(DEMO_MODEL, digits, preprocessing=PREPARED)
     assert table.amax == alone.amax and table.provenance.data == alone.provenance.data
 
 
 def test_verbs(digits, tmp_path, capsys):
     table, model = str(tmp_path / "t.json"), str(DEMO_MODEL)
-    assert main(["calibrate", model, str(digits), "-o", table, "--scale=1"]) == 2
+    assert main(["calibrate", model, str(digits), "-o", table, "--scale=1/255"]) == 2
     assert "--skip-bad" in capsys.readouterr().err
-    assert main(["calibrate", model, str(digits), "-o", table, "--scale=1", "--skip-bad"]) == 0
+    assert main(["calibrate", model, str(digits), "-o", table, "--scale=1/255", "--skip-bad"]) == 0
     assert str(digits / "4" / "1.png") in capsys.readouterr().err
     int8 = str(tmp_path / "int8.onnx")
     assert main(["quantize", model, table, "-o", int8]) == 0
@@ -252,7 +253,7 @@ def test_verbs(digits, tmp_path, capsys):
 
 def test_without_samples_it_is_refused(tmp_path, digits):
     with pytest.warns(UserWarning):
-        table = trtint8.calibrate(DEMO_MODEL, digits, preprocessing=RAW, skip_bad=True)
+        table = trtint8.calibrate(DEMO_MODEL, digits, preprocessing=PREPARED, skip_bad=True)
     with pytest.raises(trtint8.ModelError, match="skip_bad"):
         trtint8.quantize(DEMO_MODEL, table, skip_bad=True)
     with pytest.raises(CalibrationDataError, match="skip_bad"):
