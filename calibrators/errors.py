@@ -202,6 +202,10 @@ class CalibrationDataError(TrtInt8Error):
     """The calibration or validation data does not fit the model, or is unusable."""
 
 
+class DamagedFileError(CalibrationDataError):
+    """One of many files of data cannot be read. Its samples can be left out: see ``DataOptions.skip_bad``."""
+
+
 class TableError(TrtInt8Error):
     """A calibration table or cache is malformed, stale, or belongs to another model."""
 

@@ -145,6 +145,7 @@ def calibrate(
     shuffle: bool = False,
     seed: int = 0,
     preprocessing: Preprocessing | None = None,
+    skip_bad: bool = False,
     tensors: Observed = "all",
     threads: int | None = None,
     progress: bool = True,
@@ -179,6 +180,8 @@ def calibrate(
         shuffle: Take the samples in random order.
         seed: Seed of the random order.
         preprocessing: How raw images become what the model is fed.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first one is refused.
         tensors: ``all`` float activations, as the implicit route wants; or only those that get Q/DQ
             pairs, which is quicker.
         threads: How many threads run the model and count; all that this process may use where None. Over
@@ -228,7 +231,7 @@ def calibrate(
             open_module(model, example_inputs),
             data,
             CalibrationOptions(method, tensors),
-            DataOptions(batch_size, limit, shuffle, seed, preprocessing),
+            DataOptions(batch_size, limit, shuffle, seed, preprocessing, skip_bad=skip_bad),
             RunOptions(threads, executor, device, progress),
             CheckpointOptions(checkpoint, resume, checkpoint_seconds),
             cut_at=cut_at,

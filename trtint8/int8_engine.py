@@ -261,6 +261,7 @@ def _refuse_without_effect(
         "preprocessing": sources.data.preprocessing,
         "batch_size": sources.data.batch_size,
         "limit": sources.data.limit,
+        "skip_bad": sources.data.skip_bad,
     }
     if loaded.is_quantized:
         given = {
@@ -528,6 +529,7 @@ class _Int8Build:
             batch_size=data.batch_size,
             limit=data.limit,
             preprocessing=data.preprocessing,
+            skip_bad=data.skip_bad,
         )
 
     def _run(

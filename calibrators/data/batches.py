@@ -6,7 +6,7 @@ in this process, or by a worker that was sent a shard and reads it with the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain, islice
@@ -139,6 +139,10 @@ class IndexedSource(Source):
         """The first sample."""
         return self.read(self.batch(np.arange(1)))[0]
 
+    def is_bad(self, sample: int) -> bool:  # noqa: ARG002  # files need it
+        """Whether a sample cannot be read."""
+        return False
+
     def taken(self, order: NDArray[np.intp], **changed: Any) -> IndexedSource | _Taken:
         """Takes some of the samples.
 
@@ -185,6 +189,10 @@ class AtPath(IndexedSource):
     ) -> NDArray[Any]:
         """The boxes of images in a file of COCO's instances."""
         return self._opened_here().boxes(labels, order, preprocessing)
+
+    def is_bad(self, sample: int) -> bool:
+        """Whether a sample cannot be read."""
+        return self._opened_here().is_bad(sample)
 
     def _opened_here(self) -> IndexedSource:
         if self.opened is not None:
@@ -550,8 +558,56 @@ def warn_left_out(count: int, fixed_batch: int) -> None:
     warn_user(f"left out the last {samples}, too few to fill the model's fixed batch of {fixed_batch}")
 
 
+#: How many files that cannot be read a warning names.
+_MOST_NAMED = 20
+
+
+def bad_samples(
+    source: IndexedSource, options: DataOptions, classes: NDArray[np.int64] | None = None
+) -> frozenset[int]:
+    """Reads the samples that would be taken, and returns the numbers of those that cannot be read.
+
+    In the place of each, the next one is read, until all that are taken are sound.
+
+    Args:
+        source: The samples.
+        options: Which of them are taken.
+        classes: See :func:`sample_order`.
+
+    Raises:
+        CalibrationDataError: None can be read.
+
+    Warns:
+        UserWarning: Some cannot be read; names them.
+    """
+    assert source.count is not None
+    read: dict[int, bool] = {}
+    bad: frozenset[int] = frozenset()
+    while new := set(_chosen(source.count, options, classes, bad).tolist()) - read.keys():
+        read |= {sample: source.is_bad(sample) for sample in sorted(new)}
+        bad = frozenset(sample for sample, is_bad in read.items() if is_bad)
+    names = list(dict.fromkeys(map(source.name_of, sorted(bad))))
+    if len(bad) == source.count:
+        raise CalibrationDataError(
+            f"no file of the data can be read ({counted(len(names), 'file')}, such as {names[0]}); replace "
+            "them, or give other data"
+        )
+    if names:
+        verb = "is" if len(names) == 1 else "are"
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        warn_user(
+            f"{counted(len(names), 'file')} of the data cannot be read and {verb} skipped: "
+            f"{', '.join(names[:_MOST_NAMED])}{more}"
+        )
+    return bad
+
+
 def sample_order(
-    count: int, options: DataOptions, fixed_batch: int | None, classes: NDArray[np.int64] | None = None
+    count: int,
+    options: DataOptions,
+    fixed_batch: int | None,
+    classes: NDArray[np.int64] | None = None,
+    bad: Collection[int] = (),
 ) -> NDArray[np.intp]:
     """Indices of the samples that are taken, in their order.
 
@@ -561,17 +617,12 @@ def sample_order(
         fixed_batch: The model's only batch size; None where it takes any.
         classes: The class of each sample where samples lie sorted by class, so that the first ones would be
             those of one class; int64, shape (count,).
+        bad: The samples that are never taken.
 
     Raises:
         CalibrationDataError: They do not fill a batch of a model that takes no other.
     """
-    limit = count if options.limit is None else min(options.limit, count)
-    if options.shuffle:
-        order = np.random.default_rng(options.seed).permutation(count)[:limit]
-    elif classes is not None and limit < count:
-        order = _in_turn(classes, limit)
-    else:
-        order = np.arange(limit)
+    order = _chosen(count, options, classes, bad)
     if not fixed_batch or not len(order) % fixed_batch:
         return order
     if len(order) < fixed_batch:
@@ -582,6 +633,20 @@ def sample_order(
     left_out = len(order) % fixed_batch
     warn_left_out(left_out, fixed_batch)
     return order[: len(order) - left_out]
+
+
+def _chosen(
+    count: int, options: DataOptions, classes: NDArray[np.int64] | None, bad: Collection[int]
+) -> NDArray[np.intp]:
+    """The samples that are taken where batches have any size: see :func:`sample_order`."""
+    order = np.random.default_rng(options.seed).permutation(count) if options.shuffle else np.arange(count)
+    if bad:
+        order = order[~np.isin(order, list(bad))]
+    if options.limit is None or options.limit >= len(order):
+        return order
+    if classes is not None and not options.shuffle:
+        return order[_in_turn(classes[order], options.limit)]
+    return order[: options.limit]
 
 
 def _in_turn(classes: NDArray[np.int64], limit: int) -> NDArray[np.intp]:

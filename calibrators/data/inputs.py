@@ -221,6 +221,7 @@ class DataOptions:
         default_batch_size: Samples per feed dict where neither ``batch_size`` nor the model says, or how
             large they may be; None leaves it to who takes the batches.
         split: The images of a dataset file that are read: ``train``, ``val`` or ``test``.
+        skip_bad: Leave out the samples of files in a folder that cannot be read, and warn of them.
         recorded: Applied to raw uint8 images where ``preprocessing`` is None: what they went through while
             the model was calibrated. Other data is fed as it is.
 
@@ -237,6 +238,7 @@ class DataOptions:
     labels: LabelSource | None = None
     default_batch_size: int | BatchBudget | None = DEFAULT_BATCH_SIZE
     split: str = "val"
+    skip_bad: bool = False
     recorded: Preprocessing | None = None
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import refuse_empty_path
-from calibrators.data.batches import Batches, IndexedSource, Source, sample_order
+from calibrators.data.batches import Batches, IndexedSource, Source, bad_samples, sample_order
 from calibrators.data.feeds import BatchAxes, Binding, listed
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.images.true_boxes import DATASET_SUFFIXES
@@ -94,6 +94,7 @@ def open_batches(
     preprocessing: Preprocessing | None = None,
     labels: LabelSource | None = None,
     split: str = "val",
+    skip_bad: bool = False,
 ) -> Batches:
     """Opens calibration or validation data for a model. Samples are read when they are iterated.
 
@@ -140,6 +141,8 @@ def open_batches(
             folder of images a .json file of COCO's instances; replaces the data's own. For an iterable their
             number is compared at the end of a pass.
         split: The images of a dataset file that are read: ``train``, ``val`` or ``test``.
+        skip_bad: Leave out the files of a folder that cannot be read, with their labels, and warn of them.
+            All files that are taken are read once more for that, here.
 
     Returns:
         The batches. Their arrays are C-contiguous and have the inputs' element types.
@@ -149,9 +152,12 @@ def open_batches(
         UnsupportedError: Images are to be read and Pillow is not installed.
 
     Warns:
-        UserWarning: The model has a fixed batch and the last samples do not fill one: they are left out.
+        UserWarning: The model has a fixed batch and the last samples do not fill one: they are left out. Or
+            files cannot be read, and ``skip_bad`` leaves them out.
     """
-    options = DataOptions(batch_size, limit, shuffle, seed, preprocessing, labels, split=split)
+    options = DataOptions(
+        batch_size, limit, shuffle, seed, preprocessing, labels, split=split, skip_bad=skip_bad
+    )
     return open_data(data, inputs, options)
 
 
@@ -173,7 +179,8 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
     if isinstance(source, IndexedSource):
         assert source.count is not None
         classes = source.labels if source.class_names else None
-        order = sample_order(source.count, options, fixed_batch, classes)
+        bad = bad_samples(source, options, classes) if options.skip_bad else frozenset()
+        order = sample_order(source.count, options, fixed_batch, classes, bad)
         known: dict[str, Any] = {}
         if options.labels is not None:
             known = {"labels": _own_labels(source, options, order), "class_names": None}
@@ -234,6 +241,7 @@ def _check_untouched(options: DataOptions) -> None:
         "shuffle": options.shuffle,
         "preprocessing": options.preprocessing is not None,
         "labels": options.labels is not None,
+        "skip_bad": options.skip_bad,
     }
     if given := [f"{Argument(name)}" for name, value in is_given.items() if value]:
         raise CalibrationDataError(

@@ -93,6 +93,8 @@ class Calibrator:
         batch_size: Samples per batch; by default the model's fixed batch, else 32.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first one is refused.
         last_batch: What becomes of a last batch that is not full: ``drop``, ``pad`` or ``refuse``.
         num_batches: How many batches the data must give; fewer are a failure, more are not read.
         cache: File to read the result from where it exists, and to write it to.
@@ -136,6 +138,7 @@ class Calibrator:
         batch_size: int | None = None,
         limit: int | None = None,
         preprocessing: Preprocessing | None = None,
+        skip_bad: bool = False,
         last_batch: LastBatch = "drop",
         num_batches: int | None = None,
         cache: str | os.PathLike[str] | None = None,
@@ -167,6 +170,7 @@ class Calibrator:
                 batch_size=batch_size,
                 limit=limit,
                 preprocessing=preprocessing,
+                skip_bad=skip_bad,
                 split="train",
             )
         if self._cache is not None and not has_cache:

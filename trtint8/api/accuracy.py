@@ -62,6 +62,7 @@ def validate(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    skip_bad: bool = False,
     executor: Executor = "local",
     threads: int | None = None,
     allow_host_code: bool = False,
@@ -119,6 +120,8 @@ def validate(
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first one is refused.
         executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
             a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
         threads: Threads for each model in ONNX Runtime; its own choice where None. Where a model computes
@@ -167,7 +170,9 @@ def validate(
             reference=float_model,
             also=dict(zip(also, others, strict=True)),
             metrics=asked,
-            data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
+            data_options=DataOptions(
+                batch_size, limit, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad
+            ),
             run=RunOptions(threads, executor, progress=progress),
             budget=budget,
             loading=LoadingOptions(allow_host_code, plugins),
@@ -213,6 +218,7 @@ def measure_sensitivity(
     batch_size: int | None = None,
     limit: int | None = SENSITIVITY_SAMPLES,
     preprocessing: Preprocessing | None = None,
+    skip_bad: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     executor: Executor = "local",
@@ -233,6 +239,8 @@ def measure_sensitivity(
         batch_size: Samples per batch.
         limit: Use only this many samples; all where None.
         preprocessing: How raw images become what the model is fed.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first one is refused.
         checkpoint: A file that keeps what was measured so far; one that exists is continued.
         threads: Threads per operator; ONNX Runtime's choice where None. Over Ray, the number per worker; 1
             where None.
@@ -255,7 +263,9 @@ def measure_sensitivity(
     prepared = prepare(loaded)
     ranges = as_table(table)
     run = RunOptions(threads, executor, progress=progress)
-    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels)
+    data_options = DataOptions(
+        batch_size, limit, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad
+    )
     with keeping_warnings(ranges.warnings) as said:
         data_options = data_options.calibrated(ranges.provenance.inputs, "the table")
         data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
@@ -292,6 +302,7 @@ def tune(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    skip_bad: bool = False,
     minutes: float | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     resume: bool = False,
@@ -347,6 +358,8 @@ def tune(
         batch_size: Samples per batch.
         limit: Use only this many samples of ``data``, and as many of ``judge``.
         preprocessing: How raw images become what the model is fed.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first one is refused.
         minutes: How long the search may take. Then it ends with the best so far, which is judged as usual.
         checkpoint: A file that keeps what was tried, so that an interrupted search can be continued. It stays
             after the end, so that nothing is lost before the result is written.
@@ -406,7 +419,9 @@ def tune(
     half = (target == "rtx" if float16 is None else float16) or goal is not None
     backend = None if arithmetic is None else arithmetic_named(arithmetic)
     loaded = load_float_model(open_module(model, example_inputs))
-    data_options = DataOptions(batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels)
+    data_options = DataOptions(
+        batch_size, limit, seed=seed, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad
+    )
     table = table_among(calibration)
     with keeping_warnings(table.warnings if table else ()) as said:
         if table is not None:

@@ -46,6 +46,7 @@ def build_int8_engine(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    skip_bad: bool = False,
     progress: bool = True,
     example_inputs: object = None,
 ) -> BuildResult:
@@ -92,6 +93,8 @@ def build_int8_engine(
         batch_size: Samples per calibration batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first one is refused.
         progress: Show progress on a terminal.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -110,7 +113,7 @@ def build_int8_engine(
         refuse_overwriting([*written, *files_of_cut(path)], [loaded, calibration, dynamic_ranges])
     cut = _cut(loaded, cut_at)
     manual = read_ranges(dynamic_ranges) if dynamic_ranges is not None else {}
-    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
+    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing, skip_bad=skip_bad)
     return build_from_sources(
         cut.head if cut else loaded,
         RangeSources(calibration, manual, method, data_options, progress),

@@ -230,6 +230,7 @@ def write_report(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    skip_bad: bool = False,
     arithmetic: ArithmeticName | None = None,
 ) -> Path:
     """Writes one self-contained HTML page on one INT8 model: accuracy, layers, tensors and samples.
@@ -248,6 +249,8 @@ def write_report(
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the models are fed.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first one is refused.
         arithmetic: Runs INT8 in the integers of a backend, as :func:`validate` takes it: the float model by
             the table, or where there is none the Q/DQ model by its pairs. None runs it as it is.
 
@@ -266,7 +269,9 @@ def write_report(
         output,
         model=model,
         data=data,
-        data_options=DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels),
+        data_options=DataOptions(
+            batch_size, limit, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad
+        ),
         class_names=class_names,
         loading=LoadingOptions(allow_host_code, plugins),
         arithmetic=None if arithmetic is None else arithmetic_named(arithmetic),

@@ -67,6 +67,7 @@ def quantize(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    skip_bad: bool = False,
     progress: bool = True,
     example_inputs: object = None,
 ) -> onnx.ModelProto:
@@ -94,6 +95,8 @@ def quantize(
         batch_size: Samples per batch of ``equalize``.
         limit: Use only this many samples of ``equalize``.
         preprocessing: How raw images of ``equalize`` become what the model is fed.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first one is refused.
         progress: Show a progress bar on a terminal while calibrating.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -114,7 +117,7 @@ def quantize(
             or the table lacks tensors, so that what may overflow in FP16 stays in FP32.
     """
     asked = _asked(keep_float, keep_int8, target, compute_capability, float16, float32_io)
-    data_options = _data_options(equalize, batch_size, limit, preprocessing)
+    data_options = _data_options(equalize, batch_size, limit, preprocessing, skip_bad)
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
     ranges = as_table(table)
     if equalize is not None:
@@ -140,6 +143,7 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    skip_bad: bool = False,
     progress: bool = True,
     example_inputs: object = None,
 ) -> QuantizedFiles:
@@ -166,7 +170,7 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     from trtint8.built_files import files_of_cut, float_file_of
 
     asked = _asked(keep_float, keep_int8, target, compute_capability, float16, float32_io)
-    data_options = _data_options(equalize, batch_size, limit, preprocessing)
+    data_options = _data_options(equalize, batch_size, limit, preprocessing, skip_bad)
     path = check_writable(check_model_name(output))
     beside = () if equalize is None else (float_file_of(path), table_file_of(path))
     for file in beside:
@@ -224,13 +228,15 @@ def _data_options(
     batch_size: int | None,
     limit: int | None,
     preprocessing: Preprocessing | None,
+    skip_bad: bool,
 ) -> DataOptions:
     """How samples are read; refuses what says so where there are none."""
-    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
-    if equalize is None and any((batch_size, limit, preprocessing)):
+    data_options = DataOptions(batch_size, limit, preprocessing=preprocessing, skip_bad=skip_bad)
+    if equalize is None and any((batch_size, limit, preprocessing, skip_bad)):
         raise ModelError(
-            f"{Argument('batch_size')}, {Argument('limit')} and {Argument('preprocessing')} say how the "
-            f"samples of {Argument('equalize')} are read; add {Argument('equalize', 'DATA')}"
+            f"{Argument('batch_size')}, {Argument('limit')}, {Argument('preprocessing')} and "
+            f"{Argument('skip_bad')} say how the samples of {Argument('equalize')} are read; "
+            f"add {Argument('equalize', 'DATA')}"
         )
     return data_options
 

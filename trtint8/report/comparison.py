@@ -113,6 +113,7 @@ def compare_runs(
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
+    skip_bad: bool = False,
 ) -> RunComparison:
     """Compares several runs.
 
@@ -127,6 +128,8 @@ def compare_runs(
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first one is refused.
 
     Raises:
         TableError: There are fewer than two runs, a file is missing or malformed, or no two runs have a
@@ -138,7 +141,7 @@ def compare_runs(
     if len(sources) < 2:
         raise TableError("a comparison needs at least two runs; give two or more engines, folders or files")
     runs = [find_report_files([source]) for source in sources]
-    options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels)
+    options = DataOptions(batch_size, limit, preprocessing=preprocessing, labels=labels, skip_bad=skip_bad)
     runs = [_judged(run, arithmetic, model, data, options) for run in runs]
     stems = [run.stem for run in runs]
     names = tuple(stems) if len(set(stems)) == len(stems) else tuple(str(Path(source)) for source in sources)
@@ -303,6 +306,7 @@ def _judged(
             "batch_size": options.batch_size,
         }
         given |= {"limit": options.limit, "preprocessing": options.preprocessing}
+        given |= {"skip_bad": options.skip_bad or None}
         for name, value in given.items():
             if value is not None:
                 raise CalibrationDataError(

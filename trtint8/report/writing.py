@@ -187,6 +187,7 @@ def _refuse_options_of_data(
         "batch_size": options.batch_size,
         "limit": options.limit,
         "preprocessing": options.preprocessing,
+        "skip_bad": options.skip_bad or None,
         "arithmetic": arithmetic,
     }
     for name, value in given.items():

@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators import records
-from calibrators.errors import CalibrationDataError, UnsupportedError, in_words
+from calibrators.errors import (
+    Argument,
+    CalibrationDataError,
+    DamagedFileError,
+    UnsupportedError,
+    advice,
+    in_words,
+)
 from calibrators.imports import install_command
 
 #: File name endings that are taken as images, in lower case.
@@ -65,8 +72,9 @@ def read_image(
         uint8, shape (H, W, 1) or (H, W, 3).
 
     Raises:
-        CalibrationDataError: The file is no image of a known format, is damaged, holds several pictures or
-            more than :data:`MOST_PIXELS` pixels, or has more than 8 bits per channel.
+        DamagedFileError: The file cannot be read, is no image of a known format, or is damaged.
+        CalibrationDataError: The file holds several pictures or more than :data:`MOST_PIXELS` pixels, or has
+            more than 8 bits per channel.
         UnsupportedError: Pillow is not installed.
     """
     pillow = _pillow()
@@ -84,9 +92,7 @@ def read_image(
     except pillow.UnidentifiedImageError as error:
         raise _no_image(path) from error
     except Exception as error:  # decoders have errors of their own on damaged files
-        raise CalibrationDataError(
-            f"cannot read the image '{path}': {in_words(error)}; replace or remove it"
-        ) from error
+        raise _unreadable(path, in_words(error)) from error
     return pixels.reshape(*pixels.shape[:2], -1)
 
 
@@ -98,7 +104,7 @@ def image_size(path: str | os.PathLike[str], *, upright: bool = False) -> tuple[
         upright: As in :func:`read_image`.
 
     Raises:
-        CalibrationDataError: The file is no image of a known format.
+        DamagedFileError: The file cannot be read, or is no image of a known format.
         UnsupportedError: Pillow is not installed.
     """
     try:
@@ -145,10 +151,16 @@ def _orientation(image: Any) -> object:
         return 1
 
 
-def _no_image(path: str | os.PathLike[str]) -> CalibrationDataError:
+def _no_image(path: str | os.PathLike[str]) -> DamagedFileError:
     """The refusal of a file that is no image of a known format."""
-    return CalibrationDataError(
-        f"cannot read the image '{path}': its content is none of {', '.join(_FORMATS)}; replace or remove it"
+    return _unreadable(path, f"its content is none of {', '.join(_FORMATS)}")
+
+
+def _unreadable(path: str | os.PathLike[str], reason: str) -> DamagedFileError:
+    """The refusal of a file, with what can be done."""
+    skip = f"give {Argument('skip_bad', 'True')} to leave out what cannot be read"
+    return DamagedFileError(
+        f"cannot read the image '{path}': {reason}; {advice(skip, 'replace or remove it')}"
     )
 
 

@@ -21,7 +21,14 @@ from calibrators import records
 from calibrators.checks import refuse_empty_path, warn_user
 from calibrators.data.images.files import Placing, image_size
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted, in_one_line
+from calibrators.errors import (
+    Argument,
+    CalibrationDataError,
+    DamagedFileError,
+    UnsupportedError,
+    counted,
+    in_one_line,
+)
 from calibrators.files import exists, is_file, is_folder
 
 #: The names of the two folders.
@@ -95,7 +102,12 @@ def label_folder(images: Path) -> Path | None:
 
 
 def read_true_boxes(
-    images: Sequence[Path], folder: Path, preprocessing: Preprocessing | None, count: int
+    images: Sequence[Path],
+    folder: Path,
+    preprocessing: Preprocessing | None,
+    count: int,
+    *,
+    skip_bad: bool = False,
 ) -> NDArray[np.float32] | None:
     """The boxes of images, where these lie after the preprocessing.
 
@@ -107,6 +119,7 @@ def read_true_boxes(
             box is taken; as shares of the image's width and height.
         preprocessing: What the images go through; None leaves them as they are.
         count: How many images there are in the data; only the first of them may be given.
+        skip_bad: See :func:`read_boxes_beside`.
 
     Returns:
         x1, y1, x2, y2 in pixels of the prepared image, and the class: float32, shape (count, most boxes, 5),
@@ -120,7 +133,7 @@ def read_true_boxes(
     Warns:
         UserWarning: The files have other lines alone, such as captions or key points.
     """
-    return read_boxes_beside(images, [folder] * len(images), preprocessing, count)
+    return read_boxes_beside(images, [folder] * len(images), preprocessing, count, skip_bad=skip_bad)
 
 
 def read_boxes_beside(
@@ -129,6 +142,8 @@ def read_boxes_beside(
     preprocessing: Preprocessing | None,
     count: int,
     names: Sequence[str] | None = None,
+    *,
+    skip_bad: bool = False,
 ) -> NDArray[np.float32] | None:
     """The same as :func:`read_true_boxes` for images whose boxes are in several folders.
 
@@ -138,6 +153,7 @@ def read_boxes_beside(
         preprocessing: What the images go through; None leaves them as they are.
         count: How many images there are in the data; only the first of them may be given.
         names: The names of the classes, where they are known.
+        skip_bad: Whether images that cannot be read are left out later, so that theirs may be any boxes.
 
     Returns:
         See :func:`read_true_boxes`.
@@ -180,11 +196,13 @@ def read_boxes_beside(
             "images have no labels of their own"
         )
         return None
-    return placed_boxes(boxes, _sizes_of(images, boxes, upright=True), preprocessing, count)
+    return placed_boxes(
+        boxes, _sizes_of(images, boxes, upright=True, skip_bad=skip_bad), preprocessing, count
+    )
 
 
 def _sizes_of(
-    images: Sequence[Path], boxes: Sequence[NDArray[np.float64]], *, upright: bool
+    images: Sequence[Path], boxes: Sequence[NDArray[np.float64]], *, upright: bool, skip_bad: bool = False
 ) -> list[tuple[int, int] | None]:
     """The sizes of the images that have boxes.
 
@@ -192,6 +210,7 @@ def _sizes_of(
         images: The image files.
         boxes: The boxes of each image, shape (n, 5).
         upright: Whether images are turned as their orientation tag says.
+        skip_bad: Whether those that cannot be read count as without boxes.
 
     Returns:
         Height and width of each image; None of those without boxes, which are not opened.
@@ -199,10 +218,15 @@ def _sizes_of(
     Raises:
         CalibrationDataError: The size of an image cannot be read.
     """
-    return [
-        image_size(image, upright=upright) if len(own) else None
-        for image, own in zip(images, boxes, strict=True)
-    ]
+    sizes: list[tuple[int, int] | None] = []
+    for image, own in zip(images, boxes, strict=True):
+        try:
+            sizes.append(image_size(image, upright=upright) if len(own) else None)
+        except DamagedFileError:
+            if not skip_bad:
+                raise
+            sizes.append(None)
+    return sizes
 
 
 def placed_boxes(

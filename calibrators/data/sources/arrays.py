@@ -35,7 +35,7 @@ from calibrators.data.feeds import (
     one_sample,
 )
 from calibrators.data.inputs import DataOptions, shape_text
-from calibrators.errors import CalibrationDataError, counted, in_words
+from calibrators.errors import CalibrationDataError, DamagedFileError, counted, in_words
 from calibrators.files import exists, is_file
 
 # Sources -----------------------------------------------------------------------------------------------
@@ -352,18 +352,20 @@ def read_array_file(path: Path, read: Callable[[IO[bytes]], _Result]) -> _Result
         reason = "it is no file" if exists(path) else "there is no such file"
         if is_file(path):
             reason = in_words(error)
-        raise CalibrationDataError(f"cannot read '{path}': {reason}; give a .npz or .npy file") from error
+        raise DamagedFileError(f"cannot read '{path}': {reason}; give a .npz or .npy file") from error
     try:
         with stream:
             return read(stream)
     except Exception as error:  # each part of a damaged file has errors of its own, tokenizers' included
-        advice = "save it again with numpy.save or numpy.savez"
         if any(words in str(error) for words in _OF_OBJECTS):
-            advice = (
-                "arrays of Python objects, such as lists of different lengths, are not read: pad the samples "
-                "to one length, or write each one into an .npz of its own in a folder"
-            )
-        raise CalibrationDataError(f"cannot read '{path}': {in_words(error)}; {advice}") from error
+            raise CalibrationDataError(
+                f"cannot read '{path}': {in_words(error)}; arrays of Python objects, such as lists of "
+                "different lengths, are not read: pad the samples to one length, or write each one into an "
+                ".npz of its own in a folder"
+            ) from error
+        raise DamagedFileError(
+            f"cannot read '{path}': {in_words(error)}; save it again with numpy.save or numpy.savez"
+        ) from error
 
 
 # Labels ------------------------------------------------------------------------------------------------

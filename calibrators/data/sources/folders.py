@@ -30,7 +30,14 @@ from calibrators.data.images.true_boxes import LABELS as BOXES
 from calibrators.data.inputs import DataOptions, InputSpec, shape_text
 from calibrators.data.samples import file_name
 from calibrators.data.sources.arrays import ARRAY_SUFFIXES, as_labels, read_arrays
-from calibrators.errors import CalibrationDataError, counted
+from calibrators.errors import (
+    Argument,
+    CalibrationDataError,
+    DamagedFileError,
+    advice,
+    counted,
+    in_words,
+)
 from calibrators.files import exists
 
 
@@ -43,12 +50,14 @@ class Files(IndexedSource):
         paths: The file of each sample.
         of_images: Whether each of the files is an image.
         upright: Whether these are turned as their orientation tag says.
+        bad_at: Whether a sample, by its number, cannot be read.
     """
 
     join: Callable[[NDArray[np.intp]], FeedDict] = field(repr=False)
     paths: Sequence[Path] = field(repr=False)
     of_images: bool = False
     upright: bool = False
+    bad_at: Callable[[int], bool] = field(default=lambda _: False, repr=False)
 
     @classmethod
     def of(cls, read_one: Callable[[int], FeedDict], paths: Sequence[Path], **known: Any) -> Files:
@@ -59,6 +68,10 @@ class Files(IndexedSource):
     def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
         """What the model is fed."""
         return self.join(batch), None
+
+    def is_bad(self, sample: int) -> bool:
+        """Whether a sample cannot be read."""
+        return self.bad_at(sample)
 
     def boxes(
         self, labels: Any, order: NDArray[np.intp], preprocessing: Preprocessing | None
@@ -77,7 +90,7 @@ class Folder:
     def open(data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> AtPath:
         """Opens a folder for a model: see :func:`_from_folder`."""
         path = Path(data)
-        opens = partial(_from_folder, binding=binding, first=None if options.shuffle else options.limit)
+        opens = partial(_from_folder, binding=binding, first=_first_taken(options), skip_bad=options.skip_bad)
         opened = opens(path)
         return AtPath(str(path.absolute()), opens, opened, **facts(opened))
 
@@ -88,13 +101,20 @@ class DatasetFile:
     @staticmethod
     def open(data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> AtPath:
         """Opens the images of one split for a model, with their true boxes where there are any."""
-        path, first = Path(data), None if options.shuffle else options.limit
-        opens = partial(_from_dataset, split=options.split, binding=binding, first=first)
+        path, first = Path(data), _first_taken(options)
+        opens = partial(
+            _from_dataset, split=options.split, binding=binding, first=first, skip_bad=options.skip_bad
+        )
         opened = opens(path)
         return AtPath(str(path.absolute()), opens, opened, **facts(opened))
 
 
-def _from_dataset(path: Path, split: str, binding: Binding, first: int | None) -> Files:
+def _first_taken(options: DataOptions) -> int | None:
+    """How many samples from the first on may be taken; None for all."""
+    return None if options.shuffle or options.skip_bad else options.limit
+
+
+def _from_dataset(path: Path, split: str, binding: Binding, first: int | None, skip_bad: bool) -> Files:
     dataset = read_dataset(path)
     images = dataset.images(split, IMAGE_SUFFIXES)
     boxes_of = lru_cache(maxsize=None)(label_folder)
@@ -104,11 +124,12 @@ def _from_dataset(path: Path, split: str, binding: Binding, first: int | None) -
         binding.preprocessing,
         len(images),
         dataset.class_names,
+        skip_bad=skip_bad,
     )
     return _from_image_files(images, binding, labels, upright=True)
 
 
-def _from_folder(folder: Path, binding: Binding, first: int | None = None) -> Files:
+def _from_folder(folder: Path, binding: Binding, first: int | None = None, skip_bad: bool = False) -> Files:
     """A source over the files of a folder, in the order of their names. Hidden and other files are ignored.
 
     Warnings name images of formats that are not read, links that lead nowhere, classes without images, and
@@ -121,6 +142,7 @@ def _from_folder(folder: Path, binding: Binding, first: int | None = None) -> Fi
             orientation tag says. Others are taken as stored.
         binding: Says what feeds the model.
         first: How many samples from the first on are taken, whose boxes are read; None for all.
+        skip_bad: Whether there may be files that cannot be read, which are not taken then.
 
     Raises:
         CalibrationDataError: There are no such files, or several of these kinds; or boxes cannot be read.
@@ -128,7 +150,7 @@ def _from_folder(folder: Path, binding: Binding, first: int | None = None) -> Fi
     entries = _visible(folder)
     classes = [folder / entry.name for entry in entries if _is(entry.is_dir)]
     if {folder / IMAGES, folder / BOXES} <= set(classes):
-        return _from_detection_folder(folder / IMAGES, binding, first)
+        return _from_detection_folder(folder / IMAGES, binding, first, skip_bad)
     arrays = _files(folder, entries, ARRAY_SUFFIXES)
     images = _files(folder, entries, IMAGE_SUFFIXES)
     in_classes = [_visible(path) for path in classes]
@@ -141,9 +163,9 @@ def _from_folder(folder: Path, binding: Binding, first: int | None = None) -> Fi
         )
     _warn_of_left_out(folder, chain(entries, *(in_classes if any(by_class) else ())))
     if arrays:
-        return _from_array_files(arrays, binding)
+        return _from_array_files(arrays, binding, skip_bad)
     if images:
-        return _from_flat_folder(folder, images, binding, first)
+        return _from_flat_folder(folder, images, binding, first, skip_bad)
     if any(by_class):
         _warn_of_classes(
             folder,
@@ -164,7 +186,7 @@ def _from_folder(folder: Path, binding: Binding, first: int | None = None) -> Fi
     )
 
 
-def _from_detection_folder(folder: Path, binding: Binding, first: int | None) -> Files:
+def _from_detection_folder(folder: Path, binding: Binding, first: int | None, skip_bad: bool) -> Files:
     """A source over a folder ``images`` that has a folder ``labels`` beside it."""
     entries = _visible(folder)
     images = _files(folder, entries, IMAGE_SUFFIXES)
@@ -174,15 +196,17 @@ def _from_detection_folder(folder: Path, binding: Binding, first: int | None) ->
             f"of one split, such as '{folder / 'val'}'"
         )
     _warn_of_left_out(folder, entries)
-    return _from_flat_folder(folder, images, binding, first)
+    return _from_flat_folder(folder, images, binding, first, skip_bad)
 
 
-def _from_flat_folder(folder: Path, images: Sequence[Path], binding: Binding, first: int | None) -> Files:
+def _from_flat_folder(
+    folder: Path, images: Sequence[Path], binding: Binding, first: int | None, skip_bad: bool
+) -> Files:
     """A source over the images in a folder, with the true boxes where there are any beside it."""
     boxes = label_folder(folder)
     if boxes is None:
         return _from_image_files(images, binding, None)
-    labels = read_true_boxes(images[:first], boxes, binding.preprocessing, len(images))
+    labels = read_true_boxes(images[:first], boxes, binding.preprocessing, len(images), skip_bad=skip_bad)
     return _from_image_files(images, binding, labels, upright=True)
 
 
@@ -204,13 +228,30 @@ def _from_image_files(
     # What every image will be, judged before the first is decoded.
     binding.check({spec.name: np.empty((1, 1, 1, 3), np.uint8)})
 
-    def read_one(index: int) -> FeedDict:
+    def decoded(index: int) -> NDArray[np.uint8]:
         path = paths[index]
         check_size = partial(_check_size, path, spec, binding)
-        image = read_image(path, grey=grey, upright=upright, check_size=check_size)
-        return binding.prepare({spec.name: image[None]})
+        return read_image(path, grey=grey, upright=upright, check_size=check_size)
 
-    return Files.of(read_one, paths, labels=labels, class_names=class_names, of_images=True, upright=upright)
+    def read_one(index: int) -> FeedDict:
+        return binding.prepare({spec.name: decoded(index)[None]})
+
+    def bad_at(index: int) -> bool:
+        try:
+            decoded(index)
+        except DamagedFileError:
+            return True
+        return False
+
+    return Files.of(
+        read_one,
+        paths,
+        labels=labels,
+        class_names=class_names,
+        of_images=True,
+        upright=upright,
+        bad_at=bad_at,
+    )
 
 
 def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, width: int) -> None:
@@ -233,22 +274,33 @@ def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, widt
             )
 
 
-def _from_array_files(paths: Sequence[Path], binding: Binding) -> Files:
-    rows, labels = [], []
+def _from_array_files(paths: Sequence[Path], binding: Binding, skip_bad: bool) -> Files:
+    rows: list[int | None] = []  # None of a file that cannot be read
+    labels: list[NDArray[Any]] = []
     for path in paths:
-        feed, some = _read_block(path, binding)
+        try:
+            feed, some = _read_block(path, binding)
+        except DamagedFileError:
+            if not skip_bad:
+                raise
+            rows.append(None)
+            continue
         rows.append(batch_rows(feed) or 0)
         if some is not None:
             labels.append(some)
-    if labels and len(labels) != len(paths):
+    sound = [number for number in rows if number is not None]
+    if labels and len(labels) != len(sound):
         raise CalibrationDataError(
-            f"only {len(labels)} of the {len(paths)} files in '{paths[0].parent}' have '{LABELS}'; "
+            f"only {len(labels)} of the {len(sound)} files in '{paths[0].parent}' have '{LABELS}'; "
             "give labels in all of them or in none"
         )
-    if not sum(rows):
+    if sound and not sum(sound):
         raise CalibrationDataError(f"the files in '{paths[0].parent}' have no samples: all arrays are empty")
-    file_of = np.repeat(np.arange(len(paths)), rows)
-    row_of = np.concatenate([np.arange(n) for n in rows])
+    # Labels that are given apart have some for the samples of bad files, too.
+    of_bad = sound[0] if len(set(sound)) == 1 else 1
+    counts = [of_bad if number is None else number for number in rows]
+    file_of = np.repeat(np.arange(len(paths)), counts)
+    row_of = np.concatenate([np.arange(number) for number in counts])
     # Samples are read in the order of their files, and only one file has to be in memory.
     block = lru_cache(maxsize=1)(lambda file: _read_block(paths[file], binding)[0])
 
@@ -258,8 +310,12 @@ def _from_array_files(paths: Sequence[Path], binding: Binding) -> Files:
         return binding.prepare({name: array[row : row + 1].copy() for name, array in arrays.items()})
 
     path_of = [paths[file] for file in file_of.tolist()]
-    own_labels = _joined(labels) if labels else None
-    return Files.of(read_one, path_of, labels=own_labels)
+    own_labels = None
+    if labels:
+        of_sound = iter(labels)
+        unknown = np.zeros((of_bad, *labels[0].shape[1:]), labels[0].dtype)
+        own_labels = _joined([unknown if number is None else next(of_sound) for number in rows])
+    return Files.of(read_one, path_of, labels=own_labels, bad_at=lambda index: rows[file_of[index]] is None)
 
 
 def _joined(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -285,6 +341,12 @@ def _read_block(path: Path, binding: Binding) -> tuple[FeedDict, NDArray[Any] | 
             if labels.shape != (1,) and any(feed[name] is not array for name, array in stored.items()):
                 labels = labels[None]  # the label of the file's only sample, stored without a batch axis too
             return feed, as_labels(labels, rows, f"'{LABELS}'")
+    except DamagedFileError as error:
+        skip = f"give {Argument('skip_bad', 'True')} to leave out what cannot be read"
+        again = "save it again with numpy.save or numpy.savez, or remove it"
+        raise DamagedFileError(
+            f"cannot read '{path}': {in_words(error.__cause__ or error)}; {advice(skip, again)}"
+        ) from error
     except CalibrationDataError as error:
         raise CalibrationDataError(f"file '{path.name}': {error.template}") from error
     return feed, None
