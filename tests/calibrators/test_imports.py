@@ -73,7 +73,7 @@ def test_one_finder_for_a_folder(folder):
 
 
 @pytest.mark.parametrize(
-    ("extra", "packages"), [("images", {"pillow"}), ("notebook", {"pandas", "matplotlib"})]
+    ("extra", "packages"), [("detection", {"faster-coco-eval"}), ("notebook", {"pandas", "matplotlib"})]
 )
 def test_the_command_for_an_extra_names_its_packages(extra, packages):
     pip, install, *named = shlex.split(install_command(extra))
