@@ -5,7 +5,6 @@ Warnings that name a line of the user's, however deep in the two packages they a
 
 from __future__ import annotations
 
-import inspect
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,13 +17,13 @@ from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 from calibrators.errors import (
-    PASSED_OVER,
     CalibrationDataError,
     OutputError,
     Part,
     TrtInt8Error,
     UnsupportedError,
     as_argument,
+    call_of_the_user,
     in_python,
     parts_of,
 )
@@ -290,10 +289,5 @@ def with_users_line(function: Callable[_Parameters, _Result]) -> Callable[_Param
 
 def _users_line() -> _Line:
     """The innermost line outside the two packages; where there is none, the one that led to this thread."""
-    frame = inspect.currentframe()
-    assert frame is not None
-    while str(frame.f_globals.get("__name__")).partition(".")[0] in PASSED_OVER:
-        if frame.f_back is None:
-            return _STARTED_BY.get() or _Line.of(frame)
-        frame = frame.f_back
-    return _Line.of(frame)
+    call = call_of_the_user()
+    return _Line.of(call.f_back) if call.f_back else _STARTED_BY.get() or _Line.of(call)

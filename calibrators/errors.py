@@ -13,6 +13,7 @@ import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import TypeAlias, TypeGuard
 
 #: What an argument stands between in a text, what ways stand between, and what stands between two of them.
@@ -76,8 +77,7 @@ class Advice:
     ways: tuple[tuple[str | Argument, ...], ...]
 
     def __format__(self, specification: str) -> str:
-        ways = ("".join(map(format, way)) for way in self.ways)
-        return f"{_FIRST_WAY}{_NEXT_WAY.join(ways)}{_LAST_WAY}"
+        return advice(*("".join(map(format, way)) for way in self.ways))
 
     def followed(self, names: Container[str] | None) -> tuple[str | Argument, ...]:
         """The ways that are open, with ``, or`` between them.
@@ -162,17 +162,26 @@ def in_python(parts: Iterable[Part]) -> str:
 
 #: Packages and modules that are no user's: the two packages, what calls their context managers, and what
 #: their threads begin with.
-PASSED_OVER = frozenset({"calibrators", "trtint8", "contextlib", "threading", "concurrent"})
+_PASSED_OVER = frozenset({"calibrators", "trtint8", "contextlib", "threading", "concurrent"})
+
+
+def call_of_the_user() -> FrameType:
+    """The frame of the call by which a line outside the two packages led here.
+
+    The frame behind it is the user's; there is none in a thread of the packages' own.
+    """
+    frame = inspect.currentframe()
+    assert frame is not None
+    while frame.f_back and str(frame.f_back.f_globals.get("__name__")).partition(".")[0] in _PASSED_OVER:
+        frame = frame.f_back
+    return frame
 
 
 def _parameters_of_the_call() -> Container[str] | None:
     """The parameters of the function that a user's line has called; None where that takes any."""
-    frame, call = inspect.currentframe(), None
-    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in PASSED_OVER:
-        frame, call = frame.f_back, frame
-    if call is None or call.f_code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
+    code = call_of_the_user().f_code
+    if code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
         return None
-    code = call.f_code
     return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
 
 

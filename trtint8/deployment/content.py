@@ -104,6 +104,19 @@ def build_script(source: DeploySource, plan: str) -> Code:
     )
 
 
+def plan_text(source: DeploySource, folder: str) -> Code:
+    """What a README says of the plan: that it is there, or how it is made.
+
+    Args:
+        source: What is deployed.
+        folder: The folder of the texts, as of ``triton``.
+    """
+    if source.plan is None:
+        return paragraphs(f"{folder}/plan_missing.md.in", placed=Code(source.placed or ""))
+    gpus = Code(", ".join(source.info.compute_capabilities))
+    return paragraphs(f"{folder}/plan_there.md.in", tensorrt=source.tensorrt, gpus=gpus)
+
+
 def labels_file(source: DeploySource, separator: str) -> str:
     """The names of the classes with a separator between them, and a line break at the end."""
     return separator.join(source.labels or ()) + "\n"

@@ -15,7 +15,15 @@ from calibrators.data.inputs import shape_text
 from calibrators.errors import Argument, UnsupportedError, counted
 from calibrators.tables.formats import tensorrt_cache
 from calibrators.tables.table import CalibrationTable
-from trtint8.deployment.content import Files, build_script, labels_file, paragraphs, readme, template
+from trtint8.deployment.content import (
+    Files,
+    build_script,
+    labels_file,
+    paragraphs,
+    plan_text,
+    readme,
+    template,
+)
 from trtint8.deployment.source import Code, DeploySource, Detector, fits_key_file
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
@@ -67,17 +75,11 @@ def deepstream_files(source: DeploySource) -> Files:
     files: dict[str, str | Path | Model] = dict(qdq)
     if qdq:
         files["build_plan.sh"] = build_script(source, "model.plan")
-    if source.plan is None:
-        plan = paragraphs("deepstream/plan_missing.md.in", placed=Code(source.placed or ""))
-    else:
+    if source.plan is not None:
         files["model.plan"] = source.plan
-        plan = paragraphs(
-            "deepstream/plan_there.md.in",
-            tensorrt=source.tensorrt,
-            gpus=Code(", ".join(source.info.compute_capabilities)),
-        )
+    found = source.missing_ranges()
     if source.table is not None:
-        missing, table = source.missing_ranges() or (0, source.table)
+        missing, table = found or (0, source.table)
         if missing:
             warn_user(
                 f"{counted(missing, 'tensor')} of the model have no range in 'calibration.cache', and "
@@ -100,9 +102,9 @@ def deepstream_files(source: DeploySource) -> Files:
         "README.md": readme(
             "deepstream/README.md.in",
             source,
-            plan=plan,
+            plan=plan_text(source, "deepstream"),
             outputs=_outputs_text(source),
-            calibration=_calibration_text(source),
+            calibration=_calibration_text(source, found),
             deviation=_deviation_text(source.preprocessing),
         ),
     }
@@ -305,12 +307,12 @@ def _deviation_text(wanted: Preprocessing | None) -> Code:
     return Code(" ".join(parts))
 
 
-def _calibration_text(source: DeploySource) -> Code:
+def _calibration_text(source: DeploySource, found: tuple[int, CalibrationTable] | None) -> Code:
+    """What the cache holds; ``found`` is what :meth:`DeploySource.missing_ranges` gives."""
     if source.table is None:
         return Code(
             "There is no `calibration.cache`, because the engine was built without a calibration table."
         )
-    found = source.missing_ranges()
     missing, table = found or (None, source.table)
     if missing is None:
         words = "Whether these are all tensors is not known, because there is no float model to compare with."

@@ -204,7 +204,7 @@ class DeploySource:
         is_of_table = calibration_of(self.qdq_model.graph_model) == (known.data, known.samples)
         return known.model if is_of_table else None
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...] | None:
         """The names of the classes: those that were given, else those in the model; None where neither is.
 
@@ -437,8 +437,7 @@ class DeploySource:
             How many there are, and the table with the ranges that follow from those that it has, such as of a
             tensor that only moves values. None where there is no table, or no float model to look at.
         """
-        prepared = self.float_model
-        if self.table is None or prepared is None:
+        if self.table is None or (prepared := self.float_model) is None:
             return None
         wanted = set(float_tensors(prepared))
         tensors = model_tensors(prepared.graph_model, wanted)

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from calibrators.errors import Argument, UnsupportedError
-from trtint8.deployment.content import Files, build_script, labels_file, paragraphs, readme, template
+from trtint8.deployment.content import Files, build_script, labels_file, plan_text, readme, template
 from trtint8.deployment.source import Code, DeploySource, c_literal, markdown_code
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
@@ -58,15 +58,8 @@ def triton_files(source: DeploySource) -> Files:
             "samples here; give smaller ones, or leave it out"
         )
     files: dict[str, str | Path | Model] = {f"{source.name}/config.pbtxt": model_config(source)}
-    if source.plan is None:
-        plan = paragraphs("triton/plan_missing.md.in", placed=Code(source.placed or ""))
-    else:
+    if source.plan is not None:
         files[f"{source.name}/1/model.plan"] = source.plan
-        plan = paragraphs(
-            "triton/plan_there.md.in",
-            tensorrt=source.tensorrt,
-            gpus=Code(", ".join(source.info.compute_capabilities)),
-        )
     if qdq:
         files[f"{source.name}/build_plan.sh"] = build_script(source, "1/model.plan")
         files |= {f"{source.name}/{name}": model for name, model in qdq.items()}
@@ -79,7 +72,7 @@ def triton_files(source: DeploySource) -> Files:
         "README.md": readme(
             "triton/README.md.in",
             source,
-            plan=plan,
+            plan=plan_text(source, "triton"),
             batching=_batching_text(source),
             labels=_labels_text(source),
         ),

@@ -80,8 +80,8 @@ def slower_in_int8(
         slower in INT8 on all GPUs, whether activations come from memory or from the L2 cache.
     """
     chosen = [
-        _Chooser(model, KernelGraph(model, one), products, one, largest or {}, cached=cached).choose()
-        for one in costs
+        _Chooser(model, graph, products, one, largest or {}, cached=cached).choose()
+        for one, graph in ((one, KernelGraph(model, one)) for one in costs)
         for cached in (False, True)
     ]
     return {node: reason for node, reason in chosen[0].items() if all(node in other for other in chosen)}

@@ -188,11 +188,7 @@ def compare_runs(
 def _measures(accuracy: Accuracy | None) -> dict[str, Measure]:
     """The measures of a run that have a value, by what their rows are called."""
     measures = accuracy.measures if accuracy else ()
-    return {measure_title(one): one for one in measures if math.isfinite(_number(one))}
-
-
-def _number(measure: Measure) -> float:
-    return measure.value.value if isinstance(measure.value, Share) else measure.value
+    return {measure_title(one): one for one in measures if math.isfinite(as_number(one.value))}
 
 
 def _estimates(measures: Sequence[Measure | None]) -> list[Estimate | None]:
@@ -249,7 +245,7 @@ def _by_measure(
     measures: Sequence[Measure | None],
 ) -> str:
     """The run that is best by a metric, beside the next one."""
-    values = {index: _number(one) for index, one in enumerate(measures) if one}
+    values = {index: as_number(one.value) for index, one in enumerate(measures) if one}
     best, second = _best_two(values)
     unit = next(measure_unit(one) for one in measures if one)
     factor, digits = (100, ".2f") if unit == "points" else (1, ".4g")

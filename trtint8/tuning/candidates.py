@@ -63,6 +63,14 @@ class Candidate:
         """Where Q/DQ pairs are inserted."""
         return place(self.model.graph_model, self.keep_float, self.target)
 
+    def beyond(self, plain: Candidate) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The layers in float, and the remedies, that were added to a candidate to make this one.
+
+        Args:
+            plain: That candidate.
+        """
+        return self.keep_float[len(plain.keep_float) :], self.remedies[len(plain.remedies) :]
+
     def quantized(self) -> ir.Model:
         """Makes the model with Q/DQ pairs.
 

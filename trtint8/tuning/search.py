@@ -183,7 +183,8 @@ class Search:
 
     def _compensated_too(self, plain: Candidate, name: str, best: Candidate) -> Candidate | None:
         """The best candidate with one more remedy for weights; None where it does not apply."""
-        candidate = self._compensated(plain, (*best.remedies[len(plain.remedies) :], name))
+        _, way = best.beyond(plain)
+        candidate = self._compensated(plain, (*way, name))
         return None if candidate.remedies == best.remedies else candidate
 
     def _compensated(self, plain: Candidate, names: tuple[str, ...]) -> Candidate:
@@ -304,7 +305,7 @@ class Search:
         order = self._by_noise_per_cost(plain.candidate, shares)
         if not order:
             return
-        taken = best.candidate.remedies[len(plain.candidate.remedies) :]
+        _, taken = best.candidate.beyond(plain.candidate)
         every = (_ROUNDING, _CORRECTION) if self._round_weights else (_CORRECTION,)
         ways = [way for way in dict.fromkeys((taken, every)) if way] + [()]
 
@@ -329,8 +330,7 @@ class Search:
             # Without the last one it was tried already.
             self._give_back(best, plain, shares, order[: count - 1])
         self._float_left = 0.0
-        names = best.candidate.keep_float[len(plain.candidate.keep_float) :]
-        taken = best.candidate.remedies[len(plain.candidate.remedies) :]
+        names, taken = best.candidate.beyond(plain.candidate)
         for way in ways:
             if way != taken:
                 self._in_float(best, plain.candidate, names, way, "the same layers in float")
@@ -357,10 +357,8 @@ class Search:
                 name = min(left, key=lambda name: (shares[name], -costs[name]))
             left.remove(name)
             self._float_left = float(min(len(left), _MOST_RETRIED - in_vain))
-            others = [
-                one for one in best.candidate.keep_float[len(plain.candidate.keep_float) :] if one != name
-            ]
-            way = best.candidate.remedies[len(plain.candidate.remedies) :]
+            kept, way = best.candidate.beyond(plain.candidate)
+            others = [one for one in kept if one != name]
             score = self._in_float(best, plain.candidate, others, way, f"'{name}' back in INT8")
             in_vain += score is None or not self._fits(score)
 
@@ -494,7 +492,7 @@ def with_layers_in_float(plain: Candidate, compensated: Candidate, keep_float: t
                     differs = True
     if not differs:
         return start
-    remedies = compensated.remedies[len(plain.remedies) :]
+    _, remedies = compensated.beyond(plain)
     return _with_weights(start, graph_model, *remedies)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,9 +160,6 @@ def row_cosines(got: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArra
     return np.asarray(np.where(squares == 0, equal, cosines), np.float64)
 
 
-#: Makes the level of samples of their totals, float64 of shape (..., 2) to shape (...).
-Level: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-
 #: Outputs whose values are all closer to zero than this are images from 0 to 1, or from -1 to 1.
 _NORMALIZED = 1.5
 
@@ -187,7 +184,7 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
     Raises:
         CalibrationDataError: The labels have the output's rank, or its number of elements, but another shape.
     """
-    return _psnr(name, output, form, mean_level, "PSNR")
+    return _psnr(name, output, form, pooled=False)
 
 
 def psnr_pooled(name: str, output: str, form: BatchForm) -> Measurand:
@@ -205,11 +202,10 @@ def psnr_pooled(name: str, output: str, form: BatchForm) -> Measurand:
     Raises:
         CalibrationDataError: The labels have the output's rank, or its number of elements, but another shape.
     """
-    return _psnr(name, output, form, noise_level, "pooled PSNR")
+    return _psnr(name, output, form, pooled=True)
 
 
-def _psnr(name: str, output: str, form: BatchForm, level: Level, words: str) -> Measurand:
-    """The metric; ``level`` makes it of the sums over samples, and ``words`` are what tables call it."""
+def _psnr(name: str, output: str, form: BatchForm, *, pooled: bool) -> Measurand:
     own, labels = form.outputs[output], form.labels
     if labels is not None and not form.has_class_indices and _are_meant_for(labels.shape, own.shape):
         raise CalibrationDataError(
@@ -218,12 +214,13 @@ def _psnr(name: str, output: str, form: BatchForm, level: Level, words: str) -> 
             "compare with the float model"
         )
     with_labels = labels is not None and labels.shape == own.shape and not form.has_class_indices
+    against = "the labels" if with_labels else "FP32"
     return Measurand(
         name,
         not with_labels,
-        partial(_empty_meter, level),
-        partial(_measure, name, output, with_labels, level),
-        title=f"{words} of '{output}' against {'the labels' if with_labels else 'FP32'}",
+        partial(_empty_meter, pooled),
+        partial(_measure, name, output, with_labels, pooled),
+        title=f"{'pooled ' if pooled else ''}PSNR of '{output}' against {against}",
         unit=DECIBELS,
         perfect=None if with_labels else math.inf,
         output=output,
@@ -317,20 +314,22 @@ class _PsnrMeter:
         return self._sums.against(other._sums, name)
 
 
-def _empty_meter(level: Level) -> _PsnrMeter:
-    return _PsnrMeter(SumsMeter(level))
+def _empty_meter(pooled: bool) -> _PsnrMeter:
+    return _PsnrMeter(SumsMeter(noise_level if pooled else mean_level))
 
 
-def _measure(name: str, output: str, with_labels: bool, level: Level, batch: Batch) -> _PsnrMeter:
+def _measure(name: str, output: str, with_labels: bool, pooled: bool, batch: Batch) -> _PsnrMeter:
     target = batch.labels if with_labels and batch.labels is not None else batch.reference[output]
     wanted = target.astype(np.float64)
     _check_finite(name, wanted, batch, _LABELS if with_labels else f"FP32's output '{output}'")
     if target.dtype == np.uint8 and with_labels:
         _check_scale(name, output, wanted, batch)
     error = wanted - batch.outputs[output].astype(np.float64)
-    sums = _squares(by_sample(error, batch.rows))
+    squares = _squares(by_sample(error, batch.rows))
     return _PsnrMeter(
-        SumsMeter(level, [_levels(sums) if level is mean_level else sums], batch.rows),
+        SumsMeter(noise_level, [squares], batch.rows)
+        if pooled
+        else SumsMeter(mean_level, [_levels(squares)], batch.rows),
         float(wanted.min(initial=math.inf)),
         float(wanted.max(initial=-math.inf)),
         is_uint8=target.dtype == np.uint8,

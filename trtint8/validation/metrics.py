@@ -315,7 +315,7 @@ def _choice_for_boxes(form: BatchForm) -> Choice:
     """What is measured of a detector whose boxes are picked outside of the network, without true boxes."""
     reason = f"the outputs hold detections: chose those in common with FP32, and {_fidelity_in_words(form)}"
     if form.labels is not None:
-        reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
+        reason += _labels_not_used(form)
     return Choice((DetectionAgreement.name, *_FIDELITY_METRICS), reason, budget=_FIDELITY_METRICS[0])
 
 

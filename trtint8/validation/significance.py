@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +56,18 @@ class Share:
         centre = (p + _Z95 * _Z95 / (2 * n)) / (1 + _Z95 * _Z95 / n)
         half = _Z95 / (1 + _Z95 * _Z95 / n) * math.sqrt(p * (1 - p) / n + _Z95 * _Z95 / (4 * n * n))
         return max(0.0, centre - half), min(1.0, centre + half)
+
+
+@overload
+def as_number(value: Share | float) -> float: ...
+
+
+@overload
+def as_number(value: None) -> None: ...
+
+
+@overload
+def as_number(value: Share | float | None) -> float | None: ...
 
 
 def as_number(value: Share | float | None) -> float | None:
