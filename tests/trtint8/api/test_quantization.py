@@ -1,6 +1,5 @@
 """Q/DQ pairs by the public call."""
 
-import re
 import warnings
 
 import numpy as np
@@ -37,23 +36,19 @@ def test_patterns_are_compared_with_the_model_whatever_they_are_for(table):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "advice"),
     [
-        ({"keep_int8": ["*"]}, "keep_int8 names layers that would be in FP16 otherwise; add float16=True"),
-        (
-            {"float32_io": True},
-            "float32_io says what stays FP32 when the rest becomes FP16; add float16=True",
-        ),
-        (
-            {"limit": 3},
-            "batch_size, limit and preprocessing say how the samples of equalize are read; add equalize=DATA",
-        ),
-        ({"compute_capability": "8.6"}, "compute_capability is that of a target's GPU; add target=..."),
+        ({"keep_int8": ["*"]}, "float16=True"),
+        ({"float32_io": True}, "float16=True"),
+        ({"limit": 3}, "equalize=DATA"),
+        ({"skip_bad": True}, "equalize=DATA"),
+        ({"compute_capability": "8.6"}, "target=..."),
     ],
 )
-def test_what_would_have_no_effect_is_refused(table, given, message):
-    with pytest.raises((ModelError, UnsupportedError), match=f"^{re.escape(message)}$"):
+def test_what_would_have_no_effect_is_refused(table, given, advice):
+    with pytest.raises((ModelError, UnsupportedError)) as refused:
         trtint8.quantize(DEMO_MODEL, table, **given)
+    assert next(iter(given)) in str(refused.value) and advice in str(refused.value)
 
 
 @pytest.mark.parametrize("target", ["tensorrt", "rtx"])
