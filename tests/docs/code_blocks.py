@@ -72,7 +72,7 @@ def blocks_of(text: str) -> list[Block]:
         end = next(i for i in range(index + 1, len(lines)) if lines[i] == f"{fence['indent']}```")
         before = next((line.strip() for line in reversed(lines[:index]) if line.strip()), "")
         reason = _NOT_RUN.match(before)
-        code = textwrap.dedent("\n".join(lines[index + 1 : end])) + "\n"
+        code = textwrap.dedent("".join(f"{line}\n" for line in lines[index + 1 : end]))
         output = 'title="Output"' in fence["options"]
         not_run = reason["reason"] if reason else None
         differ = before.startswith("<!-- rows may differ: ")
