@@ -21,7 +21,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,9 @@ _HEADINGS = (
     "seconds",
     "MiB",
 )
+
+#: Of the page, where both exporters share a line.
+_PAGE_HEADINGS = ("network", "INT8", "why not", "attentions", "bytes", "time", "SQNR")
 
 
 def run(name: str, exporter: str) -> Row:
@@ -99,9 +102,35 @@ def merged(*parts: Sequence[Row]) -> list[Row]:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """All rows as a Markdown table."""
-    lines = [_HEADINGS, ["---"] * len(_HEADINGS), *map(cells, rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    """What the letters stand for, and all rows as a Markdown table with one line per network.
+
+    A cell has one value where all exporters agree, and theirs in order where they differ.
+    """
+    reasons = sorted({reason for row in rows for reason in row.get("why", {})})
+    letters = {reason: chr(ord("a") + number) for number, reason in enumerate(_texts(reasons))}
+    lines = [list(_PAGE_HEADINGS), ["---"] * len(_PAGE_HEADINGS)]
+    for name in dict.fromkeys(row["name"] for row in rows):
+        of_exporters = [_page_cells(row, letters) for row in rows if row["name"] == name]
+        columns = zip(*of_exporters, strict=True)
+        lines.append([name, *(" / ".join(dict.fromkeys(column)) for column in columns)])
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    legend = "\n".join(f"- **{letter}**: {reason}" for reason, letter in letters.items())
+    return f"{legend}\n\n{table}" if legend else table
+
+
+def _texts(reasons: Sequence[str]) -> list[str]:
+    """Reasons without the operators, each once."""
+    return list(dict.fromkeys(reason.partition(": ")[2] for reason in reasons))
+
+
+def _page_cells(row: Row, letters: Mapping[str, str]) -> list[str]:
+    if "failed" in row:
+        return [row["failed"], *[""] * (len(_PAGE_HEADINGS) - 2)]
+    _, _, int8, _, _, moved, time, sqnr, *_ = cells(row)
+    parts = [(count, *reason.partition(": ")[::2]) for reason, count in row["why"].items()]
+    why = ", ".join(f"{count} {operator} ({letters[text]})" for count, operator, text in parts)
+    fp16, found = row["attention"][1], row["attention"][0]
+    return [int8, why, f"{found} of {fp16}" if found or fp16 else "", moved, time, sqnr]
 
 
 def aligned(rows: Sequence[Row]) -> str:
@@ -124,7 +153,10 @@ def page_with(page: str, rows: Sequence[Row]) -> str:
     count = {exporter: sum(row["exporter"] == exporter for row in rows) for exporter in _EXPORTERS}
     exporters = " and ".join(f"{number} by `{exporter}`" for exporter, number in count.items() if number)
     networks = len({row["name"] for row in rows})
-    return f"{head}{mark}\n\n{networks} networks: {exporters}.\n\n{markdown(rows)}\n"
+    done = [row for row in rows if "failed" not in row]
+    longest, largest = (max((row[key] for row in done), default=0) for key in ("seconds", "mib"))
+    took = f"None took more than {longest:.0f} seconds, nor more than {largest} MiB of memory."
+    return f"{head}{mark}\n\n{networks} networks: {exporters}. {took}\n\n{markdown(rows)}\n"
 
 
 def main() -> None:

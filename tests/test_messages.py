@@ -196,3 +196,36 @@ def test_a_way_of_another_verb_is_spelled_as_its_own(monkeypatch, tmp_path, caps
     monkeypatch.setattr("trtint8.calibration.calibrate_model", refuses)
     assert main(["calibrate", str(DEMO_MODEL), "d.npz", "-o", str(tmp_path / "t.json")]) == 2
     assert capsys.readouterr().err.endswith("use 'trtint8 calibrate --tensors all'\n")
+
+
+#: A command that takes trtint8 from an index, where it is not. A folder of wheels is no index.
+FROM_AN_INDEX = re.compile(r"pip3? (?:install|download)\b(?![^\n`]*--no-index)[^\n`]*[ \"']trtint8(?![-\w])")
+
+#: What users read: pages, examples, the code with its messages, and templates.
+READ = [
+    path
+    for pattern in ("docs/**/*.md", "examples/**/*.*", "trtint8/**/*.*", "calibrators/**/*.py", "Dockerfile")
+    for path in sorted(ROOT.glob(pattern))
+    if path.suffix in ("", ".md", ".py", ".in", ".sh", ".html") and path != ROOT / "docs/index.md"
+]
+
+
+def test_nothing_tells_to_install_from_an_index():
+    found = [path.relative_to(ROOT) for path in READ if FROM_AN_INDEX.search(path.read_text())]
+    assert len(READ) > 250 and not found
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ('pip install "trtint8[rtx]"', True),
+        ("`pip install trtint8 tensorrt`", True),
+        ("pip download --dest wheels 'trtint8[images]'", True),
+        ('pip install ".[rtx]"', False),
+        ('pip install --no-index --find-links wheels "trtint8[images]"', False),
+        ("pip install dist/trtint8-1.whl", False),
+        ("`pip install pillow`, with which trtint8 reads images", False),
+    ],
+)
+def test_a_command_that_takes_from_an_index_is_told(text, wrong):
+    assert bool(FROM_AN_INDEX.search(text)) == wrong

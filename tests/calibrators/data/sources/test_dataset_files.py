@@ -169,9 +169,9 @@ def test_hostile_datasets_get_one_sentence(dataset, tmp_path, monkeypatch, capsy
     assert not (tmp_path / "pwned").exists() and not (tmp_path / "out.npz").exists()
 
 
-def test_without_pyyaml_the_extra_is_named(dataset, monkeypatch):
+def test_without_pyyaml_its_installation_is_said(dataset, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "yaml", None)
-    with pytest.raises(trtint8.UnsupportedError, match=r"trtint8\[images\]"):
+    with pytest.raises(trtint8.UnsupportedError, match=r"PyYAML.*pip install"):
         open_batches(dataset, INPUTS, preprocessing=Preprocessing())
 
 
