@@ -50,17 +50,7 @@ def run(options: argparse.Namespace) -> None:
 def _report(options: argparse.Namespace, migrated: Migrated, in_int8: int | None) -> None:
     plan, weighted = migrated.plan, len(migrated.placement.quantized_nodes)
     if options.json:
-        print_json(
-            {
-                "model": options.output,
-                "missing": plan.missing,
-                "unused": plan.unused,
-                "proposals": plan.proposals,
-                "widened": dict(plan.widened),
-                "weighted_layers": weighted,
-                "in_int8": in_int8,
-            }
-        )
+        print_json({"model": options.output, **migrated.to_json(), "in_int8": in_int8})
         return
     for tensor, factor in plan.widened.items():
         say(f"'{tensor}' shares its scale with others, which makes it {_compared(factor)} the cache's")

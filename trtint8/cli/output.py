@@ -7,11 +7,9 @@ does not keep of a table.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import itertools
 import json
-import math
 import os
 import sys
 import unicodedata
@@ -39,8 +37,6 @@ _LONGEST_MESSAGE = 499
 #: Unicode's categories of what a terminal may obey instead of showing: control characters, characters that
 #: turn the direction of text, halves of a character, and separators of lines and paragraphs.
 _NOT_SHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-_INFINITIES = (math.inf, -math.inf)
 
 #: What Python lets a stream do by default with characters that its encoding lacks: it fails.
 _FAILING = ("strict", "surrogateescape")
@@ -90,7 +86,10 @@ def print_json(value: Any, *, warnings: bool = True) -> None:
         value: The value.
         warnings: Whether an object gets the warnings as its key ``warnings``, beside those of its own.
     """
-    document = _plain(value)
+    # Imported late here and below, so that --help needs neither this nor NumPy.
+    from calibrators.records import as_json
+
+    document = as_json(value)
     if warnings and isinstance(document, dict):
         own = document.get("warnings", ())
         document["warnings"] = list(dict.fromkeys((*own, *kept_warnings())))
@@ -126,7 +125,6 @@ def print_table(
     if len(rows) > _MOST_DRAWN:
         _write(sys.stdout, "".join(_plain_table(title, columns, rows)))
         return
-    # Imported late here and below, so that --help needs neither this nor NumPy.
     from rich import box
     from rich.table import Table
 
@@ -200,33 +198,6 @@ def _write(stream: TextIO | None, text: str) -> None:
                 f"cannot print the results: {error.strerror or error}; what was to be "
                 "written to files is there"
             ) from error
-
-
-def _infinite(fields: dict[str, Any]) -> dict[str, str]:
-    """The values of a metric that are infinite, as texts.
-
-    Null stands for a value that is not a number, and for a metric that FP32 has no value of.
-    """
-    return {name: str(fields[name]) for name in ("value", "reference") if fields[name] in _INFINITIES}
-
-
-def _plain(value: Any) -> Any:
-    from trtint8.validation.accuracy import Measure
-    from trtint8.validation.significance import Share
-
-    if isinstance(value, Share):
-        return {"value": value.value, "count": value.count, "total": value.total, "interval": value.interval}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        plain = {name: _plain(field) for name, field in fields.items()}
-        return {**plain, **_infinite(fields)} if isinstance(value, Measure) else plain
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, frozenset)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, (str, int, bool, type(None))) else str(value)
 
 
 @contextlib.contextmanager

@@ -225,17 +225,7 @@ def _convert_with_network(options: argparse.Namespace, output: Path) -> None:
 
 def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None:
     if as_json:
-        print_json(
-            {
-                "method": table.method,
-                "choice": table.choice,
-                "losses": table.excessive_losses,
-                "provenance": table.provenance,
-                "cache": cache or None,
-                "amax": dict(table.amax),
-                "warnings": table.warnings,
-            }
-        )
+        print_json({**table.to_json(), "cache": cache or None})
         return
     if cache:
         print_table("TensorRT calibration cache", ("", ""), list(cache.items()))

@@ -101,7 +101,7 @@ def _tune(options: argparse.Namespace) -> Tuned:
     if tuned.complete:
         remove_checkpoint(checkpoint)
     if options.json:
-        _print_json(tuned, written)
+        print_json({**tuned.to_json(), "files": written})
     else:
         _print(tuned, written)
     return tuned
@@ -172,27 +172,6 @@ class _Progress:
 def _duration(seconds: float) -> str:
     """Seconds in words, not more precisely than an estimate is."""
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{math.ceil(seconds)} s"
-
-
-def _print_json(tuned: Tuned, written: Written) -> None:
-    print_json(
-        {
-            "goal": str(tuned.goal),
-            "metric": tuned.goal.name,
-            "unit": tuned.goal.unit,
-            "fits": tuned.fits,
-            "complete": tuned.complete,
-            "accuracy": tuned.accuracy,
-            "trials": tuned.trials,
-            "chosen": tuned.chosen,
-            "keep_float": tuned.candidate.keep_float,
-            "remedies": tuned.candidate.remedies,
-            "float_cost": tuned.float_cost,
-            "speed": tuned.speed,
-            "files": written,
-            "warnings": tuned.warnings,
-        }
-    )
 
 
 def _print(tuned: Tuned, written: Written) -> None:

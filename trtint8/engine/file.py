@@ -76,7 +76,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, repr=False)
-class EngineInfo:
+class EngineInfo(records.Result):
     """What is known of an engine and does not stand in its plan.
 
     Attributes:

@@ -228,7 +228,7 @@ class LayerSensitivity:
 
 
 @dataclass(frozen=True, repr=False)
-class Sensitivity:
+class Sensitivity(records.Result):
     """What the quantization of every layer costs.
 
     Attributes:

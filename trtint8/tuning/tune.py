@@ -66,7 +66,7 @@ BEFORE = "before"
 
 
 @dataclass(frozen=True, repr=False)
-class Tuned:
+class Tuned(records.Result):
     """The result of tuning.
 
     Attributes:
@@ -117,6 +117,24 @@ class Tuned:
         )
         title = f"{counted(self.accuracy.samples, 'sample')} that nothing was decided on"
         return accuracy_html(title, self.accuracy, notes, "tuned") + trials_html(self.trials, self.goal)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what ``trtint8 tune --json`` prints, without the files that it writes."""
+        return {
+            "goal": str(self.goal),
+            "metric": self.goal.name,
+            "unit": self.goal.unit,
+            "fits": self.fits,
+            "complete": self.complete,
+            "accuracy": self.accuracy.to_json(),
+            "trials": records.as_json(self.trials),
+            "chosen": self.chosen,
+            "keep_float": list(self.candidate.keep_float),
+            "remedies": list(self.candidate.remedies),
+            "float_cost": self.float_cost,
+            "speed": records.as_json(self.speed),
+            "warnings": list(self.warnings),
+        }
 
     def plot(self) -> Picture:
         """Draws the metric of every candidate over the share of the arithmetic that it leaves in float.

@@ -17,7 +17,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.display.cards import html_table
 from calibrators.display.picture import data_frame
 from calibrators.errors import counted
-from calibrators.records import PositiveCount
+from calibrators.records import PositiveCount, Result
 from trtint8.arithmetic.simulation import InIntegers
 from trtint8.arithmetic.storage import InnerTensor
 from trtint8.validation.fidelity import Fidelity
@@ -58,7 +58,7 @@ class ValidatedModel:
 
 
 @dataclass(frozen=True, repr=False)
-class Accuracy:
+class Accuracy(Result):
     """How a model, usually in INT8, compares with FP32.
 
     Attributes:
@@ -159,7 +159,7 @@ VALIDATED = "INT8"
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(Result):
     """One metric of one model.
 
     Attributes:
@@ -183,6 +183,15 @@ class Measure:
     title: str = ""
     unit: str = ""
     perfect: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields; an infinite value is the text ``inf`` or ``-inf``.
+
+        None stands for a value that is not a number, and for a metric that FP32 has no value of.
+        """
+        values = {"value": self.value, "reference": self.reference}
+        infinite = {name: str(value) for name, value in values.items() if value in (math.inf, -math.inf)}
+        return {**super().to_json(), **infinite}
 
 
 class Compared(Protocol):
@@ -219,10 +228,7 @@ class Compared(Protocol):
 
 def percent(share: Share | None) -> str:
     """A share with its 95 % interval, in per cent; a dash where there is none."""
-    if share is None:
-        return "-"
-    low, high = share.interval
-    return f"{100 * share.value:.2f} % ({100 * low:.1f}-{100 * high:.1f})"
+    return "-" if share is None else str(share)
 
 
 def accuracy_rows(accuracy: Compared) -> list[tuple[str, ...]]:
