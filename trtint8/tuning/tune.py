@@ -154,8 +154,8 @@ class Tuned(records.Result):
 
         Returns:
             A ``pandas.DataFrame`` with one row per candidate and the columns ``what``, ``taken``, ``value``,
-            ``drop``, ``sqnr_db``, ``keep_float`` (a number of layers), ``float_cost`` and ``seconds``; see
-            :class:`trtint8.tuning.candidates.Trial`.
+            ``drop``, ``value_percent``, ``drop_percent``, ``sqnr_db``, ``keep_float`` (a number of layers),
+            ``float_cost`` and ``seconds``; see :class:`trtint8.tuning.candidates.Trial`.
 
         Raises:
             UnsupportedError: pandas is not installed.
@@ -656,6 +656,8 @@ def trials_frame(trials: Sequence[Trial]) -> Any:
             "taken": [trial.taken for trial in trials],
             "value": [trial.score.value for trial in trials],
             "drop": [trial.score.drop for trial in trials],
+            "value_percent": [trial.score.value_percent for trial in trials],
+            "drop_percent": [trial.score.drop_percent for trial in trials],
             "sqnr_db": [trial.score.sqnr_db for trial in trials],
             "keep_float": [trial.keep_float for trial in trials],
             "float_cost": [trial.float_cost for trial in trials],

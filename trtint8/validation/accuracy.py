@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from numpy.typing import NDArray
 
@@ -127,20 +127,26 @@ class Accuracy(Result):
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgement(Result):
     """Whether the samples of a comparison keep a budget.
 
     Attributes:
         goal: What has to be kept, in words.
         fits: Whether these samples keep it; False where they cannot judge.
-        value: The metric of the model: in per cent for a share, else in the metric's unit. None where it has
-            no value on these samples, such as detections where neither model finds any: they cannot judge.
-        drop: The metric of FP32 minus the model's, in points for a share, else in the metric's unit; for
-            ``max_error`` the error itself. None for a metric that is infinite where outputs equal FP32's.
-        step: How many points of a share one sample is; None for other metrics.
+        value: The metric of the model, in its unit. Of a share it is in per cent, as ``value_percent`` is.
+            None where it has no value on these samples, such as detections where neither model finds any:
+            they cannot judge.
+        drop: The metric of FP32 minus the model's, in its unit; for ``max_error`` the error itself. Of a
+            share it is in points, as ``drop_percent`` is. None for a metric that is infinite where outputs
+            equal FP32's.
+        step: The same as ``step_percent``.
         too_fine: Whether the largest drop is a part of a sample, which these samples cannot show.
         notes: The same as sentences.
+        is_share: Whether the metric is a share; then ``value``, ``drop`` and ``step`` are in per cent. False
+            in results of version 0.2 and older.
     """
+
+    also_in_json: ClassVar[tuple[str, ...]] = ("value_percent", "drop_percent", "step_percent")
 
     goal: str
     fits: bool
@@ -149,6 +155,22 @@ class Judgement:
     step: float | None
     too_fine: bool
     notes: tuple[str, ...]
+    is_share: bool = False
+
+    @property
+    def value_percent(self) -> float | None:
+        """The metric of the model in per cent; None where the metric is no share."""
+        return self.value if self.is_share else None
+
+    @property
+    def drop_percent(self) -> float | None:
+        """The metric of FP32 minus the model's, in percentage points; None where the metric is no share."""
+        return self.drop if self.is_share else None
+
+    @property
+    def step_percent(self) -> float | None:
+        """How many percentage points one sample is; None for a metric that counts no samples."""
+        return self.step
 
 
 #: The name of the reference in results.
@@ -164,14 +186,15 @@ class Measure(Result):
 
     Attributes:
         name: The name of the metric.
-        value: The model's value: a share for ``topK`` and ``agreement``, else a number.
+        value: The model's value: a share for ``topK`` and ``agreement``, else a number, which is in [0, 1]
+            where the unit is ``%``.
         reference: The value of FP32; None for metrics that compare with FP32, such as ``agreement``.
         comparisons: The model's value minus that of FP32; for a metric that compares with FP32 the first
             model's value minus that of each other model. Empty where samples cannot be paired.
         title: What tables call the metric, with the output and what it is compared with; empty where the name
             says it.
-        unit: ``%`` for a share or another value in [0, 1] that is shown in per cent, ``dB``, or empty where
-            the unit is the metric's own.
+        unit: The unit in which tables show the metric: ``%`` for a share and for another value in [0, 1],
+            ``dB``, or empty where the unit is the metric's own.
         perfect: For a metric that compares with FP32, the value of a model whose outputs are FP32's; None for
             other metrics.
     """
