@@ -25,7 +25,12 @@ from tests.trtint8.report.samples import (
     table,
 )
 from trtint8.cli.output import print_json
+from trtint8.data import DEMO_MODEL
+from trtint8.models.model import load_float_model, prepare
+from trtint8.quantization.placement import place
+from trtint8.quantization.targets import TARGETS
 from trtint8.runtime.bench import Benchmarks
+from trtint8.tuning.candidates import Candidate
 from trtint8.validation.accuracy import Judgement
 from trtint8.validation.budget import Score
 from trtint8.validation.significance import Share
@@ -186,3 +191,25 @@ def test_a_share_is_a_text():
 def test_json_has_no_infinite_numbers():
     share = as_json({"a": math.inf, "b": (math.nan, Path("x")), 3: Share(1, 4)})
     assert (share["a"], share["b"], share["3"]["value"]) == (None, [None, "x"], 0.25)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return prepare(load_float_model(DEMO_MODEL))
+
+
+def test_the_causes_of_a_placement_are_data(digits):
+    first, *_, last = place(digits.graph_model).decisions
+    kept = place(digits.graph_model, [first.node], TARGETS["dla"]).decisions
+    causes = {decision.node: (decision.quantized, decision.cause) for decision in kept}
+    assert causes[first.node] == (False, "keep_float") and causes["/block1/conv1/Conv"] == (True, "weights")
+    assert as_json(kept)[0]["cause"] == "keep_float" and last.cause == "weights"
+
+
+def test_short_texts_name_few_layers(digits):
+    names = [decision.node for decision in place(digits.graph_model).decisions]
+    placement = repr(place(digits.graph_model, names[:7]))
+    assert "in float '/stem/conv/Conv', " in placement and placement.endswith(" and 3 more>")
+    candidate = repr(Candidate(digits, trtint8.CalibrationTable({}), tuple(names), ("bias correction",)))
+    assert "and 9 more in float" in candidate and "bias correction" in candidate
+    assert all(len(text) < 200 and "\n" not in text for text in (placement, candidate))
