@@ -95,7 +95,7 @@ class BuildResult(records.Result):
         rows = [(name, str(path)) for name, path in written.items() if path is not None]
         rows += [*info_rows(self.info), ("build", f"{self.seconds:.1f} s")]
         rows += [("to expect", self.expected.sentence)] if self.expected else []
-        return html_table(info_summary(self.info), ("", ""), rows, self.warnings)
+        return html_table(info_summary(self.info), ("what", "found"), rows, self.warnings)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> None:
         print_json(result)
         return
     title = f"{result.gpu}, inputs: {result.inputs}, times in ms"
-    print_table(title, ("", *(report.name for report in reports)), rows(reports))
+    print_table(title, ("figure", *(report.name for report in reports)), rows(reports))
 
 
 def rows(reports: Sequence[BenchReport]) -> list[tuple[str, ...]]:

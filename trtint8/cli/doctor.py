@@ -22,4 +22,4 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(dict(findings), warnings=False)
     else:
-        print_table("trtint8 doctor", ("", ""), findings)
+        print_table("trtint8 doctor", ("what", "found"), findings)

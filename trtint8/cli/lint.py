@@ -67,7 +67,7 @@ def _print(findings: Sequence[Finding], mended: Mended | None, output: Path | No
     if mended:
         print_table(
             "Mended",
-            ("", ""),
+            ("what", "found"),
             [
                 ("model", str(output)),
                 ("nodes in INT8", str(len(mended.quantized_nodes))),

@@ -63,7 +63,7 @@ def _report(options: argparse.Namespace, migrated: Migrated, in_int8: int | None
     rows += [(f"  '{name}'", "") for name in plan.unused[:_NAMED]]
     if in_int8 is not None:
         rows.append(("weighted layers in INT8", f"{in_int8} of {weighted}"))
-    print_table("Migrated", ("", ""), rows)
+    print_table("Migrated", ("what", "found"), rows)
     if plan.proposals:
         filled = [(p.tensor, p.source, f"{p.amax:.6g}", p.reason) for p in plan.proposals]
         print_table("Filled in", ("tensor", "from", "amax", "why"), filled)

@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
             _show_configs(files.quantized.configs)
         if files.equalized is not None:
             _explain_equalization(files.equalized)
-    print_table("Quantized", ("", ""), _rows(options, files))
+    print_table("Quantized", ("what", "found"), _rows(options, files))
 
 
 def _rows(options: argparse.Namespace, files: QuantizedFiles) -> list[tuple[str, str]]:

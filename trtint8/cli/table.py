@@ -228,7 +228,7 @@ def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None
         print_json({**table.to_json(), "cache": cache or None})
         return
     if cache:
-        print_table("TensorRT calibration cache", ("", ""), list(cache.items()))
+        print_table("TensorRT calibration cache", ("entry", "value"), list(cache.items()))
     samples = f", {counted(table.provenance.samples, 'sample')}" if table.provenance.samples else ""
     listing = [_row(table, name) for name in table.amax]
     columns = ("tensor", "amax", "scale", "largest", "zeros", "clipped", "method")

@@ -176,7 +176,7 @@ def _duration(seconds: float) -> str:
 
 def _print(tuned: Tuned, written: Written) -> None:
     accuracy = tuned.accuracy
-    columns = ("", REFERENCE, "tuned", *accuracy.also)
+    columns = ("metric", REFERENCE, "tuned", *accuracy.also)
     print_table(
         f"{counted(accuracy.samples, 'sample')} that nothing was decided on", columns, accuracy_rows(accuracy)
     )
@@ -198,5 +198,5 @@ def _print(tuned: Tuned, written: Written) -> None:
         this, half, full = (f"{1e3 * seconds:.4f} ms" for seconds in times)
         found = "estimated" if speed.source == "estimated" else "measured"
         rows.append((f"{found} on {speed.gpu}", f"{this}; all in FP16 {half}; all in INT8 {full}"))
-    print_table("Tuned", ("", ""), rows)
+    print_table("Tuned", ("what", "found"), rows)
     print_line(f"To make it anew: {written.command}")

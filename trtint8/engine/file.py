@@ -152,7 +152,7 @@ class EngineInfo(records.Result):
         return f"<EngineInfo: {info_summary(self)}>"
 
     def _repr_html_(self) -> str:
-        return html_table(info_summary(self), ("", ""), info_rows(self))
+        return html_table(info_summary(self), ("what", "found"), info_rows(self))
 
     @property
     def built_with(self) -> Flavor:

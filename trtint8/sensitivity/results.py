@@ -264,7 +264,15 @@ class Sensitivity(records.Result):
         return f"<Sensitivity: {self._summary}{worst}>"
 
     def _repr_html_(self) -> str:
-        columns = ("layer", "operator", "share of the noise", "", "alone", "without", "here")
+        columns = (
+            "layer",
+            "operator",
+            "share of the noise",
+            "beside the largest",
+            "alone",
+            "without",
+            "here",
+        )
         notes = [
             f"{layer.node}: {suspect.message}" for layer in self.worst_first for suspect in layer.suspects
         ]

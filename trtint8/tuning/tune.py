@@ -623,7 +623,7 @@ def trials_html(trials: Sequence[Trial], goal: Goal) -> str:
         )
         for trial in trials
     ]
-    return html_table(f"tried for {goal}", ("", "taken", goal.name, "SQNR", "in float", "time"), rows)
+    return html_table(f"tried for {goal}", ("tried", "taken", goal.name, "SQNR", "in float", "time"), rows)
 
 
 def plot_trials(trials: Sequence[Trial], goal: Goal) -> Picture:

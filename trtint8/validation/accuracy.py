@@ -359,7 +359,7 @@ def accuracy_html(title: str, accuracy: Compared, notes: tuple[str, ...] = (), n
         notes: Sentences below the table, before those on the differences.
         name: What the model that is compared is called.
     """
-    columns = ("", REFERENCE, name, *accuracy.also)
+    columns = ("metric", REFERENCE, name, *accuracy.also)
     return html_table(title, columns, accuracy_rows(accuracy), (*notes, *verdicts(accuracy, name)))
 
 
