@@ -378,7 +378,7 @@ class CalibrationTable(Result):
             name: The tensor's name.
 
         Returns:
-            A picture that a notebook shows, and whose ``save`` writes an SVG file.
+            A picture that a notebook shows, and whose ``save`` writes an SVG or PNG file.
 
         Raises:
             TableError: The table has no such tensor, or no histogram of it.

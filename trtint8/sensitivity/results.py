@@ -285,7 +285,7 @@ class Sensitivity(records.Result):
         """Draws the SQNR behind each layer with every layer in INT8, in the order in which they run.
 
         Returns:
-            A picture that a notebook shows, and whose ``save`` writes an SVG file.
+            A picture that a notebook shows, and whose ``save`` writes an SVG or PNG file.
 
         Raises:
             UnsupportedError: Matplotlib is not installed.

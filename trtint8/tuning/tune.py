@@ -142,7 +142,7 @@ class Tuned(records.Result):
         Points are filled where the search continued from the candidate.
 
         Returns:
-            A picture that a notebook shows, and whose ``save`` writes an SVG file.
+            A picture that a notebook shows, and whose ``save`` writes an SVG or PNG file.
 
         Raises:
             UnsupportedError: Matplotlib is not installed.
@@ -638,7 +638,9 @@ def plot_trials(trials: Sequence[Trial], goal: Goal) -> Picture:
     """
     scored = [(trial, trial.score.value) for trial in trials]
     points = [(trial.float_cost, value, trial.taken) for trial, value in scored if value is not None]
-    return plot_points(points, goal.unit, f"{goal.name} over the share of the arithmetic in float")
+    title = f"{goal.name} over the share of the arithmetic in float"
+    value = f"{goal.name}, {goal.unit}" if goal.unit else goal.name
+    return plot_points(points, goal.unit, title, ("arithmetic in float, %", value))
 
 
 def trials_frame(trials: Sequence[Trial]) -> Any:
