@@ -361,7 +361,7 @@ class Run(Printed):
 
 #: Verb to the type of what it prints.
 OUTPUTS: dict[str, Any] = {
-    "doctor": Mapping[str, str],
+    "doctor": Mapping[str, str | Mapping[str, bool]],
     "calibrate": Calibrated,
     "quantize": Quantized,
     "migrate": MigratedModel,

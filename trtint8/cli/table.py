@@ -62,6 +62,15 @@ _ACTIONS = {
     "edit": ("change ranges as text, in the editor that EDITOR names", {"table": "TABLE"}),
 }
 
+#: What the arguments are.
+_MEANINGS = {
+    "table": "the table, in any of the formats that trtint8 reads",
+    "other": "the other table, in any of these formats",
+    "output": "the file to write, whose ending names its format",
+    "patterns": "names of tensors, or patterns with * and ?",
+    "ranges": "the name of a tensor, and the positive end of its range",
+}
+
 #: How many values there are of the arguments that take several.
 _SEVERAL = {"patterns": "+", "ranges": "*"}
 
@@ -76,7 +85,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, (text, arguments) in _ACTIONS.items():
         action = parsers[name] = actions.add_parser(name, help=text)
         for argument, metavar in arguments.items():
-            action.add_argument(argument, metavar=metavar, nargs=_SEVERAL.get(argument))
+            text = "the model with Q/DQ pairs" if name == "extract" else _MEANINGS[argument]
+            action.add_argument(argument, metavar=metavar, nargs=_SEVERAL.get(argument), help=text)
         if name in _WRITING:
             action.add_argument("-o", "--output", required=True, metavar="OUT", help="the table to write")
         if name in _PRINTING:
