@@ -379,7 +379,7 @@ class Result:
     """What a public call returns: a data class that says of itself what ``--json`` prints of it."""
 
     #: Names of the properties that stand in JSON beside the fields.
-    also_in_json: ClassVar[tuple[str, ...]] = ()
+    _also_in_json: ClassVar[tuple[str, ...]] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the verb of this result prints with ``--json``: dicts, lists, texts, numbers and None.
@@ -387,7 +387,7 @@ class Result:
         Numbers that are not finite are None, as JSON has none. The warnings of a verb are those of the whole
         command, and here those that the result keeps.
         """
-        return {name: as_json(getattr(self, name)) for name in (*_field_names(self), *self.also_in_json)}
+        return {name: as_json(getattr(self, name)) for name in (*_field_names(self), *self._also_in_json)}
 
 
 def as_json(value: Any) -> Any:

@@ -280,9 +280,8 @@ def _axes(
     axes.tick_params(which="both", bottom=False, left=False, labelcolor=_MUTED, pad=3)
     if labels is not None:
         x_label, y_label = labels
-        style = {"color": _MUTED, "fontsize": 10}
-        figure.text(1 - right / width, 4 / height, x_label, ha="right", va="bottom", **style)
-        figure.text(4 / width, 1 - 3 / height, y_label, ha="left", va="top", **style)
+        figure.text(1 - right / width, 4 / height, x_label, ha="right", va="bottom", color=_MUTED)
+        figure.text(4 / width, 1 - 3 / height, y_label, ha="left", va="top", color=_MUTED)
     return figure, axes
 
 

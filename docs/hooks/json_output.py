@@ -429,7 +429,7 @@ def _object_schema(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
     names = [field.name for field in fields]
     properties = {name: _schema_of(hints[name], definitions) for name in names}
     required = names
-    for name in getattr(kind, "also_in_json", ()):
+    for name in getattr(kind, "_also_in_json", ()):
         found = getattr(kind, name).fget
         properties[name] = _schema_of(typing.get_type_hints(found)["return"], definitions)
         described[name] = _plain_text((found.__doc__ or "").strip().split("\n\n")[0])

@@ -126,7 +126,7 @@ def print_table(
     """Writes a table to standard output, its first column aligned left and the others right.
 
     A table of many rows has neither lines nor colours, which would take minutes. Where there is no terminal,
-    names in the first column are shortened in the middle. Figures are always whole, on one line.
+    names in the first column are shortened in the middle, as long as they stay different. Figures are whole.
 
     Args:
         title: The title above the table.
@@ -137,7 +137,9 @@ def print_table(
     table = [[shown(text) for text in row] for row in (columns, *rows)]
     widths = _column_widths(table, table_width())
     if not (sys.stdout is not None and sys.stdout.isatty()):
-        table = [[_shortened(first, widths[0]), *others] for first, *others in table]
+        names = [_shortened(row[0], widths[0]) for row in table]
+        if len(set(names)) == len({row[0] for row in table}):  # else they would be taken for one another
+            table = [[name, *row[1:]] for name, row in zip(names, table, strict=True)]
     if len(table) - 1 > _MOST_DRAWN:
         _write(sys.stdout, "".join(_plain_table(title, table)))
         return
@@ -182,11 +184,11 @@ def _column_widths(table: Sequence[Sequence[str]], most: int) -> list[int]:
         share = max(left // (len(flexible) - place), _NARROWEST)
         widths[index] = min(widths[index], share)
         left -= widths[index]
-    # Still too wide: as many columns as that are broken at spaces, the widest first.
+    # Still too wide: columns are broken at spaces, the widest first, and that of the names last.
     texts = [(heading, *(row[index] for row in rows)) for index, heading in enumerate(headings)]
     least = [min(max(map(_longest_word, column)), _WIDEST_WORD) for column in texts]
     while left < 0 and (wider := [i for i, width in enumerate(widths) if width > max(least[i], 1)]):
-        widths[max(wider, key=lambda index: widths[index])] -= 1
+        widths[max(wider, key=lambda index: (index > 0, widths[index]))] -= 1
         left += 1
     return widths
 

@@ -89,7 +89,7 @@ class BenchReport(Result):
         overlapped: Whether copies overlapped with the computation of other inferences.
     """
 
-    also_in_json: ClassVar[tuple[str, ...]] = ("throughput", "samples_per_second", "warnings")
+    _also_in_json: ClassVar[tuple[str, ...]] = ("throughput", "samples_per_second", "warnings")
 
     name: str
     batch_size: PositiveCount

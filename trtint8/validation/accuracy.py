@@ -146,7 +146,7 @@ class Judgement(Result):
             in results of version 0.2 and older.
     """
 
-    also_in_json: ClassVar[tuple[str, ...]] = ("value_percent", "drop_percent", "step_percent")
+    _also_in_json: ClassVar[tuple[str, ...]] = ("value_percent", "drop_percent", "step_percent")
 
     goal: str
     fits: bool

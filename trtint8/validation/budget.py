@@ -283,7 +283,7 @@ class Score(Result):
             version 0.2 or an older one has written the score.
     """
 
-    also_in_json: ClassVar[tuple[str, ...]] = ("value_percent", "drop_percent")
+    _also_in_json: ClassVar[tuple[str, ...]] = ("value_percent", "drop_percent")
 
     drop: float | None
     sqnr_db: float

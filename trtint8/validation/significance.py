@@ -37,7 +37,7 @@ class Share(Result):
         ValueError: There are more of the former.
     """
 
-    also_in_json: ClassVar[tuple[str, ...]] = ("value", "interval")
+    _also_in_json: ClassVar[tuple[str, ...]] = ("value", "interval")
 
     count: Count
     total: PositiveCount
