@@ -27,7 +27,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, TypeVar
 
 import msgspec
 
@@ -373,6 +373,45 @@ def render(record: DataclassInstance, format_name: str | None = None) -> bytes:
     text = json.dumps(_without_infinities(document), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     # File names that are not UTF-8 hold surrogates, which :func:`parse` restores.
     return text.encode("utf-8", "surrogatepass")
+
+
+class Result:
+    """What a public call returns: a data class that says of itself what ``--json`` prints of it."""
+
+    #: Names of the properties that stand in JSON beside the fields.
+    _also_in_json: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what the verb of this result prints with ``--json``: dicts, lists, texts, numbers and None.
+
+        Numbers that are not finite are None, as JSON has none. The warnings of a verb are those of the whole
+        command, and here those that the result keeps.
+        """
+        return {name: as_json(getattr(self, name)) for name in (*_field_names(self), *self._also_in_json)}
+
+
+def as_json(value: Any) -> Any:
+    """Returns a value as JSON's own types, as ``--json`` prints it.
+
+    Args:
+        value: A result, a data class, or what these hold. A number that is not finite becomes None, and what
+            JSON does not know, such as a path, its text.
+    """
+    if isinstance(value, Result):
+        return value.to_json()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: as_json(getattr(value, name)) for name in _field_names(value)}
+    if isinstance(value, Mapping):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, frozenset)):
+        return [as_json(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, (str, int, bool, type(None))) else str(value)
+
+
+def _field_names(value: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(value)]
 
 
 def _refuse_surplus(document: dict[str, Any], record_type: type[DataclassInstance]) -> None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import onnx_ir as ir
 
@@ -51,7 +52,7 @@ _ATTEMPTS = 10
 
 
 @dataclass(frozen=True, repr=False)
-class BuildResult:
+class BuildResult(records.Result):
     """What :func:`build_int8_engine` made.
 
     Attributes:
@@ -77,6 +78,10 @@ class BuildResult:
     float_model: Path | None = None
     expected: Expectation | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns what the sidecar says, which ``trtint8 build --json`` prints."""
+        return self.info.to_json()
+
     def __repr__(self) -> str:
         return f"<BuildResult: '{self.engine}', {info_summary(self.info)}>"
 
@@ -90,7 +95,7 @@ class BuildResult:
         rows = [(name, str(path)) for name, path in written.items() if path is not None]
         rows += [*info_rows(self.info), ("build", f"{self.seconds:.1f} s")]
         rows += [("to expect", self.expected.sentence)] if self.expected else []
-        return html_table(info_summary(self.info), ("", ""), rows, self.warnings)
+        return html_table(info_summary(self.info), ("what", "found"), rows, self.warnings)
 
 
 @dataclass(frozen=True)

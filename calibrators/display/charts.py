@@ -1,14 +1,18 @@
-"""Charts as SVG, which take their colours and fonts from the page around them."""
+"""Charts as SVG, which take their colours and fonts from the page around them, and as PNG with their own.
+
+Each chart is a function that draws a figure; :func:`as_svg` and :func:`as_png` have it drawn in either form.
+"""
 
 from __future__ import annotations
 
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
+from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
@@ -40,7 +44,21 @@ _COLOURS = {
     "#000005": "var(--muted)",
     "#000006": "var(--loud)",
 }
-_BAR, _ACCENT, _LINE, _GRID, _MUTED, _LOUD = _COLOURS
+
+#: What they are drawn in: the colours of Matplotlib's cycle, which is another one for PNG.
+_BAR, _ACCENT, _LINE, _GRID, _MUTED, _LOUD = (f"C{index}" for index in range(len(_COLOURS)))
+
+#: The same colours for a white ground.
+_ON_WHITE = ("#8fa3b5", "#2f7fc1", "#7a8591", "#dfe3e6", "#606870", "#d9633a")
+
+#: Pixels of a PNG for each SVG unit.
+_PIXELS = 3
+
+#: What the axes show, x before y, with the unit where the numbers have none; None where a page says it.
+Labels = tuple[str, str] | None
+
+#: Height of a label, in SVG units.
+_LINE_HEIGHT = 15
 
 #: Matplotlib's own settings and these. Otherwise it would take those of a file ``matplotlibrc`` in the
 #: current folder, which can be a stranger's and have it run LaTeX.
@@ -50,6 +68,7 @@ _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "trtint8",
     "font.size": 10,
     "path.simplify": False,
+    "axes.prop_cycle": cycler(color=list(_COLOURS)),
 }
 
 #: Where the logarithmic axis begins, so that a bar with one value is visible.
@@ -75,6 +94,32 @@ def dashes_of(method: str) -> tuple[float, ...]:
     return _DASHES[list(METHODS).index(method) % len(_DASHES)]
 
 
+def as_svg(draw: Callable[[], Figure]) -> str:
+    """Returns a chart as an SVG element for an HTML page.
+
+    Args:
+        draw: Draws the chart.
+    """
+    stream = io.StringIO()
+    with matplotlib.rc_context(_SETTINGS):
+        draw().savefig(stream, format="svg", metadata={"Date": None})
+    return _slim(stream.getvalue())
+
+
+def as_png(draw: Callable[[], Figure]) -> bytes:
+    """Returns a chart as a PNG file, on a white ground and in colours for it.
+
+    Args:
+        draw: Draws the chart.
+    """
+    stream = io.BytesIO()
+    with matplotlib.rc_context({**_SETTINGS, "axes.prop_cycle": cycler(color=list(_ON_WHITE))}):
+        figure = draw()
+        figure.patch.set(visible=True, facecolor="white")
+        figure.savefig(stream, format="png", dpi=72 * _PIXELS)
+    return stream.getvalue()
+
+
 def histogram_chart(card: Card) -> str:
     """A tensor's histogram on a log scale, with the threshold of every method.
 
@@ -84,36 +129,38 @@ def histogram_chart(card: Card) -> str:
     Returns:
         An SVG element of 340 x 150 units for an HTML page; empty where all values are zero.
     """
-    if not card.bar_counts:
-        return ""
-    with matplotlib.rc_context(_SETTINGS):
-        figure, axes = _axes(340, 150, left=36, bottom=20, right=10, top=8)
-        top = 2.0 * max(card.bar_counts)
-        edges = [card.bar_width * i for i in range(len(card.bar_counts) + 1)]
-        right = max(edges[-1], *(choice.amax for choice in card.ranges)) * 1.015
-        axes.set(xlim=(0, right), ylim=(_FLOOR, top), yscale="log")
-        used = card.used.amax
-        axes.axvspan(used, right, color=_LOUD, alpha=0.1, lw=0)
-        # The logarithm of an empty bar is not defined.
-        heights = [max(count, _FLOOR) for count in card.bar_counts]
-        axes.stairs(heights, edges, fill=True, baseline=_FLOOR, color=_BAR, lw=0, clip_on=False)
-        for choice in card.ranges:
-            dashes, width = dashes_of(choice.method), 2 if choice.in_use else 1.2
-            axes.axvline(
-                choice.amax,
-                color=_ACCENT if choice.in_use else _LINE,
-                lw=width,
-                ls=(0, tuple(length / width for length in dashes)) if dashes else "-",
-                clip_on=False,
-            )
-        decades = range(math.ceil(math.log10(top)))
-        step = 1 if len(decades) <= 4 else (2 if len(decades) <= 7 else 3)
-        axes.yaxis.set_major_locator(FixedLocator([10**decade for decade in decades[::step]]))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count_label(value)))
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
-        return _svg(figure)
+    return as_svg(lambda: draw_histogram(card)) if card.bar_counts else ""
+
+
+def draw_histogram(card: Card, labels: Labels = None) -> Figure:
+    """Draws what :func:`histogram_chart` shows, of a card with bars."""
+    figure, axes = _axes(340, 150, left=36, bottom=20, right=10, top=8, labels=labels)
+    top = 2.0 * max(card.bar_counts)
+    edges = [card.bar_width * i for i in range(len(card.bar_counts) + 1)]
+    right = max(edges[-1], *(choice.amax for choice in card.ranges)) * 1.015
+    axes.set(xlim=(0, right), ylim=(_FLOOR, top), yscale="log")
+    used = card.used.amax
+    axes.axvspan(used, right, color=_LOUD, alpha=0.1, lw=0)
+    # The logarithm of an empty bar is not defined.
+    heights = [max(count, _FLOOR) for count in card.bar_counts]
+    axes.stairs(heights, edges, fill=True, baseline=_FLOOR, color=_BAR, lw=0, clip_on=False)
+    for choice in card.ranges:
+        dashes, width = dashes_of(choice.method), 2 if choice.in_use else 1.2
+        axes.axvline(
+            choice.amax,
+            color=_ACCENT if choice.in_use else _LINE,
+            lw=width,
+            ls=(0, tuple(length / width for length in dashes)) if dashes else "-",
+            clip_on=False,
+        )
+    decades = range(math.ceil(math.log10(top)))
+    step = 1 if len(decades) <= 4 else (2 if len(decades) <= 7 else 3)
+    axes.yaxis.set_major_locator(FixedLocator([10**decade for decade in decades[::step]]))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: count_label(value)))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g}"))
+    return figure
 
 
 def level_chart(levels: Sequence[float], width: int) -> str:
@@ -126,17 +173,23 @@ def level_chart(levels: Sequence[float], width: int) -> str:
     Returns:
         An SVG element of ``width`` x 170 units for an HTML page.
     """
-    with matplotlib.rc_context(_SETTINGS):
-        figure, axes = _axes(width, 170, left=36, bottom=22, right=10, top=10)
-        finite = [level if math.isfinite(level) else math.nan for level in levels]
-        places = range(1, len(levels) + 1)
-        axes.plot(places, finite, color=_ACCENT, lw=1.6, clip_on=False, solid_joinstyle="round")
-        axes.set_xlim(0.5, len(levels) + 0.5)
-        axes.margins(y=0.12)
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} dB"))
-        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        return _svg(figure)
+    return as_svg(lambda: draw_levels(levels, width))
+
+
+def draw_levels(levels: Sequence[float], width: int, labels: Labels = None) -> Figure:
+    """Draws what :func:`level_chart` shows."""
+    figure, axes = _axes(
+        width, 170, left=36 if labels is None else 44, bottom=22, right=10, top=10, labels=labels
+    )
+    finite = [level if math.isfinite(level) else math.nan for level in levels]
+    places = range(1, len(levels) + 1)
+    axes.plot(places, finite, color=_ACCENT, lw=1.6, clip_on=False, solid_joinstyle="round")
+    axes.set_xlim(0.5, len(levels) + 0.5)
+    axes.margins(y=0.12)
+    axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f} dB"))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    return figure
 
 
 def point_chart(
@@ -158,28 +211,39 @@ def point_chart(
     Returns:
         An SVG element of ``width`` x 200 units for an HTML page.
     """
-    with matplotlib.rc_context(_SETTINGS):
-        left, bottom, right, top = 52.0, 22.0, 14.0, 10.0
-        figure, axes = _axes(width, 200, left=left, bottom=bottom, right=right, top=top)
-        shown = [(100 * x, y, marked) for x, y, marked in points if math.isfinite(y)]
-        axes.set(xlim=_around([x for x, _, _ in shown]), ylim=_around([y for _, y, _ in shown]))
-        # Ellipses of the axes' units that are circles in the picture: Matplotlib's own markers refer to
-        # definitions, which a page does not keep.
-        unit_x = (axes.get_xlim()[1] - axes.get_xlim()[0]) / (width - left - right)
-        unit_y = (axes.get_ylim()[1] - axes.get_ylim()[0]) / (200 - bottom - top)
-        for x, y, marked in shown:
-            face = _ACCENT if marked else "none"
-            dot = Ellipse((x, y), _DOT * unit_x, _DOT * unit_y, facecolor=face, edgecolor=_ACCENT)
-            axes.add_patch(dot).set_clip_on(False)
-        if ringed is not None and math.isfinite(ringed[1]):
-            place = (100 * ringed[0], ringed[1])
-            ring = Ellipse(place, _RING * unit_x, _RING * unit_y, fill=False, edgecolor=_LOUD, lw=1.8)
-            axes.add_patch(ring).set_clip_on(False)
-        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g} {y_unit}".strip()))
-        return _svg(figure)
+    return as_svg(lambda: draw_points(points, y_unit, width=width, ringed=ringed))
+
+
+def draw_points(
+    points: Sequence[tuple[float, float, bool]],
+    y_unit: str,
+    *,
+    width: int = 340,
+    ringed: tuple[float, float] | None = None,
+    labels: Labels = None,
+) -> Figure:
+    """Draws what :func:`point_chart` shows."""
+    left, bottom, right, top = 52.0, 22.0, 14.0, 10.0
+    figure, axes = _axes(width, 200, left=left, bottom=bottom, right=right, top=top, labels=labels)
+    shown = [(100 * x, y, marked) for x, y, marked in points if math.isfinite(y)]
+    axes.set(xlim=_around([x for x, _, _ in shown]), ylim=_around([y for _, y, _ in shown]))
+    # Ellipses of the axes' units that are circles in the picture: Matplotlib's own markers refer to
+    # definitions, which a page does not keep.
+    unit_x = (axes.get_xlim()[1] - axes.get_xlim()[0]) / (width - left - right)
+    unit_y = (axes.get_ylim()[1] - axes.get_ylim()[0]) / (200 - bottom - top)
+    for x, y, marked in shown:
+        face = _ACCENT if marked else "none"
+        dot = Ellipse((x, y), _DOT * unit_x, _DOT * unit_y, facecolor=face, edgecolor=_ACCENT)
+        axes.add_patch(dot).set_clip_on(False)
+    if ringed is not None and math.isfinite(ringed[1]):
+        place = (100 * ringed[0], ringed[1])
+        ring = Ellipse(place, _RING * unit_x, _RING * unit_y, fill=False, edgecolor=_LOUD, lw=1.8)
+        axes.add_patch(ring).set_clip_on(False)
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+    axes.yaxis.set_major_locator(MaxNLocator(5))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g} {y_unit}".strip()))
+    return figure
 
 
 def _around(values: Sequence[float]) -> tuple[float, float]:
@@ -198,9 +262,11 @@ def count_label(count: float) -> str:
 
 
 def _axes(
-    width: float, height: float, *, left: float, bottom: float, right: float, top: float
+    width: float, height: float, *, left: float, bottom: float, right: float, top: float, labels: Labels
 ) -> tuple[Figure, Axes]:
-    """An empty chart with margins; all lengths are in SVG units."""
+    """An empty chart with margins, and room for labels above and below; all lengths are in SVG units."""
+    if labels is not None:
+        height, bottom, top = height + 2 * _LINE_HEIGHT, bottom + _LINE_HEIGHT, top + _LINE_HEIGHT
     figure = Figure(figsize=(width / 72, height / 72))
     box = (left / width, bottom / height, 1 - (left + right) / width, 1 - (bottom + top) / height)
     axes = figure.add_axes(box)
@@ -212,13 +278,11 @@ def _axes(
     axes.set_axisbelow(True)
     # No tick marks: Matplotlib would give them the same ids in all charts of a page.
     axes.tick_params(which="both", bottom=False, left=False, labelcolor=_MUTED, pad=3)
+    if labels is not None:
+        x_label, y_label = labels
+        figure.text(1 - right / width, 4 / height, x_label, ha="right", va="bottom", color=_MUTED)
+        figure.text(4 / width, 1 - 3 / height, y_label, ha="left", va="top", color=_MUTED)
     return figure, axes
-
-
-def _svg(figure: Figure) -> str:
-    stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None})
-    return _slim(stream.getvalue())
 
 
 def _slim(svg: str) -> str:

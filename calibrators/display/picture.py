@@ -8,8 +8,8 @@ from __future__ import annotations
 import html
 import importlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,12 @@ class Picture:
     Attributes:
         svg: The chart as an SVG element.
         title: What it shows, in words.
+        png: Makes the chart as a PNG file; None where there is only the SVG element.
     """
 
     svg: str
     title: str
+    png: Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"<Picture: {self.title}>"
@@ -72,10 +74,10 @@ class Picture:
         return f"<div><div>{html.escape(self.title)}</div>{self.svg}</div>"
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes the chart as an SVG file, atomically.
+        """Writes the chart as an SVG or a PNG file, atomically.
 
         Args:
-            path: The file, whose name ends in ``.svg``.
+            path: The file, whose name ends in ``.svg`` or ``.png``. A PNG has a white ground.
 
         Returns:
             ``path``.
@@ -83,20 +85,26 @@ class Picture:
         Raises:
             OutputError: The name ends otherwise, or the file cannot be written.
         """
-        if Path(path).suffix.lower() != ".svg":
+        kind = Path(path).suffix.lower()
+        if kind == ".png" and self.png is not None:
+            return write_atomically(path, self.png())
+        if kind != ".svg":
+            kinds = "SVG" if self.png is None else "SVG or PNG"
+            ends = ".svg" if self.png is None else ".svg or .png"
             raise OutputError(
-                f"cannot write the picture '{os.fspath(path)}': a picture is written as SVG alone; "
-                "end the name in .svg"
+                f"cannot write the picture '{os.fspath(path)}': it is written as {kinds}; "
+                f"end the name in {ends}"
             )
         return write_atomically(path, self.svg.encode())
 
 
-def picture_of(chart: str, title: str) -> Picture:
+def picture_of(chart: str, title: str, png: Callable[[], bytes] | None = None) -> Picture:
     """Makes a picture of a chart that takes its colours from a page.
 
     Args:
         chart: The SVG element of one of :mod:`calibrators.display.charts`.
         title: What it shows, in words.
+        png: Makes the chart as a PNG file.
     """
     width, height = (float(length) for length in chart.split('viewBox="', 1)[1].split('"', 1)[0].split()[2:])
     colours = ";".join(f"--{name}:{colour}" for name, colour in _COLOURS.items())
@@ -106,4 +114,4 @@ def picture_of(chart: str, title: str) -> Picture:
         f'style="{colours};font:10px sans-serif;overflow:visible" '
     )
     drawn = chart.removeprefix("<svg ").replace(' class="chart" aria-hidden="true"', "", 1)
-    return Picture(head + drawn, title)
+    return Picture(head + drawn, title, png)

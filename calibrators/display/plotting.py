@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 from calibrators.display.cards import Card
 from calibrators.display.picture import Picture, picture_of
@@ -25,7 +26,8 @@ def plot_histogram(card: Card) -> Picture:
     """
     used = card.used
     title = f"'{card.name}': amax {used.amax:.6g} by {used.method}, {100 * used.clipped:.3f} % clipped"
-    return picture_of(_charts().histogram_chart(card), title)
+    labels = "magnitude of a value", "number of values"
+    return _drawn(title, lambda charts: charts.draw_histogram(card, labels))
 
 
 def plot_levels(levels: Sequence[float], title: str) -> Picture:
@@ -38,21 +40,33 @@ def plot_levels(levels: Sequence[float], title: str) -> Picture:
     Raises:
         UnsupportedError: Matplotlib is not installed.
     """
-    return picture_of(_charts().level_chart(levels, _WIDTH), title)
+    labels = "layers, in the order in which they run", "SQNR after each layer, dB"
+    return _drawn(title, lambda charts: charts.draw_levels(levels, _WIDTH, labels))
 
 
-def plot_points(points: Sequence[tuple[float, float, bool]], unit: str, title: str) -> Picture:
+def plot_points(
+    points: Sequence[tuple[float, float, bool]], unit: str, title: str, labels: tuple[str, str]
+) -> Picture:
     """Points over a share.
 
     Args:
         points: The share in [0, 1], the value, and whether the point is drawn filled.
         unit: The unit of the values, or empty.
         title: What it shows.
+        labels: What the share and the value are.
 
     Raises:
         UnsupportedError: Matplotlib is not installed.
     """
-    return picture_of(_charts().point_chart(points, unit), title)
+    return _drawn(title, lambda charts: charts.draw_points(points, unit, labels=labels))
+
+
+def _drawn(title: str, draw: Callable[[ModuleType], Any]) -> Picture:
+    """The picture of a chart, which ``draw`` draws with :mod:`calibrators.display.charts`."""
+    charts = _charts()
+    return picture_of(
+        charts.as_svg(lambda: draw(charts)), title, lambda: bytes(charts.as_png(lambda: draw(charts)))
+    )
 
 
 def _charts() -> ModuleType:

@@ -27,6 +27,7 @@ from calibrators.errors import TableError, counted, enumerated
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
+from calibrators.records import Result, as_json
 from calibrators.tables import files
 from calibrators.tables.checks import (
     check_lines,
@@ -100,7 +101,7 @@ class Difference:
 
 
 @dataclass(frozen=True, repr=False)
-class CalibrationTable:
+class CalibrationTable(Result):
     """Tensor name to range, which both the implicit and the explicit route accept.
 
     Tables are not changed in place: :meth:`override` and :meth:`with_method` return new ones.
@@ -377,7 +378,7 @@ class CalibrationTable:
             name: The tensor's name.
 
         Returns:
-            A picture that a notebook shows, and whose ``save`` writes an SVG file.
+            A picture that a notebook shows, and whose ``save`` writes an SVG or PNG file.
 
         Raises:
             TableError: The table has no such tensor, or no histogram of it.
@@ -389,6 +390,21 @@ class CalibrationTable:
             raise TableError(f"the table has no histogram of '{name}' with values other than zero to draw")
         index = list(self.amax).index(name)
         return plot_histogram(card_of(index, name, histogram, self.amax[name], self.method_of(name)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the ranges and where they came from, as ``trtint8 table show --json`` prints them.
+
+        Histograms are not among it; :meth:`save` writes them.
+        """
+        return {
+            "method": self.method,
+            "choice": as_json(self.choice),
+            "losses": as_json(self.excessive_losses),
+            "provenance": as_json(self.provenance),
+            "cache": None,
+            "amax": dict(self.amax),
+            "warnings": list(self.warnings),
+        }
 
     def to_pandas(self) -> Any:
         """The ranges as a data frame.

@@ -35,7 +35,6 @@ from trtint8.tuning.candidates import Trial
 from trtint8.tuning.stopwatch import SpeedPlan
 from trtint8.tuning.tune import Written
 from trtint8.validation.accuracy import Accuracy, Measure
-from trtint8.validation.significance import Share
 
 #: The line of a page that the tables take the place of.
 PLACE = "<!-- the JSON of the verbs -->"
@@ -278,21 +277,6 @@ class TunedModel(Printed):
 
 
 @dataclass(frozen=True)
-class Measured(BenchReport):
-    """The measurements of one engine.
-
-    Attributes:
-        throughput: Inferences per second.
-        samples_per_second: Samples per second.
-        warnings: What makes the figures doubtful.
-    """
-
-    throughput: float = 0.0
-    samples_per_second: float = 0.0
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Measurements(Printed):
     """A benchmark.
 
@@ -304,7 +288,7 @@ class Measurements(Printed):
 
     gpu: str
     inputs: str
-    reports: tuple[Measured, ...]
+    reports: tuple[BenchReport, ...]
 
 
 @dataclass(frozen=True)
@@ -377,7 +361,7 @@ class Run(Printed):
 
 #: Verb to the type of what it prints.
 OUTPUTS: dict[str, Any] = {
-    "doctor": Mapping[str, str],
+    "doctor": Mapping[str, str | Mapping[str, bool]],
     "calibrate": Calibrated,
     "quantize": Quantized,
     "migrate": MigratedModel,
@@ -413,7 +397,7 @@ def schema() -> dict[str, Any]:
 
 
 def _schema_of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a type as ``trtint8.cli.output.print_json`` writes it."""
+    """The schema of a type as :func:`calibrators.records.as_json` gives it."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         return _schema_of(arguments[0], definitions)
@@ -445,13 +429,12 @@ def _object_schema(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
     names = [field.name for field in fields]
     properties = {name: _schema_of(hints[name], definitions) for name in names}
     required = names
-    if kind is Share:
-        properties["value"], properties["interval"] = (
-            {"type": "number"},
-            {"type": "array", "items": {"type": "number"}},
-        )
-        required = [*names, "value", "interval"]
-    elif kind is Measure:
+    for name in getattr(kind, "_also_in_json", ()):
+        found = getattr(kind, name).fget
+        properties[name] = _schema_of(typing.get_type_hints(found)["return"], definitions)
+        described[name] = _plain_text((found.__doc__ or "").strip().split("\n\n")[0])
+        required = [*required, name]
+    if kind is Measure:
         for name in ("value", "reference"):
             properties[name]["anyOf"].append({"enum": ["inf", "-inf"]})
     elif kind.__module__ == __name__:

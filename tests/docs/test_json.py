@@ -14,10 +14,10 @@ import pytest
 
 from tests.trtint8.equalization.layers import two_layers
 from tests.trtint8.report.samples import ACCURACY, bench_report
-from trtint8.cli.bench import _as_dict
 from trtint8.cli.main import VERBS, main
 from trtint8.cli.output import print_json
 from trtint8.data import DEMO_MODEL, load_digits_split
+from trtint8.runtime.bench import Benchmarks
 from trtint8.validation.accuracy import Measure
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
@@ -127,7 +127,7 @@ def test_an_audit_prints_what_the_schema_says(documented, capsys, folder, monkey
 
 
 def test_measurements_are_as_the_schema_says(documented, capsys):
-    print_json({"gpu": "a GPU", "inputs": "random", "reports": [_as_dict(bench_report("INT8", 100, 1.0))]})
+    print_json(Benchmarks("a GPU", "random", (bench_report("INT8", 100, 1.0),)))
     assert check(documented, "bench", capsys.readouterr().out)["reports"][0]["warnings"] is not None
 
 

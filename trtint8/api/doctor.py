@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
 from importlib import metadata
 from importlib.util import find_spec
+from typing import Any
 
 from calibrators.cuda import driver_version, gpu_names, gpu_problem
 from calibrators.errors import TrtInt8Error
@@ -16,71 +16,84 @@ from calibrators.tensorrt import flavor
 from trtint8.data import DEMO_MODEL
 
 
-def doctor() -> list[tuple[str, str]]:
+class Findings(list[tuple[str, str]]):
+    """What was looked for on a machine, and what was found, in words.
+
+    Attributes:
+        works: What was looked for to whether it is there and works, for what either works or does not.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.works: dict[str, bool] = {}
+
+    def add(self, what: str, words: str, works: bool | None = None) -> None:
+        """Adds a finding.
+
+        Args:
+            what: What was looked for.
+            words: What was found.
+            works: Whether it works; None for what only says which one it is.
+        """
+        self.append((what, words))
+        if works is not None:
+            self.works[what] = works
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what ``trtint8 doctor --json`` prints: texts by name, and ``works``."""
+        return {**dict(self), "works": dict(self.works)}
+
+
+def doctor() -> Findings:
     """Says what is installed on this machine, and which routes work here.
 
     Returns:
-        The findings, each with what was looked for and what was found, in words.
+        The findings: a list of what was looked for and what was found, in words. ``works`` has the same as
+        true or false.
     """
     problem = gpu_problem()
     flavors = flavor.installed()
-    rows = [
-        ("Python", platform.python_version()),
-        ("trtint8", _version("trtint8") or "?"),
-        ("ONNX", _version("onnx") or "missing"),
-        (
-            "ONNX Runtime",
-            _version("onnxruntime-gpu") or _version("onnxruntime") or "missing: pip install onnxruntime",
-        ),
-    ]
-    for found in flavors:
-        rows.append(("found", f"{found}" + (f" ({found.import_problem})" if found.import_problem else "")))
+    runtime = _version("onnxruntime-gpu") or _version("onnxruntime")
+    found = Findings()
+    found.add("Python", platform.python_version())
+    found.add("trtint8", _version("trtint8") or "?")
+    found.add("ONNX", _version("onnx") or "missing")
+    found.add("ONNX Runtime", runtime or "missing: pip install onnxruntime")
+    for one in flavors:
+        found.add("found", f"{one}" + (f" ({one.import_problem})" if one.import_problem else ""))
     if not flavors:
-        rows.append(("TensorRT", f"none: {install_command('rtx')} builds engines on any machine"))
-    rows += [
-        ("GPU", ", ".join(gpu_names()) if problem is None else f"none: {problem}"),
-        ("driver", driver_version() or "none"),
-        ("PyCUDA", _version("pycuda") or "none, and none is needed"),
-        ("images from folders", "works" if find_spec("PIL") else install_command("images")),
-        ("calibrate, quantize, validate", "work, on the CPU"),
-        ("calibrate --device cuda", _gpu_calibration()),
-        ("counting activations", _counting()),
-    ]
+        found.add("TensorRT", f"none: {install_command('rtx')} builds engines on any machine", False)
+    names = ", ".join(gpu_names()) if problem is None else f"none: {problem}"
+    found.add("GPU", names, problem is None)
+    found.add("driver", driver_version() or "none")
+    found.add("PyCUDA", _version("pycuda") or "none, and none is needed")
+    pillow = find_spec("PIL") is not None
+    found.add("images from folders", "works" if pillow else install_command("images"), pillow)
+    found.add("calibrate, quantize, validate", "work, on the CPU", runtime is not None)
+    on_gpu = _gpu_calibration_problem()
+    found.add("calibrate --device cuda", f"no: {on_gpu}" if on_gpu else "works", on_gpu is None)
+    compiled = kernel() is not NUMPY
+    slow = "by NumPy, 5 times slower: trtint8 was installed without a C compiler"
+    found.add("counting activations", "compiled" if compiled else slow, compiled)
     usable = [f for f in flavors if not f.import_problem and (f.builds_without_gpu or problem is None)]
-    rows.append(
-        (
-            "build, explicit route",
-            "works with " + ", ".join(map(str, usable)) if usable else install_command("rtx"),
-        )
-    )
-    rows.append(("build, implicit route", _implicit(flavors, problem)))
+    builders = "works with " + ", ".join(map(str, usable)) if usable else install_command("rtx")
+    found.add("build, explicit route", builders, bool(usable))
+    able = [f for f in flavors if f.implicit_int8 and not f.import_problem]
+    needs = [*([] if able else ["TensorRT 8.5 to 10.x"]), *([] if problem is None else ["an NVIDIA GPU"])]
+    implicit = f"needs {', '.join(needs)}" if needs else f"works with {', '.join(map(str, able))}"
+    found.add("build, implicit route", implicit, not needs)
     runs = "needs an NVIDIA GPU" if problem is not None else "works" if usable else "needs a TensorRT"
-    rows.append(("run, bench, validate on the GPU", runs))
-    return rows
+    found.add("run, bench, validate on the GPU", runs, runs == "works")
+    return found
 
 
-def _gpu_calibration() -> str:
+def _gpu_calibration_problem() -> str | None:
+    """Why ONNX Runtime calibrates no model on the GPU; None where it does."""
     try:
         open_device("cuda").open_session(DEMO_MODEL, optimize=True)
     except (TrtInt8Error, ImportError) as error:
-        return f"no: {error}"
-    return "works"
-
-
-def _implicit(flavors: Sequence[flavor.Flavor], gpu_problem: str | None) -> str:
-    able = [f for f in flavors if f.implicit_int8 and not f.import_problem]
-    missing = []
-    if not able:
-        missing.append("TensorRT 8.5 to 10.x")
-    if gpu_problem is not None:
-        missing.append("an NVIDIA GPU")
-    return f"needs {', '.join(missing)}" if missing else f"works with {', '.join(map(str, able))}"
-
-
-def _counting() -> str:
-    if kernel() is NUMPY:
-        return "by NumPy, 5 times slower: trtint8 was installed without a C compiler"
-    return "compiled"
+        return str(error)
+    return None
 
 
 def _version(package: str) -> str | None:

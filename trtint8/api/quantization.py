@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
@@ -15,6 +15,7 @@ from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
 from calibrators.errors import Argument, ModelError
 from calibrators.files import check_writable, refuse_losing, refuse_overwriting, written_together
+from calibrators.records import Result, as_json
 from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.gpus import at_costs_of, gpus_of
@@ -25,13 +26,14 @@ from trtint8.models.serialization import save_model, to_proto
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.quantize import Quantized, QuantizeOptions, quantized_model, refuse_without_float16
 from trtint8.quantization.targets import TargetName, target_named
+from trtint8.quantization.tensor_configs import ppq_document
 
 if TYPE_CHECKING:
     from trtint8.equalization.equalize import Equalized, EqualizedModel
 
 
 @dataclass(frozen=True)
-class QuantizedFiles:
+class QuantizedFiles(Result):
     """What :func:`trtint8.write_quantized` made.
 
     Attributes:
@@ -51,6 +53,42 @@ class QuantizedFiles:
     float_model: Path | None = None
     table: Path | None = None
     tail: Path | None = None
+
+    def to_json(self, *, configs: bool = False) -> dict[str, Any]:
+        """Returns what ``trtint8 quantize --json`` prints: the decisions among it, and their reasons.
+
+        Args:
+            configs: Whether it has ``act_quant_info`` and ``quant_info``, which are null otherwise, as
+                without ``--configs``.
+        """
+        quantized, equalized = self.quantized, self.equalized
+        placement, states = quantized.placement, quantized.configs
+        in_full = ppq_document(states, {edge.tensor for edge in placement.weights}) if configs else {}
+        tensors = {
+            name: {"state": states[name].state.value, "dominator": states.dominator(name)} for name in states
+        }
+        found = {
+            "model": self.model,
+            "target": self.target,
+            "nodes_in_int8": len(placement.quantized_nodes),
+            "nodes_that_multiply": placement.multiplying,
+            "decisions": placement.decisions,
+            "left_out": quantized.left_out,
+            "shared_scales": placement.shared,
+            "tensors": tensors,
+            "act_quant_info": in_full.get("act_quant_info"),
+            "quant_info": in_full.get("quant_info"),
+            "float32": quantized.float32 if quantized.float16 else None,
+            "equalization": equalized
+            and {
+                "forms": equalized.forms,
+                "unchanged": equalized.unchanged,
+                "skipped": equalized.skipped,
+                "float_model": self.float_model,
+                "table": self.table,
+            },
+        }
+        return {name: as_json(value) for name, value in found.items()}
 
 
 def quantize(

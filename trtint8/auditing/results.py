@@ -154,7 +154,7 @@ class Cost:
 
 
 @dataclass(frozen=True, repr=False)
-class Audit:
+class Audit(records.Result):
     """Engines of one model in several precisions, side by side: an estimate from compiled graphs, no timing.
 
     Attributes:

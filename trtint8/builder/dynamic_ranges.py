@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from calibrators.errors import BuildError, TableError, counted
 from calibrators.operators import Values, operator_of
+from calibrators.records import Result
 from trtint8.models.graph import read_constant
 
 #: Element types of tensors that have a range: floats, and the INT8 that inputs and outputs may be.
@@ -117,7 +118,7 @@ class NetworkTensors:
 
 
 @dataclass(frozen=True)
-class MissingRange:
+class MissingRange(Result):
     """A tensor without a dynamic range, around which nothing runs in INT8.
 
     Attributes:
@@ -130,7 +131,7 @@ class MissingRange:
 
 
 @dataclass(frozen=True, repr=False)
-class SetRanges:
+class SetRanges(Result):
     """The dynamic ranges that were set in a network, and those that are missing.
 
     Attributes:

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
             _explain(engine)
     shapes = ", ".join(f"{name} {shape_text(shape)}" for name, shape in result.shapes.items())
     title = f"{result.model} on {result.gpu.name}, {shapes}: estimated from the compiled graphs, not timed"
-    print_table(title, ("", *(engine.precision for engine in result.engines)), _rows(result))
+    print_table(title, ("figure", *(engine.precision for engine in result.engines)), _rows(result))
     if result.layers:
         _print_layers(result)
     if result.costs:
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 #: The columns of costs, and how many layers of each are named.
-_COSTS, _NAMED = ("", "kernels", "layers", "ms"), 3
+_COSTS, _NAMED = ("cost", "kernels", "layers", "ms"), 3
 
 
 def _cost_row(cost: Cost) -> tuple[str, ...]:
@@ -78,7 +78,7 @@ def _print_layers(audit: Audit) -> None:
         )
         for layer in audit.layers
     )
-    print_table("layers with products, ms", ("", *columns), rows)
+    print_table("layers with products, ms", ("layer", *columns), rows)
 
 
 def _reservations(audit: Audit) -> Iterator[str]:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Any
 
 from trtint8.api.engines import bench
 from trtint8.cli.output import print_json, print_table, say
@@ -48,12 +46,10 @@ def run(options: argparse.Namespace) -> None:
     for warning in itertools.chain.from_iterable(report.warnings for report in reports):
         say(f"warning: {warning}")
     if options.json:
-        print_json(
-            {"gpu": result.gpu, "inputs": result.inputs, "reports": [_as_dict(report) for report in reports]}
-        )
+        print_json(result)
         return
     title = f"{result.gpu}, inputs: {result.inputs}, times in ms"
-    print_table(title, ("", *(report.name for report in reports)), rows(reports))
+    print_table(title, ("figure", *(report.name for report in reports)), rows(reports))
 
 
 def rows(reports: Sequence[BenchReport]) -> list[tuple[str, ...]]:
@@ -89,8 +85,3 @@ def _copies(report: BenchReport) -> str:
     if not report.transfers:
         return "none"
     return "overlapped" if report.overlapped else "not overlapped"
-
-
-def _as_dict(report: BenchReport) -> dict[str, Any]:
-    derived = {"throughput": report.throughput, "samples_per_second": report.samples_per_second}
-    return {**dataclasses.asdict(report), **derived, "warnings": list(report.warnings)}

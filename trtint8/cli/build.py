@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         *engine_rows(result.info),
         ("build", f"{result.seconds:.1f} s"),
     ]
-    print_table("Built", ("", ""), rows)
+    print_table("Built", ("what", "found"), rows)
     sized = result.table.provenance.input_sizes if result.table else {}
     if open_inputs := as_sampled(given["profiles"], result.info.inputs, sized):
         say(

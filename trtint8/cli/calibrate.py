@@ -60,4 +60,4 @@ def run(options: argparse.Namespace) -> None:
         rows = [(key, str(value)) for key, value in summary.items()]
         if left_out:
             rows.append(("left out", named_nodes(left_out)))
-        print_table("Calibrated", ("", ""), rows)
+        print_table("Calibrated", ("what", "found"), rows)

@@ -57,7 +57,7 @@ def runs_per_table(runs: Sequence[str], rows: Sequence[ComparedRow], width: int)
     Returns:
         The number of runs, at least 1. Long texts are folded.
     """
-    texts = [("", *runs, ""), *(_texts(row, slice(None)) for row in rows)]
+    texts = [("figure", *runs, "verdict"), *(_texts(row, slice(None)) for row in rows)]
     names, *values, last = (max(map(len, column)) for column in zip(*texts, strict=True))
     # Each column has a border and a space on both sides of its texts; the last column ends with a border.
     free = width - 1 - (min(names, _LONGEST_NAME) + 3) - (last + 3)
@@ -72,7 +72,7 @@ def print_rows(title: str, runs: Sequence[str], rows: Sequence[ComparedRow]) -> 
         last = min(first + count, len(runs))
         numbers = f"runs {first + 1} to {last}" if last > first + 1 else f"run {last}"
         heading = title if count == len(runs) else f"{title}, {numbers} of {len(runs)}"
-        print_table(heading, ("", *runs[shown], ""), [_texts(row, shown) for row in rows])
+        print_table(heading, ("figure", *runs[shown], "verdict"), [_texts(row, shown) for row in rows])
 
 
 def _texts(row: ComparedRow, shown: slice) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def run(options: argparse.Namespace) -> None:
         f"Handwritten digits: calibrated on {len(split.calibration_images)} images, "
         f"validated on {accuracy.samples} others"
     )
-    print_table(title, ("", "FP32", "INT8"), rows)
+    print_table(title, ("metric", "FP32", "INT8"), rows)
     print_line(_TOO_SMALL)
     print_table(f"Written in {seconds:.1f} s", ("file",), [(str(file),) for file in files])
 

@@ -20,6 +20,6 @@ def run(options: argparse.Namespace) -> None:
     """Examines this machine and prints the findings."""
     findings = doctor()
     if options.json:
-        print_json(dict(findings), warnings=False)
+        print_json(findings.to_json(), warnings=False)
     else:
-        print_table("trtint8 doctor", ("", ""), findings)
+        print_table("trtint8 doctor", ("what", "found"), findings)

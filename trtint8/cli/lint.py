@@ -49,14 +49,8 @@ def run(options: argparse.Namespace) -> int:
     if output and mended:
         mended.save(output)
     if options.json:
-        print_json(
-            {
-                "findings": findings,
-                "quantized_nodes": mended.quantized_nodes if mended else None,
-                "restored": mended.unquantized.restored if mended else None,
-                "filled": mended.filled if mended else None,
-            }
-        )
+        changed = mended.to_json() if mended else dict.fromkeys(("quantized_nodes", "restored", "filled"))
+        print_json({"findings": findings, **changed})
     else:
         _print(findings, mended, output)
     return int(options.strict and bool(findings))
@@ -73,7 +67,7 @@ def _print(findings: Sequence[Finding], mended: Mended | None, output: Path | No
     if mended:
         print_table(
             "Mended",
-            ("", ""),
+            ("what", "found"),
             [
                 ("model", str(output)),
                 ("nodes in INT8", str(len(mended.quantized_nodes))),

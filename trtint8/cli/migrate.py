@@ -50,17 +50,7 @@ def run(options: argparse.Namespace) -> None:
 def _report(options: argparse.Namespace, migrated: Migrated, in_int8: int | None) -> None:
     plan, weighted = migrated.plan, len(migrated.placement.quantized_nodes)
     if options.json:
-        print_json(
-            {
-                "model": options.output,
-                "missing": plan.missing,
-                "unused": plan.unused,
-                "proposals": plan.proposals,
-                "widened": dict(plan.widened),
-                "weighted_layers": weighted,
-                "in_int8": in_int8,
-            }
-        )
+        print_json({"model": options.output, **migrated.to_json(), "in_int8": in_int8})
         return
     for tensor, factor in plan.widened.items():
         say(f"'{tensor}' shares its scale with others, which makes it {_compared(factor)} the cache's")
@@ -73,7 +63,7 @@ def _report(options: argparse.Namespace, migrated: Migrated, in_int8: int | None
     rows += [(f"  '{name}'", "") for name in plan.unused[:_NAMED]]
     if in_int8 is not None:
         rows.append(("weighted layers in INT8", f"{in_int8} of {weighted}"))
-    print_table("Migrated", ("", ""), rows)
+    print_table("Migrated", ("what", "found"), rows)
     if plan.proposals:
         filled = [(p.tensor, p.source, f"{p.amax:.6g}", p.reason) for p in plan.proposals]
         print_table("Filled in", ("tensor", "from", "amax", "why"), filled)

@@ -7,11 +7,9 @@ does not keep of a table.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import io
 import itertools
 import json
-import math
 import os
 import sys
 import unicodedata
@@ -27,8 +25,20 @@ if TYPE_CHECKING:
     from calibrators.tables.table import CalibrationTable
 
 
-#: How wide a table in a pipe may be, which has no width of its own: long tensor names stand on one line.
-_PIPE_WIDTH = 160
+#: How wide a table in a pipe or a file is, which have no width of their own, unless its figures are wider.
+_PIPE_WIDTH = 100
+
+#: The widest texts of a column, other than the first, that are figures and stay on one line.
+_WIDEST_FIGURE = 24
+
+#: The widest word that stands on one line in a table with more columns than there is room for.
+_WIDEST_WORD = 11
+
+#: The narrowest column of names or sentences, in characters.
+_NARROWEST = 16
+
+#: What stands in the middle of a name that was shortened, where the output can and cannot show it.
+_LEFT_OUT, _LEFT_OUT_ASCII = "…", "..."
 
 #: The most rows of a table that are drawn with lines and colours: a thousand take a second.
 _MOST_DRAWN = 1000
@@ -39,8 +49,6 @@ _LONGEST_MESSAGE = 499
 #: Unicode's categories of what a terminal may obey instead of showing: control characters, characters that
 #: turn the direction of text, halves of a character, and separators of lines and paragraphs.
 _NOT_SHOWN = ("Cc", "Cf", "Cs", "Zl", "Zp")
-
-_INFINITIES = (math.inf, -math.inf)
 
 #: What Python lets a stream do by default with characters that its encoding lacks: it fails.
 _FAILING = ("strict", "surrogateescape")
@@ -90,7 +98,10 @@ def print_json(value: Any, *, warnings: bool = True) -> None:
         value: The value.
         warnings: Whether an object gets the warnings as its key ``warnings``, beside those of its own.
     """
-    document = _plain(value)
+    # Imported late here and below, so that --help needs neither this nor NumPy.
+    from calibrators.records import as_json
+
+    document = as_json(value)
     if warnings and isinstance(document, dict):
         own = document.get("warnings", ())
         document["warnings"] = list(dict.fromkeys((*own, *kept_warnings())))
@@ -114,39 +125,94 @@ def print_table(
 ) -> None:
     """Writes a table to standard output, its first column aligned left and the others right.
 
-    A table of many rows has neither lines nor colours, which would take minutes.
+    A table of many rows has neither lines nor colours, which would take minutes. Where there is no terminal,
+    names in the first column are shortened in the middle, as long as they stay different. Figures are whole.
 
     Args:
         title: The title above the table.
-        columns: The headings of the columns.
+        columns: The headings of the columns, none of them empty.
         rows: The rows, each with one text per column.
         styles: One colour per row, which a terminal shows; None for a row without a colour.
     """
-    rows = list(rows)
-    if len(rows) > _MOST_DRAWN:
-        _write(sys.stdout, "".join(_plain_table(title, columns, rows)))
+    table = [[shown(text) for text in row] for row in (columns, *rows)]
+    widths = _column_widths(table, table_width())
+    if not (sys.stdout is not None and sys.stdout.isatty()):
+        names = [_shortened(row[0], widths[0]) for row in table]
+        if len(set(names)) == len({row[0] for row in table}):  # else they would be taken for one another
+            table = [[name, *row[1:]] for name, row in zip(names, table, strict=True)]
+    if len(table) - 1 > _MOST_DRAWN:
+        _write(sys.stdout, "".join(_plain_table(title, table)))
         return
-    # Imported late here and below, so that --help needs neither this nor NumPy.
     from rich import box
     from rich.table import Table
 
     lines = box.HEAVY_HEAD if _prints_unicode() else box.ASCII
-    table = Table(title=shown(title), title_justify="left", title_style="bold", box=lines)
-    for index, column in enumerate(columns):
-        table.add_column(shown(column), justify="left" if index == 0 else "right", overflow="fold")
-    for row, style in zip(rows, itertools.repeat(None) if styles is None else styles, strict=False):
-        table.add_row(*map(shown, row), style=style)
+    drawn = Table(title=shown(title), title_justify="left", title_style="bold", box=lines)
+    for index, (column, width) in enumerate(zip(table[0], widths, strict=True)):
+        drawn.add_column(column, justify="left" if index == 0 else "right", overflow="fold", width=width)
+    for row, style in zip(table[1:], itertools.repeat(None) if styles is None else styles, strict=False):
+        drawn.add_row(*row, style=style)
     if sys.stdout is not None and sys.stdout.isatty():
-        literal_console().print(table)
+        literal_console().print(drawn)
         return
     text = io.StringIO()
-    literal_console(text, width=_PIPE_WIDTH).print(table)
+    literal_console(text, width=max(_PIPE_WIDTH, sum(widths) + 3 * len(widths) + 1)).print(drawn)
     _write(sys.stdout, text.getvalue())
 
 
-def _plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def _column_widths(table: Sequence[Sequence[str]], most: int) -> list[int]:
+    """How wide the columns of a table are, so that it is as wide as it may be, or less.
+
+    Headings are broken at spaces first. Then the first column and columns of sentences share what figures
+    leave.
+
+    Args:
+        table: The headings, and the rows.
+        most: How wide the table may be, in characters.
+    """
+    headings, *rows = table
+    bodies = [max((_cells(row[index]) for row in rows), default=0) for index in range(len(headings))]
+    whole = [max(body, _cells(heading)) for body, heading in zip(bodies, headings, strict=True)]
+    left = most - 1 - 3 * len(headings)  # a border and two spaces for each column, and a border at the end
+    if sum(whole) <= left:
+        return whole
+    widths = [max(body, _longest_word(heading)) for body, heading in zip(bodies, headings, strict=True)]
+    flexible = [index for index, width in enumerate(widths) if index == 0 or width > _WIDEST_FIGURE]
+    left -= sum(width for index, width in enumerate(widths) if index not in flexible)
+    # The narrower ones first: what they do not need is for the wider ones.
+    for place, index in enumerate(sorted(flexible, key=lambda index: widths[index])):
+        share = max(left // (len(flexible) - place), _NARROWEST)
+        widths[index] = min(widths[index], share)
+        left -= widths[index]
+    # Still too wide: columns are broken at spaces, the widest first, and that of the names last.
+    texts = [(heading, *(row[index] for row in rows)) for index, heading in enumerate(headings)]
+    least = [min(max(map(_longest_word, column)), _WIDEST_WORD) for column in texts]
+    while left < 0 and (wider := [i for i, width in enumerate(widths) if width > max(least[i], 1)]):
+        widths[max(wider, key=lambda index: (index > 0, widths[index]))] -= 1
+        left += 1
+    return widths
+
+
+def _longest_word(text: str) -> int:
+    return max(map(_cells, text.split()), default=0)
+
+
+def _shortened(name: str, width: int) -> str:
+    """A name that is as wide as it may be, or less: both of its ends."""
+    if _cells(name) <= width or " " in name:  # a sentence is broken into lines
+        return name
+    sign = _LEFT_OUT if _prints_unicode() else _LEFT_OUT_ASCII
+    first = last = ""
+    for index in range(len(name)):
+        longer = (first + name[index // 2], last) if index % 2 == 0 else (first, name[-1 - index // 2] + last)
+        if _cells(f"{longer[0]}{sign}{longer[1]}") > width:
+            break
+        first, last = longer
+    return f"{first}{sign}{last}"
+
+
+def _plain_table(title: str, table: Sequence[Sequence[str]]) -> Iterator[str]:
     """The lines of a table, whose columns are as wide as their widest text."""
-    table = [[shown(text) for text in row] for row in (columns, *rows)]
     widths = [max(map(_cells, texts)) for texts in zip(*table, strict=True)]
     yield f"{shown(title)}\n"
     for row in table:
@@ -200,33 +266,6 @@ def _write(stream: TextIO | None, text: str) -> None:
                 f"cannot print the results: {error.strerror or error}; what was to be "
                 "written to files is there"
             ) from error
-
-
-def _infinite(fields: dict[str, Any]) -> dict[str, str]:
-    """The values of a metric that are infinite, as texts.
-
-    Null stands for a value that is not a number, and for a metric that FP32 has no value of.
-    """
-    return {name: str(fields[name]) for name in ("value", "reference") if fields[name] in _INFINITIES}
-
-
-def _plain(value: Any) -> Any:
-    from trtint8.validation.accuracy import Measure
-    from trtint8.validation.significance import Share
-
-    if isinstance(value, Share):
-        return {"value": value.value, "count": value.count, "total": value.total, "interval": value.interval}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-        plain = {name: _plain(field) for name, field in fields.items()}
-        return {**plain, **_infinite(fields)} if isinstance(value, Measure) else plain
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, frozenset)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if isinstance(value, (str, int, bool, type(None))) else str(value)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from trtint8.api.quantization import QuantizedFiles, quantize, write_quantized
 from trtint8.cli.output import named_nodes, print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.quantization.quantize import Quantized
-from trtint8.quantization.tensor_configs import JointConfigs, ppq_document
+from trtint8.quantization.tensor_configs import JointConfigs
 
 if TYPE_CHECKING:
     from trtint8.equalization.equalize import Equalized
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     refuse_overwriting_arguments([Path(options.output)], options)
     files = write_quantized(**values_of(write_quantized, options))
     if options.json:
-        _print_json(options, files)
+        print_json(files.to_json(configs=options.configs))
         return
     if options.explain:
         _explain(files.quantized)
@@ -65,40 +65,7 @@ def run(options: argparse.Namespace) -> None:
             _show_configs(files.quantized.configs)
         if files.equalized is not None:
             _explain_equalization(files.equalized)
-    print_table("Quantized", ("", ""), _rows(options, files))
-
-
-def _print_json(options: argparse.Namespace, files: QuantizedFiles) -> None:
-    placement, equalized = files.quantized.placement, files.equalized
-    configs = files.quantized.configs
-    weights = {edge.tensor for edge in placement.weights}
-    in_full = ppq_document(configs, weights) if options.configs else {}
-    tensors = {
-        name: {"state": configs[name].state.value, "dominator": configs.dominator(name)} for name in configs
-    }
-    print_json(
-        {
-            "model": options.output,
-            "target": files.target,
-            "nodes_in_int8": len(placement.quantized_nodes),
-            "nodes_that_multiply": placement.multiplying,
-            "decisions": placement.decisions,
-            "left_out": files.quantized.left_out,
-            "shared_scales": placement.shared,
-            "tensors": tensors,
-            "act_quant_info": in_full.get("act_quant_info"),
-            "quant_info": in_full.get("quant_info"),
-            "float32": files.quantized.float32 if options.float16 else None,
-            "equalization": equalized
-            and {
-                "forms": equalized.forms,
-                "unchanged": equalized.unchanged,
-                "skipped": equalized.skipped,
-                "float_model": files.float_model,
-                "table": files.table,
-            },
-        }
-    )
+    print_table("Quantized", ("what", "found"), _rows(options, files))
 
 
 def _rows(options: argparse.Namespace, files: QuantizedFiles) -> list[tuple[str, str]]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 import math
 
-from calibrators.errors import counted
+from calibrators.errors import UnsupportedError, counted
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place
 from trtint8.api.accuracy import SENSITIVITY_SAMPLES, measure_sensitivity
-from trtint8.cli.output import print_json, print_line, print_table, say, saying_what_is_kept
+from trtint8.cli.output import print_json, print_line, print_table, say, saying_what_is_kept, table_width
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
+from trtint8.report.layers import Bar, make_bars
 from trtint8.sensitivity.measure import Plan
 from trtint8.sensitivity.results import (
-    LayerSensitivity,
     Sensitivity,
     check_sensitivity_name,
     level_text,
 )
-from trtint8.validation.accuracy import percent
 
 EXAMPLE = (
     "example:\n  trtint8 sensitivity resnet50.onnx resnet50.table.json heldout.npz -o sensitivity.json\n\n"
@@ -30,6 +29,9 @@ _COLOURED_SHARE = 0.1
 
 #: Length of the longest bar, in characters.
 _LONGEST_BAR = 12
+
+#: The width of a terminal from which there is room for bars, in characters.
+_WIDE = 120
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -49,9 +51,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the file to write; progress is kept in OUT.json.partial, which an interrupted run continues",
     )
 
+    parser.add_argument(
+        "--top",
+        type=int,
+        metavar="N",
+        help="print only the N layers that cost most; OUT.json and --json have all of them",
+    )
+
 
 def run(options: argparse.Namespace) -> None:
     """Measures, and prints the layers, the worst first."""
+    if options.top is not None and options.top < 1:
+        raise UnsupportedError(f"--top is {options.top}; give 1 or more layers")
     output = None
     if options.output is not None:
         output = check_writable(check_sensitivity_name(options.output))
@@ -67,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(sensitivity)
     else:
-        _print(sensitivity)
+        _print(sensitivity, options.top)
 
 
 def _announce(plan: Plan) -> None:
@@ -79,31 +90,50 @@ def _announce(plan: Plan) -> None:
         say(f"noise is that of {listed}, from which the network picks what it gives")
 
 
-def _print(sensitivity: Sensitivity) -> None:
-    largest = max((layer.noise_share for layer in sensitivity.layers), default=0.0) or 1.0
-    rows = [_row(layer, largest) for layer in sensitivity.worst_first]
-    styles = ["red" if layer.noise_share > _COLOURED_SHARE else None for layer in sensitivity.worst_first]
-    columns = ("layer", "noise", "alone", "without", "weights", "activations", "here", "same class")
-    certain = "" if sensitivity.converged else "; the figures are less certain than asked for"
+def _print(sensitivity: Sensitivity, most: int | None) -> None:
+    bars = make_bars(sensitivity)
+    listed = bars[:most]
+    counts = {bar.layer.only.agreement.total for bar in bars if bar.layer.only.agreement}
+    wide = table_width() >= _WIDE
+    rows = [_row(bar, wide=wide, with_total=len(counts) > 1) for bar in listed]
+    styles = ["red" if bar.layer.noise_share > _COLOURED_SHARE else None for bar in listed]
+    columns = (
+        "layer",
+        "share of the noise",
+        "alone",
+        "without",
+        "weights",
+        "activations",
+        "here",
+        "same class",
+    )
+    certain = "" if sensitivity.converged else "; less certain than was asked for"
     level = level_text(sensitivity.quantized.sqnr_db)
-    title = f"{sensitivity.samples_text}: all layers in INT8 {level}{certain}"
+    judged = f"; same class of {counts.pop():,} samples" if len(counts) == 1 else ""
+    title = f"{sensitivity.samples_text}: all layers in INT8 {level}{certain}; levels in dB{judged}"
     print_table(title, columns, rows, styles)
-    for layer in sensitivity.worst_first:
-        for suspect in layer.suspects:
-            print_line(f"{layer.node}: {suspect.message}")
+    for bar in listed:
+        for suspect in bar.layer.suspects:
+            print_line(f"{bar.layer.node}: {suspect.message}")
+    if len(bars) > len(listed):
+        say(f"{counted(len(bars) - len(listed), 'more layer')}; without --top all of them are listed")
 
 
-def _row(layer: LayerSensitivity, largest: float) -> tuple[str, ...]:
-    half = layer.only.interval_db[1] - layer.only.sqnr_db
-    spread = f" ± {half:.1f}" if math.isfinite(half) else ""
-    of = f" of {layer.only.agreement.total:,}" if layer.only.agreement else ""
+def _row(bar: Bar, *, wide: bool, with_total: bool) -> tuple[str, ...]:
+    layer = bar.layer
+    spread = "" if bar.alone_half_db is None else f" ± {bar.alone_half_db:.1f}"
+    drawn = " " + "█" * math.ceil(_LONGEST_BAR * bar.width) if wide else ""
+    same = layer.only.agreement
+    of = f" of {same.total:,}" if same and with_total else ""
     return (
         layer.node,
-        f"{100 * layer.noise_share:5.1f} % " + "█" * math.ceil(_LONGEST_BAR * layer.noise_share / largest),
-        level_text(layer.only.sqnr_db, spread),
-        level_text(layer.without.sqnr_db),
-        level_text(layer.weights_db),
-        level_text(layer.activations_db),
-        level_text(layer.cumulative_db),
-        percent(layer.only.agreement) + of,
+        f"{100 * layer.noise_share:.1f} %{drawn.ljust(_LONGEST_BAR + 1) if wide else ''}",
+        f"{_level(layer.only.sqnr_db)}{spread}",
+        *map(_level, (layer.without.sqnr_db, layer.weights_db, layer.activations_db, layer.cumulative_db)),
+        f"{100 * same.value:.1f} %{of}" if same else "-",
     )
+
+
+def _level(decibels: float | None) -> str:
+    """A level without its unit, which the title has; a dash where it is not known."""
+    return level_text(decibels).removesuffix(" dB") or "-"

@@ -62,6 +62,15 @@ _ACTIONS = {
     "edit": ("change ranges as text, in the editor that EDITOR names", {"table": "TABLE"}),
 }
 
+#: What the arguments are.
+_MEANINGS = {
+    "table": "the table, in any of the formats that trtint8 reads",
+    "other": "the other table, in any of these formats",
+    "output": "the file to write, whose ending names its format",
+    "patterns": "names of tensors, or patterns with * and ?",
+    "ranges": "the name of a tensor, and the positive end of its range",
+}
+
 #: How many values there are of the arguments that take several.
 _SEVERAL = {"patterns": "+", "ranges": "*"}
 
@@ -76,7 +85,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for name, (text, arguments) in _ACTIONS.items():
         action = parsers[name] = actions.add_parser(name, help=text)
         for argument, metavar in arguments.items():
-            action.add_argument(argument, metavar=metavar, nargs=_SEVERAL.get(argument))
+            text = "the model with Q/DQ pairs" if name == "extract" else _MEANINGS[argument]
+            action.add_argument(argument, metavar=metavar, nargs=_SEVERAL.get(argument), help=text)
         if name in _WRITING:
             action.add_argument("-o", "--output", required=True, metavar="OUT", help="the table to write")
         if name in _PRINTING:
@@ -225,20 +235,10 @@ def _convert_with_network(options: argparse.Namespace, output: Path) -> None:
 
 def _show(table: CalibrationTable, as_json: bool, cache: dict[str, str]) -> None:
     if as_json:
-        print_json(
-            {
-                "method": table.method,
-                "choice": table.choice,
-                "losses": table.excessive_losses,
-                "provenance": table.provenance,
-                "cache": cache or None,
-                "amax": dict(table.amax),
-                "warnings": table.warnings,
-            }
-        )
+        print_json({**table.to_json(), "cache": cache or None})
         return
     if cache:
-        print_table("TensorRT calibration cache", ("", ""), list(cache.items()))
+        print_table("TensorRT calibration cache", ("entry", "value"), list(cache.items()))
     samples = f", {counted(table.provenance.samples, 'sample')}" if table.provenance.samples else ""
     listing = [_row(table, name) for name in table.amax]
     columns = ("tensor", "amax", "scale", "largest", "zeros", "clipped", "method")

@@ -101,7 +101,7 @@ def _tune(options: argparse.Namespace) -> Tuned:
     if tuned.complete:
         remove_checkpoint(checkpoint)
     if options.json:
-        _print_json(tuned, written)
+        print_json({**tuned.to_json(), "files": written})
     else:
         _print(tuned, written)
     return tuned
@@ -174,30 +174,9 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{math.ceil(seconds)} s"
 
 
-def _print_json(tuned: Tuned, written: Written) -> None:
-    print_json(
-        {
-            "goal": str(tuned.goal),
-            "metric": tuned.goal.name,
-            "unit": tuned.goal.unit,
-            "fits": tuned.fits,
-            "complete": tuned.complete,
-            "accuracy": tuned.accuracy,
-            "trials": tuned.trials,
-            "chosen": tuned.chosen,
-            "keep_float": tuned.candidate.keep_float,
-            "remedies": tuned.candidate.remedies,
-            "float_cost": tuned.float_cost,
-            "speed": tuned.speed,
-            "files": written,
-            "warnings": tuned.warnings,
-        }
-    )
-
-
 def _print(tuned: Tuned, written: Written) -> None:
     accuracy = tuned.accuracy
-    columns = ("", REFERENCE, "tuned", *accuracy.also)
+    columns = ("metric", REFERENCE, "tuned", *accuracy.also)
     print_table(
         f"{counted(accuracy.samples, 'sample')} that nothing was decided on", columns, accuracy_rows(accuracy)
     )
@@ -219,5 +198,5 @@ def _print(tuned: Tuned, written: Written) -> None:
         this, half, full = (f"{1e3 * seconds:.4f} ms" for seconds in times)
         found = "estimated" if speed.source == "estimated" else "measured"
         rows.append((f"{found} on {speed.gpu}", f"{this}; all in FP16 {half}; all in INT8 {full}"))
-    print_table("Tuned", ("", ""), rows)
+    print_table("Tuned", ("what", "found"), rows)
     print_line(f"To make it anew: {written.command}")

@@ -81,7 +81,7 @@ def _print(accuracy: Accuracy, *, as_json: bool) -> None:
     described = "; ".join(f"{name} is {side.judged}" for name, side in sides.items())
     print_table(
         f"{counted(accuracy.samples, 'sample')}; {described}",
-        ("", REFERENCE, *sides),
+        ("metric", REFERENCE, *sides),
         accuracy_rows(accuracy),
     )
     if accuracy.chosen:

@@ -76,7 +76,7 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, repr=False)
-class EngineInfo:
+class EngineInfo(records.Result):
     """What is known of an engine and does not stand in its plan.
 
     Attributes:
@@ -152,7 +152,7 @@ class EngineInfo:
         return f"<EngineInfo: {info_summary(self)}>"
 
     def _repr_html_(self) -> str:
-        return html_table(info_summary(self), ("", ""), info_rows(self))
+        return html_table(info_summary(self), ("what", "found"), info_rows(self))
 
     @property
     def built_with(self) -> Flavor:

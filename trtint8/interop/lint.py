@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from calibrators.errors import ModelError, counted
 from calibrators.operators import operator_of
+from calibrators.records import Result
 from calibrators.tables.table import CalibrationTable
 from trtint8.interop.integer_models import (
     FLOAT_COUNTERPARTS,
@@ -97,7 +99,7 @@ def lint(model: Model) -> list[Finding]:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Finding(Result):
     """A violation of one of TensorRT's rules.
 
     Attributes:
@@ -360,7 +362,7 @@ def _is_weight(value: ir.Value | None) -> bool:
 
 
 @dataclass(frozen=True, repr=False)
-class Mended:
+class Mended(Result):
     """A model after :func:`mend`.
 
     Attributes:
@@ -376,6 +378,14 @@ class Mended:
     unquantized: Unquantized
     filled: dict[str, float]
     changes: tuple[Finding, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what ``trtint8 lint --fix --json`` prints beside the findings."""
+        return {
+            "quantized_nodes": list(self.quantized_nodes),
+            "restored": list(self.unquantized.restored),
+            "filled": dict(self.filled),
+        }
 
     def __repr__(self) -> str:
         filled = f", {counted(len(self.filled), 'range')} filled in" if self.filled else ""

@@ -31,7 +31,7 @@ from trtint8.quantization.quantize import QuantizeOptions, quantize_graph
 
 
 @dataclass(frozen=True, repr=False)
-class Migrated:
+class Migrated(records.Result):
     """A model that was made from a calibration cache.
 
     Attributes:
@@ -43,6 +43,17 @@ class Migrated:
     graph_model: ir.Model
     placement: Placement
     plan: Migration
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns what ``trtint8 migrate --json`` prints, without the file and the proof by a build."""
+        plan = self.plan
+        return {
+            "missing": list(plan.missing),
+            "unused": list(plan.unused),
+            "proposals": records.as_json(plan.proposals),
+            "widened": records.as_json(plan.widened),
+            "weighted_layers": len(self.placement.quantized_nodes),
+        }
 
     def __repr__(self) -> str:
         layers = counted(len(self.placement.quantized_nodes), "node")

@@ -10,11 +10,12 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import onnx_ir as ir
 
 from calibrators.checks import several
-from calibrators.errors import ModelError
+from calibrators.errors import ModelError, counted, enumerated
 from calibrators.operators import OPERATORS, Product, operator_named, operator_of
 from trtint8.models.graph import is_constant, nodes_inside
 from trtint8.models.plugins import unknown_nodes
@@ -46,6 +47,28 @@ class Edge:
 #: How the reason reads why a node stays in float that was named for it.
 KEPT = "kept in float by"
 
+#: What decides on a node. In INT8: it multiplies by constant weights or by another activation, is part of an
+#: attention, is added to what a convolution computes, or joins tensors with one scale. In float: it was named
+#: for it, its whole attention is, the model has there what takes no pairs, the target has no INT8 kernel or
+#: none that gains anything, INT8 is estimated to be slower, it is taken for a plugin of TensorRT, or it is
+#: inside another node.
+Cause = Literal[
+    "weights",
+    "activations",
+    "attention",
+    "residual",
+    "concat",
+    "keep_float",
+    "model",
+    "target",
+    "slower",
+    "plugin",
+    "inside",
+]
+
+#: How many names a short text of a placement has.
+_FEW = 3
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -56,15 +79,19 @@ class Decision:
         operator: The node's ONNX operator.
         quantized: Whether the node reads Q/DQ pairs.
         reason: The reason, in words for the user.
+        cause: The reason for programs: ``weights``, ``activations``, ``attention``, ``residual`` or
+            ``concat`` in INT8; ``keep_float``, ``attention``, ``model``, ``target``, ``slower``, ``plugin``
+            or ``inside`` in float. See :data:`trtint8.quantization.placement.Cause`.
     """
 
     node: str
     operator: str
     quantized: bool
     reason: str
+    cause: Cause
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Placement:
     """All Q/DQ pairs of a model.
 
@@ -83,6 +110,12 @@ class Placement:
     configs: JointConfigs
     decisions: tuple[Decision, ...]
     slower: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        named = enumerated([f"'{name}'" for name, _ in self.float_nodes], _FEW)
+        in_float = f"; in float {named}" if named else ""
+        layers = f"{len(self.quantized_nodes)} of {self.multiplying} layers in INT8"
+        return f"<Placement: {layers}, {counted(len(self.tensors), 'activation')} with a scale{in_float}>"
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -253,16 +286,16 @@ class _Placer:
                 yield self.decisions[node.name]
             if node in unknown:
                 reason = "ONNX has no such operator, so it is taken for a plugin of TensorRT"
-                yield Decision(node.name or "", node.op_type, False, reason)
+                yield Decision(node.name or "", node.op_type, False, reason, "plugin")
             for inner in nodes_inside(node):
                 if operator_of(inner).multiplies:
                     reason = f"it is inside the {node.op_type} '{node.name}', where no Q/DQ pairs are placed"
-                    yield Decision(inner.name or inner.op_type, inner.op_type, False, reason)
+                    yield Decision(inner.name or inner.op_type, inner.op_type, False, reason, "inside")
 
     def _place_weighted(self, node: ir.Node) -> None:
-        reason = self._obstacle(node)
-        if reason:
-            self._decide(node, False, reason)
+        found = self._obstacle(node)
+        if found is not None:
+            self._decide(node, False, *found)
             return
         edges = [_edge(node, index) for index in (0, 1)]
         weights = [edge for edge in edges if is_constant(node.inputs[edge.index])]
@@ -271,20 +304,28 @@ class _Placer:
         weight = weights[0] if weights else None
         if node in self.int8_products:
             reason = "its attention is quantized whole: queries, keys, values, softmax and output"
-            self._decide(node, True, reason)
+            self._decide(node, True, reason, "attention")
         elif weight is None:
-            self._decide(node, True, "both inputs are activations, one scale each")
+            self._decide(node, True, "both inputs are activations, one scale each", "activations")
         elif weight.axis is None:
-            self._decide(node, True, "input with one scale, constant operand with one scale")
+            self._decide(node, True, "input with one scale, constant operand with one scale", "weights")
         else:
             reason = f"input with one scale, weights with one scale per channel (axis {weight.axis})"
-            self._decide(node, True, reason)
+            self._decide(node, True, reason, "weights")
 
-    def _obstacle(self, node: ir.Node) -> str | None:
-        """The reason why a node that multiplies matrices cannot be quantized, or None."""
+    def _obstacle(self, node: ir.Node) -> tuple[str, Cause] | None:
+        """The reason why a node that multiplies matrices cannot be quantized, and its cause, or None."""
         if node.name in self.kept:
-            return f"{KEPT} '{self.kept[node.name or '']}'"
-        return self.float_products.get(node) or obstacle(node, self.target) or self.slower.get(node)
+            return f"{KEPT} '{self.kept[node.name or '']}'", "keep_float"
+        if reason := self.float_products.get(node):
+            return reason, "attention"
+        if reason := _obstacle_in_model(node):
+            return reason, "model"
+        if reason := _refusal(node, self.target):
+            return reason, "target"
+        if reason := self.slower.get(node):
+            return reason, "slower"
+        return None
 
     def _attention_obstacle(self, attention: Attention) -> str | None:
         """The reason why an attention cannot be quantized whole, or None."""
@@ -311,7 +352,7 @@ class _Placer:
             self.activations.append(_edge(node, index))
             if node.name not in self.decisions:
                 reason = f"reads the output of the attention of '{attention.scores.name}' in INT8"
-                self._decide(node, True, reason)
+                self._decide(node, True, reason, "attention")
 
     def _place_residual(self, node: ir.Node) -> None:
         """Quantizes one branch of an Add, so that TensorRT fuses it into the other branch's convolution."""
@@ -322,7 +363,7 @@ class _Placer:
         if not any(from_conv) or not _same_shape(first, second):
             return
         if node.name in self.kept:
-            self._decide(node, False, f"kept in float by '{self.kept[node.name or '']}'")
+            self._decide(node, False, f"{KEPT} '{self.kept[node.name or '']}'", "keep_float")
             return
         if all(from_conv):
             # The later convolution computes the sum; the output of the earlier one is its INT8 operand.
@@ -332,7 +373,7 @@ class _Placer:
             index = from_conv.index(False)
         self.activations.append(_edge(node, index))
         conv = _producer_name((second, first)[index])
-        self._decide(node, True, f"fuses into '{conv}': its other branch gets a pair")
+        self._decide(node, True, f"fuses into '{conv}': its other branch gets a pair", "residual")
 
     def _is_fusable_conv(self, value: ir.Value) -> bool:
         conv = value.producer()
@@ -351,12 +392,12 @@ class _Placer:
         if not _only_read_by(output, read):
             return
         if node.name in self.kept:
-            self._decide(node, False, f"kept in float by '{self.kept[node.name or '']}'")
+            self._decide(node, False, f"{KEPT} '{self.kept[node.name or '']}'", "keep_float")
         elif any(value is None or is_constant(value) for value in node.inputs):
-            self._decide(node, False, "one of its inputs is constant")
+            self._decide(node, False, "one of its inputs is constant", "model")
         else:
             self.activations += [_edge(node, index) for index in range(len(node.inputs))]
-            self._decide(node, True, "its inputs and its output share one scale, so it copies INT8")
+            self._decide(node, True, "its inputs and its output share one scale, so it copies INT8", "concat")
 
     def _configs(self) -> JointConfigs:
         return join_configs(
@@ -373,9 +414,9 @@ class _Placer:
         decision = self.decisions.get(node.name or "")
         return decision is not None and decision.quantized
 
-    def _decide(self, node: ir.Node, quantized: bool, reason: str) -> None:
+    def _decide(self, node: ir.Node, quantized: bool, reason: str, cause: Cause) -> None:
         name = node.name or ""
-        self.decisions[name] = Decision(name, node.op_type, quantized, reason)
+        self.decisions[name] = Decision(name, node.op_type, quantized, reason, cause)
 
 
 def _edge(node: ir.Node, index: int) -> Edge:
@@ -477,6 +518,11 @@ def obstacle(node: ir.Node, target: Target) -> str | None:
     Returns:
         The reason, in words for the user; None where nothing about the node itself is in the way.
     """
+    return _obstacle_in_model(node) or _refusal(node, target)
+
+
+def _obstacle_in_model(node: ir.Node) -> str | None:
+    """The reason that holds for every target."""
     if reason := operator_of(node).no_pairs:
         return reason
     first, second = node.inputs[:2]
@@ -493,7 +539,7 @@ def obstacle(node: ir.Node, target: Target) -> str | None:
         return "its weights are computed at run time, and TensorRT's INT8 convolutions need constant ones"
     if any(value.shape is not None and len(value.shape) < 2 for value in (first, second)):
         return "an operand is a vector"
-    return _refusal(node, target)
+    return None
 
 
 def _refusal(node: ir.Node, target: Target) -> str | None:

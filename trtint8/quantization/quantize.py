@@ -315,6 +315,7 @@ class Quantized:
         float32: Names of the nodes that stay in FP32 amid FP16, with the reasons.
         left_out: Names of the nodes that no calibration sees, to their operators: plugins of TensorRT, and
             all that follows them.
+        float16: Whether what is outside INT8 is in FP16.
     """
 
     graph_model: ir.Model
@@ -322,6 +323,7 @@ class Quantized:
     configs: JointConfigs
     float32: Mapping[str, str]
     left_out: Mapping[str, str]
+    float16: bool = False
 
 
 def quantized_model(
@@ -361,7 +363,7 @@ def quantized_model(
     typed, kept = with_float16(
         graph_model, target, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
     )
-    return Quantized(typed, placement, configs, kept, left_out)
+    return Quantized(typed, placement, configs, kept, left_out, float16=True)
 
 
 def _scales_of_pairs(

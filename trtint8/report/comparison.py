@@ -14,6 +14,7 @@ from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError, counted
+from calibrators.records import Result
 from calibrators.run import RunOptions
 from trtint8.arithmetic.simulation import Integers
 from trtint8.engine.kernels import PARTS, total_traffic
@@ -76,7 +77,7 @@ class ComparedRow:
 
 
 @dataclass(frozen=True, repr=False)
-class RunComparison:
+class RunComparison(Result):
     """Several runs side by side.
 
     Attributes:

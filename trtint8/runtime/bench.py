@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import Argument, CalibrationDataError, EngineError, GpuMemoryError
-from calibrators.records import NonNegative, Positive, PositiveCount
+from calibrators.records import NonNegative, Positive, PositiveCount, Result
 from trtint8.builder.build import Build
 from trtint8.builder.config import BuildOptions
 from trtint8.engine.file import TensorSpec, input_specs
@@ -71,7 +71,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class BenchReport:
+class BenchReport(Result):
     """The measurements of one engine.
 
     Attributes:
@@ -88,6 +88,8 @@ class BenchReport:
             may wait busily. None where it was not measured.
         overlapped: Whether copies overlapped with the computation of other inferences.
     """
+
+    _also_in_json: ClassVar[tuple[str, ...]] = ("throughput", "samples_per_second", "warnings")
 
     name: str
     batch_size: PositiveCount
@@ -364,7 +366,7 @@ class BenchOptions:
 
 
 @dataclass(frozen=True)
-class Benchmarks:
+class Benchmarks(Result):
     """The measurements of several engines.
 
     Attributes:

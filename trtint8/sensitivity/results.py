@@ -228,7 +228,7 @@ class LayerSensitivity:
 
 
 @dataclass(frozen=True, repr=False)
-class Sensitivity:
+class Sensitivity(records.Result):
     """What the quantization of every layer costs.
 
     Attributes:
@@ -264,7 +264,15 @@ class Sensitivity:
         return f"<Sensitivity: {self._summary}{worst}>"
 
     def _repr_html_(self) -> str:
-        columns = ("layer", "operator", "share of the noise", "", "alone", "without", "here")
+        columns = (
+            "layer",
+            "operator",
+            "share of the noise",
+            "beside the largest",
+            "alone",
+            "without",
+            "here",
+        )
         notes = [
             f"{layer.node}: {suspect.message}" for layer in self.worst_first for suspect in layer.suspects
         ]
@@ -277,7 +285,7 @@ class Sensitivity:
         """Draws the SQNR behind each layer with every layer in INT8, in the order in which they run.
 
         Returns:
-            A picture that a notebook shows, and whose ``save`` writes an SVG file.
+            A picture that a notebook shows, and whose ``save`` writes an SVG or PNG file.
 
         Raises:
             UnsupportedError: Matplotlib is not installed.

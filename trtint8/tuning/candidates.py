@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, enumerated
 from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.arithmetic.simulation import IntegerRuns, Integers
@@ -40,7 +40,11 @@ from trtint8.validation.output_shapes import DeclaredOutputs
 _DESCRIPTION = "the Q/DQ model as fake quantization in ONNX Runtime"
 
 
-@dataclass(frozen=True)
+#: How many names a short text of a candidate has.
+_FEW = 3
+
+
+@dataclass(frozen=True, repr=False)
 class Candidate:
     """A way to quantize a network.
 
@@ -57,6 +61,11 @@ class Candidate:
     keep_float: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
     target: Target = TARGETS["tensorrt"]
+
+    def __repr__(self) -> str:
+        kept = enumerated([f"'{name}'" for name in self.keep_float], _FEW) or "nothing"
+        remedies = f"; weights changed by {', '.join(self.remedies)}" if self.remedies else ""
+        return f"<Candidate: '{self.model.name}' for {self.target.name}, {kept} in float{remedies}>"
 
     @cached_property
     def placement(self) -> Placement:

@@ -517,7 +517,7 @@ def expected_score(score: Score, restored: float) -> Score:
         return dataclasses.replace(score, sqnr_db=score.sqnr_db + gain, value=value)
     drop = score.drop * math.sqrt(rest)
     value = None if score.value is None else score.value + score.drop - drop
-    return Score(drop, score.sqnr_db + gain, value)
+    return dataclasses.replace(score, drop=drop, sqnr_db=score.sqnr_db + gain, value=value)
 
 
 def first_guess(score: Score, shares: Sequence[float], fits: Callable[[Score], bool]) -> int:

@@ -66,7 +66,7 @@ BEFORE = "before"
 
 
 @dataclass(frozen=True, repr=False)
-class Tuned:
+class Tuned(records.Result):
     """The result of tuning.
 
     Attributes:
@@ -118,13 +118,31 @@ class Tuned:
         title = f"{counted(self.accuracy.samples, 'sample')} that nothing was decided on"
         return accuracy_html(title, self.accuracy, notes, "tuned") + trials_html(self.trials, self.goal)
 
+    def to_json(self) -> dict[str, Any]:
+        """Returns what ``trtint8 tune --json`` prints, without the files that it writes."""
+        return {
+            "goal": str(self.goal),
+            "metric": self.goal.name,
+            "unit": self.goal.unit,
+            "fits": self.fits,
+            "complete": self.complete,
+            "accuracy": self.accuracy.to_json(),
+            "trials": records.as_json(self.trials),
+            "chosen": self.chosen,
+            "keep_float": list(self.candidate.keep_float),
+            "remedies": list(self.candidate.remedies),
+            "float_cost": self.float_cost,
+            "speed": records.as_json(self.speed),
+            "warnings": list(self.warnings),
+        }
+
     def plot(self) -> Picture:
         """Draws the metric of every candidate over the share of the arithmetic that it leaves in float.
 
         Points are filled where the search continued from the candidate.
 
         Returns:
-            A picture that a notebook shows, and whose ``save`` writes an SVG file.
+            A picture that a notebook shows, and whose ``save`` writes an SVG or PNG file.
 
         Raises:
             UnsupportedError: Matplotlib is not installed.
@@ -136,8 +154,8 @@ class Tuned:
 
         Returns:
             A ``pandas.DataFrame`` with one row per candidate and the columns ``what``, ``taken``, ``value``,
-            ``drop``, ``sqnr_db``, ``keep_float`` (a number of layers), ``float_cost`` and ``seconds``; see
-            :class:`trtint8.tuning.candidates.Trial`.
+            ``drop``, ``value_percent``, ``drop_percent``, ``sqnr_db``, ``keep_float`` (a number of layers),
+            ``float_cost`` and ``seconds``; see :class:`trtint8.tuning.candidates.Trial`.
 
         Raises:
             UnsupportedError: pandas is not installed.
@@ -605,7 +623,7 @@ def trials_html(trials: Sequence[Trial], goal: Goal) -> str:
         )
         for trial in trials
     ]
-    return html_table(f"tried for {goal}", ("", "taken", goal.name, "SQNR", "in float", "time"), rows)
+    return html_table(f"tried for {goal}", ("tried", "taken", goal.name, "SQNR", "in float", "time"), rows)
 
 
 def plot_trials(trials: Sequence[Trial], goal: Goal) -> Picture:
@@ -620,7 +638,9 @@ def plot_trials(trials: Sequence[Trial], goal: Goal) -> Picture:
     """
     scored = [(trial, trial.score.value) for trial in trials]
     points = [(trial.float_cost, value, trial.taken) for trial, value in scored if value is not None]
-    return plot_points(points, goal.unit, f"{goal.name} over the share of the arithmetic in float")
+    title = f"{goal.name} over the share of the arithmetic in float"
+    value = f"{goal.name}, {goal.unit}" if goal.unit else goal.name
+    return plot_points(points, goal.unit, title, ("arithmetic in float, %", value))
 
 
 def trials_frame(trials: Sequence[Trial]) -> Any:
@@ -638,6 +658,8 @@ def trials_frame(trials: Sequence[Trial]) -> Any:
             "taken": [trial.taken for trial in trials],
             "value": [trial.score.value for trial in trials],
             "drop": [trial.score.drop for trial in trials],
+            "value_percent": [trial.score.value_percent for trial in trials],
+            "drop_percent": [trial.score.drop_percent for trial in trials],
             "sqnr_db": [trial.score.sqnr_db for trial in trials],
             "keep_float": [trial.keep_float for trial in trials],
             "float_cost": [trial.float_cost for trial in trials],

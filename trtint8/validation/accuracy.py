@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from numpy.typing import NDArray
 
@@ -17,7 +17,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.display.cards import html_table
 from calibrators.display.picture import data_frame
 from calibrators.errors import counted
-from calibrators.records import PositiveCount
+from calibrators.records import PositiveCount, Result
 from trtint8.arithmetic.simulation import InIntegers
 from trtint8.arithmetic.storage import InnerTensor
 from trtint8.validation.fidelity import Fidelity
@@ -58,7 +58,7 @@ class ValidatedModel:
 
 
 @dataclass(frozen=True, repr=False)
-class Accuracy:
+class Accuracy(Result):
     """How a model, usually in INT8, compares with FP32.
 
     Attributes:
@@ -127,20 +127,26 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Judgement(Result):
     """Whether the samples of a comparison keep a budget.
 
     Attributes:
         goal: What has to be kept, in words.
         fits: Whether these samples keep it; False where they cannot judge.
-        value: The metric of the model: in per cent for a share, else in the metric's unit. None where it has
-            no value on these samples, such as detections where neither model finds any: they cannot judge.
-        drop: The metric of FP32 minus the model's, in points for a share, else in the metric's unit; for
-            ``max_error`` the error itself. None for a metric that is infinite where outputs equal FP32's.
-        step: How many points of a share one sample is; None for other metrics.
+        value: The metric of the model, in its unit. Of a share it is in per cent, as ``value_percent`` is.
+            None where it has no value on these samples, such as detections where neither model finds any:
+            they cannot judge.
+        drop: The metric of FP32 minus the model's, in its unit; for ``max_error`` the error itself. Of a
+            share it is in points, as ``drop_percent`` is. None for a metric that is infinite where outputs
+            equal FP32's.
+        step: The same as ``step_percent``.
         too_fine: Whether the largest drop is a part of a sample, which these samples cannot show.
         notes: The same as sentences.
+        is_share: Whether the metric is a share; then ``value``, ``drop`` and ``step`` are in per cent. False
+            in results of version 0.2 and older.
     """
+
+    _also_in_json: ClassVar[tuple[str, ...]] = ("value_percent", "drop_percent", "step_percent")
 
     goal: str
     fits: bool
@@ -149,6 +155,22 @@ class Judgement:
     step: float | None
     too_fine: bool
     notes: tuple[str, ...]
+    is_share: bool = False
+
+    @property
+    def value_percent(self) -> float | None:
+        """The metric of the model in per cent; None where the metric is no share."""
+        return self.value if self.is_share else None
+
+    @property
+    def drop_percent(self) -> float | None:
+        """The metric of FP32 minus the model's, in percentage points; None where the metric is no share."""
+        return self.drop if self.is_share else None
+
+    @property
+    def step_percent(self) -> float | None:
+        """How many percentage points one sample is; None for a metric that counts no samples."""
+        return self.step
 
 
 #: The name of the reference in results.
@@ -159,19 +181,20 @@ VALIDATED = "INT8"
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(Result):
     """One metric of one model.
 
     Attributes:
         name: The name of the metric.
-        value: The model's value: a share for ``topK`` and ``agreement``, else a number.
+        value: The model's value: a share for ``topK`` and ``agreement``, else a number, which is in [0, 1]
+            where the unit is ``%``.
         reference: The value of FP32; None for metrics that compare with FP32, such as ``agreement``.
         comparisons: The model's value minus that of FP32; for a metric that compares with FP32 the first
             model's value minus that of each other model. Empty where samples cannot be paired.
         title: What tables call the metric, with the output and what it is compared with; empty where the name
             says it.
-        unit: ``%`` for a share or another value in [0, 1] that is shown in per cent, ``dB``, or empty where
-            the unit is the metric's own.
+        unit: The unit in which tables show the metric: ``%`` for a share and for another value in [0, 1],
+            ``dB``, or empty where the unit is the metric's own.
         perfect: For a metric that compares with FP32, the value of a model whose outputs are FP32's; None for
             other metrics.
     """
@@ -183,6 +206,15 @@ class Measure:
     title: str = ""
     unit: str = ""
     perfect: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields; an infinite value is the text ``inf`` or ``-inf``.
+
+        None stands for a value that is not a number, and for a metric that FP32 has no value of.
+        """
+        values = {"value": self.value, "reference": self.reference}
+        infinite = {name: str(value) for name, value in values.items() if value in (math.inf, -math.inf)}
+        return {**super().to_json(), **infinite}
 
 
 class Compared(Protocol):
@@ -219,10 +251,7 @@ class Compared(Protocol):
 
 def percent(share: Share | None) -> str:
     """A share with its 95 % interval, in per cent; a dash where there is none."""
-    if share is None:
-        return "-"
-    low, high = share.interval
-    return f"{100 * share.value:.2f} % ({100 * low:.1f}-{100 * high:.1f})"
+    return "-" if share is None else str(share)
 
 
 def accuracy_rows(accuracy: Compared) -> list[tuple[str, ...]]:
@@ -330,7 +359,7 @@ def accuracy_html(title: str, accuracy: Compared, notes: tuple[str, ...] = (), n
         notes: Sentences below the table, before those on the differences.
         name: What the model that is compared is called.
     """
-    columns = ("", REFERENCE, name, *accuracy.also)
+    columns = ("metric", REFERENCE, name, *accuracy.also)
     return html_table(title, columns, accuracy_rows(accuracy), (*notes, *verdicts(accuracy, name)))
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from calibrators.checks import is_number
 from calibrators.errors import Argument, CalibrationDataError, counted
+from calibrators.records import Result
 from trtint8.validation.accuracy import Compared, Judgement, Measure
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS, Fidelity
@@ -113,7 +115,7 @@ class Goal:
         if score.value is not None and math.isnan(score.value):
             why = f"{self.name} has no value on them"
             note = f"on {samples} the budget ({self}) cannot be judged, because {why}"
-            return Judgement(str(self), False, None, None, None, False, (note,))
+            return Judgement(str(self), False, None, None, None, False, (note,), score.is_share)
         kept = "kept" if fits else "missed"
         notes = [f"on {samples} the budget ({self}) is {kept}: {self.describe(score)}"]
         step, too_fine = self._step(accuracy), False
@@ -123,7 +125,9 @@ class Goal:
                 f"the budget of {_points(self.max_drop)} is finer than {samples} can show, as one sample is "
                 f"{_points(step, '.3g')}; judge by {math.ceil(100 / self.max_drop):,} samples or more"
             )
-        return Judgement(str(self), fits, score.value, score.drop, step, too_fine, tuple(notes))
+        return Judgement(
+            str(self), fits, score.value, score.drop, step, too_fine, tuple(notes), score.is_share
+        )
 
     def _step(self, accuracy: Compared) -> float | None:
         """How many points one sample is; None for a metric that counts no samples."""
@@ -262,23 +266,39 @@ _EQUAL_OUTPUTS = {"sqnr": math.inf, "cosine": 1.0, _LARGEST_ERROR: 0.0, "token_c
 
 
 @dataclass(frozen=True)
-class Score:
+class Score(Result):
     """How accurate a candidate is on the samples that are tuned on.
 
     Attributes:
-        drop: The metric of FP32 minus the candidate's: percentage points for a share, else the metric's unit;
-            for ``max_error`` the error itself. A metric that compares with FP32 drops from the value of equal
-            outputs. None where that is infinite, or was not written by an earlier version. Zero where the
-            candidate and FP32 have the same value, even if it is infinite; infinite where only FP32's is.
+        drop: The metric of FP32 minus the candidate's, in the metric's unit; for ``max_error`` the error
+            itself. Of a share it is in points, as ``drop_percent`` is. A metric that compares with FP32 drops
+            from the value of equal outputs. None where that is infinite, or was not written by an earlier
+            version. Zero where the candidate and FP32 have the same value, even if it is infinite; infinite
+            where only FP32's is.
         sqnr_db: Signal to quantization noise in decibels of the output where it is lowest; NaN where it was
             not measured.
-        value: The metric of the candidate: in per cent for a share, else in the metric's unit. None where an
-            earlier version has not written it.
+        value: The metric of the candidate, in its unit. Of a share it is in per cent, as ``value_percent``
+            is. None where an earlier version has not written it.
+        is_share: Whether the metric is a share; then ``value`` and ``drop`` are in per cent. False where
+            version 0.2 or an older one has written the score.
     """
+
+    _also_in_json: ClassVar[tuple[str, ...]] = ("value_percent", "drop_percent")
 
     drop: float | None
     sqnr_db: float
     value: float | None = None
+    is_share: bool = False
+
+    @property
+    def value_percent(self) -> float | None:
+        """The metric of the candidate in per cent; None where the metric is no share."""
+        return self.value if self.is_share else None
+
+    @property
+    def drop_percent(self) -> float | None:
+        """The metric of FP32 minus the candidate's, in percentage points; None where it is no share."""
+        return self.drop if self.is_share else None
 
 
 def _measure_of(accuracy: Compared, metric: Metric) -> Measure:
@@ -297,7 +317,7 @@ def score_of(accuracy: Compared, metric: Metric) -> Score:
     sqnr_db = _worst(accuracy.outputs, "sqnr")
     if not (isinstance(metric, str) and metric in OUTPUT_METRICS):
         measure = _measure_of(accuracy, metric)
-        return Score(_drop(measure), sqnr_db, _value(measure))
+        return Score(_drop(measure), sqnr_db, _value(measure), _is_share(measure))
     value, equal = _worst(accuracy.outputs, metric), _EQUAL_OUTPUTS[metric]
     drop = value - equal if metric == _LARGEST_ERROR else equal - value
     return Score(drop if math.isfinite(equal) else None, sqnr_db, value)
@@ -340,4 +360,8 @@ def _drop(measure: Measure) -> float | None:
 
 
 def _factor(measure: Measure) -> float:
-    return 100.0 if measure.unit == PERCENT else 1.0
+    return 100.0 if _is_share(measure) else 1.0
+
+
+def _is_share(measure: Measure) -> bool:
+    return measure.unit == PERCENT or isinstance(measure.value, Share)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.records import Count, PositiveCount, Probability
+from calibrators.records import Count, PositiveCount, Probability, Result
 
 #: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
 _Z95 = 1.959963984540054
@@ -26,7 +26,7 @@ _DRAWS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Share:
+class Share(Result):
     """A share of samples, and what it says about the population.
 
     Attributes:
@@ -37,12 +37,18 @@ class Share:
         ValueError: There are more of the former.
     """
 
+    _also_in_json: ClassVar[tuple[str, ...]] = ("value", "interval")
+
     count: Count
     total: PositiveCount
 
     def __post_init__(self) -> None:
         if self.count > self.total:
             raise ValueError(f"{self.count} of {self.total} samples is no share")
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return f"{100 * self.value:.2f} % ({100 * low:.1f}-{100 * high:.1f})"
 
     @property
     def value(self) -> float:
@@ -51,7 +57,7 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval (Wilson's score interval, JASA 22, 1927)."""
+        """The ends of its 95 % interval, in [0, 1] (Wilson's score interval, JASA 22, 1927)."""
         n, p = self.total, self.value
         centre = (p + _Z95 * _Z95 / (2 * n)) / (1 + _Z95 * _Z95 / n)
         half = _Z95 / (1 + _Z95 * _Z95 / n) * math.sqrt(p * (1 - p) / n + _Z95 * _Z95 / (4 * n * n))

@@ -46,9 +46,7 @@ def test_it_is_shown_and_saved(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.png", "a.html", "a"])
-def test_a_picture_is_written_as_svg_alone(tmp_path, name):
-    with pytest.raises(
-        OutputError, match=rf"the picture '.*{name}': a picture is written as SVG .* in \.svg$"
-    ):
+def test_a_picture_without_a_drawing_is_written_as_svg_alone(tmp_path, name):
+    with pytest.raises(OutputError, match=rf"the picture \'.*{name}\': it is written as SVG; .* in \.svg$"):
         Picture("<svg/>", "a").save(tmp_path / name)
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calibrators.display.plotting import plot_levels, plot_points
-from calibrators.errors import TableError, UnsupportedError
+from calibrators.errors import OutputError, TableError, UnsupportedError
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable, Provenance
 
@@ -49,7 +49,12 @@ def test_pictures_are_svg(table):
     histogram = table.plot("x")
     assert histogram.title == f"'x': amax {table.amax['x']:.6g} by minmax, 0.000 % clipped"
     levels = plot_levels([30.0, math.nan, 20.0], "levels")
-    points = plot_points([(0.0, 98.0, True), (0.1, 99.0, False), (0.2, math.inf, False)], "%", "points")
+    points = plot_points(
+        [(0.0, 98.0, True), (0.1, 99.0, False), (0.2, math.inf, False)],
+        "%",
+        "points",
+        ("arithmetic in float, %", "top1, %"),
+    )
     for picture in (histogram, levels, points):
         root = ElementTree.fromstring(picture.svg)
         assert root.get("aria-label") == picture.title
@@ -57,3 +62,28 @@ def test_pictures_are_svg(table):
         assert len(texts) > 3
     assert "10 %" in texts and "99 %" in texts
     assert points.svg.count("var(--accent)") >= 2
+
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def test_pictures_are_png_too_and_their_axes_are_labelled(table, tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
+    labels = "arithmetic in float, %", "top1, %"
+    pictures = {
+        "histogram": (table.plot("x"), ("magnitude of a value", "number of values")),
+        "levels": (
+            plot_levels([30.0, 20.0], "levels"),
+            ("layers, in the order", "SQNR after each layer, dB"),
+        ),
+        "points": (plot_points([(0.0, 98.0, True), (0.1, 99.0, False)], "%", "points", labels), labels),
+    }
+    for name, (picture, shown) in pictures.items():
+        written = picture.save(tmp_path / f"{name}.png").read_bytes()
+        assert written.startswith(PNG) and picture.save(tmp_path / "again.PNG").read_bytes() == written
+        width, height = (int.from_bytes(written[start : start + 4], "big") for start in (16, 20))
+        assert width >= 1000 and height >= 500
+        texts = "".join(ElementTree.fromstring(picture.svg).itertext())
+        assert all(label in texts for label in shown)
+        with pytest.raises(OutputError, match=f"{name}.jpg.*SVG or PNG"):
+            picture.save(tmp_path / f"{name}.jpg")

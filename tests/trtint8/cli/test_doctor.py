@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import trtint8
 from calibrators.cuda import gpu_problem
 from trtint8.cli.main import main
 
@@ -16,3 +17,15 @@ def test_doctor_says_what_each_route_needs(capsys):
     assert found["build, implicit route"].startswith("needs ")
     assert "an NVIDIA GPU" in found["build, implicit route"]
     assert found["run, bench, validate on the GPU"] == "needs an NVIDIA GPU"
+
+
+def test_what_works_is_true_or_false(capsys):
+    assert main(["doctor", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    found = trtint8.doctor()
+    assert printed == found.to_json() and dict(found).items() <= printed.items()
+    works = printed["works"]
+    assert {type(value) for value in works.values()} == {bool} and works.keys() <= printed.keys()
+    assert works["GPU"] == (gpu_problem() is None) and works["calibrate, quantize, validate"]
+    routes = ("build, explicit route", "build, implicit route", "run, bench, validate on the GPU")
+    assert all(works[name] == printed[name].startswith("works") for name in routes)

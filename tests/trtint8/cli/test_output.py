@@ -1,5 +1,6 @@
 """What the verbs print."""
 
+import ast
 import dataclasses
 import functools
 import io
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.cells import cell_len
 
 import trtint8
+import trtint8.cli
 from calibrators.errors import BuildError, CalibrationDataError, TableError
 from calibrators.tables.table import CalibrationTable
 from trtint8.cli.main import main
@@ -129,6 +132,51 @@ def test_a_table_of_many_rows_has_all_of_them_and_is_written_without_lines(capsy
     assert len(lines) == 2 + len(rows)
     assert lines[:3] == ["Title", f"{'name':14}  size", f"{'t0':14}     1"]
     assert lines[-2:] == [f"{'t4999':14}     1", "層\\x1b[2J:cat:    22"]
+
+
+LONG = "/model/stage4/unit12/branch2/conv_with_a_long_name/Conv_quantized"
+
+
+@pytest.mark.parametrize("name", [LONG, LONG * 3, "層" * 60, "n" * 30])
+def test_a_table_in_a_pipe_is_100_columns_wide_and_has_its_figures_whole(capsys, name):
+    figures = ["75.0 %", "39.1 ± 3.3 dB", "1,234,567,890", "97.25 % (96.1-98.1)"]
+    print_table(
+        "Title", ("layer", "share of the noise", "alone", "bytes", "the same class"), [(name, *figures)]
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, lines)) <= 100
+    (row,) = [line.strip("│").split("│") for line in lines if line.startswith("│")]
+    shown, *others = (cell.strip() for cell in row)
+    assert others == figures
+    first, sign, last = shown.partition("…")
+    assert name.startswith(first) and name.endswith(last) and (sign == "…") == (shown != name)
+
+
+@pytest.mark.parametrize("count", [2, 12])
+def test_sentences_in_a_table_are_whole(capsys, count):
+    words = " ".join(f"word{index}" for index in range(40))
+    print_table("Title", ("node", "why"), [(f"{LONG}{index}", words) for index in range(count)])
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 100
+    assert all(printed.count(word) >= count for word in words.split())
+
+
+def test_many_rows_without_lines_have_short_names_too(capsys):
+    print_table("Title", ("name", "size"), [(f"{LONG * 2}{index}", "1") for index in range(2000)])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 100
+
+
+def test_no_verb_prints_a_table_with_an_empty_heading():
+    calls = [
+        call
+        for file in Path(trtint8.cli.__file__).parent.glob("*.py")
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") in ("print_table", "html_table")
+    ]
+    headings = [
+        text.value for call in calls for text in ast.walk(call.args[1]) if isinstance(text, ast.Constant)
+    ]
+    assert len(calls) > 20 and "found" in headings and "" not in headings
 
 
 RESUME = "keeps what was done; --resume continues from it\ninterrupted\n"

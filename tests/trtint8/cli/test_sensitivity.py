@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from tests.trtint8.detectors import images, ranking_detector
+from tests.trtint8.report.samples import SENSITIVITY
 from tests.trtint8.sensitivity.measuring import SPLIT
 from trtint8.cli import sensitivity
 from trtint8.cli.main import main
@@ -50,7 +51,7 @@ def test_an_interval_that_is_not_known_is_not_shown(table, tmp_path, capsys):
     for limit, known in (("1", False), ("2", True)):
         assert main([*arguments, "--limit", limit]) == 0
         printed = capsys.readouterr().out
-        assert "the figures are less certain than asked for" in printed
+        assert "less certain than was asked for" in printed
         assert "inf" not in printed and ("±" in printed) == known
     assert main([*arguments, "--keep-float", "*", "--limit", "8"]) == 0  # no layer to quantize
     assert "8 samples: all layers in INT8 exact" in capsys.readouterr().out
@@ -61,12 +62,37 @@ def test_all_samples_that_were_asked_for_are_enough(table, tmp_path, capsys):
     output = tmp_path / "s.json"
     arguments = ["sensitivity", str(DEMO_MODEL), table, str(tmp_path / "d.npz"), "--limit", "24"]
     assert main([*arguments, "--tolerance", "0", "-o", str(output)]) == 0
-    assert "less certain" not in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "less certain" not in shown
     found = Sensitivity.load(output)
     assert (found.converged, found.samples, found.shown) == (True, 24, 24)
     # One sample of eight shows its class.
     assert {layer.only.agreement.total for layer in found.layers} == {3}
-    assert sensitivity._row(found.layers[0], 1.0)[-1] == "100.00 % (43.9-100.0) of 3"
+    assert "same class of 3 samples" in shown and "100.0 %" in shown
+
+
+def test_the_table_is_that_of_the_report(capsys):
+    sensitivity._print(SENSITIVITY, None)
+    printed = capsys.readouterr()
+    lines = [line.strip("│").split("│") for line in printed.out.splitlines() if line.startswith("│")]
+    rows = [[cell.strip() for cell in line] for line in lines]
+    assert [row[1] for row in rows] == ["75.0 %", "20.0 %", "5.0 %"]  # the worst first, as in the report
+    assert rows[1] == ["second", "20.0 %", "40.0 ± 0.5", "26.5", "44.0", "41.0", "33.0", "97.5 %"]
+    assert rows[2][2:] == ["exact", "26.0", "-", "50.0", "-", "97.5 %"]
+    assert "same class of 400 samples" in " ".join(printed.out.split())
+    assert {len(line) for line in printed.out.splitlines() if line.startswith("│")} == {100}
+
+
+def test_only_the_first_layers_are_printed_where_so_many_are_asked_for(table, tmp_path, capsys):
+    np.savez(tmp_path / "d.npz", **HELD_OUT)
+    arguments = ["sensitivity", str(DEMO_MODEL), table, str(tmp_path / "d.npz"), "--limit", "8"]
+    assert main([*arguments, "--top", "2", "-o", str(tmp_path / "s.json")]) == 0
+    printed = capsys.readouterr()
+    found = Sensitivity.load(tmp_path / "s.json")
+    assert printed.out.count("│\n") == 2 and f"{len(found.layers) - 2} more layers" in printed.err
+    for number in ("0", "-1"):
+        assert main([*arguments, "--top", number]) == 2
+        assert f"--top is {number}" in capsys.readouterr().err
 
 
 def test_the_result_is_written_under_the_name_of_a_json_file(tmp_path, capsys):

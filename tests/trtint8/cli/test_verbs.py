@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
@@ -14,6 +15,7 @@ from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error
 from calibrators.ray.cluster import RayExecutor
 from calibrators.run import Executor
 from trtint8.builder.config import BuildOptions
+from trtint8.cli.main import VERBS
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, spellings_of, values_of
 from trtint8.engine.profiles import Profile, ShapeRange
 
@@ -224,3 +226,26 @@ def test_what_the_command_line_names_is_not_overwritten(tmp_path, monkeypatch, a
     with pytest.raises(OutputError, match=r"'.*f'"):
         refuse_overwriting_arguments([tmp_path / "f"], options)
     refuse_overwriting_arguments([tmp_path / "h"], options)
+
+
+def parsers_of(parser, name):
+    """A parser and those of its actions, by the words that lead to them."""
+    yield name, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for word, sub in action.choices.items():
+                yield from parsers_of(sub, f"{name} {word}")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_argument_of_every_verb_has_a_text(verb):
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
+    for name, sub in parsers_of(parser, verb):
+        formatter = sub._get_formatter()
+        texts = {
+            action.dest: formatter._expand_help(action).strip() if action.help else ""
+            for action in sub._actions
+            if not isinstance(action, argparse._SubParsersAction)
+        }
+        assert [what for what, text in texts.items() if len(text) < 5] == [], name

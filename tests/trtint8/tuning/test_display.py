@@ -8,8 +8,8 @@ from trtint8.validation.budget import Goal, Score
 
 GOAL = Goal("top1", "top1", "%", 0.5, None)
 TRIALS = (
-    Trial("as calibrated", Score(1.25, 20.0, 78.75), True, 0, 0.0, 0.5, 3.0),
-    Trial("2 layers in float", Score(0.25, 31.5, 79.75), False, 2, 0.125, 1.0),
+    Trial("as calibrated", Score(1.25, 20.0, 78.75, True), True, 0, 0.0, 0.5, 3.0),
+    Trial("2 layers in float", Score(0.25, 31.5, 79.75, True), False, 2, 0.125, 1.0),
 )
 
 
@@ -34,6 +34,8 @@ def test_the_data_frame_has_numbers():
         "taken": False,
         "value": 79.75,
         "drop": 0.25,
+        "value_percent": 79.75,
+        "drop_percent": 0.25,
         "sqnr_db": 31.5,
         "keep_float": 2,
         "float_cost": 0.125,

@@ -225,13 +225,13 @@ def test_metrics_of_single_outputs_are_those_of_the_worst(metric, drop, value):
 @pytest.mark.parametrize(
     ("measure", "expected"),
     [
-        (Measure("top1", Share(7, 10), Share(8, 10), unit="%"), Score(10.0, 22.0, 70.0)),
-        (Measure("agreement", Share(9, 10), unit="%", perfect=1.0), Score(10.0, 22.0, 90.0)),
+        (Measure("top1", Share(7, 10), Share(8, 10), unit="%"), Score(10.0, 22.0, 70.0, True)),
+        (Measure("agreement", Share(9, 10), unit="%", perfect=1.0), Score(10.0, 22.0, 90.0, True)),
         # Exact, as differences of rounded shares would be slightly above a limit that they equal.
-        (Measure("top1", Share(80, 100), Share(81, 100), unit="%"), Score(1.0, 22.0, 80.0)),
-        (Measure("agreement", Share(57, 100), unit="%", perfect=1.0), Score(43.0, 22.0, 57.0)),
-        (Measure("top1", Share(6, 1000), Share(9, 1000), unit="%"), Score(0.3, 22.0, 0.6)),
-        (Measure("pixels", 0.75, unit="%", perfect=1.0), Score(25.0, 22.0, 75.0)),
+        (Measure("top1", Share(80, 100), Share(81, 100), unit="%"), Score(1.0, 22.0, 80.0, True)),
+        (Measure("agreement", Share(57, 100), unit="%", perfect=1.0), Score(43.0, 22.0, 57.0, True)),
+        (Measure("top1", Share(6, 1000), Share(9, 1000), unit="%"), Score(0.3, 22.0, 0.6, True)),
+        (Measure("pixels", 0.75, unit="%", perfect=1.0), Score(25.0, 22.0, 75.0, True)),
         (Measure("psnr", 26.5, 27.0, unit="dB"), Score(0.5, 22.0, 26.5)),
         (Measure("psnr", 26.5, unit="dB", perfect=math.inf), Score(None, 22.0, 26.5)),
         (Measure("psnr:own", 3.0, 3.5), Score(0.5, 22.0, 3.0)),
