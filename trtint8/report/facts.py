@@ -36,8 +36,9 @@ from trtint8.report.layers import (
     make_speed_rows,
     make_tried,
 )
+from trtint8.report.text import sentence
 from trtint8.report.worst import Worst
-from trtint8.validation.accuracy import REFERENCE, VALIDATED, accuracy_rows, verdicts
+from trtint8.validation.accuracy import NOT_MEASURED, REFERENCE, VALIDATED, accuracy_rows, verdicts
 from trtint8.validation.fidelity import Fidelity, least_faithful
 
 
@@ -77,15 +78,20 @@ class Headline:
 
     @cached_property
     def first_row(self) -> tuple[str, str, str] | None:
-        """The first metric of a network that is no classifier; None where it is one, or has no metric.
+        """The first metric, where neither top-1 nor the SQNR stands for the accuracy; None where one does.
 
         Its title, the value for FP32 (empty where it compares with FP32) and the value for INT8.
         """
         accuracy = self.files.accuracy
-        if not accuracy or not accuracy.measures or accuracy.top1 or accuracy.agreement:
+        if not accuracy or not accuracy.measures or accuracy.top1 or (accuracy.agreement and self.lowest):
             return None
         title, reference, value, *_ = self.rows[0]
         return title, reference, value
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the samples give :attr:`first_row` a value."""
+        return self.first_row is not None and self.first_row[2] != NOT_MEASURED
 
     @cached_property
     def verdicts(self) -> tuple[str, ...]:
@@ -384,6 +390,11 @@ class Report:
     missing: tuple[Command, ...]
     provenance: tuple[tuple[str, str], ...]
     rebuild: tuple[Command, ...]
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What makes the figures doubtful, in sentences: files that do not match, and what was warned of."""
+        return (*self.mismatches, *map(sentence, self.files.warnings))
 
     @property
     def proved(self) -> bool:

@@ -314,6 +314,7 @@ class TuningLog:
         metric: The metric's name; empty where an earlier version has not written it.
         unit: The unit of the metric: ``%``, ``dB``, or empty for its own.
         chosen: The index of the result in ``trials``; None where an earlier version has not written it.
+        warnings: What the calibration and the search warned of; empty in files of version 0.2 and older.
     """
 
     command: str
@@ -326,6 +327,7 @@ class TuningLog:
     metric: str = ""
     unit: str = ""
     chosen: Count | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -420,6 +422,7 @@ def _log(tuned: Tuned, command: str) -> TuningLog:
         tuned.goal.name,
         tuned.goal.unit,
         tuned.chosen,
+        tuned.warnings,
     )
 
 
