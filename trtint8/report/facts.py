@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.display.cards import Card
 from calibrators.errors import counted
 from calibrators.tensorrt.flavor import title_of
@@ -148,7 +147,7 @@ def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: b
     if files.table is None or not files.table.histograms:
         # A cache has no room for histograms.
         own = shlex.quote(f"{stem}.table.json") if table.endswith(".cache") else table
-        calibrate = f"trtint8 calibrate {model_word} {_DATA} -o {own}"
+        calibrate = f"trtint8 calibrate {model_word} {_DATA} -o {own}{_image_options(files)}"
         commands.append(Command("A calibration table with histograms: the cards of the tensors.", calibrate))
     if files.accuracy is None:
         line = (
@@ -189,10 +188,9 @@ def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Comma
     if files.table is not None:
         samples = files.table.provenance.samples
         limit = f" --limit {samples}" if samples else ""
-        inputs = files.table.provenance.inputs
-        images = f" {_image_options(inputs.images)}" if inputs and inputs.images else ""
         line = (
-            f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}{images}"
+            f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}"
+            f"{_image_options(files)}"
         )
         if files.table.provenance.model is not None:
             commands.append(Command("The calibration table, on the data of this fingerprint", line))
@@ -206,8 +204,11 @@ def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Comma
     return tuple(commands)
 
 
-def _image_options(preprocessing: Preprocessing) -> str:
-    """Preprocessing as options of the command line."""
+def _image_options(files: ReportFiles) -> str:
+    """The preprocessing of the calibration as options of the command line; empty where it is not known."""
+    preprocessing = files.calibrated_inputs.images if files.calibrated_inputs else None
+    if preprocessing is None:
+        return ""
 
     def text(value: object) -> str:
         if isinstance(value, tuple):
@@ -217,7 +218,7 @@ def _image_options(preprocessing: Preprocessing) -> str:
     differing = [one for one in fields(preprocessing) if getattr(preprocessing, one.name) != one.default]
     # With "=", as a text that begins with a minus would pass for an option.
     options = [f"--{one.name}={text(getattr(preprocessing, one.name))}" for one in differing]
-    return " ".join(options or ["--scale=1/255"])
+    return "".join(f" {option}" for option in options or ["--scale=1/255"])
 
 
 def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
