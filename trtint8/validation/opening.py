@@ -570,7 +570,7 @@ def _quantized(name: str, array: NDArray[Any], scale: np.float32 | None) -> NDAr
         raise CalibrationDataError(
             f"input '{name}' is int8 in the engine, and the scale that makes int8 of {array.dtype} values is "
             "not known; put the calibration table that the engine was built with, which has a range of it, "
-            f"beside the engine, or build without {Argument('io_types')} for it"
+            f"beside the engine, or build without {Argument('io_types', '', 'build_int8_engine')} for it"
         )
     return np.clip(np.rint(array / scale), _INT8.min, _INT8.max).astype(np.int8)
 

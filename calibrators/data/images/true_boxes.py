@@ -30,6 +30,7 @@ from calibrators.errors import (
     in_one_line,
 )
 from calibrators.files import exists, is_file, is_folder
+from calibrators.imports import install_command
 
 #: The names of the two folders.
 IMAGES, LABELS = "images", "labels"
@@ -459,7 +460,7 @@ def _yaml_of(path: Path) -> object:
         import yaml
     except ImportError as error:
         raise UnsupportedError(
-            f"'{path}' is a YAML file, and PyYAML is not installed: pip install \"trtint8[images]\""
+            f"'{path}' is a YAML file, and PyYAML is not installed: {install_command('images')}"
         ) from error
 
     text = _text_of(path, _MOST_BYTES_OF_DATASET)
