@@ -6,22 +6,23 @@ in this process, or by a worker that was sent a shard and reads it with the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
-from calibrators.data.feeds import LABELS, FeedDict, OneSample, batch_rows
+from calibrators.data.feeds import LABELS, FeedDict, OneSample, batch_rows, is_float
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, CalibratedInputs, DataOptions
 from calibrators.data.samples import NamesOfPart, numbered
-from calibrators.errors import CalibrationDataError, counted
+from calibrators.errors import Argument, CalibrationDataError, counted
 
 _Batch = TypeVar("_Batch")
 
@@ -717,3 +718,115 @@ def _begun(
         yield from start
 
     return head, rest()
+
+
+class Observer(Protocol):
+    """What looks at every batch that is read."""
+
+    def observe(self, feed: FeedDict) -> object:
+        """Looks at a batch."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class _Observed(Around):
+    """A source that shows what was read of it.
+
+    Attributes:
+        source: The source.
+        seen: Is shown what was read.
+    """
+
+    seen: Observer
+
+    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where they are stored with the samples."""
+        feed, labels = self.source.read(batch)
+        self.seen.observe(feed)
+        return feed, labels
+
+
+def observed(batches: Batches, seen: Observer) -> Batches:
+    """The same samples, which are shown as they are read.
+
+    Args:
+        batches: The samples.
+        seen: Is shown each batch.
+    """
+    return replace(batches, source=_Observed(batches.source, seen, **facts(batches.source)))
+
+
+#: How many times as large as all calibration samples an input's values may be before that is doubtful.
+_BEYOND = 2.0
+
+#: The share of values beyond those of the calibration from which an input is doubtful.
+_SHARE_BEYOND = 0.01
+
+
+class _InputRanges:
+    """Watches whether inputs stay near the values that a model was calibrated with.
+
+    Args:
+        peaks: Input name to the largest magnitude of its values in the calibration.
+        what: What was calibrated, in words.
+    """
+
+    def __init__(self, peaks: Mapping[str, float], what: str) -> None:
+        self._peaks, self._what = dict(peaks), what
+        self._largest = dict.fromkeys(self._peaks, 0.0)
+        self._beyond = dict.fromkeys(self._peaks, 0)
+        self._values = dict.fromkeys(self._peaks, 0)
+
+    def observe(self, feed: FeedDict) -> None:
+        """Looks at a batch."""
+        for name, peak in self._peaks.items():
+            array = feed.get(name)
+            if array is None or not array.size or not is_float(array.dtype):
+                continue
+            self._values[name] += array.size
+            largest = float(max(array.max(), -array.min()))
+            if largest > peak:
+                self._largest[name] = max(self._largest[name], largest)
+                self._beyond[name] += int(np.count_nonzero(np.abs(array) > peak))
+
+    def finish(self) -> None:
+        """Warns of inputs that went far beyond.
+
+        Warns:
+            UserWarning: An input did.
+        """
+        for name, peak in self._peaks.items():
+            largest, beyond = self._largest[name], self._beyond[name]
+            # An input that was all zeros, as the first state of a sequence is, says nothing of what is usual.
+            if peak and largest > _BEYOND * peak and beyond > _SHARE_BEYOND * self._values[name]:
+                share = 100 * beyond / self._values[name]
+                warn_user(
+                    f"the input '{name}' has values up to {largest:g}, and {self._what} was calibrated with "
+                    f"values up to {peak:g}: {share:.0f} % of them are beyond, where INT8 clips; check "
+                    f"that {Argument('preprocessing')} is that of the calibration"
+                )
+
+
+@contextmanager
+def warning_of_inputs(
+    calibrated: CalibratedInputs | None, what: str, *parts: Batches
+) -> Iterator[tuple[Batches, ...]]:
+    """Warns, when the samples were read, of inputs far beyond those of a calibration.
+
+    Args:
+        calibrated: What was fed during the calibration; None where that is not known.
+        what: What was calibrated, in words.
+        parts: The samples.
+
+    Yields:
+        The same samples, for this process.
+
+    Warns:
+        UserWarning: An input went far beyond.
+    """
+    if calibrated is None or not calibrated.peaks:
+        yield parts
+        return
+    ranges = _InputRanges(calibrated.peaks, what)
+    yield tuple(observed(part, ranges) for part in parts)
+    ranges.finish()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from calibrators.checks import check_choice, check_mapping, keeping_warnings
+from calibrators.data.batches import warning_of_inputs
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource, open_data
@@ -269,18 +270,20 @@ def measure_sensitivity(
     with keeping_warnings(ranges.warnings) as said:
         data_options = data_options.calibrated(ranges.provenance.inputs, "the table")
         data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
-        measured = measure(
-            prepared,
-            ranges,
-            open_data(with_recorded_states(data, loaded, threads), prepared.inputs, data_options),
-            keep_float=keep_float,
-            tolerance_db=tolerance_db,
-            checkpoint=checkpoint,
-            threads=run.threads,
-            executor=run.executor,
-            on_plan=on_plan or (lambda _plan: None),
-            progress=run.progress,
-        )
+        batches = open_data(with_recorded_states(data, loaded, threads), prepared.inputs, data_options)
+        with warning_of_inputs(ranges.provenance.inputs, "the table", batches) as (watched,):
+            measured = measure(
+                prepared,
+                ranges,
+                watched if run.is_local else batches,
+                keep_float=keep_float,
+                tolerance_db=tolerance_db,
+                checkpoint=checkpoint,
+                threads=run.threads,
+                executor=run.executor,
+                on_plan=on_plan or (lambda _plan: None),
+                progress=run.progress,
+            )
     return replace(measured, warnings=tuple(said))
 
 

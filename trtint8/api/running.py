@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.batches import Batches
+from calibrators.data.batches import Batches, warning_of_inputs
 from calibrators.data.feeds import batch_rows
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, InputSpec, shape_text
@@ -161,9 +161,12 @@ def run_engine(
     with Engine.load(engine, device=device, plugins=plugins, allow_host_code=allow_host_code) as loaded:
         inputs = input_specs(loaded.inputs)
         data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
-        if loaded.info is not None:
-            data_options = data_options.calibrated(loaded.info.calibrated_inputs, f"the engine '{engine}'")
-        outputs = run_on_data(loaded, inputs, open_data(data, inputs, data_options), progress=progress)
+        what = f"the engine '{engine}'"
+        calibrated = loaded.info.calibrated_inputs if loaded.info else None
+        data_options = data_options.calibrated(calibrated, what)
+        batches = open_data(data, inputs, data_options)
+        with warning_of_inputs(calibrated, what, batches) as (watched,):
+            outputs = run_on_data(loaded, inputs, watched, progress=progress)
     if path is not None:
         write_atomically(path, archive(outputs))
     return outputs

@@ -39,7 +39,7 @@ from calibrators.cuda import (
 )
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, counted
+from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, advice, counted
 from calibrators.files import is_file
 from calibrators.progress import progress_bar
 from calibrators.tensorrt import flavor
@@ -320,12 +320,13 @@ class Build:
         """What to do where the compiler inside TensorRT failed, which is no fault of the model's."""
         if _COMPILER not in log.reason():
             return ""
-        other = (
-            ""
-            if self._has_fp16(network)
-            else f"build in FP16 ({Argument('fp16', 'True')}), which takes other kernels, or "
+        other = f"build in FP16 ({Argument('fp16', 'True')}), which takes other kernels"
+        ways = advice(
+            *([] if self._has_fp16(network) else [other]),
+            f"keep layers in float ({Argument('keep_float')})",
+            "take another version of TensorRT",
         )
-        return f", an error inside TensorRT; {other}keep layers in float ({Argument('keep_float')})"
+        return f", an error inside TensorRT; {ways}"
 
     def _has_fp16(self, network: Any) -> bool:
         """True if the engine may compute in FP16."""

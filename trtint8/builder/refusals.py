@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.cuda import gpu_problem, primary_context
-from calibrators.errors import Argument, BuildError, ModelError, UnsupportedError, enumerated
+from calibrators.errors import Argument, BuildError, ModelError, UnsupportedError, advice, enumerated
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
@@ -247,10 +247,12 @@ def _message(prepared: Model, flavor: Flavor, refusals: list[_Refusal], tensors:
     if tensors:
         listed = " and ".join(f"'{name}'" for name in tensors[:5])
         listed += f" and {len(tensors) - 5} more" if len(tensors) > 5 else ""
-        where = (
-            f"; what comes before can be built with the model cut at {listed} ({Argument('cut_at')}), and "
-            "the rest run in ONNX Runtime"
+        ways = advice(
+            f"build what comes before it with the model cut at {listed} ({Argument('cut_at')}), and run the "
+            "rest in ONNX Runtime",
+            "replace it by operators that TensorRT takes",
         )
+        where = f"; {ways}"
     return (
         f"{flavor} cannot take node '{first.node}' ({first.operator}) of '{prepared.name}': {first.reason}"
         f"{more}{where}"

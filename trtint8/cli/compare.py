@@ -36,6 +36,8 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(comparison)
         return
+    for warning in comparison.warnings:
+        print_line(f"doubtful: {warning}")
     for verdict in comparison.verdicts:
         print_line(verdict)
     print_rows("Side by side", comparison.runs, comparison.rows)

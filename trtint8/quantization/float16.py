@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.checks import warn_user
-from calibrators.errors import Argument, counted, enumerated
+from calibrators.errors import Argument, advice, counted, enumerated
 from calibrators.operators import Product, operator_of
 from trtint8.models.graph import (
     add_initializer,
@@ -102,11 +102,12 @@ def to_float16(
         _warn_of_inputs_and_outputs(converted.graph, peaks or {}, decisions.outputs)
     if unseen := [reason for reason in kept.values() if reason.startswith(_UNSEEN)]:
         nodes = counted(len(unseen), "node")
-        warn_user(
-            f"{nodes} of '{name}' may overflow in FP16 and stay in FP32: {unseen[0]}; calibrate all tensors, "
-            "as 'trtint8 calibrate' does by default, or leave FP16 out "
-            f"({Argument('fp16', 'False')} of a build)"
+        ways = advice(
+            f"build without FP16 ({Argument('fp16', 'False')})",
+            f"leave FP16 out ({Argument('float16', 'False')})",
+            "calibrate all tensors, as 'trtint8 calibrate' does by default",
         )
+        warn_user(f"{nodes} of '{name}' may overflow in FP16 and stay in FP32: {unseen[0]}; {ways}")
     _Converter(converted, kept, _FLOAT if float32_io else _HALF, decisions.outputs).run()
     return converted, kept
 

@@ -13,7 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
-from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.display.cards import Card
 from calibrators.errors import counted
 from calibrators.tensorrt.flavor import title_of
@@ -36,8 +35,9 @@ from trtint8.report.layers import (
     make_speed_rows,
     make_tried,
 )
+from trtint8.report.text import sentence
 from trtint8.report.worst import Worst
-from trtint8.validation.accuracy import REFERENCE, VALIDATED, accuracy_rows, verdicts
+from trtint8.validation.accuracy import NOT_MEASURED, REFERENCE, VALIDATED, accuracy_rows, verdicts
 from trtint8.validation.fidelity import Fidelity, least_faithful
 
 
@@ -77,15 +77,20 @@ class Headline:
 
     @cached_property
     def first_row(self) -> tuple[str, str, str] | None:
-        """The first metric of a network that is no classifier; None where it is one, or has no metric.
+        """The first metric, where neither top-1 nor the SQNR stands for the accuracy; None where one does.
 
         Its title, the value for FP32 (empty where it compares with FP32) and the value for INT8.
         """
         accuracy = self.files.accuracy
-        if not accuracy or not accuracy.measures or accuracy.top1 or accuracy.agreement:
+        if not accuracy or not accuracy.measures or accuracy.top1 or (accuracy.agreement and self.lowest):
             return None
         title, reference, value, *_ = self.rows[0]
         return title, reference, value
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the samples give :attr:`first_row` a value."""
+        return self.first_row is not None and self.first_row[2] != NOT_MEASURED
 
     @cached_property
     def verdicts(self) -> tuple[str, ...]:
@@ -142,7 +147,7 @@ def commands_for_missing(files: ReportFiles, *, model: str | None, with_worst: b
     if files.table is None or not files.table.histograms:
         # A cache has no room for histograms.
         own = shlex.quote(f"{stem}.table.json") if table.endswith(".cache") else table
-        calibrate = f"trtint8 calibrate {model_word} {_DATA} -o {own}"
+        calibrate = f"trtint8 calibrate {model_word} {_DATA} -o {own}{_image_options(files)}"
         commands.append(Command("A calibration table with histograms: the cards of the tensors.", calibrate))
     if files.accuracy is None:
         line = (
@@ -183,10 +188,9 @@ def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Comma
     if files.table is not None:
         samples = files.table.provenance.samples
         limit = f" --limit {samples}" if samples else ""
-        inputs = files.table.provenance.inputs
-        images = f" {_image_options(inputs.images)}" if inputs and inputs.images else ""
         line = (
-            f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}{images}"
+            f"trtint8 calibrate {model_word} {_DATA} -o {table} --method {files.table.method}{limit}"
+            f"{_image_options(files)}"
         )
         if files.table.provenance.model is not None:
             commands.append(Command("The calibration table, on the data of this fingerprint", line))
@@ -200,8 +204,11 @@ def commands_to_rebuild(files: ReportFiles, *, model: str | None) -> tuple[Comma
     return tuple(commands)
 
 
-def _image_options(preprocessing: Preprocessing) -> str:
-    """Preprocessing as options of the command line."""
+def _image_options(files: ReportFiles) -> str:
+    """The preprocessing of the calibration as options of the command line; empty where it is not known."""
+    preprocessing = files.calibrated_inputs.images if files.calibrated_inputs else None
+    if preprocessing is None:
+        return ""
 
     def text(value: object) -> str:
         if isinstance(value, tuple):
@@ -211,7 +218,7 @@ def _image_options(preprocessing: Preprocessing) -> str:
     differing = [one for one in fields(preprocessing) if getattr(preprocessing, one.name) != one.default]
     # With "=", as a text that begins with a minus would pass for an option.
     options = [f"--{one.name}={text(getattr(preprocessing, one.name))}" for one in differing]
-    return " ".join(options or ["--scale=1/255"])
+    return "".join(f" {option}" for option in options or ["--scale=1/255"])
 
 
 def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
@@ -384,6 +391,11 @@ class Report:
     missing: tuple[Command, ...]
     provenance: tuple[tuple[str, str], ...]
     rebuild: tuple[Command, ...]
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What makes the figures doubtful, in sentences: files that do not match, and what was warned of."""
+        return (*self.mismatches, *map(sentence, self.files.warnings))
 
     @property
     def proved(self) -> bool:

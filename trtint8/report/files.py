@@ -28,7 +28,7 @@ from trtint8.auditing.results import Audit, parse_audit
 from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path, table_file_of
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.models.graph import is_constant, read_constant
-from trtint8.models.model import FLOAT_MODEL, Model, calibration_of, load_model
+from trtint8.models.model import FLOAT_MODEL, Model, calibration_of, inputs_ahead, load_model
 from trtint8.runtime.bench import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
 from trtint8.sensitivity.results import Sensitivity
@@ -96,12 +96,14 @@ class ReportFiles:
         """What was fed during the calibration; None where no file says it."""
         if self.engine and self.engine.calibrated_inputs:
             return self.engine.calibrated_inputs
-        return self.table.provenance.inputs if self.table else None
+        if self.table and self.table.provenance.inputs:
+            return self.table.provenance.inputs
+        return inputs_ahead(self.paths["qdq"]) if "qdq" in self.paths else None
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What makes the figures doubtful: what was warned of, and figures that no good network has."""
-        kept = (self.table, self.engine, self.accuracy, self.sensitivity)
+        kept = (self.table, self.engine, self.accuracy, self.sensitivity, self.audit, self.tuning)
         said = [warning for one in kept if one is not None for warning in one.warnings]
         return tuple(dict.fromkeys((*said, *_poor_figures(self.accuracy))))
 

@@ -105,6 +105,11 @@ def breakable(name: str) -> Markup:
     return Markup("/<wbr>").join(map(escape, name.split("/")))
 
 
+def sentence(text: str) -> str:
+    """Returns a message as a sentence: with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
 #: Where one is below this time, in seconds, times are shown in microseconds.
 _SHORT = 1e-5
 

@@ -52,7 +52,8 @@ def read_bindings(trt: Any, engine: Any) -> Bindings:
         if engine.get_tensor_format(name) != trt.TensorFormat.LINEAR:
             raise UnsupportedError(
                 f"tensor '{name}' of the engine has the format {engine.get_tensor_format_desc(name)}, and "
-                f"only linear ones can be fed; build the engine without {Argument('io_formats')}"
+                f"only linear ones can be fed; build the engine without "
+                f"{Argument('io_formats', '', 'build_int8_engine')}"
             )
         dtype = numpy_dtype(trt, engine.get_tensor_dtype(name))
         if dtype is None:

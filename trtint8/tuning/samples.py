@@ -102,7 +102,7 @@ def divide(batches: Batches) -> tuple[Batches, Batches]:
     samples, size = batches.num_samples, batches.batch_size
     unlabelled = batches.labels is None or size is not None
     enough = samples is None or samples >= _FEWEST_DIVIDED
-    if unlabelled and enough and sum(1 for _ in itertools.islice(batches.start(), 2)) > 1:
+    if unlabelled and enough and _are_several(batches):
         return _every_other(batches, 0), _every_other(batches, 1)
     have = f"{counted(samples, 'sample')} to tune on" if samples is not None else "the samples to tune on"
     warn_user(
@@ -111,6 +111,13 @@ def divide(batches: Batches) -> tuple[Batches, Batches]:
         f"{_FEWEST_DIVIDED} samples in two batches or more"
     )
     return batches, batches
+
+
+def _are_several(batches: Batches) -> bool:
+    """True if there are two batches or more; they are read only where nothing says how many there are."""
+    if batches.num_samples is not None and batches.batch_size is not None:
+        return batches.num_samples > batches.batch_size
+    return sum(1 for _ in itertools.islice(batches.start(), 2)) > 1
 
 
 def _every_other(batches: Batches, first: int) -> Batches:

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from calibrators import records
 from calibrators.checks import warn_user
-from calibrators.data.batches import Batches
+from calibrators.data.batches import Batches, warning_of_inputs
 from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
@@ -332,6 +332,7 @@ class TuningLog:
         metric: The metric's name; empty where an earlier version has not written it.
         unit: The unit of the metric: ``%``, ``dB``, or empty for its own.
         chosen: The index of the result in ``trials``; None where an earlier version has not written it.
+        warnings: What the calibration and the search warned of; empty in files of version 0.2 and older.
     """
 
     command: str
@@ -344,6 +345,7 @@ class TuningLog:
     metric: str = ""
     unit: str = ""
     chosen: Count | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -438,6 +440,7 @@ def _log(tuned: Tuned, command: str) -> TuningLog:
         tuned.goal.name,
         tuned.goal.unit,
         tuned.chosen,
+        tuned.warnings,
     )
 
 
@@ -529,24 +532,26 @@ def tune_from_sources(
             "the data is one batch, which cannot be split into samples to tune on and samples to judge by; "
             f"give more samples, a smaller {Argument('batch_size')}, or other samples to judge by"
         )
-    tuned = _tune_prepared(
-        prepared,
-        known or calibrated(prepared),
-        *divide(tuned_on),
-        validated_on,
-        goal,
-        recalibrate=None if known else calibrated,
-        through_clips=through_clips,
-        round_weights=round_weights,
-        float16=float16,
-        seed=data_options.seed,
-        limit=limit,
-        journal=journal,
-        on_trial=on_trial,
-        speed=speed,
-        target=target,
-        arithmetic=arithmetic,
-    )
+    table = known or calibrated(prepared)
+    with warning_of_inputs(table.provenance.inputs, "the network", tuned_on, validated_on) as watched:
+        tuned = _tune_prepared(
+            prepared,
+            table,
+            *divide(watched[0]),
+            watched[1],
+            goal,
+            recalibrate=None if known else calibrated,
+            through_clips=through_clips,
+            round_weights=round_weights,
+            float16=float16,
+            seed=data_options.seed,
+            limit=limit,
+            journal=journal,
+            on_trial=on_trial,
+            speed=speed,
+            target=target,
+            arithmetic=arithmetic,
+        )
     return tuned if whole is prepared else _with_plugins(tuned, whole)
 
 

@@ -179,6 +179,9 @@ REFERENCE = "FP32"
 #: The name in results of the model that a comparison describes.
 VALIDATED = "INT8"
 
+#: What tables say of a metric that has no value on the samples.
+NOT_MEASURED = "not measured"
+
 
 @dataclass(frozen=True)
 class Measure(Result):
@@ -337,7 +340,7 @@ def _value(value: Share | float | None, unit: str) -> str:
     if value is None:
         return ""
     if math.isnan(value):
-        return "not measured"
+        return NOT_MEASURED
     if unit == PERCENT:
         return f"{100 * value:.2f} %"
     return f"{value:.2f} dB" if unit == DECIBELS else f"{value:.6g}"

@@ -14,15 +14,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
-from calibrators.data.batches import Around, Batches, LabelledFeed, facts
-from calibrators.data.feeds import FeedDict, batch_rows, is_float
+from calibrators.data.batches import Batches, LabelledFeed, observed
+from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.data.inputs import CalibratedInputs, DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
 from calibrators.data.samples import DataFingerprint, check_feed, numbered
@@ -697,58 +696,6 @@ def as_calibrated(
     return options
 
 
-#: How many times as large as all calibration samples an input's values may be before that is doubtful.
-_BEYOND = 2.0
-
-#: The share of values beyond those of the calibration from which an input is doubtful.
-_SHARE_BEYOND = 0.01
-
-
-class InputRanges:
-    """Watches whether inputs stay near the values that a model was calibrated with.
-
-    Args:
-        origins: Where models come from.
-    """
-
-    def __init__(self, origins: Sequence[Origin]) -> None:
-        known = next((one for one in origins if one.inputs and one.inputs.peaks), None)
-        self._peaks = dict(known.inputs.peaks) if known and known.inputs else {}
-        self._what = known.what if known else ""
-        self._largest = dict.fromkeys(self._peaks, 0.0)
-        self._beyond = dict.fromkeys(self._peaks, 0)
-        self._values = dict.fromkeys(self._peaks, 0)
-
-    def observe(self, feed: FeedDict) -> None:
-        """Looks at a batch."""
-        for name, peak in self._peaks.items():
-            array = feed.get(name)
-            if array is None or not array.size or not is_float(array.dtype):
-                continue
-            self._values[name] += array.size
-            largest = float(max(array.max(), -array.min()))
-            if largest > peak:
-                self._largest[name] = max(self._largest[name], largest)
-                self._beyond[name] += int(np.count_nonzero(np.abs(array) > peak))
-
-    def finish(self) -> None:
-        """Warns of inputs that went far beyond.
-
-        Warns:
-            UserWarning: An input did.
-        """
-        for name, peak in self._peaks.items():
-            largest, beyond = self._largest[name], self._beyond[name]
-            # An input that was all zeros, as the first state of a sequence is, says nothing of what is usual.
-            if peak and largest > _BEYOND * peak and beyond > _SHARE_BEYOND * self._values[name]:
-                share = 100 * beyond / self._values[name]
-                warn_user(
-                    f"the input '{name}' has values up to {largest:g}, and {self._what} was calibrated with "
-                    f"values up to {peak:g}: {share:.0f} % of them are beyond, where INT8 clips; check "
-                    f"that {Argument('preprocessing')} is that of the calibration"
-                )
-
-
 def warn_of_models(
     models: Mapping[str, Model | Path], reference: Model, integers: Integers | None = None
 ) -> list[Origin]:
@@ -816,42 +763,6 @@ def warning_of_calibration_samples(origins: Sequence[Origin], batches: Batches) 
                 f"{origin.what} was calibrated with the samples that it is judged by, so that its accuracy "
                 "may look better than it is; give held-out samples"
             )
-
-
-class Observer(Protocol):
-    """What looks at every batch that is read."""
-
-    def observe(self, feed: FeedDict) -> object:
-        """Looks at a batch."""
-        ...
-
-
-@dataclass(frozen=True, eq=False)
-class _Observed(Around):
-    """A source that shows what was read of it.
-
-    Attributes:
-        source: The source.
-        seen: Is shown what was read.
-    """
-
-    seen: Observer
-
-    def read(self, batch: Any) -> tuple[FeedDict, NDArray[Any] | None]:
-        """What the model is fed, and the labels where they are stored with the samples."""
-        feed, labels = self.source.read(batch)
-        self.seen.observe(feed)
-        return feed, labels
-
-
-def observed(batches: Batches, seen: Observer) -> Batches:
-    """The same samples, which are shown as they are read.
-
-    Args:
-        batches: The samples.
-        seen: Is shown each batch.
-    """
-    return replace(batches, source=_Observed(batches.source, seen, **facts(batches.source)))
 
 
 def _of_model(model: Model) -> Origin:

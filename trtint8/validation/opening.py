@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from calibrators.checks import refuse_empty_path, warn_user
 from calibrators.cuda import gpu_names, gpu_problem
-from calibrators.data.batches import Batches
+from calibrators.data.batches import Batches, observed
 from calibrators.data.feeds import FeedDict, is_float
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import (
@@ -55,7 +55,7 @@ from trtint8.models.session import ModelSession, open_graph_model, open_model
 from trtint8.runtime.bindings import NO_CODE, LoadingOptions
 from trtint8.runtime.engine import Engine
 from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
-from trtint8.validation.comparison import OpenModels, Origin, RunningReference, observed
+from trtint8.validation.comparison import OpenModels, Origin, RunningReference
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredOutputs
 
@@ -570,7 +570,7 @@ def _quantized(name: str, array: NDArray[Any], scale: np.float32 | None) -> NDAr
         raise CalibrationDataError(
             f"input '{name}' is int8 in the engine, and the scale that makes int8 of {array.dtype} values is "
             "not known; put the calibration table that the engine was built with, which has a range of it, "
-            f"beside the engine, or build without {Argument('io_types')} for it"
+            f"beside the engine, or build without {Argument('io_types', '', 'build_int8_engine')} for it"
         )
     return np.clip(np.rint(array / scale), _INT8.min, _INT8.max).astype(np.int8)
 

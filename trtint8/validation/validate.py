@@ -15,7 +15,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from calibrators.data.batches import Batches, Shard, Source
+from calibrators.data.batches import Batches, Shard, Source, warning_of_inputs
 from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import CalibratedInputs, DataOptions, InputSpec
 from calibrators.data.opening import DataSource
@@ -35,14 +35,12 @@ from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import (
     BatchResult,
-    InputRanges,
     OpenModels,
     Reference,
     RunningReference,
     as_calibrated,
     compare_models,
     merge_results,
-    observed,
     warn_of_models,
     warning_of_calibration_samples,
 )
@@ -135,7 +133,7 @@ def validate_models(
         running.run_ahead([batch.feed for batch in first])
         loaded = _loaded(models, reference, whole, integers)
         origins = warn_of_models(loaded, original, integers)
-        ranges = InputRanges(origins)
+        known = next((one for one in origins if one.inputs and one.inputs.peaks), origins[0])
         with (
             open_models(
                 loaded,
@@ -148,14 +146,14 @@ def validate_models(
                 rows=rows,
                 integers=integers,
             ) as opened,
-            warning_of_calibration_samples(origins, observed(batches, ranges)) as read,
+            warning_of_inputs(known.inputs, known.what, batches) as (watched,),
+            warning_of_calibration_samples(origins, watched) as read,
             warning_of_overflow(opened.half, original, read, run.threads) as samples,
         ):
             # A single one is looked at where it is measured.
             if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):
                 opened.look(Batches.of_shard(head, source).labelled())
             accuracy = compare_models(opened, samples, budget, progress=run.progress)
-            ranges.finish()
         return identified(accuracy, origins, original)
 
 

@@ -460,7 +460,7 @@ def _yaml_of(path: Path) -> object:
         import yaml
     except ImportError as error:
         raise UnsupportedError(
-            f"'{path}' is a YAML file, which needs PyYAML; install it with {install_command('images')}"
+            f"'{path}' is a YAML file, and PyYAML is not installed: {install_command('images')}"
         ) from error
 
     text = _text_of(path, _MOST_BYTES_OF_DATASET)

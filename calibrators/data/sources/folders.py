@@ -265,12 +265,12 @@ def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, widt
     for axis, size in zip("HW", prepared, strict=True):
         wanted = spec.shape[layout.index(axis)]
         if isinstance(wanted, int) and size != wanted:
-            advice = "set resize or crop of the preprocessing"
+            ways = f"bring it to that size with {Argument('preprocessing')}: resize, crop or letterbox"
             if not is_float(spec.dtype):  # which preprocessing does not make
-                advice = "give files of the size that it takes"
+                ways = "give files of the size that it takes"
             raise CalibrationDataError(
                 f"the image '{path}' comes out as {prepared[0]}x{prepared[1]} (height x width), which "
-                f"input {spec} does not take; {advice}"
+                f"input {spec} does not take; {ways}"
             )
 
 
@@ -391,7 +391,8 @@ def _reader(
                     raise CalibrationDataError(
                         f"'{paths[index].name}' gives '{name}' the shape {shape_text(array.shape)} but "
                         f"'{paths[int(indices[0])].name}' gives {shape_text(first[name].shape)}; "
-                        "bring all samples to one shape (for images: set resize or crop)"
+                        f"bring all samples to one shape, images with {Argument('preprocessing')}: resize, "
+                        "crop or letterbox"
                     )
         return {name: np.concatenate([sample[name] for sample in samples]) for name in first}
 

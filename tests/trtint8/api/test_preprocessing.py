@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import warnings
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 import trtint8
 from trtint8 import Preprocessing
 from trtint8.cli.main import main
+from trtint8.report.facts import commands_for_missing, commands_to_rebuild
+from trtint8.report.files import find_report_files
 
 KINDS = {
     "mean and std": Preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225)),
@@ -95,6 +98,27 @@ def test_inputs_far_beyond_the_calibration_are_a_warning(model):
     assert not trtint8.validate("q.onnx", "heldout32.npz", reference=model).warnings
 
 
+@pytest.mark.parametrize("verb", ["sensitivity", "tune", "tune with a judge"])
+def test_every_verb_that_reads_samples_warns_of_inputs_far_beyond(model, verb):
+    table = trtint8.calibrate(model, "calibration32.npz")
+    near = np.load("heldout32.npz")["x"]
+    far = {"x": 50 * near}
+
+    def warned(data, **options):
+        if verb == "sensitivity":
+            return trtint8.measure_sensitivity(model, table, data).warnings
+        return trtint8.tune(model, table, data, metric="sqnr", minimum=1, batch_size=2, **options).warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if verb == "tune with a judge":
+            said = warned({"x": near}, judge=far)
+        else:
+            said = warned(far)
+            assert not [one for one in warned({"x": near}) if "'x'" in one]
+    assert len([one for one in said if "'x'" in one]) == 1
+
+
 def test_arrays_have_no_preprocessing_and_images_after_them_need_one(model):
     table = trtint8.calibrate(model, "calibration32.npz", output="t.json")
     assert table.provenance.inputs.preprocessing == "none"
@@ -155,3 +179,102 @@ def test_warnings_of_a_calibration_are_kept_and_printed(model, capsys):
     printed = json.loads(capsys.readouterr().out)["warnings"]
     kept = trtint8.CalibrationTable.load("r.json").warnings
     assert kept and set(kept) <= set(printed)
+
+
+#: Networks that take images in other forms: the shape of an input, of raw images, and how they are prepared.
+FORMS = {
+    "NHWC": (
+        ["N", 16, 16, 3],
+        (24, 28, 3),
+        Preprocessing(resize=(16, 16), layout="NHWC", std=(0.2, 0.3, 0.4)),
+    ),
+    "one channel": (["N", 1, 16, 16], (16, 16, 1), Preprocessing(mean=(0.3,), std=(0.38,))),
+    "letterbox": (["N", 3, 16, 16], (12, 28, 3), Preprocessing(letterbox=(16, 16), channels="BGR")),
+}
+
+
+@pytest.fixture(params=FORMS)
+def form(request, tmp_path, monkeypatch):
+    """A network with images for it, and the preprocessing."""
+    pytest.importorskip("PIL", reason="Pillow is not installed")
+    monkeypatch.chdir(tmp_path)
+    shape, image, preprocessing = FORMS[request.param]
+    channels, drawn = image[2], np.random.default_rng(0)
+    weights = (drawn.standard_normal((8, channels, 3, 3)) / 5).astype(np.float32)
+    moved = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])] if shape[3] == 3 else []
+    nodes = [
+        *moved,
+        helper.make_node("Conv", ["t" if moved else "x", "w"], ["c"], pads=[1] * 4, name="conv"),
+        helper.make_node("GlobalAveragePool", ["c"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 8])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "m.onnx")
+    for name in ("calibration", "heldout"):
+        np.savez(f"{name}.npz", x=drawn.integers(0, 256, (8, *image), dtype=np.uint8))
+    return preprocessing
+
+
+def _as_options(preprocessing):
+    Path("preprocess.json").write_text(
+        json.dumps(
+            {
+                "resize": preprocessing.resize,
+                "letterbox": preprocessing.letterbox,
+                "mean": preprocessing.mean,
+                "std": preprocessing.std,
+                "layout": preprocessing.layout,
+                "channels": preprocessing.channels,
+            }
+        )
+    )
+    return ["--preprocess", "preprocess.json"]
+
+
+def test_an_engine_keeps_the_preprocessing_for_all_that_use_it(form, rtx, capsys):
+    options = ["--target", "rtx", "--compute-capability", "8.9"]
+    pre = _as_options(form)
+    assert main(["build", "m.onnx", "calibration.npz", "-o", "m.engine", *options, *pre, "--json"]) == 0
+    assert not json.loads(capsys.readouterr().out)["warnings"]
+    assert trtint8.read_engine_info("m.engine").calibrated_inputs.preprocessing == form
+    assert main(["validate", "m.engine", "heldout.npz", "--reference", "m.onnx", "--json"]) == 0
+    kept = json.loads(capsys.readouterr().out)
+    assert main(["validate", "m.engine", "heldout.npz", "--reference", "m.onnx", "--json", *pre]) == 0
+    assert json.loads(capsys.readouterr().out) == kept and not kept["warnings"]
+    assert kept["outputs"][0]["sqnr_db"] > 25
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trtint8.deploy("m.engine", "triton", "kept")
+        trtint8.deploy("m.engine", "triton", "given", preprocessing=form)
+    for path in sorted(Path("given").rglob("*")):
+        if path.is_file():
+            assert (Path("kept") / path.relative_to("given")).read_bytes() == path.read_bytes()
+    # Another build from the table that is beside the engine says the same.
+    assert main(["build", "m.onnx", "m.table.json", "-o", "again.engine", *options]) == 0
+    assert trtint8.read_engine_info("again.engine").calibrated_inputs.preprocessing == form
+    assert main(["audit", "m.onnx", "m.table.json", "--gpu", "RTX 4090", "--json"]) == 0
+
+
+@pytest.mark.parametrize("kept", ["table", "qdq"])
+def test_the_commands_of_a_report_name_the_preprocessing(form, kept):
+    trtint8.calibrate("m.onnx", "calibration.npz", output="m.table.json", preprocessing=form)
+    trtint8.write_quantized("m.onnx", "m.table.json", "m.qdq.onnx")
+    files = find_report_files(["m.table.json" if kept == "table" else "m.qdq.onnx"])
+    commands = [
+        *commands_to_rebuild(files, model="m.onnx"),
+        *commands_for_missing(files, model=None, with_worst=True),
+    ]
+    (line,) = [one.line for one in commands if " calibrate " in one.line]
+    places = {"CALIBRATION_DATA": "calibration.npz", "MODEL.onnx": "m.onnx"}
+    _, *arguments = [places.get(word, word) for word in shlex.split(line)]
+    arguments[arguments.index("-o") + 1] = "again.json"
+    assert main(arguments) == 0
+    table = trtint8.CalibrationTable.load("again.json")
+    assert table.provenance.inputs.preprocessing == form
+    assert table.amax == trtint8.CalibrationTable.load("m.table.json").amax

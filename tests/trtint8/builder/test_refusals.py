@@ -37,10 +37,8 @@ def test_all_refused_nodes_and_the_cut_before_them(rtx):
     assert str(caught.value).startswith(
         f"{rtx} cannot take node 'where_node' (NonZero) of 'model': NonZero plugin creator"
     )
-    assert str(caught.value).endswith(
-        "; nor does it take 'values_node' (Unique), 'others_node' (NonZero); what comes before can be built "
-        "with the model cut at 'r' and 's' and 'kept' (cut_at), and the rest run in ONNX Runtime"
-    )
+    assert "'values_node' (Unique), 'others_node' (NonZero)" in str(caught.value)
+    assert "'r' and 's' and 'kept'" in caught.value.template and "cut_at" in caught.value.template
 
 
 def test_a_node_that_reads_inputs_alone_leaves_no_cut(rtx):
@@ -116,10 +114,10 @@ def test_with_a_table_nodes_are_looked_for_only_after_a_failure(rtx, tmp_path, e
     trtint8.build_int8_engine(good, given_table(good), tmp_path / "good.engine", **options)
     assert not early
     with pytest.raises(
-        BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' .*cut_at"
-    ):
+        BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' "
+    ) as caught:
         trtint8.build_int8_engine(bad, given_table(bad), tmp_path / "bad.engine", **options)
-    assert early == [1]
+    assert early == [1] and "cut_at" in caught.value.template
     assert not list(tmp_path.glob("bad*"))
 
 
@@ -152,8 +150,8 @@ def test_the_implicit_route(rtx, tmp_path, early, monkeypatch, calibrated):
         yield np.zeros((2, 3, 8, 8), np.float32)
 
     with pytest.raises(
-        BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' .*cut_at"
-    ):
+        BuildError, match=r"'where_node' \(NonZero\).* 'values_node' .* 'others_node' "
+    ) as caught:
         trtint8.build_int8_engine(
             model,
             samples if calibrated else given_table(model),
@@ -162,7 +160,7 @@ def test_the_implicit_route(rtx, tmp_path, early, monkeypatch, calibrated):
             target="rtx",
             progress=False,
         )
-    assert early == [1]
+    assert early == [1] and "cut_at" in caught.value.template
     assert not taken and not list(tmp_path.iterdir())
 
 
@@ -173,11 +171,9 @@ def test_a_node_that_the_builder_cannot_compute_and_the_cut_before_it(rtx, tmp_p
         trtint8.build_int8_engine(
             model, images(4), tmp_path / "x.engine", target="rtx", fp16=False, batch_size=1, progress=False
         )
-    assert str(caught.value) == (
-        f"{rtx} cannot take node 'suppression' (NonMaxSuppression) of 'model': it has nothing that computes "
-        "it; what comes before can be built with the model cut at 'corners_out' and 'by_class_out' and "
-        "'flat_boxes_out' and 'table_out' (cut_at), and the rest run in ONNX Runtime"
-    )
+    said = str(caught.value)
+    assert said.startswith(f"{rtx} cannot take node 'suppression' (NonMaxSuppression) of 'model': ")
+    assert "'corners_out' and 'by_class_out' and 'flat_boxes_out' and 'table_out' (cut_at)" in said
     assert not list(tmp_path.iterdir())
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calibrators.cuda import gpu_problem
+from calibrators.data.inputs import CalibratedInputs
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import TensorSpec
@@ -117,6 +118,18 @@ def test_an_output_may_have_any_name(use, data, out, capsys):
         arrays = dict(written)
     assert sorted(arrays) == sorted(names)
     assert all(np.array_equal(array, IMAGES.sum(axis=1)) for array in arrays.values())
+
+
+@pytest.mark.parametrize("largest", [1.0, 29.0, None])
+def test_inputs_far_beyond_those_of_the_calibration_are_a_warning(largest, use, data, out, capsys):
+    engine = use(sums=row_sums)
+    fed = None if largest is None else CalibratedInputs("none", {"images": largest})
+    engine.info = SimpleNamespace(
+        inputs=engine.inputs, outputs=(TensorSpec("sums", "float32", (None,)),), calibrated_inputs=fed
+    )
+    assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)["warnings"]
+    assert ["'images'" in warning for warning in printed] == ([True] if largest == 1.0 else [])
 
 
 @pytest.mark.parametrize("shape", [("time", "batch"), (6, "batch")])

@@ -51,6 +51,19 @@ def test_only_a_difference_beyond_chance_is_loud():
     assert page.index("b is &lt;best&gt;.") < page.index("Different: ") < page.index("<h2>")
 
 
+def test_doubts_stand_above_the_verdict_which_refers_to_them():
+    rows = (ComparedRow("top-1", ("79 %", "80 %"), False),)
+    comparison = RunComparison(("a", "b"), rows, (), (), (), ("b is best",), ("a: <x>", "b: y"))
+    page = render_comparison(comparison)
+    document = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
+    (box,) = (one for one in document.iter("div") if one.get("class") == "warning")
+    assert [item.text for item in box.iter("li")] == ["a: <x>", "b: y"]
+    doubted = [one.text for one in document.iter("p") if "doubted" in one.get("class", "")]
+    assert len(doubted) == 1 and doubted[0].endswith(": b is best.")
+    assert page.index("b: y") < page.index("b is best.")
+    assert "doubted" not in render_comparison(COMPARISON).partition("</style>")[2]
+
+
 def test_nothing_differs():
     page = render_comparison(RunComparison(("a", "b"), (ComparedRow("kernels", ("2", "2")),), (), (), ()))
     assert "No figure differs." in page and "Layers in another precision" not in page

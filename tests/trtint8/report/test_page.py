@@ -21,6 +21,7 @@ from trtint8.report.layers import make_cards
 from trtint8.report.page import OPEN_CARDS, describe_outcome, level_labels, render
 from trtint8.report.worst import Answers, Worst, WorstSample
 from trtint8.validation.accuracy import Measure
+from trtint8.validation.significance import Share
 
 html5lib = pytest.importorskip("html5lib", reason="html5lib is not installed")
 
@@ -314,7 +315,65 @@ def test_mismatches_are_said_on_top(found):
     stale = dataclasses.replace(found.sensitivity, model_fingerprint="other")
     document = parsed(render(gather(dataclasses.replace(found, sensitivity=stale))))
     (warning,) = by_class(document, "warning")
-    assert texts(warning).startswith("Check this: The sensitivity is of another model than the engine")
+    assert "The sensitivity is of another model than the engine" in texts(warning)
+
+
+def test_every_doubt_stands_in_one_box_above_the_verdict_which_refers_to_it(found):
+    poor = dataclasses.replace(found.accuracy.outputs[0], sqnr_db=15.0)
+    doubtful = dataclasses.replace(
+        found,
+        table=dataclasses.replace(found.table, warnings=("the <data> is 'random:64'",)),
+        accuracy=dataclasses.replace(
+            found.accuracy, outputs=(poor,), warnings=("calibrated with these samples", "the same twice")
+        ),
+        sensitivity=dataclasses.replace(found.sensitivity, warnings=("the same twice",)),
+        audit=dataclasses.replace(found.audit, warnings=("of the audit",)),
+        tuning=dataclasses.replace(found.tuning, warnings=("of the search",)),
+    )
+    page = render(gather(doubtful))
+    document = parsed(page)
+    (box,) = by_class(document, "warning")
+    said = [texts(item) for item in box.iter("li")]
+    assert said[:5] == [
+        "The <data> is 'random:64'.",
+        "Calibrated with these samples.",
+        "The same twice.",
+        "Of the audit.",
+        "Of the search.",
+    ]
+    assert len(said) == 6 and "'scores'" in said[5] and "15.0 dB" in said[5]
+    (verdict,) = by_class(document, "verdict")
+    assert "doubted" in verdict.get("class") and not texts(verdict).startswith("top-1")
+    assert page.index(said[3]) < page.index("INT8 is 1.00 points below FP32")
+
+
+def test_without_doubts_there_is_no_box(found, document):
+    assert not by_class(document, "warning") and not by_class(document, "doubted")
+
+
+@pytest.mark.parametrize(
+    ("measure", "changed", "tile"),
+    [
+        (
+            Measure("agreement", Share(390, 400)),
+            {"agreement": Share(390, 400)},
+            "same class as FP32 97.50 % (95.5-98.6) 400 samples.",
+        ),
+        (
+            Measure("detections", float("nan"), title="detections (F1)", unit="%"),
+            {"agreement": None},
+            "detections (F1) not measured 400 samples.",
+        ),
+    ],
+)
+def test_the_tile_of_an_accuracy_without_outputs(found, measure, changed, tile):
+    accuracy = dataclasses.replace(
+        found.accuracy, top1=None, reference_top1=None, outputs=(), measures=(measure,), **changed
+    )
+    document = parsed(render(gather(dataclasses.replace(found, accuracy=accuracy))))
+    shown = by_class(document, "tile")[0]
+    assert texts(shown) == tile
+    assert bool(by_class(shown, "none")) == ("not measured" in tile)
 
 
 def test_accuracy_of_what_is_no_classifier(found):

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from calibrators.checks import several
-from calibrators.errors import Argument, ModelError
+from calibrators.errors import Argument, ModelError, advice
 from calibrators.operators import Picks as Picking
 from calibrators.operators import Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -373,11 +373,14 @@ def runnable_part(model: Model, picks: Picks | None = None) -> Model:
     if left := plugin_nodes(part):
         first = left[0]
         listed = ", ".join(f"'{name}'" for name in tensors_before(model.graph_model.graph, left)[:5])
+        ways = [f"cut the model before it ({Argument('cut_at')} {listed})"] if listed else []
+        ways += [
+            f"take the implicit route, on which TensorRT calibrates ({Argument('route', 'implicit')})",
+            "replace it by operators that ONNX Runtime knows",
+        ]
         raise ModelError(
             f"node '{first.name}' of '{model.name}' has the operator '{first.op_type}', which ONNX Runtime "
-            "does not know, and it is not at the end of the network: "
-            + (f"cut the model before it ({Argument('cut_at')} {listed}), or " if listed else "")
-            + f"take the implicit route, on which TensorRT calibrates ({Argument('route')})"
+            f"does not know, and it is not at the end of the network; {advice(*ways)}"
         )
     return model.part(part)
 

@@ -218,7 +218,17 @@ def test_layers_behind_a_plugin_are_refused(before, named):
     model = parsed("float[N, 4] x", "float[N, 4] y", body, domains=["mine"], w=normal(4, 4))
     with pytest.raises(ModelError) as caught:
         runnable_part(load_model(model))
-    assert all(word in str(caught.value) for word in named)
+    assert all(word in caught.value.template for word in named)
+
+
+@pytest.mark.parametrize(("call", "has"), [("calibrate", {"cut_at"}), ("measure_sensitivity", set())])
+def test_only_what_a_call_takes_is_advised(call, has):
+    body = "first_out = MatMul (x, w) [mid] m = mine.Custom (first_out) y = MatMul (m, w)"
+    model = parsed("float[N, 4] x", "float[N, 4] y", body, domains=["mine"], w=normal(4, 4))
+    table = () if call == "calibrate" else (trtint8.CalibrationTable({"x": 1.0}),)
+    with pytest.raises(ModelError, match="'mid'") as caught:
+        getattr(trtint8, call)(model, *table, normal(8, 4), progress=False)
+    assert {name for name in ("cut_at", "route") if name in str(caught.value)} == has
 
 
 def table_of(model):
