@@ -97,8 +97,9 @@ def _row(layer: LayerSensitivity, largest: float) -> tuple[str, ...]:
     half = layer.only.interval_db[1] - layer.only.sqnr_db
     spread = f" ± {half:.1f}" if math.isfinite(half) else ""
     of = f" of {layer.only.agreement.total:,}" if layer.only.agreement else ""
+    copies = f" (and {counted(len(layer.copies), 'Concat')})" if layer.copies else ""
     return (
-        layer.node,
+        layer.node + copies,
         f"{100 * layer.noise_share:5.1f} % " + "█" * math.ceil(_LONGEST_BAR * layer.noise_share / largest),
         level_text(layer.only.sqnr_db, spread),
         level_text(layer.without.sqnr_db),

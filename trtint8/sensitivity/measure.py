@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from trtint8.models.outputs.joined import without_cached_outputs, without_output
 from trtint8.models.outputs.picked import before_picks, runnable_part
 from trtint8.models.samples.joining import with_open_batch
 from trtint8.models.serialization import runnable
+from trtint8.quantization.operators import commutes_with_quantization
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import tensor_names
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, Effect, EffectMeter, output_scales, variants_of
@@ -142,9 +143,10 @@ def measure(
     if not run.is_local:
         threads = run.worker_threads
     every_sample = tolerance_db == 0
-    quantizer = Quantizer.of(placement, table.amax)
-    layers = find_layers(prepared.graph_model.graph, placement)
-    measurement = Measurement(prepared, layers, tolerance_db, kept)
+    quantizer = _rounding_once(prepared.graph_model.graph, Quantizer.of(placement, table.amax))
+    layers = find_layers(prepared.graph_model.graph, quantizer.placement)
+    copies = _copied_inputs(layers, find_layers(prepared.graph_model.graph, placement))
+    measurement = Measurement(prepared, layers, tolerance_db, kept, copies)
     probe = Probe(
         prepared.graph_model,
         quantizer,
@@ -212,6 +214,48 @@ def _checked_placement(
     return placement
 
 
+def _rounding_once(graph: ir.Graph, quantizer: Quantizer) -> Quantizer:
+    """A quantizer without the pairs of Concats, which change nothing in the whole network.
+
+    All that read the output of such a Concat round the same values on the same grid. By itself it would show
+    their noise once more.
+    """
+    placement = quantizer.placement
+    joining = {node.name for node in graph if node.op_type == "Concat"}
+    activations = tuple(edge for edge in placement.activations if edge.node not in joining)
+    return replace(quantizer, placement=replace(placement, activations=activations))
+
+
+def _copied_inputs(layers: Iterable[Layer], placed: Iterable[Layer]) -> dict[str, tuple[Layer, ...]]:
+    """The Concats whose copies each layer reads.
+
+    Args:
+        layers: The layers that are measured.
+        placed: All layers of the placement, of the same graph.
+
+    Returns:
+        Name of a layer to those of ``placed`` that are not measured and whose output it reads, possibly
+        through others and through operators that round nothing; in the order in which they run.
+    """
+    measured = {layer.name for layer in layers}
+    joining = [layer for layer in placed if layer.name not in measured]
+    by_node = {layer.node: layer for layer in joining}
+    found = {}
+    for layer in layers:
+        met: set[str] = set()
+        values = [layer.node.inputs[edge.index] for edge in layer.activations]
+        while values:
+            value = values.pop()
+            node = None if value is None else value.producer()
+            if node in by_node and node.name not in met:
+                met.add(node.name or "")
+                values += node.inputs
+            elif node is not None and node not in by_node and commutes_with_quantization(node):
+                values.append(node.inputs[0])
+        found[layer.name] = tuple(one for one in joining if one.name in met)
+    return found
+
+
 #: Layers that make less than this share of the noise may stay uncertain.
 _MATTERING = 0.02
 
@@ -228,6 +272,7 @@ class Measurement:
         tolerance_db: Half the width of the intervals that are wanted, in decibels; 0 takes all samples.
         checkpoint: Where the sums are kept while they grow, and where they are continued from; None keeps
             nothing.
+        copies: Name of a layer to the Concats whose copies it reads.
 
     Attributes:
         skip: How many of the first samples are in the checkpoint. They are only compared with those that it
@@ -244,13 +289,14 @@ class Measurement:
         layers: Sequence[Layer],
         tolerance_db: float,
         checkpoint: Checkpoint[Measured] | None,
+        copies: Mapping[str, Sequence[Layer]] | None = None,
     ) -> None:
         if not (is_number(tolerance_db) and tolerance_db >= 0):
             raise CalibrationDataError(
                 f"{Argument('tolerance_db')} is {tolerance_db!r}; give a number of decibels, 0 or more"
             )
         self._prepared, self._layers, self._tolerance_db = prepared, tuple(layers), float(tolerance_db)
-        self._checkpoint = checkpoint
+        self._checkpoint, self._copies = checkpoint, copies or {}
         self._saved = checkpoint.load() if checkpoint else None
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
         self._fingerprint, self._labels = DataFingerprint(), DataFingerprint()
@@ -351,6 +397,7 @@ class Measurement:
                 *self._local.levels(layer.name),
                 shares[layer.name],
                 tuple(self._suspects(layer, table, noisy=shares[layer.name] > 1 / len(self._layers))),
+                tuple(copy.name for copy in self._copies.get(layer.name, ())),
             )
             for layer, own, others in zip(self._layers, only, self._without(meter), strict=True)
         )
@@ -376,11 +423,15 @@ class Measurement:
 
     def _suspects(self, layer: Layer, table: CalibrationTable, *, noisy: bool) -> list[Suspect]:
         """What is suspicious about a layer; ``noisy`` says whether it makes more noise than the mean one."""
+        rounded: dict[str, ir.Value] = {}
+        for one in (layer, *self._copies.get(layer.name, ())):
+            for edge in one.activations:
+                value = one.node.inputs[edge.index]
+                assert value is not None
+                rounded[edge.tensor] = value
         found: list[Suspect] = []
-        for edge in layer.activations:
-            value = layer.node.inputs[edge.index]
-            assert value is not None
-            found += range_suspects(edge.tensor, table.amax[edge.tensor], table.histograms.get(edge.tensor))
+        for tensor, value in rounded.items():
+            found += range_suspects(tensor, table.amax[tensor], table.histograms.get(tensor))
             if noisy:  # most layers behind such operators do well
                 found += neighbour_suspects(value)
         channels = self._local.channels(layer.name)
@@ -627,7 +678,8 @@ class _SensitivityWork:
         """Opens the model."""
         check_sees(self.model)
         graph_model = load_model(self.model).graph_model
-        quantizer = Quantizer.of(place(graph_model, self.keep_float), self.amax)
+        placement = place(graph_model, self.keep_float)
+        quantizer = _rounding_once(graph_model.graph, Quantizer.of(placement, self.amax))
         probe = Probe(
             graph_model,
             quantizer,

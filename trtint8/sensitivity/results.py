@@ -214,6 +214,8 @@ class LayerSensitivity:
             network with every layer in INT8: where the error enters, and where it grows.
         noise_share: This layer's part of the noise that all layers make, each alone.
         suspects: Properties of the layer that are known to cost accuracy.
+        copies: Names of the Concats in INT8 whose copies the layer reads. They round the same values on the
+            same grid, so their noise is counted here and they have no entries of their own.
     """
 
     node: str
@@ -225,6 +227,7 @@ class LayerSensitivity:
     cumulative_db: float | None
     noise_share: float
     suspects: tuple[Suspect, ...]
+    copies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
