@@ -35,7 +35,7 @@ from trtint8.models.outputs.picked import before_picks, runnable_part
 from trtint8.models.samples.joining import with_open_batch
 from trtint8.models.serialization import runnable
 from trtint8.quantization.operators import commutes_with_quantization
-from trtint8.quantization.placement import Placement, place
+from trtint8.quantization.placement import Placement, only_read_by, place
 from trtint8.quantization.quantize import tensor_names
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, Effect, EffectMeter, output_scales, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError
@@ -215,15 +215,37 @@ def _checked_placement(
 
 
 def _rounding_once(graph: ir.Graph, quantizer: Quantizer) -> Quantizer:
-    """A quantizer without the pairs of Concats, which change nothing in the whole network.
+    """A quantizer without the pairs that round the same values on the same grid as another pair does.
 
-    All that read the output of such a Concat round the same values on the same grid. By itself it would show
-    their noise once more.
+    Such a pair changes nothing in the whole network. By itself it would show the other one's noise once more.
+    What a Concat copies is rounded by those that read it, if all of them do. What another operator copies is
+    rounded by that operator, if it is.
     """
     placement = quantizer.placement
-    joining = {node.name for node in graph if node.op_type == "Concat"}
-    activations = tuple(edge for edge in placement.activations if edge.node not in joining)
-    return replace(quantizer, placement=replace(placement, activations=activations))
+    edges = {(edge.node, edge.index) for edge in placement.activations}
+    nodes = {node.name: node for node in graph}
+    copying = {
+        name for name, node in nodes.items() if _is_concat(node) and only_read_by(node.outputs[0], edges)
+    }
+    once = tuple(
+        edge
+        for edge in placement.activations
+        if edge.node not in copying and not _is_rounded_before(nodes[edge.node].inputs[edge.index], edges)
+    )
+    return replace(quantizer, placement=replace(placement, activations=once))
+
+
+def _is_concat(node: ir.Node) -> bool:
+    return node.op_type == "Concat" and not node.domain
+
+
+def _is_rounded_before(value: ir.Value | None, edges: Collection[tuple[str, int]]) -> bool:
+    """Whether an operator that moved a value rounded it, such as one behind an attention."""
+    while value is not None and (node := value.producer()) is not None and commutes_with_quantization(node):
+        if (node.name or "", 0) in edges:
+            return True
+        value = node.inputs[0]
+    return False
 
 
 def _copied_inputs(layers: Iterable[Layer], placed: Iterable[Layer]) -> dict[str, tuple[Layer, ...]]:
@@ -234,25 +256,26 @@ def _copied_inputs(layers: Iterable[Layer], placed: Iterable[Layer]) -> dict[str
         placed: All layers of the placement, of the same graph.
 
     Returns:
-        Name of a layer to those of ``placed`` that are not measured and whose output it reads, possibly
-        through others and through operators that round nothing; in the order in which they run.
+        Name of a layer to those Concats of ``placed`` that are not measured and whose output it reads,
+        possibly through others and through operators that round nothing; in the order in which they run.
     """
     measured = {layer.name for layer in layers}
-    joining = [layer for layer in placed if layer.name not in measured]
-    by_node = {layer.node: layer for layer in joining}
+    joining = {layer.node: layer for layer in placed if _is_concat(layer.node) and layer.name not in measured}
     found = {}
     for layer in layers:
-        met: set[str] = set()
+        met: set[ir.Node] = set()
         values = [layer.node.inputs[edge.index] for edge in layer.activations]
         while values:
             value = values.pop()
             node = None if value is None else value.producer()
-            if node in by_node and node.name not in met:
-                met.add(node.name or "")
+            if node is None or node in met:
+                continue
+            if node in joining:
+                met.add(node)
                 values += node.inputs
-            elif node is not None and node not in by_node and commutes_with_quantization(node):
+            elif commutes_with_quantization(node):
                 values.append(node.inputs[0])
-        found[layer.name] = tuple(one for one in joining if one.name in met)
+        found[layer.name] = tuple(one for node, one in joining.items() if node in met)
     return found
 
 

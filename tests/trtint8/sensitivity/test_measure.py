@@ -23,6 +23,7 @@ from tests.trtint8.detectors import (
     unordered_detector,
 )
 from tests.trtint8.onnx_models import Graph, Shaped
+from tests.trtint8.quantization.attention_models import AttentionGraph
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
@@ -91,6 +92,33 @@ def test_concats_do_not_count_the_noise_of_their_readers_again(join, channels, c
     # The noise of single layers adds up to that of the network.
     noise = sum(10 ** (-layer.only.sqnr_db / 10) for layer in found.layers)
     assert -10 * np.log10(noise) == pytest.approx(found.quantized.sqnr_db, abs=1.5)
+
+
+def _ends_in_a_concat(g, context):
+    return g.op("Relu", [g.op("Concat", [context, context], "copy", axis=3)], "relu")
+
+
+def _partly_read(g, context):
+    joined = g.joined(context)
+    linear = g.op("MatMul", [joined, g.weights(g.width, g.width)], "linear")
+    return g.op("Add", [linear, g.op("Sigmoid", [joined], "sigmoid")], "sum")
+
+
+@pytest.mark.parametrize(("ending", "rounding"), [(_ends_in_a_concat, "copy"), (_partly_read, "turn")])
+def test_what_reads_an_attention_has_a_row_where_nothing_behind_it_rounds_the_same(ending, rounding):
+    g = AttentionGraph()
+    model = g.model(g.inputs, ending(g, g.context(g.softmax(g.scores()))))
+    data = 4 * np.random.default_rng(0).standard_normal((16, 8, 32)).astype(np.float32)
+    table = trtint8.calibrate(model, data, tensors="placed", progress=False)
+    found = trtint8.measure_sensitivity(model, table, data, progress=False)
+    validated = trtint8.validate(trtint8.quantize(model, table), data, reference=model, progress=False)
+    assert found.quantized.sqnr_db == pytest.approx(validated.outputs[0].sqnr_db, abs=0.1)
+    layers = {layer.node: layer for layer in found.layers}
+    assert layers[rounding].noise_share > 0
+    assert all(layer.copies == () for layer in found.layers)
+    # Its values are rounded already where they are read.
+    behind = [layer.activations_db for name, layer in layers.items() if name == "linear"]
+    assert behind in ([], [None])
 
 
 @pytest.mark.slow
