@@ -19,6 +19,7 @@ from trtint8.sensitivity.results import (
     level_text,
 )
 from trtint8.validation.accuracy import percent
+from trtint8.validation.fidelity import picks_note
 
 EXAMPLE = (
     "example:\n  trtint8 sensitivity resnet50.onnx resnet50.table.json heldout.npz -o sensitivity.json\n\n"
@@ -88,6 +89,8 @@ def _print(sensitivity: Sensitivity) -> None:
     level = level_text(sensitivity.quantized.sqnr_db)
     title = f"{sensitivity.samples_text}: all layers in INT8 {level}{certain}"
     print_table(title, columns, rows, styles)
+    for picks in sensitivity.picks_changed:
+        print_line(picks_note(picks))
     for layer in sensitivity.worst_first:
         for suspect in layer.suspects:
             print_line(f"{layer.node}: {suspect.message}")
