@@ -90,6 +90,26 @@ class Picks(enum.Enum):
     PLACES = enum.auto()
 
 
+class Shown(enum.Enum):
+    """How a result shows what its operator picks by comparing values.
+
+    Attributes:
+        PLACES: Each element is the place of one pick.
+        SETS: Each row along the axis holds places, whose order does not matter.
+        ROWS: Each row is one pick, and begins with the number of its sample.
+        COLUMNS: Each column is one pick, and begins with the number of its sample.
+        MASK: What is not zero is picked. All that is compared is computed.
+        BEYOND: What is not zero is picked, because it lies beyond a bound or beyond another value.
+    """
+
+    PLACES = enum.auto()
+    SETS = enum.auto()
+    ROWS = enum.auto()
+    COLUMNS = enum.auto()
+    MASK = enum.auto()
+    BEYOND = enum.auto()
+
+
 class Integers(enum.Enum):
     """Where the scales of an operator come from that computes on the integers of quantized tensors.
 
@@ -156,6 +176,9 @@ class Operator:
         reads_shape: Whether it reads the shape of a tensor and none of its values.
         random: Whether its results are random. A Dropout is not: in inference it drops nothing.
         picks: What it picks by the values of its data.
+        shows: How one of its results shows what it picks, if one does.
+        shown_in: Index of that result.
+        narrows: Whether a result is zero, or false, wherever one of its inputs is.
         open_size: Whether its results are as many as it finds, which may be none.
         no_tensors: Whether it makes sequences or optional values.
         writes_into: Whether it writes into a copy of its first input.
@@ -191,6 +214,9 @@ class Operator:
     reads_shape: bool = False
     random: bool = False
     picks: Picks | None = None
+    shows: Shown | None = None
+    shown_in: int = 0
+    narrows: bool = False
     open_size: bool = False
     no_tensors: bool = False
     writes_into: bool = False
@@ -359,7 +385,15 @@ _ONNX: Mapping[str, Operator] = {
     "Min": Operator(Values.CHOSEN, data=None, axes=_ELEMENTWISE),
     "ReduceMax": Operator(Values.CHOSEN, axes=_SEVERAL, homogeneous=True),
     "ReduceMin": Operator(Values.CHOSEN, axes=_SEVERAL, homogeneous=True),
-    "TopK": Operator(Values.CHOSEN, axes=_ONE, axis=-1, decides=(0,), picks=Picks.ELEMENTS),
+    "TopK": Operator(
+        Values.CHOSEN,
+        axes=_ONE,
+        axis=-1,
+        decides=(0,),
+        picks=Picks.ELEMENTS,
+        shows=Shown.SETS,
+        shown_in=1,
+    ),
     "Unique": Operator(Values.CHOSEN, decides=(0,), picks=Picks.ELEMENTS, open_size=True),
     # --- What averages values, or looks them up between places ---
     "AffineGrid": Operator(coordinates=(0,)),
@@ -390,7 +424,7 @@ _ONNX: Mapping[str, Operator] = {
     "Floor": Operator(axes=_ELEMENTWISE, bound=Bound(1.0, 1.0), decides=(0,)),
     "Log": Operator(axes=_ELEMENTWISE, loses_in_fp16="takes a logarithm"),
     "Mod": Operator(axes=_ELEMENTWISE, decides=(0, 1)),
-    "Mul": Operator(axes=_ELEMENTWISE, weights=()),
+    "Mul": Operator(axes=_ELEMENTWISE, weights=(), narrows=True),
     "Neg": Operator(axes=_ELEMENTWISE, homogeneous=True, bound=_AS_LARGE),
     "Pow": Operator(axes=_ELEMENTWISE, loses_in_fp16="raises to a power"),
     "Reciprocal": Operator(axes=_ELEMENTWISE, loses_in_fp16="divides"),
@@ -479,24 +513,24 @@ _ONNX: Mapping[str, Operator] = {
         stand_in="Identity",
         weights=(1,),
     ),
-    "Hardmax": Operator(axes=_ONE, axis=-1, ends=(0.0, 1.0), decides=(0,)),
+    "Hardmax": Operator(axes=_ONE, axis=-1, ends=(0.0, 1.0), decides=(0,), shows=Shown.MASK),
     "LogSoftmax": Operator(
         axes=_ONE, axis=-1, ends=(-_INFINITY, 0.0), loses_in_fp16="takes a logarithm", hides=0
     ),
     "Softmax": Operator(axes=_ONE, axis=-1, ends=(0.0, 1.0), few_large=True, hides=0),
     # --- Comparisons, and what finds places ---
-    "And": Operator(axes=_ELEMENTWISE),
-    "ArgMax": Operator(axes=_ONE, decides=(0,), picks=Picks.PLACES),
-    "ArgMin": Operator(axes=_ONE, decides=(0,), picks=Picks.PLACES),
-    "Equal": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True),
-    "Greater": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True),
-    "GreaterOrEqual": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True),
+    "And": Operator(axes=_ELEMENTWISE, narrows=True),
+    "ArgMax": Operator(axes=_ONE, decides=(0,), picks=Picks.PLACES, shows=Shown.PLACES),
+    "ArgMin": Operator(axes=_ONE, decides=(0,), picks=Picks.PLACES, shows=Shown.PLACES),
+    "Equal": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True, shows=Shown.MASK),
+    "Greater": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True, shows=Shown.BEYOND),
+    "GreaterOrEqual": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True, shows=Shown.BEYOND),
     "IsInf": Operator(axes=_ELEMENTWISE, decides=(0,)),
     "IsNaN": Operator(axes=_ELEMENTWISE),
-    "Less": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True),
-    "LessOrEqual": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True),
-    "NonMaxSuppression": Operator(decides=(0, 1), picks=Picks.ELEMENTS, open_size=True),
-    "NonZero": Operator(decides=(0,), picks=Picks.ELEMENTS, open_size=True),
+    "Less": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True, shows=Shown.BEYOND),
+    "LessOrEqual": Operator(axes=_ELEMENTWISE, decides=(0, 1), compares=True, shows=Shown.BEYOND),
+    "NonMaxSuppression": Operator(decides=(0, 1), picks=Picks.ELEMENTS, shows=Shown.ROWS, open_size=True),
+    "NonZero": Operator(decides=(0,), picks=Picks.ELEMENTS, shows=Shown.COLUMNS, open_size=True),
     "Not": Operator(axes=_ELEMENTWISE),
     "OneHot": Operator(decides=(0, 1)),
     "Or": Operator(axes=_ELEMENTWISE),

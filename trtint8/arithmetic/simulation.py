@@ -44,7 +44,7 @@ from trtint8.models.graph import (
     value_names,
 )
 from trtint8.models.model import Model, prepare
-from trtint8.models.outputs.picked import computes_all
+from trtint8.models.outputs.picked import computed_among, computes_all
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.config import Arithmetic, Rounding, State, TensorQuantConfig, quantize
 
@@ -191,6 +191,7 @@ class IntegerRuns:
         integers: How it is computed.
         sources: Names of tensors that become outputs, if the model still computes all of them.
         tensors: Names of tensors that become outputs behind them, as far as the backend has them.
+        shown: Names of tensors that show what is picked, which become outputs too, as far as they are there.
         threads: Threads for the model; ONNX Runtime's choice where None.
 
     Attributes:
@@ -212,6 +213,7 @@ class IntegerRuns:
         sources: Sequence[str],
         tensors: Sequence[str] = (),
         *,
+        shown: Sequence[str] = (),
         threads: int | None = None,
     ) -> None:
         self._simulation = simulate(
@@ -223,7 +225,8 @@ class IntegerRuns:
         self.description = f"the model '{model.name}' in the arithmetic '{integers.arithmetic.name}'"
         self._largest = np.zeros(len(self._simulation.layers))
         self.inside = self._simulation.inside
-        self.further = further_outputs(graph_model, self.sources, self.inside)
+        shown = computed_among(graph_model, shown)
+        self.further = further_outputs(graph_model, (*self.sources, *shown), self.inside)
         self._session = open_graph_model(graph_model, self.further, threads=threads)
 
     def run(self, feed: FeedDict) -> list[NDArray[Any]]:

@@ -18,6 +18,7 @@ from trtint8.sensitivity.results import (
     check_sensitivity_name,
     level_text,
 )
+from trtint8.validation.fidelity import picks_note
 
 EXAMPLE = (
     "example:\n  trtint8 sensitivity resnet50.onnx resnet50.table.json heldout.npz -o sensitivity.json\n\n"
@@ -112,6 +113,8 @@ def _print(sensitivity: Sensitivity, most: int | None) -> None:
     judged = f"; same class of {counts.pop():,} samples" if len(counts) == 1 else ""
     title = f"{sensitivity.samples_text}: all layers in INT8 {level}{certain}; levels in dB{judged}"
     print_table(title, columns, rows, styles)
+    for picks in sensitivity.picks_changed:
+        print_line(picks_note(picks))
     for bar in listed:
         for suspect in bar.layer.suspects:
             print_line(f"{bar.layer.node}: {suspect.message}")
@@ -125,8 +128,9 @@ def _row(bar: Bar, *, wide: bool, with_total: bool) -> tuple[str, ...]:
     drawn = " " + "█" * math.ceil(_LONGEST_BAR * bar.width) if wide else ""
     same = layer.only.agreement
     of = f" of {same.total:,}" if same and with_total else ""
+    copies = f" (and {counted(len(layer.copies), 'Concat')})" if layer.copies else ""
     return (
-        layer.node,
+        layer.node + copies,
         f"{100 * layer.noise_share:.1f} %{drawn.ljust(_LONGEST_BAR + 1) if wide else ''}",
         f"{_level(layer.only.sqnr_db)}{spread}",
         *map(_level, (layer.without.sqnr_db, layer.weights_db, layer.activations_db, layer.cumulative_db)),

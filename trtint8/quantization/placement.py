@@ -8,7 +8,7 @@ and its activation function (NVIDIA, "Working with Quantized Types", TensorRT do
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -346,7 +346,7 @@ class _Placer:
         """Quantizes the output of an attention where no pair behind it does."""
         output = attention.context.outputs[0]
         self.alternatives.append(output.name or "")
-        if _only_read_by(output, {(edge.node, edge.index) for edge in self.activations}):
+        if only_read_by(output, {(edge.node, edge.index) for edge in self.activations}):
             return
         for node, index in output_readers(attention):
             self.activations.append(_edge(node, index))
@@ -389,7 +389,7 @@ class _Placer:
         """Quantizes the inputs of a Concat whose output is quantized, so that it copies INT8."""
         output = node.outputs[0]
         read = {(edge.node, edge.index) for edge in self.activations}
-        if not _only_read_by(output, read):
+        if not only_read_by(output, read):
             return
         if node.name in self.kept:
             self._decide(node, False, f"{KEPT} '{self.kept[node.name or '']}'", "keep_float")
@@ -482,8 +482,13 @@ def _matching(names: Sequence[str], patterns: Sequence[str], argument: str) -> d
     return matching
 
 
-def _only_read_by(value: ir.Value, edges: set[tuple[str, int]]) -> bool:
-    """Whether every use of a value, through operators that round nothing, is one of the edges."""
+def only_read_by(value: ir.Value, edges: Set[tuple[str, int]]) -> bool:
+    """Whether every use of a value, through operators that round nothing, is one of the edges.
+
+    Args:
+        value: A value of the graph.
+        edges: Names of nodes, and indices of their inputs.
+    """
     if value.is_graph_output() or not value.uses():
         return False
     for node, index in value.uses():
@@ -492,7 +497,7 @@ def _only_read_by(value: ir.Value, edges: set[tuple[str, int]]) -> bool:
         if index != 0 or not commutes_with_quantization(node):
             return False
         given = [output for output in node.outputs if output.uses() or output.is_graph_output()]
-        if not all(_only_read_by(output, edges) for output in given):
+        if not all(only_read_by(output, edges) for output in given):
             return False
     return True
 

@@ -38,7 +38,7 @@ from trtint8.report.layers import (
 from trtint8.report.text import sentence
 from trtint8.report.worst import Worst
 from trtint8.validation.accuracy import NOT_MEASURED, REFERENCE, VALIDATED, accuracy_rows, verdicts
-from trtint8.validation.fidelity import Fidelity, least_faithful
+from trtint8.validation.fidelity import Fidelity, least_faithful, picks_note
 
 
 @dataclass(frozen=True)
@@ -252,6 +252,7 @@ def list_provenance(files: ReportFiles) -> tuple[tuple[str, str], ...]:
     if sensitivity:
         certain = "" if sensitivity.converged else ", less certain than asked for"
         rows.append(("Sensitivity measured with", f"{sensitivity.samples_text}{certain}"))
+        rows += [("Picks that change", picks_note(picks)) for picks in sensitivity.picks_changed]
     fingerprints = {
         "model": engine.model_fingerprint if engine else (table.provenance.model if table else None),
         "calibration table": table.fingerprint if table else (engine.table_fingerprint if engine else None),

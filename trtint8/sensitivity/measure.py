@@ -6,10 +6,11 @@ they are enough.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,18 @@ from calibrators.tables.table import CalibrationTable
 from trtint8.models.graph import is_constant
 from trtint8.models.model import Model, load_model
 from trtint8.models.outputs.joined import without_cached_outputs, without_outputs
-from trtint8.models.outputs.picked import before_picks, runnable_part
+from trtint8.models.outputs.picked import (
+    ShownPicks,
+    before_picks,
+    find_shown_picks,
+    giving_picks,
+    runnable_part,
+)
 from trtint8.models.samples.joining import with_open_batch
 from trtint8.models.serialization import runnable
-from trtint8.quantization.placement import Placement, place
+from trtint8.models.session import open_graph_model
+from trtint8.quantization.operators import commutes_with_quantization
+from trtint8.quantization.placement import Placement, only_read_by, place
 from trtint8.quantization.quantize import tensor_names
 from trtint8.sensitivity.effects import ALL, ONLY, WITHOUT, Effect, EffectMeter, output_scales, variants_of
 from trtint8.sensitivity.gradients.rule import NoGradientError
@@ -51,9 +60,10 @@ from trtint8.sensitivity.results import (
     range_suspects,
     weight_suspects,
 )
-from trtint8.simulation.networks import Layer, Quantizer, find_layers
+from trtint8.simulation.networks import Layer, Quantizer, find_layers, quantized_network
 from trtint8.simulation.segments import Tensors, cut, estimate_seconds, propagate
 from trtint8.validation.batch import BatchForm
+from trtint8.validation.fidelity import PicksMeter
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,8 @@ def measure(
 
     Where the network picks elements at its end, such as boxes, noise is that of the tensors that they are
     picked from (:mod:`trtint8.models.outputs.picked`). Outputs that hold what it caches have no part in it
-    (:mod:`trtint8.models.outputs.joined`).
+    (:mod:`trtint8.models.outputs.joined`). How many picks change with every layer in INT8 is counted beside
+    the noise, by running both networks up to what shows them.
 
     Stops before the data ends once the SQNR of every layer alone is known to within the tolerance (95 %
     interval) from 64 samples or more; layers that make less than 2 % of the noise may stay uncertain.
@@ -131,6 +142,8 @@ def measure(
     """
     given, known = set(_output_names(prepared)), frozenset(tensor_names(prepared.graph_model))
     prepared = runnable_part(prepared)
+    shown = find_shown_picks(prepared.graph_model)
+    picking = with_open_batch(giving_picks(prepared.graph_model, shown)) if shown else None
     prepared = prepared.part(before_picks(prepared.graph_model))
     picked_from = tuple(name for name in _output_names(prepared) if name not in given)
     placement = _checked_placement(prepared, table, known, keep_float)
@@ -142,9 +155,10 @@ def measure(
     if not run.is_local:
         threads = run.worker_threads
     every_sample = tolerance_db == 0
-    quantizer = Quantizer.of(placement, table.amax)
-    layers = find_layers(prepared.graph_model.graph, placement)
-    measurement = Measurement(prepared, layers, tolerance_db, kept)
+    quantizer = _rounding_once(prepared.graph_model.graph, Quantizer.of(placement, table.amax))
+    layers = find_layers(prepared.graph_model.graph, quantizer.placement)
+    copies = _copied_inputs(layers, find_layers(prepared.graph_model.graph, placement))
+    measurement = Measurement(prepared, layers, tolerance_db, kept, copies, shown)
     probe = Probe(
         prepared.graph_model,
         quantizer,
@@ -154,6 +168,7 @@ def measure(
         samples=batches.num_samples,
         every_sample=every_sample,
         threads=threads,
+        pick_runs=_PickRuns(picking, quantizer, shown, threads) if picking else None,
     )
     head, batches = batches.begun()
     if head is None:
@@ -167,9 +182,9 @@ def measure(
             measurement.run(results)
         return measurement.result(table)
     assert probe.effects is not None
-    with runnable(prepared.graph_model) as model:
+    with contextlib.ExitStack() as stack:
         work = _SensitivityWork(
-            model,
+            stack.enter_context(runnable(prepared.graph_model)),
             prepared.inputs,
             {name: table.amax[name] for name in placement.tensors},
             tuple(keep_float),
@@ -178,6 +193,8 @@ def measure(
             batches.num_samples,
             every_sample,
             run.worker_threads,
+            stack.enter_context(runnable(picking)) if picking else None,
+            shown,
         )
         del probe  # and what it has opened
         with run.results(work, batches, description="Measuring") as results:
@@ -212,6 +229,71 @@ def _checked_placement(
     return placement
 
 
+def _rounding_once(graph: ir.Graph, quantizer: Quantizer) -> Quantizer:
+    """A quantizer without the pairs that round the same values on the same grid as another pair does.
+
+    Such a pair changes nothing in the whole network. By itself it would show the other one's noise once more.
+    What a Concat copies is rounded by those that read it, if all of them do. What another operator copies is
+    rounded by that operator, if it is.
+    """
+    placement = quantizer.placement
+    edges = {(edge.node, edge.index) for edge in placement.activations}
+    nodes = {node.name: node for node in graph}
+    copying = {
+        name for name, node in nodes.items() if _is_concat(node) and only_read_by(node.outputs[0], edges)
+    }
+    once = tuple(
+        edge
+        for edge in placement.activations
+        if edge.node not in copying and not _is_rounded_before(nodes[edge.node].inputs[edge.index], edges)
+    )
+    return replace(quantizer, placement=replace(placement, activations=once))
+
+
+def _is_concat(node: ir.Node) -> bool:
+    return node.op_type == "Concat" and not node.domain
+
+
+def _is_rounded_before(value: ir.Value | None, edges: Collection[tuple[str, int]]) -> bool:
+    """Whether an operator that moved a value rounded it, such as one behind an attention."""
+    while value is not None and (node := value.producer()) is not None and commutes_with_quantization(node):
+        if (node.name or "", 0) in edges:
+            return True
+        value = node.inputs[0]
+    return False
+
+
+def _copied_inputs(layers: Iterable[Layer], placed: Iterable[Layer]) -> dict[str, tuple[Layer, ...]]:
+    """The Concats whose copies each layer reads.
+
+    Args:
+        layers: The layers that are measured.
+        placed: All layers of the placement, of the same graph.
+
+    Returns:
+        Name of a layer to those Concats of ``placed`` that are not measured and whose output it reads,
+        possibly through others and through operators that round nothing; in the order in which they run.
+    """
+    measured = {layer.name for layer in layers}
+    joining = {layer.node: layer for layer in placed if _is_concat(layer.node) and layer.name not in measured}
+    found = {}
+    for layer in layers:
+        met: set[ir.Node] = set()
+        values = [layer.node.inputs[edge.index] for edge in layer.activations]
+        while values:
+            value = values.pop()
+            node = None if value is None else value.producer()
+            if node is None or node in met:
+                continue
+            if node in joining:
+                met.add(node)
+                values += node.inputs
+            elif commutes_with_quantization(node):
+                values.append(node.inputs[0])
+        found[layer.name] = tuple(one for node, one in joining.items() if node in met)
+    return found
+
+
 #: Layers that make less than this share of the noise may stay uncertain.
 _MATTERING = 0.02
 
@@ -228,6 +310,8 @@ class Measurement:
         tolerance_db: Half the width of the intervals that are wanted, in decibels; 0 takes all samples.
         checkpoint: Where the sums are kept while they grow, and where they are continued from; None keeps
             nothing.
+        copies: Name of a layer to the Concats whose copies it reads.
+        shown: The tensors that show what the network picks.
 
     Attributes:
         skip: How many of the first samples are in the checkpoint. They are only compared with those that it
@@ -244,24 +328,29 @@ class Measurement:
         layers: Sequence[Layer],
         tolerance_db: float,
         checkpoint: Checkpoint[Measured] | None,
+        copies: Mapping[str, Sequence[Layer]] | None = None,
+        shown: Sequence[ShownPicks] = (),
     ) -> None:
         if not (is_number(tolerance_db) and tolerance_db >= 0):
             raise CalibrationDataError(
                 f"{Argument('tolerance_db')} is {tolerance_db!r}; give a number of decibels, 0 or more"
             )
         self._prepared, self._layers, self._tolerance_db = prepared, tuple(layers), float(tolerance_db)
-        self._checkpoint = checkpoint
+        self._checkpoint, self._copies = checkpoint, copies or {}
         self._saved = checkpoint.load() if checkpoint else None
         self._timer = Timer(checkpoint.seconds if checkpoint else 0.0)
         self._fingerprint, self._labels = DataFingerprint(), DataFingerprint()
         self._effects: EffectMeter | None = None
         self._local = LocalMeter(tuple(layer.name for layer in self._layers))
+        self._picks = PicksMeter(shown)
         self._converged = False
         self.skip = 0
         if self._saved is not None:
             names = [layer.name for layer in self._layers]
             variants = variants_of(names, predicted=self._saved.effects.predicted)
             self._saved.check_layers(names, variants)
+            self._saved.check_picks(self._picks)
+            self._picks = PicksMeter(shown, self._saved.picks)
             self.skip = self._saved.samples
             self._effects, self._local = self._saved.effects, self._saved.local
 
@@ -287,6 +376,8 @@ class Measurement:
                 self._effects = result.effects.fresh()
             self._effects.merge(result.effects)
             self._local.merge(result.local)
+            if result.picks is not None:
+                self._picks.merge(result.picks)
             if self._checkpoint and self._timer.due():
                 self._checkpoint.save(self._progress(self._effects))
             self._converged = self._tolerance_db > 0 and self._is_certain()
@@ -303,7 +394,8 @@ class Measurement:
     def _progress(self, effects: EffectMeter) -> Measured:
         """What a checkpoint keeps."""
         seen = self._fingerprint
-        return Measured(seen.samples, seen.hexdigest(), self._labels.hexdigest(), effects, self._local)
+        digests = seen.hexdigest(), self._labels.hexdigest()
+        return Measured(seen.samples, *digests, effects, self._local, self._picks.counts)
 
     def _check_same_data(self, *, ended: bool) -> None:
         """Compares skipped samples, and their labels, with those that the checkpoint has seen."""
@@ -351,6 +443,7 @@ class Measurement:
                 *self._local.levels(layer.name),
                 shares[layer.name],
                 tuple(self._suspects(layer, table, noisy=shares[layer.name] > 1 / len(self._layers))),
+                tuple(copy.name for copy in self._copies.get(layer.name, ())),
             )
             for layer, own, others in zip(self._layers, only, self._without(meter), strict=True)
         )
@@ -365,6 +458,7 @@ class Measurement:
             table.fingerprint,
             self._fingerprint.hexdigest(),
             meter.shown(alone) or self._fingerprint.samples,
+            picks_changed=self._picks.value(),
         )
 
     def _without(self, meter: EffectMeter) -> list[Effect]:
@@ -376,11 +470,15 @@ class Measurement:
 
     def _suspects(self, layer: Layer, table: CalibrationTable, *, noisy: bool) -> list[Suspect]:
         """What is suspicious about a layer; ``noisy`` says whether it makes more noise than the mean one."""
+        rounded: dict[str, ir.Value] = {}
+        for one in (layer, *self._copies.get(layer.name, ())):
+            for edge in one.activations:
+                value = one.node.inputs[edge.index]
+                assert value is not None
+                rounded[edge.tensor] = value
         found: list[Suspect] = []
-        for edge in layer.activations:
-            value = layer.node.inputs[edge.index]
-            assert value is not None
-            found += range_suspects(edge.tensor, table.amax[edge.tensor], table.histograms.get(edge.tensor))
+        for tensor, value in rounded.items():
+            found += range_suspects(tensor, table.amax[tensor], table.histograms.get(tensor))
             if noisy:  # most layers behind such operators do well
                 found += neighbour_suspects(value)
         channels = self._local.channels(layer.name)
@@ -415,17 +513,62 @@ class BatchEffects:
         local: Errors at every layer; None where the batch was skipped.
         labels: Fingerprint of the labels, each with its sample; empty where there are none that the network's
             classes are compared with.
+        picks: The picks that change; None where the batch was skipped, or the network picks nothing.
     """
 
     fingerprint: DataFingerprint
     effects: EffectMeter | None = None
     local: LocalMeter | None = None
     labels: DataFingerprint = field(default_factory=DataFingerprint)
+    picks: PicksMeter | None = None
 
     @property
     def samples(self) -> int:
         """How many samples the batch has."""
         return self.fingerprint.samples
+
+
+class _PickRuns:
+    """The float network and the one with every layer in INT8, both run up to what shows their picks.
+
+    Args:
+        graph_model: The network that gives the tensors that show what it picks; not changed.
+        quantizer: How its tensors are quantized; it may name nodes that the network has no more.
+        shown: These tensors.
+        threads: Threads per operator; ONNX Runtime's choice where None.
+    """
+
+    def __init__(
+        self,
+        graph_model: ir.Model,
+        quantizer: Quantizer,
+        shown: Sequence[ShownPicks],
+        threads: int | None,
+    ) -> None:
+        self._shown = tuple(shown)
+        self._float = open_graph_model(graph_model, threads=threads)
+        placement, nodes = quantizer.placement, {node.name for node in graph_model.graph}
+        activations, weights = (
+            tuple(edge for edge in edges if edge.node in nodes)
+            for edges in (placement.activations, placement.weights)
+        )
+        placement = replace(placement, activations=activations, weights=weights)
+        quantized = quantized_network(graph_model, replace(quantizer, placement=placement))
+        self._int8 = open_graph_model(quantized, threads=threads, used_up=True)
+
+    def count(self, feed: FeedDict) -> PicksMeter:
+        """Counts the picks of one batch that change.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the batch.
+        """
+        wanted, got = (
+            dict(zip(session.output_names, session.run(feed), strict=True))
+            for session in (self._float, self._int8)
+        )
+        meter = PicksMeter(self._shown)
+        meter.add(got, wanted, batch_rows(feed) or 1)
+        return meter
 
 
 class Probe:
@@ -445,6 +588,7 @@ class Probe:
         every_sample: Whether each of them shows what the layers cost, where gradients predict it; see
             :class:`trtint8.sensitivity.quick_probe.QuickNetwork`.
         threads: Threads per operator; ONNX Runtime's choice where None.
+        pick_runs: Counts the picks that change; None where the network picks nothing.
 
     Raises:
         TableError: The meter is of other outputs than the network's.
@@ -465,8 +609,9 @@ class Probe:
         samples: int | None = None,
         every_sample: bool = False,
         threads: int | None = None,
+        pick_runs: _PickRuns | None = None,
     ) -> None:
-        self.effects = effects
+        self.effects, self._pick_runs = effects, pick_runs
         self._network = cut(graph_model, quantizer, threads=threads)
         self._inputs, self._skip = tuple(inputs), skip
         if effects and not set(effects.scales).issubset(part.name for part in self._network.parts):
@@ -548,6 +693,7 @@ class Probe:
         if first < self._skip:
             return BatchEffects(fingerprint, labels=seen_labels)
         effects = self.effects.fresh()
+        picks = None if self._pick_runs is None else self._pick_runs.count(feed)
         if self._quick is not None:
             try:
                 local = self._quick.measure(feed, own_labels, first, effects)
@@ -557,7 +703,7 @@ class Probe:
                     f"a batch of other shapes than the first one, {shapes}, cannot be measured like it "
                     f"({error}); give samples of one shape"
                 ) from error
-            return BatchEffects(fingerprint, effects, local, seen_labels)
+            return BatchEffects(fingerprint, effects, local, seen_labels, picks)
         local = LocalMeter(tuple(layer.name for layer in self.layers))
         watch = local.watch(fingerprint.samples, alone=first < _LOCAL_SAMPLES)
         found = propagate(self._network, feed, watch)
@@ -566,7 +712,7 @@ class Probe:
         for word, variants in ((ONLY, found.only), (WITHOUT, found.without)):
             for name, outputs in variants.items():
                 effects.add((word, name), self._network.split(outputs), reference, own_labels, first)
-        return BatchEffects(fingerprint, effects, local, seen_labels)
+        return BatchEffects(fingerprint, effects, local, seen_labels, picks)
 
     def _new_effects(self, reference: Tensors, samples: int, *, labelled: bool) -> EffectMeter:
         first = self._network.outputs[0]
@@ -611,6 +757,9 @@ class _SensitivityWork:
         samples: How many samples the data has; None where that is not known.
         every_sample: Whether each of them shows what the layers cost.
         threads: Threads per operator.
+        picking: The network that gives what shows its picks, serialized or its path; None where it picks
+            nothing.
+        shown: The tensors that show what the network picks.
     """
 
     model: bytes | Path
@@ -622,12 +771,20 @@ class _SensitivityWork:
     samples: int | None
     every_sample: bool
     threads: int
+    picking: bytes | Path | None = None
+    shown: tuple[ShownPicks, ...] = ()
 
     def open(self) -> BatchFunction[BatchEffects]:
         """Opens the model."""
         check_sees(self.model)
         graph_model = load_model(self.model).graph_model
-        quantizer = Quantizer.of(place(graph_model, self.keep_float), self.amax)
+        placement = place(graph_model, self.keep_float)
+        quantizer = _rounding_once(graph_model.graph, Quantizer.of(placement, self.amax))
+        pick_runs = None
+        if self.picking is not None:
+            check_sees(self.picking)
+            picking = load_model(self.picking).graph_model
+            pick_runs = _PickRuns(picking, quantizer, self.shown, self.threads)
         probe = Probe(
             graph_model,
             quantizer,
@@ -637,5 +794,6 @@ class _SensitivityWork:
             samples=self.samples,
             every_sample=self.every_sample,
             threads=self.threads,
+            pick_runs=pick_runs,
         )
         return probe.run

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +43,7 @@ from trtint8.sensitivity.effects import (
     Variant,
 )
 from trtint8.sensitivity.local import LocalMeter
+from trtint8.validation.fidelity import PickCounts, PicksChanged, PicksMeter, picks_note
 from trtint8.validation.significance import Share
 
 #: With a range more than eight times that of 99.9 % of the values, these have fewer than 16 of 127 steps.
@@ -214,6 +215,8 @@ class LayerSensitivity:
             network with every layer in INT8: where the error enters, and where it grows.
         noise_share: This layer's part of the noise that all layers make, each alone.
         suspects: Properties of the layer that are known to cost accuracy.
+        copies: Names of the Concats in INT8 whose copies the layer reads. They round the same values on the
+            same grid, so their noise is counted here and they have no entries of their own.
     """
 
     node: str
@@ -225,6 +228,7 @@ class LayerSensitivity:
     cumulative_db: float | None
     noise_share: float
     suspects: tuple[Suspect, ...]
+    copies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -245,6 +249,8 @@ class Sensitivity(records.Result):
         shown: How many of the samples showed what single layers cost; the others showed only what all layers
             cost together. None where the file does not say.
         warnings: What the calibration and the measurement warned of; empty in files of version 0.2 and older.
+        picks_changed: How many of the picks that the network makes by comparing what it has computed are
+            others with every layer in INT8. Empty where it picks nothing.
     """
 
     samples: PositiveCount
@@ -258,6 +264,7 @@ class Sensitivity(records.Result):
     data_fingerprint: str
     shown: PositiveCount | None = None
     warnings: tuple[str, ...] = ()
+    picks_changed: tuple[PicksChanged, ...] = ()
 
     def __repr__(self) -> str:
         worst = f", worst '{self.worst_first[0].node}'" if self.layers else ""
@@ -273,9 +280,10 @@ class Sensitivity(records.Result):
             "without",
             "here",
         )
-        notes = [
+        suspects = [
             f"{layer.node}: {suspect.message}" for layer in self.worst_first for suspect in layer.suspects
         ]
+        notes = [*map(picks_note, self.picks_changed), *suspects]
         largest = max((layer.noise_share for layer in self.layers), default=0.0) or 1.0
         return html_table(
             self._summary, columns, (_row(layer, largest) for layer in self.worst_first), notes[:_MOST_NOTES]
@@ -401,6 +409,8 @@ class Measured:
         labels: Fingerprint of their labels; see :class:`trtint8.sensitivity.measure.BatchEffects`.
         effects: What each variant costs.
         local: Errors at every layer.
+        picks: Name of each tensor that shows picks to its counts; see
+            :class:`trtint8.validation.fidelity.PicksMeter`.
     """
 
     samples: int
@@ -408,6 +418,7 @@ class Measured:
     labels: str
     effects: EffectMeter
     local: LocalMeter
+    picks: Mapping[str, PickCounts | None] = field(default_factory=dict)
 
     def check_layers(self, names: Sequence[str], variants: Iterable[Variant]) -> None:
         """Refuses to continue with other layers.
@@ -422,6 +433,18 @@ class Measured:
         if set(self.local.names) != set(names) or self.effects.variants != tuple(variants):
             raise TableError(
                 "the checkpoint is of other layers than those of the model; remove it to begin anew"
+            )
+
+    def check_picks(self, picks: PicksMeter) -> None:
+        """Refuses to continue without the counts of the first samples.
+
+        Raises:
+            TableError: Other picks were counted.
+        """
+        if self.picks.keys() != picks.counts.keys():
+            raise TableError(
+                "the checkpoint has no counts of what the model picks, or those of another one; remove it to "
+                "begin anew"
             )
 
 
@@ -456,11 +479,12 @@ class _Record:
     labels: str
     meter: _Effects
     local: _Local
+    picks: Mapping[str, tuple[Count, Count, Count, Count] | None] = field(default_factory=dict)
 
 
 def _pack(progress: Measured) -> _Record:
     effects, local = _Effects(**progress.effects.state()), _Local(**progress.local.state())
-    return _Record(progress.samples, progress.data, progress.labels, effects, local)
+    return _Record(progress.samples, progress.data, progress.labels, effects, local, progress.picks)
 
 
 def _unpack(record: _Record) -> Measured:
@@ -469,7 +493,7 @@ def _unpack(record: _Record) -> Measured:
     _check_meanings(effects.sums, record.meter)
     _check_local(record.local)
     local = LocalMeter.from_state(vars(record.local))
-    return Measured(record.samples, record.data, record.labels, effects, local)
+    return Measured(record.samples, record.data, record.labels, effects, local, dict(record.picks))
 
 
 #: The checkpoint of a measurement of sensitivity.

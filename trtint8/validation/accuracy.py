@@ -20,7 +20,7 @@ from calibrators.errors import counted
 from calibrators.records import PositiveCount, Result
 from trtint8.arithmetic.simulation import InIntegers
 from trtint8.arithmetic.storage import InnerTensor
-from trtint8.validation.fidelity import Fidelity
+from trtint8.validation.fidelity import Fidelity, PicksChanged, picks_text
 from trtint8.validation.meters import DECIBELS, PERCENT
 from trtint8.validation.significance import Comparison, Share, as_number
 from trtint8.validation.tensors import ComparedTensors
@@ -85,6 +85,9 @@ class Accuracy(Result):
         tensors: How close tensors inside the network are to FP32's; None where that was not asked for.
         warnings: What the calibration, the build and the comparison warned of; empty in results of version
             0.2 and older.
+        picks_changed: How many of the picks that the network makes by comparing what it has computed are
+            others than FP32's. One entry for each tensor that shows picks and that the model gives; an
+            engine gives its outputs alone. Empty where ``outputs`` is.
     """
 
     judged: str
@@ -104,6 +107,7 @@ class Accuracy(Result):
     in_integers: InIntegers | None = None
     tensors: ComparedTensors | None = None
     warnings: tuple[str, ...] = ()
+    picks_changed: tuple[PicksChanged, ...] = ()
 
     def __repr__(self) -> str:
         parts = (counted(self.samples, "sample"), accuracy_summary(self))
@@ -236,6 +240,10 @@ class Compared(Protocol):
         """How close each output is to FP32's."""
 
     @property
+    def picks_changed(self) -> tuple[PicksChanged, ...]:
+        """How many picks are others than FP32's."""
+
+    @property
     def also(self) -> Mapping[str, Compared]:
         """The results of the other models, by name."""
 
@@ -275,6 +283,11 @@ def accuracy_rows(accuracy: Compared) -> list[tuple[str, ...]]:
         if output.token_cosine is not None:
             cosines = (f"{column.token_cosine:.6f}" for column in columns)
             rows.append((f"token cosine of {name}", "", *cosines))
+    by_tensor = [{picks.tensor: picks for picks in side.picks_changed} for side in sides]
+    for tensor, picks in {tensor: one for found in by_tensor for tensor, one in found.items()}.items():
+        texts = (picks_text(found[tensor]) if tensor in found else "not comparable" for found in by_tensor)
+        title = f"changed picks of {picks.operator} '{tensor}'"
+        rows.append((title, f"{picks.picks:,}", *texts))
     return rows
 
 
@@ -385,6 +398,7 @@ def accuracy_frame(accuracy: Compared) -> Any:
             *(f"cosine:{name}" for name in outputs),
             *(f"max_error:{name}" for name in outputs),
             *(f"token_cosine:{name}" for name in of_tokens),
+            *(f"picks_changed:{picks.tensor}" for picks in accuracy.picks_changed),
         ],
     }
     columns[REFERENCE] = [as_number(measure.reference) for measure in accuracy.measures]
@@ -396,8 +410,13 @@ def accuracy_frame(accuracy: Compared) -> Any:
             *(output.cosine for output in side.outputs),
             *(output.max_error for output in side.outputs),
             *(output.token_cosine for output in side.outputs if output.name in of_tokens),
+            *(_share_changed(side, picks.tensor) for picks in accuracy.picks_changed),
         ]
     return data_frame(columns)
+
+
+def _share_changed(side: Compared, tensor: str) -> float | None:
+    return next((picks.share for picks in side.picks_changed if picks.tensor == tensor), None)
 
 
 def _shown_value(measure: Measure) -> float | None:

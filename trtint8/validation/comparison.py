@@ -38,7 +38,7 @@ from trtint8.engine.file import read_engine_info, read_engine_table, sidecar_pat
 from trtint8.interop.integer_models import integer_operators
 from trtint8.models.model import FLOAT_MODEL, Model, calibration_of, inputs_of
 from trtint8.models.outputs.joined import OutputPart, split_outputs
-from trtint8.models.outputs.picked import picks_of_plugins, runnable_part
+from trtint8.models.outputs.picked import find_shown_picks, picks_of_plugins, runnable_part
 from trtint8.models.session import ModelSession, StoppableRuns
 from trtint8.models.states import with_recorded_states
 from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy, Measure, Runner, ValidatedModel
@@ -47,7 +47,7 @@ from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.detection.decoding import may_hold_rows
 from trtint8.validation.detection.layouts import SeenLayouts
-from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter
+from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter, PicksMeter
 from trtint8.validation.meters import Measurand
 from trtint8.validation.metrics import (
     Choice,
@@ -157,11 +157,13 @@ class ModelMeters:
         meters: The meter of each metric, by the metric's name.
         fidelity: The meter of the outputs; None where no metric of single outputs was asked for.
         tensors: The meter of tensors inside the network; None where none were asked for.
+        picks: The meter of picks that change; None where no metric of single outputs was asked for.
     """
 
     meters: Mapping[str, Any]
     fidelity: FidelityMeter | None
     tensors: TensorMeter | None = None
+    picks: PicksMeter | None = None
 
     def merge(self, other: ModelMeters) -> None:
         """Adds what was measured on the same model in later batches.
@@ -180,6 +182,8 @@ class ModelMeters:
             self.fidelity.merge(other.fidelity)
         if self.tensors and other.tensors:
             self.tensors.merge(other.tensors)
+        if self.picks and other.picks:
+            self.picks.merge(other.picks)
 
     # Nothing is merged any more once the values are read.
     @cached_property
@@ -327,7 +331,11 @@ class OpenModels:
             tensors = TensorMeter.of(self._declared.inside, model.inside, self._declared.absent, model.absent)
             if tensors:
                 tensors.add({**feed, **got, **further}, {**feed, **wanted, **wanted_further})
-            models.append(ModelMeters(_measured(asked, replace(batch, outputs=got)), fidelity, tensors))
+            picks = PicksMeter(self._declared.shown) if fidelity else None
+            if picks:
+                picks.add({**got, **further}, {**wanted, **wanted_further}, rows)
+            measured = _measured(asked, replace(batch, outputs=got))
+            models.append(ModelMeters(measured, fidelity, tensors, picks))
         tells = self._models[0].in_integers
         return BatchResult(
             {model.name: model.description for model in self._models},
@@ -368,6 +376,7 @@ class _Totals:
                 _empty_meters(self._asked),
                 _fidelity_meter(chosen, first.parts),
                 model.tensors.empty() if model.tensors else None,
+                PicksMeter(model.picks.shown) if model.picks else None,
             )
             for model in first.models
         ]
@@ -447,6 +456,7 @@ class _Totals:
             tuple(measures.values()),
             chosen=self._chosen,
             tensors=meters.tensors.value() if meters.tensors else None,
+            picks_changed=meters.picks.value() if meters.picks else (),
         )
 
     def _with_comparisons(self, accuracy: Accuracy, others: Mapping[str, ModelMeters]) -> Accuracy:
@@ -604,6 +614,11 @@ class Reference:
         model = runnable_part(whole, left_out)
         return cls(model, DeclaredOutputs.of(model.graph_model, left_out))
 
+    def with_shown_picks(self) -> Reference:
+        """The same with the tensors that show what the model picks, of which changes are counted."""
+        declared = replace(self.declared, shown=find_shown_picks(self.model.graph_model))
+        return replace(self, declared=replace(declared, further=(*declared.further, *declared.shown_inside)))
+
     def with_tensors(self, patterns: Sequence[str]) -> Reference:
         """The same with tensors inside, which are compared as well.
 
@@ -617,7 +632,7 @@ class Reference:
             return self
         inside = pick_tensors(self.model, patterns)
         graph_model = self.model.graph_model
-        further = further_outputs(graph_model, self.declared.sources, inside)
+        further = further_outputs(graph_model, self.declared.further, inside)
         absent = reasons_for_absence(graph_model, inside)
         declared = replace(self.declared, inside=inside, further=further, absent=absent)
         return replace(self, declared=declared)

@@ -1,9 +1,10 @@
-"""How far a model's outputs are from the reference's: SQNR, cosine, largest error, and PSNR for images."""
+"""How far a model is from the reference: SQNR, cosine, largest error, PSNR, and picks that change."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.rules import decibels
+from calibrators.operators import Shown
+from trtint8.models.outputs.picked import ShownPicks
 from trtint8.validation.batch import Batch, BatchForm, by_sample
 from trtint8.validation.meters import DECIBELS, Measurand, SumsMeter
 from trtint8.validation.significance import Comparison
@@ -158,6 +161,146 @@ def row_cosines(got: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArra
     equal = (wanted == got).all(axis=-1)
     cosines = (wanted * got).sum(axis=-1) / np.sqrt(np.where(squares == 0, 1.0, squares))
     return np.asarray(np.where(squares == 0, equal, cosines), np.float64)
+
+
+@dataclass(frozen=True)
+class PicksChanged:
+    """How many of the picks that one node makes, by comparing computed values, are others than FP32's.
+
+    Attributes:
+        tensor: Name of the tensor that shows what is picked.
+        operator: The operator that picks, such as ``ArgMax``.
+        picks: How many picks FP32 makes, over all samples.
+        changed: How many picks differ. Of a set, such as the peaks of a sample, it is the larger one of those
+            that are lost and those that are gained.
+        lost: How many of FP32's picks the model does not make.
+        gained: How many picks the model makes and FP32 does not.
+        share: ``changed`` as a share of ``picks``; infinite where FP32 picks nothing and the model does.
+    """
+
+    tensor: str
+    operator: str
+    picks: int
+    changed: int
+    lost: int
+    gained: int
+    share: float
+
+
+def picks_text(picks: PicksChanged) -> str:
+    """How many picks change, as a number and a share, and how many are lost and gained where that differs."""
+    share = f" ({100 * picks.share:.2f} %)" if math.isfinite(picks.share) else ""
+    ways = f": {picks.lost:,} lost, {picks.gained:,} gained" if picks.lost != picks.gained else ""
+    return f"{picks.changed:,}{share}{ways}"
+
+
+def picks_note(picks: PicksChanged) -> str:
+    """How many picks change, as a line below a table."""
+    return f"{picks.operator} '{picks.tensor}': of {picks.picks:,} picks INT8 changes {picks_text(picks)}"
+
+
+#: How many picks the reference makes, how many differ, how many are lost, and how many are gained.
+PickCounts = tuple[int, int, int, int]
+
+
+def count_changes(
+    shown: ShownPicks, reference: NDArray[Any], picked: NDArray[Any], rows: int
+) -> PickCounts | None:
+    """Counts the picks of one batch that differ.
+
+    Args:
+        shown: How the tensor shows what is picked.
+        reference: The tensor of the reference.
+        picked: The tensor of the model.
+        rows: Number of samples in the batch. Sets are those of a sample, where axis 0 is the samples.
+
+    Returns:
+        The counts; see :class:`PicksChanged`. None where the shapes do not say which picks belong together.
+    """
+    if shown.shows in (Shown.ROWS, Shown.COLUMNS):
+        lists = (array.T if shown.shows is Shown.COLUMNS else array for array in (reference, picked))
+        # Lists of a fixed length are filled up with -1.
+        return _differing(*({pick for pick in map(tuple, rows.tolist()) if pick[0] >= 0} for rows in lists))
+    if shown.shows is Shown.SETS:
+        sets = [np.moveaxis(array, shown.axis, -1) for array in (reference, picked)]
+        if sets[0].shape[:-1] != sets[1].shape[:-1]:
+            return None
+        return _differing(*({(row[:-1], place) for row, place in _entries(places)} for places in sets))
+    if reference.shape != picked.shape:
+        return None
+    if shown.shows is Shown.PLACES:
+        changed = int(np.count_nonzero(reference != picked))
+        return reference.size, changed, changed, changed
+    wanted, got = (by_sample(array != 0, rows) for array in (reference, picked))
+    lost, gained = (wanted & ~got).sum(axis=1), (got & ~wanted).sum(axis=1)
+    return int(wanted.sum()), int(np.maximum(lost, gained).sum()), int(lost.sum()), int(gained.sum())
+
+
+def _entries(array: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """The indices of the elements of an array, and the elements."""
+    return zip(np.ndindex(array.shape), array.ravel().tolist(), strict=True)
+
+
+def _differing(wanted: Set[tuple[Any, ...]], got: Set[tuple[Any, ...]]) -> PickCounts:
+    """Counts for two sets of picks, each of which begins with what it belongs to."""
+    lost, gained = (Counter(pick[0] for pick in picks) for picks in (wanted - got, got - wanted))
+    changed = sum(max(lost[one], gained[one]) for one in lost.keys() | gained.keys())
+    return len(wanted), changed, lost.total(), gained.total()
+
+
+class PicksMeter:
+    """Counts of picks that change, over batches.
+
+    Args:
+        shown: The tensors that show what is picked.
+        counts: Name of each tensor to its counts so far; None where it cannot be compared.
+    """
+
+    def __init__(
+        self, shown: Sequence[ShownPicks], counts: Mapping[str, PickCounts | None] | None = None
+    ) -> None:
+        self.shown = tuple(shown)
+        self.counts: dict[str, PickCounts | None] = {one.tensor: (0, 0, 0, 0) for one in shown}
+        self.counts |= counts or {}
+
+    def add(
+        self, outputs: Mapping[str, NDArray[Any]], reference: Mapping[str, NDArray[Any]], rows: int
+    ) -> None:
+        """Adds one batch.
+
+        Args:
+            outputs: What the model gives, by name; may lack tensors.
+            reference: What the reference gives.
+            rows: Number of samples in the batch.
+        """
+        for one in self.shown:
+            got = outputs.get(one.tensor)
+            self._add(
+                one.tensor, None if got is None else count_changes(one, reference[one.tensor], got, rows)
+            )
+
+    def merge(self, other: PicksMeter) -> None:
+        """Adds what another meter of the same tensors has counted."""
+        for name, counts in other.counts.items():
+            self._add(name, counts)
+
+    def _add(self, name: str, counts: PickCounts | None) -> None:
+        before = self.counts[name]
+        if before is None or counts is None:
+            self.counts[name] = None
+        else:
+            picks, changed, lost, gained = counts
+            self.counts[name] = (before[0] + picks, before[1] + changed, before[2] + lost, before[3] + gained)
+
+    def value(self) -> tuple[PicksChanged, ...]:
+        """The counts of the tensors that can be compared, in order."""
+        found = []
+        for one in self.shown:
+            if (counts := self.counts[one.tensor]) is not None:
+                picks, changed, lost, gained = counts
+                share = changed / picks if picks else math.inf if changed else 0.0
+                found.append(PicksChanged(one.tensor, one.operator, picks, changed, lost, gained, share))
+        return tuple(found)
 
 
 #: Outputs whose values are all closer to zero than this are images from 0 to 1, or from -1 to 1.

@@ -348,8 +348,10 @@ def _metrics_of_picks(form: BatchForm) -> tuple[tuple[str, ...], str, bool]:
     if _holds_detections(form):
         return (DetectionAgreement.name,), "the detections in common with FP32, and ", False
     for name in form.picked:
-        # One index a sample has no positions.
-        if form.outputs[name].is_integer and len(form.outputs[name].shape) > 1:
+        # One index a sample has no positions, and lists of all that is found have no samples.
+        own = form.outputs[name]
+        has_samples = own.shape[:1] == (form.rows,) and name not in form.without_samples
+        if own.is_integer and len(own.shape) > 1 and has_samples:
             metric = f"pixels{_suffix(name, form)}"
             uses_labels = _has_class_maps(form)
             whose = "the label's" if uses_labels else "FP32's"

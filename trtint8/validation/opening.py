@@ -48,7 +48,7 @@ from trtint8.engine.qdq import load_engine_qdq
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.graph import computes_in, graph_values, take_name, value_names
 from trtint8.models.model import FLOAT_MODEL, Model, ModelSource, load_model, names_model, prepare
-from trtint8.models.outputs.picked import computes_all, runnable_part, with_outputs
+from trtint8.models.outputs.picked import computed_among, computes_all, runnable_part, with_outputs
 from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.serialization import runnable
 from trtint8.models.session import ModelSession, open_graph_model, open_model
@@ -299,7 +299,14 @@ def open_validated(
     substitute = _qdq_model_of(plan) if plan else None
     loaded = runnable_part(substitute or load_model(model), left_out)
     if integers is not None:
-        runs = IntegerRuns(loaded, integers, declared.sources, tuple(declared.inside), threads=threads)
+        runs = IntegerRuns(
+            loaded,
+            integers,
+            declared.sources,
+            tuple(declared.inside),
+            shown=declared.shown_inside,
+            threads=threads,
+        )
         dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
         validated = _validated(
             name,
@@ -333,7 +340,8 @@ def open_validated(
     sources = declared.sources if computes_all(graph_model, declared.sources) else ()
     own = inner_tensors(graph_model) if declared.inside else {}
     inside = {tensor: own[tensor] for tensor in declared.inside if tensor in own}
-    further = further_outputs(graph_model, sources, inside)
+    shown = computed_among(graph_model, declared.shown_inside)
+    further = further_outputs(graph_model, (*sources, *shown), inside)
     if operators:
         opened = open_graph_model(graph_model, further, threads=threads, rows=rows)
     else:

@@ -13,7 +13,14 @@ from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.arithmetic.storage import InnerTensor
 from trtint8.models.outputs.joined import OutputPart, cached_outputs, output_parts, without_cached_outputs
-from trtint8.models.outputs.picked import NO_PICKS, Picks, before_picks, find_picks, sources_inside
+from trtint8.models.outputs.picked import (
+    NO_PICKS,
+    Picks,
+    ShownPicks,
+    before_picks,
+    find_picks,
+    sources_inside,
+)
 from trtint8.models.shapes import declared_sizes
 from trtint8.validation.batch import BatchForm, DeclaredShape, Outputs
 from trtint8.validation.meters import Measurand
@@ -36,6 +43,7 @@ class DeclaredOutputs:
             :mod:`trtint8.models.outputs.joined`.
         inside: Names of the tensors inside the model that are compared, to where they are.
         absent: Why models that were made from this one lack some of these tensors, by name.
+        shown: The tensors that show what the model picks, where changes of picks are counted.
         further: Names of all values that the model gives behind its outputs, ``sources`` first.
     """
 
@@ -47,6 +55,7 @@ class DeclaredOutputs:
     cached: tuple[str, ...] = ()
     inside: Mapping[str, InnerTensor] = field(default_factory=dict)
     absent: Mapping[str, str] = field(default_factory=dict)
+    shown: tuple[ShownPicks, ...] = ()
     further: tuple[str, ...] = ()
 
     @classmethod
@@ -63,6 +72,11 @@ class DeclaredOutputs:
         cached = cached_outputs(graph_model)
         shapes = declared_shapes(graph_model)
         return cls(shapes, parts, picks.outputs, sources, left_out, cached, further=sources)
+
+    @property
+    def shown_inside(self) -> tuple[str, ...]:
+        """Names of the tensors that show what the model picks, except those that are outputs themselves."""
+        return tuple(one.tensor for one in self.shown if one.tensor not in self.shapes)
 
     def form_of(
         self, outputs: Outputs, labels: NDArray[Any] | None, rows: int, without_samples: frozenset[str]

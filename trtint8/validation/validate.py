@@ -101,7 +101,7 @@ def validate_models(
             "take another"
         )
     whole = load_model(reference)
-    compared = Reference.of(whole).with_tensors(tensors)
+    compared = Reference.of(whole).with_shown_picks().with_tensors(tensors)
     original, declared = compared.model, compared.declared
     models = {VALIDATED: model, **also}
     data_options = as_calibrated(data_options, [_fed_to(one) for one in models.values()], integers)

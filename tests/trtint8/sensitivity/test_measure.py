@@ -23,6 +23,7 @@ from tests.trtint8.detectors import (
     unordered_detector,
 )
 from tests.trtint8.onnx_models import Graph, Shaped
+from tests.trtint8.quantization.attention_models import AttentionGraph
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
@@ -33,6 +34,91 @@ from trtint8.sensitivity.measure import Measurement, Probe
 from trtint8.sensitivity.quick_probe import QuickNetwork
 from trtint8.simulation.networks import Form, Quantizer, find_layers
 from trtint8.simulation.segments import cut, propagate
+
+
+def _pieces(g, source, rows, name):
+    """Two halves of an image's rows, as an unfolding makes them."""
+    first, middle, last, axes = (g.constant(np.array([number])) for number in (0, rows, 2 * rows, 2))
+    return [
+        g.op("Slice", [source, start, end, axes], f"{name}{number}")
+        for number, (start, end) in enumerate([(first, middle), (middle, last)])
+    ]
+
+
+def _unfolded(g, source):
+    one = g.op("Concat", _pieces(g, source, 4, "half"), "one", axis=1)
+    return g.op("Concat", _pieces(g, one, 2, "quarter"), "two", axis=1)
+
+
+def _doubled(g, source):
+    return g.op("Concat", [source, source], "one", axis=1)
+
+
+def _nested(g, source):
+    return g.op(
+        "Concat",
+        [_doubled(g, source), source, g.op("MaxPool", [source], "pool", kernel_shape=[1, 1])],
+        "two",
+        axis=1,
+    )
+
+
+def _turned(g, source):
+    doubled = g.op("Transpose", [_doubled(g, source)], "turned", perm=[0, 1, 3, 2])
+    return g.op("Concat", [doubled], "two", axis=1)
+
+
+@pytest.mark.parametrize(
+    ("join", "channels", "concats"),
+    [
+        (_unfolded, 16, ("one", "two")),
+        (_doubled, 8, ("one",)),
+        (_nested, 16, ("one", "two")),
+        (_turned, 8, ("one", "two")),
+    ],
+)
+def test_concats_do_not_count_the_noise_of_their_readers_again(join, channels, concats):
+    g = Graph(quantized=False)
+    source = g.op("Conv", ["x", g.weights(4, 4, 1, 1)], "first")
+    last = g.op("Conv", [join(g, source), g.weights(4, channels, 1, 1)], "last")
+    model = g.model({"x": ["N", 4, 8, 8]}, last)
+    data = np.random.default_rng(0).standard_normal((16, 4, 8, 8)).astype(np.float32)
+    table = trtint8.calibrate(model, data, tensors="placed", progress=False)
+    found = trtint8.measure_sensitivity(model, table, data, progress=False)
+    assert {layer.node: layer.copies for layer in found.layers} == {"first": (), "last": concats}
+    assert sum(layer.noise_share for layer in found.layers) == pytest.approx(1.0)
+    validated = trtint8.validate(trtint8.quantize(model, table), data, reference=model, progress=False)
+    assert found.quantized.sqnr_db == pytest.approx(validated.outputs[0].sqnr_db, abs=0.1)
+    # The noise of single layers adds up to that of the network.
+    noise = sum(10 ** (-layer.only.sqnr_db / 10) for layer in found.layers)
+    assert -10 * np.log10(noise) == pytest.approx(found.quantized.sqnr_db, abs=1.5)
+
+
+def _ends_in_a_concat(g, context):
+    return g.op("Relu", [g.op("Concat", [context, context], "copy", axis=3)], "relu")
+
+
+def _partly_read(g, context):
+    joined = g.joined(context)
+    linear = g.op("MatMul", [joined, g.weights(g.width, g.width)], "linear")
+    return g.op("Add", [linear, g.op("Sigmoid", [joined], "sigmoid")], "sum")
+
+
+@pytest.mark.parametrize(("ending", "rounding"), [(_ends_in_a_concat, "copy"), (_partly_read, "turn")])
+def test_what_reads_an_attention_has_a_row_where_nothing_behind_it_rounds_the_same(ending, rounding):
+    g = AttentionGraph()
+    model = g.model(g.inputs, ending(g, g.context(g.softmax(g.scores()))))
+    data = 4 * np.random.default_rng(0).standard_normal((16, 8, 32)).astype(np.float32)
+    table = trtint8.calibrate(model, data, tensors="placed", progress=False)
+    found = trtint8.measure_sensitivity(model, table, data, progress=False)
+    validated = trtint8.validate(trtint8.quantize(model, table), data, reference=model, progress=False)
+    assert found.quantized.sqnr_db == pytest.approx(validated.outputs[0].sqnr_db, abs=0.1)
+    layers = {layer.node: layer for layer in found.layers}
+    assert layers[rounding].noise_share > 0
+    assert all(layer.copies == () for layer in found.layers)
+    # Its values are rounded already where they are read.
+    behind = [layer.activations_db for name, layer in layers.items() if name == "linear"]
+    assert behind in ([], [None])
 
 
 @pytest.mark.slow
@@ -571,3 +657,22 @@ def test_boxes_do_not_hide_the_scores_of_a_detector(predicted):
     first = Probe(model, quantizer, inputs, 0, None)
     first.begin(feed, 0, labelled=False)
     assert list(first.effects.scales) == [BOXES, SCORES]
+
+
+@pytest.mark.parametrize(("amax", "kinds"), [(5.998, []), (5.0, ["clipped"])])
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_a_relu6_is_cut_off_only_by_ranges_that_lose_more_than_half_a_step(amax, kinds, depthwise):
+    g = Graph(quantized=False)
+    bounds = [g.constant(np.float32(bound)) for bound in (0, 6)]
+    held = g.op("Clip", [g.op("Conv", ["x", g.weights(8, 4, 1, 1)], "first"), *bounds], "relu6")
+    weights, groups = (g.weights(8, 1, 1, 1), 8) if depthwise else (g.weights(4, 8, 1, 1), 1)
+    model = g.model({"x": ["N", 4, 8, 8]}, g.op("Conv", [held, weights], "last", group=groups))
+    data = 60 * np.random.default_rng(0).standard_normal((16, 4, 8, 8)).astype(np.float32)
+    table = trtint8.calibrate(model, data, method="minmax", progress=False)
+    assert table.histograms[held].above(5.999) > 0.01 * table.histograms[held].total
+    table = dataclasses.replace(table, amax={**table.amax, held: amax})
+    found = trtint8.measure_sensitivity(model, table, data, progress=False)
+    assert {layer.node: [one.kind for one in layer.suspects] for layer in found.layers} == {
+        "first": [],
+        "last": kinds,
+    }

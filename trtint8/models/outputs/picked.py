@@ -17,13 +17,21 @@ from onnx_ir.passes import common
 from calibrators.checks import several
 from calibrators.errors import Argument, ModelError, advice
 from calibrators.operators import Picks as Picking
-from calibrators.operators import Values, operator_of
+from calibrators.operators import Shown, Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph import is_constant, may_be_float, nodes_inside, values_behind, values_read
+from trtint8.models.graph import (
+    is_constant,
+    may_be_float,
+    nodes_inside,
+    read_constant,
+    values_behind,
+    values_read,
+)
 from trtint8.models.model import Model
 from trtint8.models.outputs.joined import inferred_copy
 from trtint8.models.plugins import plugin_nodes
 from trtint8.models.serialization import fingerprint
+from trtint8.models.shapes import declared_sizes
 
 
 @dataclass(frozen=True)
@@ -185,6 +193,131 @@ def find_picks(graph_model: ir.Model) -> Picks:
     return Picks(*(tuple(value.name or "" for value in values) for values in (outputs, independent)))
 
 
+@dataclass(frozen=True)
+class ShownPicks:
+    """A tensor that shows what a node picks by comparing values that layers have computed.
+
+    Attributes:
+        tensor: Its name. Where it is copied to an output, perhaps converted, it is that output; and a mask
+            that is combined with others, or multiplied by values, is what comes of it.
+        operator: The node's operator.
+        shows: How it shows what is picked.
+        axis: The axis of the places, for an operator that has one.
+    """
+
+    tensor: str
+    operator: str
+    shows: Shown
+    axis: int = 0
+
+
+@pause_garbage_collection()
+def find_shown_picks(graph_model: ir.Model) -> tuple[ShownPicks, ...]:
+    """Finds the tensors that show what a network picks, in the order in which they are computed.
+
+    A place, a rank or an equality counts wherever in the network it is found. What is beyond a bound counts
+    behind the last layer alone, and not where it only says which of two computed values a Where takes, as in
+    a function that is defined piece by piece.
+
+    Args:
+        graph_model: The model; not changed.
+    """
+    if all(operator_of(node).shows is None for node in graph_model.graph):
+        return ()
+    if any(value.dtype is None for node in graph_model.graph for value in node.outputs):
+        graph_model = inferred_copy(graph_model)
+    nodes = list(graph_model.graph)
+    activations, needed = _around_layers(nodes)
+
+    def is_compared(value: ir.Value | None) -> bool:
+        return value is not None and value in activations and may_be_float(value)
+
+    found: dict[str, ShownPicks] = {}
+    for node in nodes:
+        operator = operator_of(node)
+        if operator.shows is None or operator.shown_in >= len(node.outputs):
+            continue
+        value = node.outputs[operator.shown_in]
+        needs = all if operator.shows is Shown.MASK else any
+        if not (value.is_graph_output() or value.uses()) or not needs(
+            is_compared(node.inputs[index]) for index in operator.decides
+        ):
+            continue
+        if operator.shows is Shown.BEYOND and (value in needed or _chooses_computed(value)):
+            continue
+        name = _seen_in(value, is_mask=operator.shows in (Shown.MASK, Shown.BEYOND)).name or ""
+        axis = node.attributes.get_int("axis", operator.axis)
+        found.setdefault(name, ShownPicks(name, node.op_type, operator.shows, axis))
+    found.pop("", None)
+    return tuple(found.values())
+
+
+def _chooses_computed(mask: ir.Value) -> bool:
+    """Whether a mask only says which of two computed values a Where takes."""
+    return not mask.is_graph_output() and all(
+        node.op_type == "Where" and index == 0 and not any(map(is_constant, node.inputs[1:]))
+        for node, index in mask.uses()
+    )
+
+
+def _seen_in(value: ir.Value, *, is_mask: bool) -> ir.Value:
+    """The tensor in which picks are seen: an output if there is one, and that to which a mask leads."""
+    while True:
+        copies, readers = [value], list[tuple[ir.Node, int]]()
+        for copy in copies:
+            if copy.is_graph_output():
+                return copy
+            for node, index in copy.uses():
+                if operator_of(node).values <= Values.CONVERTED:
+                    copies.append(node.outputs[0])
+                else:
+                    readers.append((node, index))
+        if not (is_mask and len(readers) == 1 and _narrows(*readers[0])):
+            return value
+        value = readers[0][0].outputs[0]
+
+
+def _narrows(node: ir.Node, index: int) -> bool:
+    """Whether what a node gives is zero where its mask is, and of the same shape."""
+    mask, result = node.inputs[index], node.outputs[0]
+    sizes = None if mask is None else declared_sizes(mask)
+    if sizes is None or sizes != declared_sizes(result):
+        return False
+    if node.op_type == "Where" and index == 0:
+        other = read_constant(node.inputs[2])
+        return other is not None and not other.any()
+    return operator_of(node).narrows
+
+
+def computed_among(graph_model: ir.Model, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of some names that a model's nodes compute tensors of.
+
+    Args:
+        graph_model: The model.
+        names: The names.
+    """
+    computed = _computed(graph_model)
+    return tuple(name for name in names if name in computed)
+
+
+def giving_picks(graph_model: ir.Model, shown: Sequence[ShownPicks]) -> ir.Model:
+    """A model that gives nothing but the tensors that show what it picks.
+
+    Args:
+        graph_model: The model; not changed.
+        shown: What :func:`find_shown_picks` finds in it, at least one.
+
+    Returns:
+        A copy with the same inputs, without the nodes that these tensors do not need.
+    """
+    changed = graph_model.clone()
+    computed = _computed(changed)
+    changed.graph.outputs.clear()
+    changed.graph.outputs.extend(computed[one.tensor] for one in shown)
+    common.RemoveUnusedNodesPass()(changed)
+    return changed
+
+
 def sources_inside(graph_model: ir.Model, picks: Picks) -> tuple[str, ...]:
     """The tensors that outputs are picked from, except those that are outputs themselves.
 
@@ -262,13 +395,7 @@ def _computed(graph_model: ir.Model) -> dict[str, ir.Value]:
 def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
     """The outputs that hold picks, and the activations that these are computed from."""
     nodes, plugins = list(graph_model.graph), set(plugin_nodes(graph_model))
-    layers = set(filter(_is_layer, nodes))
-    of_values = [node for node in nodes if not operator_of(node).reads_shape]
-    activations = values_behind(of_values, layers.__contains__)
-    needed: set[ir.Value] = set()  # by layers
-    for node in reversed(nodes):
-        if node in layers or any(value in needed for value in node.outputs):
-            needed.update(values_read(node))
+    activations, needed = _around_layers(nodes)
 
     def decides(node: ir.Node) -> bool:
         at_the_end = not any(value in needed for value in node.outputs)
@@ -302,6 +429,18 @@ def _found(graph_model: ir.Model) -> tuple[list[ir.Value], list[ir.Value]]:
                 sources[value] = None
     # In the order in which they are computed.
     return outputs, [value for node in nodes for value in node.outputs if value in sources]
+
+
+def _around_layers(nodes: Sequence[ir.Node]) -> tuple[set[ir.Value], set[ir.Value]]:
+    """What is computed from what layers compute, their results included, and what layers need."""
+    layers = set(filter(_is_layer, nodes))
+    of_values = [node for node in nodes if not operator_of(node).reads_shape]
+    activations = values_behind(of_values, layers.__contains__)
+    needed: set[ir.Value] = set()
+    for node in reversed(nodes):
+        if node in layers or any(value in needed for value in node.outputs):
+            needed.update(values_read(node))
+    return activations, needed
 
 
 def _keeps_all(node: ir.Node) -> bool:
