@@ -15,7 +15,7 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
 from calibrators.checks import kept_warnings
 from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error, counted, enumerated
@@ -123,7 +123,7 @@ def print_table(
     rows: Iterable[Sequence[str]],
     styles: Iterable[str | None] | None = None,
 ) -> None:
-    """Writes a table to standard output, its first column aligned left and the others right.
+    """Writes a table to standard output, names and sentences aligned left and figures right.
 
     A table of many rows has neither lines nor colours, which would take minutes. Where there is no terminal,
     names in the first column are shortened in the middle, as long as they stay different. Figures are whole.
@@ -148,8 +148,10 @@ def print_table(
 
     lines = box.HEAVY_HEAD if _prints_unicode() else box.ASCII
     drawn = Table(title=shown(title), title_justify="left", title_style="bold", box=lines)
-    for index, (column, width) in enumerate(zip(table[0], widths, strict=True)):
-        drawn.add_column(column, justify="left" if index == 0 else "right", overflow="fold", width=width)
+    for index, width in enumerate(widths):
+        is_text = index == 0 or max((_cells(row[index]) for row in table[1:]), default=0) > _WIDEST_FIGURE
+        side: Literal["left", "right"] = "left" if is_text else "right"
+        drawn.add_column(table[0][index], justify=side, overflow="fold", width=width)
     for row, style in zip(table[1:], itertools.repeat(None) if styles is None else styles, strict=False):
         drawn.add_row(*row, style=style)
     if sys.stdout is not None and sys.stdout.isatty():
