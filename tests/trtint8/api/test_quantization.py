@@ -46,7 +46,8 @@ def test_patterns_are_compared_with_the_model_whatever_they_are_for(table):
         ),
         (
             {"limit": 3},
-            "batch_size, limit and preprocessing say how the samples of equalize are read; add equalize=DATA",
+            "batch_size, limit, preprocessing and skip_bad say how the samples of equalize are read; "
+            "add equalize=DATA",
         ),
         ({"compute_capability": "8.6"}, "compute_capability is that of a target's GPU; add target=..."),
     ],
