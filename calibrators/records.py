@@ -103,7 +103,9 @@ def reading(what: str, error_type: type[TrtInt8Error], advice: str = "") -> Iter
     try:
         yield
     except OSError as error:
-        raise error_type(f"cannot read {what}: {error.strerror or error}") from error
+        ways = {IsADirectoryError: "; give a file", FileNotFoundError: "; check the path"}
+        reason = error.strerror or error
+        raise error_type(f"cannot read {what}: {reason}{ways.get(type(error), '')}") from error
     except RecordError as error:
         raise error_type(f"cannot read {what}: {error}{advice}") from error
 

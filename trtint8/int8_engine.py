@@ -42,7 +42,7 @@ from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import AnyCalibrator, Calibrator, as_any_calibrator
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
-from trtint8.auditing.audit import Estimator, EstimatorOptions, at_shapes
+from trtint8.auditing.audit import Estimator, EstimatorOptions, at_shapes, run_build
 from trtint8.auditing.gpus import Gpu, at_costs_of, gpus_of
 from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
 from trtint8.builder.config import BuildOptions
@@ -463,16 +463,10 @@ class _Int8Build:
         )
 
     def _in_fp16(self, files: BuiltFiles) -> BuiltEngine:
-        graph_model, target = (
-            self.prepared.graph_model,
-            quantization_target(self.build.flavor, self.build.options),
-        )
+        options = replace(self.build.options, fp16=True)
+        build = replace(self.build, profiles=files.built.profiles, progress=False, options=options)
         peaks = files.table.peaks if files.table else {}
-        graph_model, _ = with_float16(
-            graph_model, target, float32_io=True, peaks=peaks, name=self.loaded.name
-        )
-        with runnable(graph_model) as serialized:
-            return replace(self.build, profiles=files.built.profiles, progress=False).run(serialized)
+        return run_build(build, self.prepared.graph_model, peaks, self.loaded.name, int8=False)
 
     def _estimated(
         self, files: BuiltFiles, shapes: Mapping[str, tuple[int, ...]], gpu: Gpu

@@ -81,6 +81,20 @@ def gpu_names() -> list[str]:
     return [_describe(ordinal) for ordinal in range(count.value)]
 
 
+def gpu_name(ordinal: int) -> str:
+    """The name of a GPU, like "NVIDIA L4".
+
+    Args:
+        ordinal: Its index in CUDA's order.
+
+    Raises:
+        EngineError: The driver returns an error.
+    """
+    name = ctypes.create_string_buffer(256)
+    call("cuDeviceGetName", name, len(name), _device(ordinal))
+    return name.value.decode(errors="replace")
+
+
 def check_ordinal(ordinal: int) -> None:
     """Fails unless there is a GPU of that index.
 
@@ -203,9 +217,7 @@ def failure(function: str, status: int) -> EngineError:
 
 
 def _describe(ordinal: int) -> str:
-    name = ctypes.create_string_buffer(256)
-    call("cuDeviceGetName", name, len(name), _device(ordinal))
-    return f"{name.value.decode(errors='replace')} (compute capability {_capability(ordinal)})"
+    return f"{gpu_name(ordinal)} (compute capability {_capability(ordinal)})"
 
 
 def _capability(ordinal: int) -> str:

@@ -318,8 +318,9 @@ def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:
         raise CalibrationDataError(
             f"input '{spec.name}' takes {spec.dtype} but its data is uint8 images; {_declaring(spec)}"
         )
+    ragged = "pad the samples to one length and " if array.dtype.hasobject else ""
     raise CalibrationDataError(
-        f"input '{spec.name}' takes {spec.dtype} but its data is {array.dtype}; "
+        f"input '{spec.name}' takes {spec.dtype} but its data is {array.dtype}; {ragged}"
         f"convert it yourself with array.astype('{spec.dtype}')"
     )
 

@@ -200,7 +200,7 @@ def test_files_of_a_limited_size(tmp_path, monkeypatch):
     path.write_bytes(b"[1, 2] ")
     for place, error, named in (
         (path, RecordError, "6 bytes; make one$"),
-        (tmp_path / "missing", FileNotFoundError, "No such file or directory$"),
+        (tmp_path / "missing", FileNotFoundError, "No such file or directory"),
     ):
         with pytest.raises(error):
             records.read(place)

@@ -60,6 +60,29 @@ class EstimatorOptions:
     progress: bool = True
 
 
+def run_build(
+    build: Build, graph_model: ir.Model, peaks: Mapping[str, float], name: str, *, int8: bool
+) -> BuiltEngine:
+    """Builds an engine of a model whose types the build decides, in FP16 where it says so.
+
+    Args:
+        build: The build.
+        graph_model: The model, in float32 outside of its Q/DQ pairs.
+        peaks: Name of each tensor to its largest magnitude, which decides what stays in FP32.
+        name: The model's name in messages.
+        int8: Whether the model has Q/DQ pairs.
+
+    Raises:
+        BuildError: TensorRT refuses the model.
+        GpuUnavailableError: This TensorRT needs a GPU to build.
+    """
+    if build.options.fp16 and build.flavor.strongly_typed_only:
+        target = quantization_target(build.flavor, build.options)
+        graph_model, _ = with_float16(graph_model, target, float32_io=True, peaks=peaks, name=name)
+    with runnable(graph_model) as serialized:
+        return build.run(serialized, int8=int8)
+
+
 @dataclass(frozen=True)
 class ModelBuilder:
     """What all builds of one model share: engines for one set of shapes, on one GPU.
@@ -126,18 +149,14 @@ class ModelBuilder:
             BuildError: TensorRT refuses the model.
             GpuUnavailableError: This TensorRT needs a GPU to build.
         """
-        if fp16 and self.flavor.strongly_typed_only:
-            graph_model, _ = with_float16(
-                graph_model, self.quantization_target, float32_io=True, peaks=peaks, name=self.model.name
-            )
-        with runnable(graph_model) as serialized:
-            return Build(
-                self.flavor,
-                self.model.inputs,
-                compute_capabilities=[self.compute_capability] if self.compute_capability else [],
-                options=dataclasses.replace(self.options.build, fp16=fp16),
-                progress=self.options.progress,
-            ).run(serialized, int8="INT8" in precision)
+        build = Build(
+            self.flavor,
+            self.model.inputs,
+            compute_capabilities=[self.compute_capability] if self.compute_capability else [],
+            options=dataclasses.replace(self.options.build, fp16=fp16),
+            progress=self.options.progress,
+        )
+        return run_build(build, graph_model, peaks, self.model.name, int8="INT8" in precision)
 
 
 @dataclass(frozen=True)

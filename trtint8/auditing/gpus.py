@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from calibrators.checks import is_number
-from calibrators.cuda import compute_capability, gpu_names
+from calibrators.cuda import compute_capability, gpu_name
 from calibrators.errors import UnsupportedError
 from calibrators.records import Positive
 from trtint8.quantization.targets import KERNEL_START, KernelCosts, Target
@@ -188,9 +188,7 @@ def _of_capability(capability: str) -> Gpu | None:
 
 
 def _of_this_machine(device: int) -> Gpu | None:
-    capability = compute_capability(device)
-    name = gpu_names()[device].removesuffix(f"(compute capability {capability})")
-    return _of_name(name) or _of_capability(capability)
+    return _of_name(gpu_name(device)) or _of_capability(compute_capability(device))
 
 
 def _plain(name: str) -> str:

@@ -192,7 +192,8 @@ def load_model(source: ModelSource) -> Model:
     refuse_empty_path("the model", source, ModelError)
     path = Path(source)
     if not is_file(path):
-        raise ModelError(f"there is no model '{path}'" + ("; it is a folder" if is_folder(path) else ""))
+        advice = "it is a folder, so give the .onnx file in it" if is_folder(path) else "check the path"
+        raise ModelError(f"there is no model '{path}'; {advice}")
     return _checked(_parsed(str(path), lambda: LightModel.read(path)), path.name, path)
 
 
@@ -284,14 +285,25 @@ def rebuilt(graph_model: ir.Model, name: str) -> Model:
     return replace(prepare(load_model(to_proto(graph_model))), name=name)
 
 
+_EXPORT = "export the network of PyTorch with torch.onnx.export and give the .onnx file"
+_OF_ARRAYS = "it holds arrays, so give the model first and the data after it"
+_OF_RANGES = "if it is a table, give the model first and the table after it"
+_ENGINE = "it is an engine, so give the ONNX model that it was built from"
+_UNPACK = "unpack it, and give the .onnx file in it"
+
+#: What to do about a file that is no ONNX model, by its ending.
+_INSTEAD = {
+    **dict.fromkeys((".pt", ".pth"), _EXPORT),
+    **dict.fromkeys((".npz", ".npy"), _OF_ARRAYS),
+    **dict.fromkeys((".json", ".cache", ".txt", ".csv"), _OF_RANGES),
+    **dict.fromkeys((".engine", ".plan"), _ENGINE),
+    **dict.fromkeys((".zip", ".tar", ".gz", ".tgz"), _UNPACK),
+}
+
+
 def _instead_of(name: str) -> str:
     """What to do about a file that is no ONNX model, by its ending."""
-    ending = Path(name).suffix.lower()
-    if ending in (".pt", ".pth"):
-        return "export the network of PyTorch with torch.onnx.export and give the .onnx file"
-    if ending in (".npz", ".npy"):
-        return "it holds arrays, so give the model first and the data after it"
-    return "export or download it again"
+    return _INSTEAD.get(Path(name).suffix.lower(), "export or download it again")
 
 
 def _parsed(name: str, parse: Callable[[], LightModel]) -> LightModel:

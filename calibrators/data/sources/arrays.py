@@ -110,6 +110,20 @@ def _from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Arrays:
     return Arrays(fed, binding, count=count, labels=own_labels, is_single=single)
 
 
+_UNPACK = "unpack it, and give the folder"
+
+#: What to do about a file that is no data, by its ending.
+_INSTEAD = {
+    ".onnx": "it is a model, so give the model first and the data after it",
+    ".pt": "save its tensors as arrays with numpy.savez",
+    ".pth": "save its tensors as arrays with numpy.savez",
+    ".zip": _UNPACK,
+    ".tar": _UNPACK,
+    ".gz": _UNPACK,
+    ".tgz": _UNPACK,
+}
+
+
 class ArrayFile:
     """One .npz or .npy file; a .npy file stays on disk."""
 
@@ -128,11 +142,9 @@ class ArrayFile:
         path = Path(data)
         if path.suffix.lower() not in ARRAY_SUFFIXES:
             advice = "pass a .npz, a .npy, or a folder of these or of images"
-            if path.suffix.lower() == ".onnx":
-                advice = "it is a model, so give the model first and the data after it"
-            elif path.suffix.lower() in (".pt", ".pth"):
-                advice = "save its tensors as arrays with numpy.savez"
-            raise CalibrationDataError(f"cannot take data from the file '{path}'; {advice}")
+            raise CalibrationDataError(
+                f"cannot take data from the file '{path}'; {_INSTEAD.get(path.suffix.lower(), advice)}"
+            )
         # Only so many samples from the first on are read.
         first = None if options.shuffle else options.limit
         opens = partial(_from_array_file, binding=binding, first=first)
@@ -281,7 +293,10 @@ def read_archive(stream: IO[bytes], first: int | None = None) -> Archive:
     # Not numpy.load: it takes any kind of file.
     stream.seek(0)
     with np.lib.npyio.NpzFile(stream, allow_pickle=False) as whole:
-        return Archive(dict(whole))
+        arrays = dict(whole)
+    if others := [name for name, member in arrays.items() if not isinstance(member, np.ndarray)]:
+        raise ValueError(f"'{others[0]}' in it is no array")
+    return Archive(arrays)
 
 
 def _name(info: zipfile.ZipInfo) -> str:
@@ -360,8 +375,8 @@ def read_array_file(path: Path, read: Callable[[IO[bytes]], _Result]) -> _Result
         if any(words in str(error) for words in _OF_OBJECTS):
             raise CalibrationDataError(
                 f"cannot read '{path}': {in_words(error)}; arrays of Python objects, such as lists of "
-                "different lengths, are not read: pad the samples to one length, or write each one into an "
-                ".npz of its own in a folder"
+                "different lengths, are not read: pad the samples to one length and save them as numbers, as "
+                "array.astype(numpy.float32) makes them, or write each into an .npz of its own in a folder"
             ) from error
         raise DamagedFileError(
             f"cannot read '{path}': {in_words(error)}; save it again with numpy.save or numpy.savez"

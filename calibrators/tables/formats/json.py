@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import PurePath
 from typing import TypeVar
 
 import numpy as np
@@ -163,6 +164,14 @@ class TableRecord:
     histograms: Mapping[str, HistogramRecord] = field(default_factory=dict)
 
 
+#: What to do about a file that is no table, by its ending.
+_INSTEAD = {
+    ".npz": "it holds arrays, of which 'trtint8 calibrate' makes a table",
+    ".npy": "it holds an array; 'trtint8 calibrate' makes a table of samples",
+    ".onnx": "it is a model, so give the model first and the table after it",
+}
+
+
 def parse(data: bytes, source: str) -> TableRecord:
     """Reads a table.
 
@@ -177,10 +186,13 @@ def parse(data: bytes, source: str) -> TableRecord:
     try:
         document = records.parse(data)
     except records.RecordError as error:
-        raise TableError(
-            f"'{source}' is neither a JSON table nor a TensorRT calibration cache: {error}; ranges as "
-            "text end in .txt, .csv or (ONNX Runtime's) .cache, and ONNX Runtime's flatbuffers in "
+        forms = (
+            "ranges as text end in .txt, .csv or (ONNX Runtime's) .cache, and ONNX Runtime's flatbuffers in "
             ".flatbuffers"
+        )
+        raise TableError(
+            f"'{source}' is neither a JSON table nor a TensorRT calibration cache: {error}; "
+            f"{_INSTEAD.get(PurePath(source).suffix.lower(), forms)}"
         ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise TableError(

@@ -37,6 +37,7 @@ def test_gpu_problem(install, library, problem):
 def test_gpu_names_and_version(install):
     install(driver(count=2))
     assert cuda.gpu_names() == ["NVIDIA Test (compute capability 8.9)"] * 2
+    assert cuda.gpu_name(1) == "NVIDIA Test"
     assert cuda.driver_version() == "12.4"
     install(driver(get=100))
     with pytest.raises(EngineError, match="CUDA_ERROR_NO_DEVICE in cuDeviceGet;"):

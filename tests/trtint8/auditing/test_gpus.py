@@ -51,7 +51,7 @@ def test_the_gpu_that_stands_for_a_compute_capability(capabilities, found):
 )
 def test_the_gpu_of_this_machine(name, capability, found, monkeypatch):
     monkeypatch.setattr(gpus, "compute_capability", {1: capability}.__getitem__)
-    monkeypatch.setattr(gpus, "gpu_names", lambda: ["another", f"{name} (compute capability {capability})"])
+    monkeypatch.setattr(gpus, "gpu_name", {1: name}.__getitem__)
     assert [gpu.name for gpu in gpus_of(["current"], device=1)] == found
 
 

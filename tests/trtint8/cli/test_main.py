@@ -1,13 +1,16 @@
 """The command line as a user meets it: exit status, one sentence, nothing left behind."""
 
 import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import trtint8
 from trtint8.cli.main import VerbParser, main, spaced_values, typed_words
 from trtint8.data import DEMO_MODEL
 
@@ -360,3 +363,49 @@ def test_files_of_another_kind_are_told_what_to_do(tmp_path, monkeypatch, capsys
     assert main(["calibrate", model, data, "-o", "t.json"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert named in line and not Path("t.json").exists()
+
+
+#: What stands in the place of something else, and what the message has to say besides its name.
+MISPLACED = [
+    (("calibrate", "cal.npz", "net.onnx", "-o", "o.json"), "cal.npz", "model first"),
+    (("calibrate", "net.onnx", "net.onnx", "-o", "o.json"), "net.onnx", "model first"),
+    (("calibrate", "t.json", "cal.npz", "-o", "o.json"), "t.json", "model first"),
+    (("calibrate", "net.pt", "cal.npz", "-o", "o.json"), "net.pt", "torch.onnx.export"),
+    (("calibrate", "a.zip", "cal.npz", "-o", "o.json"), "a.zip", "unpack"),
+    (("calibrate", "net.onnx", "a.zip", "-o", "o.json"), "a.zip", "unpack"),
+    (("calibrate", "net.onnx", "zipped.npz", "-o", "o.json"), "zipped.npz", "readme.txt"),
+    (("calibrate", "net.onnx", "objects.npz", "-o", "o.json"), "objects.npz", "astype"),
+    (("calibrate", "folder", "cal.npz", "-o", "o.json"), "folder", ".onnx"),
+    (("calibrate", "empty.onnx", "cal.npz", "-o", "o.json"), "empty.onnx", "export"),
+    (("calibrate", "nowhere.onnx", "cal.npz", "-o", "o.json"), "nowhere.onnx", "path"),
+    (("calibrate", "net.onnx", "split", "-o", "o.json"), "split", "split/train"),
+    (("quantize", "t.json", "net.onnx", "-o", "o.onnx"), "t.json", "table after it"),
+    (("quantize", "net.onnx", "net.onnx", "-o", "o.onnx"), "net.onnx", "table after it"),
+    (("quantize", "net.onnx", "cal.npz", "-o", "o.onnx"), "cal.npz", "trtint8 calibrate"),
+    (("quantize", "net.onnx", "folder", "-o", "o.onnx"), "folder", "file"),
+    (("sensitivity", "net.onnx", "cal.npz", "t.json", "-o", "o.json"), "cal.npz", "trtint8 calibrate"),
+]
+
+
+@pytest.mark.parametrize(("words", "name", "advice"), MISPLACED, ids=lambda value: str(value)[:60])
+def test_what_stands_in_the_wrong_place_is_said_with_what_to_do(
+    words, name, advice, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DEMO_MODEL, "net.onnx")
+    images = np.ones((4, 1, 8, 8), np.float32)
+    np.savez("cal.npz", images=images)
+    np.savez("objects.npz", images=images.astype(object))
+    trtint8.CalibrationTable({"images": 1.0}).save("t.json")
+    for archive in ("a.zip", "zipped.npz"):
+        with zipfile.ZipFile(archive, "w") as written:
+            written.writestr("readme.txt", "no array")
+    Path("net.pt").write_bytes(b"PK\x03\x04")
+    Path("empty.onnx").touch()
+    for folder in ("folder", "split/train/cat"):
+        Path(folder).mkdir(parents=True)
+    before = sorted(tmp_path.rglob("*"))
+    assert main(list(words)) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and name in said and advice in said
+    assert sorted(tmp_path.rglob("*")) == before
