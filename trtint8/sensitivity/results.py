@@ -492,6 +492,7 @@ def _unpack(record: _Record) -> Measured:
     _check_sums(effects.sums, len(record.meter.variants))
     _check_meanings(effects.sums, record.meter)
     _check_local(record.local)
+    _check_counts(record.picks)
     local = LocalMeter.from_state(vars(record.local))
     return Measured(record.samples, record.data, record.labels, effects, local, dict(record.picks))
 
@@ -537,6 +538,13 @@ def _check_local(local: _Local) -> None:
     found = (*local.sums.values(), *local.channels.values())
     if any(number < 0 for numbers in found for number in numbers):
         raise ValueError("a sum of squares, or a magnitude of a channel, in it is negative")
+
+
+def _check_counts(picks: Mapping[str, PickCounts | None]) -> None:
+    """Refuses counts of picks that no measurement makes."""
+    for made, changed, lost, gained in filter(None, picks.values()):
+        if lost > made or not max(lost, gained) <= changed <= lost + gained:
+            raise ValueError("the numbers of picks in it contradict each other")
 
 
 def measurement_checkpoint(

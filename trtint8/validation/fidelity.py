@@ -220,7 +220,7 @@ def count_changes(
     if shown.shows in (Shown.ROWS, Shown.COLUMNS):
         lists = (array.T if shown.shows is Shown.COLUMNS else array for array in (reference, picked))
         # Lists of a fixed length are filled up with -1.
-        return _differing(*({pick for pick in map(tuple, rows.tolist()) if pick[0] >= 0} for rows in lists))
+        return _differing(*({pick for pick in map(tuple, one.tolist()) if pick[0] >= 0} for one in lists))
     if shown.shows is Shown.SETS:
         sets = [np.moveaxis(array, shown.axis, -1) for array in (reference, picked)]
         if sets[0].shape[:-1] != sets[1].shape[:-1]:

@@ -8,15 +8,18 @@ import pytest
 import trtint8
 from calibrators.errors import CalibrationDataError, OutputError, TableError
 from calibrators.host.checkpoint import Checkpoint
+from calibrators.operators import Shown
 from calibrators.tables.table import CalibrationTable
 from tests.calibrators.host.checkpoint_files import document_of, sealed
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.report.samples import SENSITIVITY
 from tests.trtint8.sensitivity.measuring import SPLIT, measured
+from trtint8.models.outputs.picked import ShownPicks
 from trtint8.sensitivity.effects import EffectMeter
 from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.results import SENSITIVITY as CHECKPOINT_SENSITIVITY
 from trtint8.sensitivity.results import Measured, Sensitivity
+from trtint8.validation.fidelity import PicksMeter
 
 
 @pytest.fixture
@@ -161,6 +164,7 @@ DOCUMENT = {
         },
         "local": {"samples": 16, "sums": {"conv": [1.0] * 5}, "channels": {"conv": [0.1]}, "forms": {}},
         "labels": "another fingerprint",
+        "picks": {"peaks": [10, 3, 1, 3], "lists": None},
     },
 }
 
@@ -181,6 +185,24 @@ def test_a_file_is_read_and_written_back_the_same(tmp_path):
     np.testing.assert_array_equal(measured.effects.sums, [SUMS])
     _checkpoint(path).save(measured)
     assert document_of(path) == DOCUMENT
+
+
+def test_a_file_without_counts_of_picks_goes_on_where_nothing_is_picked(tmp_path):
+    path = tmp_path / "c.json"
+    progress = {name: value for name, value in DOCUMENT["progress"].items() if name != "picks"}
+    path.write_bytes(sealed({**DOCUMENT, "progress": progress}))
+    measured = _checkpoint(path).load()
+    measured.check_picks(PicksMeter([]))
+    with pytest.raises(TableError):
+        measured.check_picks(PicksMeter([ShownPicks("peaks", "Equal", Shown.MASK)]))
+
+
+@pytest.mark.parametrize("counts", [[10, 3, -1, 3], [10, 3, 11, 3], [10, 2, 1, 3], [10, 5, 1, 3], [10, 3], 3])
+def test_counts_of_picks_that_no_measurement_makes_are_refused(counts, tmp_path):
+    path = tmp_path / "c.json"
+    path.write_bytes(sealed({**DOCUMENT, "progress": {**DOCUMENT["progress"], "picks": {"peaks": counts}}}))
+    with pytest.raises(TableError):
+        _checkpoint(path).load()
 
 
 def test_another_measurement_is_refused(tmp_path):
