@@ -112,10 +112,16 @@ def markdown(rows: Sequence[Row]) -> str:
     for name in dict.fromkeys(row["name"] for row in rows):
         of_exporters = [_page_cells(row, letters) for row in rows if row["name"] == name]
         columns = zip(*of_exporters, strict=True)
-        lines.append([name, *(" / ".join(dict.fromkeys(column)) for column in columns)])
+        lines.append([name, *map(_joined, columns)])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     legend = "\n".join(f"- **{letter}**: {reason}" for reason, letter in letters.items())
     return f"{legend}\n\n{table}" if legend else table
+
+
+def _joined(values: Sequence[str]) -> str:
+    """The values of the exporters in one cell."""
+    different = list(dict.fromkeys(values))
+    return " / ".join(value or "none" for value in different) if len(different) > 1 else different[0]
 
 
 def _texts(reasons: Sequence[str]) -> list[str]:
@@ -128,9 +134,11 @@ def _page_cells(row: Row, letters: Mapping[str, str]) -> list[str]:
         return [row["failed"], *[""] * (len(_PAGE_HEADINGS) - 2)]
     _, _, int8, _, _, moved, time, sqnr, *_ = cells(row)
     parts = [(count, *reason.partition(": ")[::2]) for reason, count in row["why"].items()]
-    why = ", ".join(f"{count} {operator} ({letters[text]})" for count, operator, text in parts)
+    why = "<br>".join(f"{count} {operator} ({letters[text]})" for count, operator, text in parts)
     fp16, found = row["attention"][1], row["attention"][0]
-    return [int8, why, f"{found} of {fp16}" if found or fp16 else "", moved, time, sqnr]
+    attentions = f"{found} of {fp16}" if found or fp16 else ""
+    # What belongs together is not divided between lines.
+    return [text.replace(" ", "\u00a0") for text in (int8, why, attentions, moved, time, sqnr)]
 
 
 def aligned(rows: Sequence[Row]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,7 +27,16 @@ def reference() -> Iterator[str]:
         module = importlib.import_module(f"trtint8.cli.{verb}")
         module.configure(parser)
         yield from section(parser, f"{summary[0].upper()}{summary[1:]}.", 2)
-        yield from ["```text", *module.EXAMPLE.split("\n"), "```", ""]
+        yield from example(module.EXAMPLE)
+
+
+def example(text: str) -> Iterator[str]:
+    """A verb's examples: commands that can be copied, and what is said below them."""
+    _, *lines = text.split("\n")  # the first one says that these are examples
+    commands = [line for line in lines if line.startswith(" ")]
+    yield from ["```sh", *textwrap.dedent("\n".join(commands)).split("\n"), "```", ""]
+    yield from [line for line in lines if not line.startswith(" ")]
+    yield ""
 
 
 def section(parser: argparse.ArgumentParser, summary: str, level: int) -> Iterator[str]:

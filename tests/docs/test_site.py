@@ -17,6 +17,9 @@ from trtint8.cli.main import VERBS
 
 ROOT = Path(__file__).parents[2]
 
+#: Where the site is published, its address is known.
+REPOSITORY = "https://example.org/trtint8"
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
@@ -27,7 +30,11 @@ def site(tmp_path_factory):
         except ModuleNotFoundError:
             pytest.skip("MkDocs is not installed (pip install 'trtint8[docs]')")
     folder = tmp_path_factory.mktemp("site")
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {
+        "NO_MKDOCS_2_WARNING": "1",
+        "PYTHONPATH": str(ROOT),
+        "REPOSITORY_URL": REPOSITORY,
+    }
     # Not --quiet: warnings that are not shown are not counted, and so do not fail a strict build.
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
@@ -69,6 +76,26 @@ def test_every_verb_and_option_is_in_the_reference(site):
         importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
         for option in parser._option_string_actions:
             assert option in ("-h", "--help") or re.search(rf"<code>{option}[ <]", text), f"{verb} {option}"
+
+
+def test_every_page_has_the_version_and_a_link_to_the_repository(site):
+    for page in site.rglob("index.html"):
+        [foot] = re.findall(r'<div class="md-copyright__highlight">(.*?)</div>', page.read_text(), re.DOTALL)
+        assert f"trtint8 {trtint8.__version__}" in foot and f'href="{REPOSITORY}"' in foot, page
+    assert 'data-md-component="source"' not in (site / "index.html").read_text()
+
+
+def test_signatures_are_formatted(site):
+    text = (site / "reference/python/index.html").read_text()
+    assert re.search(r"calibrate</span><span[^>]*>\(</span>\s*\n", text)
+
+
+def test_output_has_a_language_of_its_own_and_no_button(site):
+    text = (site / "tutorial/index.html").read_text()
+    assert len(re.findall('class="language-sh highlight"', text)) >= 5
+    assert len(re.findall('class="language-text highlight"', text)) >= 5
+    style = (site / "stylesheets/extra.css").read_text()
+    assert re.search(r"language-text \.md-code__nav\s*\{\s*display: none", style)
 
 
 def test_docstrings_show_no_roles(site):
