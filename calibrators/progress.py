@@ -187,11 +187,16 @@ class Plan:
         to_come: What each of them does, to its work; None where that is not known yet.
         at_least: Whether there may be phases that are not planned.
         keep: Whether the bars of its phases stay when these have ended.
+        planned: The work that an outer job has planned for this part, which it counts as; None where it has
+            planned none.
+        before: The work that was done before.
     """
 
     to_come: dict[str, float | None]
     at_least: bool = False
     keep: bool = True
+    planned: float | None = None
+    before: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -240,6 +245,18 @@ class _Job:
         self._lock = threading.Lock()
 
     @contextmanager
+    def part(self, to_come: Mapping[str, float | None], part_of: str, *, keep: bool) -> Iterator[Plan]:
+        """Does a part that has phases of its own, and counts it as it was planned."""
+        plan = Plan(dict(to_come), keep=keep, planned=self._begin(part_of), before=self._work_done)
+        self.plans.append(plan)
+        try:
+            yield plan
+        finally:
+            self.plans.remove(plan)
+            if plan.planned is not None:
+                self._work_done = plan.before + plan.planned
+
+    @contextmanager
     def phase(self, what: str, total: int | None, work: float) -> Iterator[Phase]:
         """Does a phase."""
         phase = Phase(what, total, work, self._begin(what), _clock())
@@ -280,16 +297,18 @@ class _Job:
             return None
         usual = spent / done  # seconds for a unit of work
         at_least = any(plan.at_least for plan in self.plans)
-        to_come = [work for plan in self.plans for work in plan.to_come.values()]
-        to_come += [phase.work_left for phase in self.phases[:-1]]
-        seconds = usual * sum(work for work in to_come if work is not None)
-        if self.phases:
-            own = self.phases[-1].seconds_left(usual)
-            seconds += own or 0.0
-            at_least = at_least or own is None
+        parts = [phase.seconds_left(usual) for phase in self.phases[-1:]]
+        parts += [None if phase.work_left is None else usual * phase.work_left for phase in self.phases[:-1]]
+        seconds = sum(part for part in parts if part is not None)
+        for plan in reversed(self.plans):
+            to_come = plan.to_come.values()
+            at_least = at_least or None in to_come
+            seconds += usual * sum(work for work in to_come if work is not None)
+            if plan.planned is not None:
+                seconds = max(seconds, usual * (plan.planned - (done - plan.before)))
         if not seconds or spent < _TOO_EARLY * (spent + seconds):
             return None
-        return TimeLeft(seconds, at_least or None in to_come)
+        return TimeLeft(seconds, at_least or None in parts)
 
 
 _current: ContextVar[_Job | None] = ContextVar("job", default=None)
@@ -329,15 +348,8 @@ def job(
     Yields:
         The plan, which may be changed.
     """
-    with _in_job(enabled=enabled) as current:
-        for outer in current.plans:
-            outer.to_come.pop(part_of, None)
-        plan = Plan(dict(to_come), keep=keep)
-        current.plans.append(plan)
-        try:
-            yield plan
-        finally:
-            current.plans.remove(plan)
+    with _in_job(enabled=enabled) as current, current.part(to_come, part_of, keep=keep) as plan:
+        yield plan
 
 
 @contextmanager

@@ -244,23 +244,23 @@ class Search:
         ``least_gain`` higher, in decibels.
         """
         self._left.remove(key)
-        self._plan.to_come.pop(key, None)
         known = self._journal.next
-        if known is not None and known.what != what:
-            return  # it did not apply when the search was interrupted
-        if known is not None and not known.taken:
-            self._record(known)
+        if known is not None and (known.what != what or not known.taken):
+            self._plan.to_come.pop(key)
+            if known.what == what:  # else it did not apply when the search was interrupted
+                self._record(known)
             return
         self._limit.check()
-        candidate = remedy(best.candidate)
-        if candidate is None:
-            return
 
         def is_better(score: Score) -> bool:
             least = best.score.sqnr_db + least_gain
             return (self._fits(score), score.sqnr_db) > (self._fits(best.score), least)
 
-        score = self._score(what, candidate, is_better)
+        with job({}, part_of=key):
+            candidate = remedy(best.candidate)
+            if candidate is None:
+                return
+            score = self._score(what, candidate, is_better)
         if is_better(score):
             self._take(best, candidate, score)
 
