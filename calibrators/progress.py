@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: The phases that jobs plan for: what they are called.
 CALIBRATING, CHOOSING, VALIDATING, MEASURING = "Calibrating", "Choosing ranges", "Validating", "Measuring"
-SEARCHING, JUDGING = "Searching", "Judging"
+SEARCHING, JUDGING, BUILDING = "Searching", "Judging", "Building engine"
 
 #: Gives the time in seconds.
 _clock = time.monotonic

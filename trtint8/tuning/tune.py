@@ -247,7 +247,8 @@ def _tune_prepared(
             identity["speed"] = speed.name
         opened = journal.open(identity)
     planner = SpeedPlanner(prepared, table, speed, opened) if speed else None
-    plan = planner.plan(limit.half()) if planner else None
+    with job({}, keep=False):  # messages say what came of every engine
+        plan = planner.plan(limit.half()) if planner else None
     in_float = plan.keep_float if plan else _slower_in_int8(start) if float16 else ()
     if in_float:
         start = replace(start, keep_float=in_float)
@@ -280,7 +281,8 @@ def _tune_prepared(
         compared = scorer.compare(next(runs), metrics, {BEFORE: next(runs)}, description=JUDGING)
     accuracy = replace(compared, judgement=goal.judge(compared))
     if planner and plan:
-        plan = planner.completed(plan, best.keep_float)
+        with job({}, keep=False):
+            plan = planner.completed(plan, best.keep_float)
     complete = found.complete and (plan is None or plan.complete)
     cost = float_cost(best.model.graph_model, best.keep_float, best.table.provenance.input_sizes)
     trials, chosen = opened.trials, found.number
