@@ -299,16 +299,16 @@ class _Job:
         at_least = any(plan.at_least for plan in self.plans)
         parts = [phase.seconds_left(usual) for phase in self.phases[-1:]]
         parts += [None if phase.work_left is None else usual * phase.work_left for phase in self.phases[:-1]]
-        seconds = sum(part for part in parts if part is not None)
+        seconds, unknown = sum(part for part in parts if part is not None), None in parts
         for plan in reversed(self.plans):
             to_come = plan.to_come.values()
-            at_least = at_least or None in to_come
+            unknown = unknown or None in to_come
             seconds += usual * sum(work for work in to_come if work is not None)
-            if plan.planned is not None:
-                seconds = max(seconds, usual * (plan.planned - (done - plan.before)))
+            if plan.planned is not None:  # which covers what is not known of its phases
+                seconds, unknown = max(seconds, usual * (plan.planned - (done - plan.before))), False
         if not seconds or spent < _TOO_EARLY * (spent + seconds):
             return None
-        return TimeLeft(seconds, at_least or None in parts)
+        return TimeLeft(seconds, at_least or unknown)
 
 
 _current: ContextVar[_Job | None] = ContextVar("job", default=None)

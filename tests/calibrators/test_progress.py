@@ -141,6 +141,15 @@ def test_a_part_of_a_job_says_its_phases_in_place_of_the_one_that_was_planned(cl
         assert time_left().seconds == pytest.approx(10.0)  # b was left out
 
 
+def test_a_part_counts_as_it_was_planned(clock):
+    with job({"a": 10.0, "part": 20.0, "b": 10.0}):
+        list(work(clock, "a", 10, 1.0))
+        with job({}, part_of="part"):
+            *_, (_, said) = work(clock, "own", 5, 1.0, total="unknown")
+            assert (said.seconds, said.at_least) == (pytest.approx(15 + 10), False)
+        assert time_left().seconds == pytest.approx(10 * 15 / 30)
+
+
 def test_what_is_not_known_makes_it_the_least_time(clock):
     with job({"a": 10.0, "b": 10.0, "c": None}):
         *_, (_, said) = work(clock, "a", 10, 1.0)
