@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,9 +40,32 @@ _NEW = "new"
 #: Seconds to wait while another process moves its files into the same folder, which takes milliseconds.
 _PATIENCE = 30.0
 
+#: The outputs that were put in their places while :func:`noting_what_is_written` runs, in order.
+_written: ContextVar[list[Path] | None] = ContextVar("written", default=None)
+
 #: What tells a file from every other one, and from itself before a change: its number in the file system, its
 #: size, and when it was written, in nanoseconds. Moving a file within its folder keeps all three.
 Identity: TypeAlias = tuple[int, int, int]
+
+
+@contextlib.contextmanager
+def noting_what_is_written() -> Iterator[Callable[[], list[Path]]]:
+    """Notes which files and folders are written while the block runs.
+
+    Yields:
+        A function that returns those of them that are there, in the order in which they were written first.
+    """
+    written: list[Path] = []
+    token = _written.set(written)
+    try:
+        yield lambda: [path for path in dict.fromkeys(written) if os.path.lexists(path)]
+    finally:
+        _written.reset(token)
+
+
+def _note(*paths: Path) -> None:
+    if (written := _written.get()) is not None:
+        written += paths
 
 
 @dataclass(frozen=True)
@@ -207,6 +231,7 @@ def write_atomically(
                 os.fsync(stream.fileno())
             _keep_permissions(temporary, target)
             temporary.replace(target)
+            _note(path)
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -256,6 +281,7 @@ def written_together(
             yield staged
         with _sentence(main):
             _put_in_place(staging, main, seen)
+            _note(main, *places.values())
             _remove_litter(main, *places.values())
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -332,6 +358,7 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
                     found.replace(moved[-1])
             else:
                 staging.replace(target)
+            _note(path)
     except BaseException:
         for found in moved:
             _remove(found)

@@ -35,6 +35,7 @@ from calibrators.errors import (
 )
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.histograms.thresholds import Method
+from calibrators.progress import BUILDING, CALIBRATING, job
 from calibrators.run import RunOptions
 from calibrators.tables.ranges import is_table, loss_warning, noise_warning, table_among
 from calibrators.tables.table import CalibrationTable
@@ -203,10 +204,11 @@ def _build(
     check_io_names([*(spec.name for spec in loaded.inputs), *outputs], options)
     calibration = with_recorded_states(sources.calibration, loaded)
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
-    job = _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished)
-    product = job.implicit() if implicit else job.explicit()
+    making = _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished)
+    with job({CALIBRATING: None, BUILDING: None}, enabled=sources.progress):
+        product = making.implicit() if implicit else making.explicit()
     result = product.save(output, loaded, model, tail, said)
-    return replace(result, expected=job.expected(product))
+    return replace(result, expected=making.expected(product))
 
 
 def nothing_in_int8(report: LayerReport | None, wanted: Sequence[str]) -> str | None:

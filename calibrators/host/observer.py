@@ -43,7 +43,7 @@ from calibrators.host.session import (
     threads_of_session,
 )
 from calibrators.host.weights import LightModel
-from calibrators.progress import progress_bar
+from calibrators.progress import CALIBRATING, progress_bar
 
 #: The most samples of a batch that are run at once, or what tells them from the batch; None for all.
 MostRows: TypeAlias = int | Callable[[FeedDict], int] | None
@@ -289,7 +289,7 @@ class Observer:
         name_of, samples = batches.name_of, batches.num_samples
         with contextlib.ExitStack() as opened:
             counted = opened.enter_context(self._device.histograms(start, self._threads, plan.rectified))
-            advance = opened.enter_context(progress_bar("Calibrating", samples, enabled=progress))
+            advance = opened.enter_context(progress_bar(CALIBRATING, samples, enabled=progress))
             one_pass = _Pass(
                 [functools.partial(self._run_part, number) for number in range(len(plan.parts))],
                 plan,

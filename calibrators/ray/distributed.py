@@ -26,7 +26,7 @@ from calibrators.host.observer import Form, MostRows, Observation, Observer
 from calibrators.host.plan import plan_observation
 from calibrators.host.session import check_threads
 from calibrators.host.work import check_sees
-from calibrators.progress import progress_bar
+from calibrators.progress import CALIBRATING, progress_bar
 from calibrators.ray.cluster import WORKER_THREADS, RayExecutor, import_ray
 from calibrators.ray.workers import fan_out
 
@@ -147,7 +147,7 @@ class RayObserver:
             )
             with (
                 fan_out(work, batches, self._executor, self._threads) as results,
-                progress_bar("Calibrating", batches.num_samples, enabled=progress) as advance,
+                progress_bar(CALIBRATING, batches.num_samples, enabled=progress) as advance,
             ):
                 for number, done in enumerate(results):
                     merged.add(done.result)

@@ -28,7 +28,7 @@ from calibrators.data.opening import open_batches
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, CalibrationDataError, TableError, UnsupportedError, counted
 from calibrators.files import check_writable, is_file
-from calibrators.progress import progress_bar
+from calibrators.progress import CALIBRATING, progress_bar
 from calibrators.tables.cache_origin import CacheOrigin, refuse_foreign_sidecar, runs_before_fusion
 from calibrators.tables.formats.tensorrt_cache import parse
 from calibrators.tables.table import CalibrationTable, Provenance
@@ -408,7 +408,7 @@ class Calibrator:
             raise UnsupportedError(f"TensorRT cannot read the batches: {problem}")
         samples = self._data.num_samples if self._data else None
         total = samples // opened.batch_size if samples and not self._num_batches else self._num_batches
-        self._advance = self._bar.enter_context(progress_bar("Calibrating", total, enabled=self._progress))
+        self._advance = self._bar.enter_context(progress_bar(CALIBRATING, total, enabled=self._progress))
         if self.state is not State.FEEDING_AGAIN:
             self.state = State.FEEDING
         dtypes = self._build.network_dtypes

@@ -371,7 +371,7 @@ def tune(
         on_goal: Called with what the result has to keep, before the calibration.
         on_trial: Called with everything that the search tries, also with what an interrupted search that is
             continued has tried.
-        progress: Show a progress bar on a terminal while calibrating.
+        progress: Show progress bars on a terminal or in a notebook.
         speed: Name of a GPU, or its figures, as :func:`audit` takes them, for which the times of engines are
             estimated; or ``"here"``, and at most 12 engines are built and timed on the GPU of this machine.
             Layers that are not faster in INT8 there stay in FP16 from the start, whatever they cost in

@@ -20,6 +20,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import UnsupportedError
 from calibrators.operators import operator_of
+from calibrators.progress import job
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor, Target, title_of
@@ -498,12 +499,13 @@ def audit_model(
     asked, shapes = QuantizeOptions(keep_float, keep_int8, estimator.quantization_target), estimator.shapes
     quantized, _ = quantize_graph(fixed, table, asked, largest=shapes)
     mixed, _ = quantize_graph(fixed, table, replace(asked, float16=True), largest=shapes)
-    engines = (
-        estimator.estimate("FP32", fixed.graph_model, peaks, fp16=False),
-        estimator.estimate("FP16", fixed.graph_model, peaks, fp16=True),
-        estimator.estimate("INT8", quantized, peaks, fp16=False),
-        estimator.estimate("INT8+FP16", mixed, peaks, fp16=True),
-    )
+    built = {"FP32": fixed.graph_model, "FP16": fixed.graph_model, "INT8": quantized, "INT8+FP16": mixed}
+    engines = []
+    with job(dict.fromkeys(built, 1.0), enabled=options.progress):
+        for precision, graph_model in built.items():
+            with job({}, part_of=precision):
+                fp16 = "FP16" in precision
+                engines.append(estimator.estimate(precision, graph_model, peaks, fp16=fp16))
     builder = title_of(estimator.flavor.name)
     if estimator.of_another_gpu:
         builder = f"another TensorRT than {builder}, which runs no INT8 there,"
@@ -515,7 +517,7 @@ def audit_model(
         tensorrt_version=estimator.flavor.version,
         compute_capability=estimator.compute_capability or "current",
         shapes=shapes,
-        engines=engines,
+        engines=tuple(engines),
         verdict=verdict.sentence,
         reasons=verdict.reasons,
         uncounted=work.uncounted,

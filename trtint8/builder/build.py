@@ -41,7 +41,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, advice, counted
 from calibrators.files import is_file
-from calibrators.progress import progress_bar
+from calibrators.progress import BUILDING, progress_bar
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import AnyCalibrator, ServedBuild
 from calibrators.tensorrt.feeding import network_dtypes
@@ -217,7 +217,7 @@ class Build:
             _context(calibrator, options.device),
             collected(flavor.module) as log,
             deferred_interrupt() as deferred,
-            progress_bar("building engine", None, enabled=self.progress) as advance,
+            progress_bar(BUILDING, None, enabled=self.progress) as advance,
         ):
             start = time.perf_counter()
             interrupted = deferred

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     path = check_place(output.with_name(f"{output.name}.checkpoint"))
     if path.exists() and not options.resume:
         say(f"'{path}' is left from an interrupted run: beginning anew, without --resume")
-    with saying_what_is_kept(path, "--resume"):
+    with saying_what_is_kept(path, "the same command with --resume"):
         table = calibrate(**values_of(calibrate, options), checkpoint=path)
     say_method_in_cache(table, output)
     summary = {

@@ -24,10 +24,11 @@ from typing import Any
 
 from calibrators.checks import keeping_warnings
 from calibrators.errors import Advice, Argument, TrtInt8Error, in_one_line
-from calibrators.files import exists
+from calibrators.files import exists, noting_what_is_written
 from calibrators.imports import import_lazily
+from calibrators.progress import lines_without_terminal
 from trtint8.cli.interruption import STATUS, raise_if_stopped, stop
-from trtint8.cli.output import say
+from trtint8.cli.output import say, say_interrupted
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.version import __version__
 
@@ -69,13 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is not threading.main_thread():
         return _run(arguments)  # only the main thread receives signals
     before = signal.signal(signal.SIGTERM, stop)
-    try:
-        return _run(arguments)
-    except KeyboardInterrupt:
-        say("interrupted")
-        return STATUS
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with noting_what_is_written() as written:
+        try:
+            return _run(arguments)
+        except KeyboardInterrupt as interrupt:
+            say_interrupted(interrupt, written())
+            return STATUS
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 class _Messages(logging.Handler):
@@ -106,7 +108,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         options = _parser(argv).parse_args(argv)
         if arguments is None:  # the process runs nothing else, and what modules define stays until it ends
             gc.freeze()
-    with warnings.catch_warnings(), keeping_warnings():
+    with warnings.catch_warnings(), keeping_warnings(), lines_without_terminal(say):
         warnings.simplefilter("always", UserWarning)
         warnings.showwarning = lambda message, *_args, **_kwargs: say(
             f"warning: {_spelled(message, options)}"

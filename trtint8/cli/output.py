@@ -274,7 +274,7 @@ def _write(stream: TextIO | None, text: str) -> None:
 def saying_what_is_kept(
     checkpoint: Path | None, how: str, *, survives_errors: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
-    """Says after Ctrl-C that a run can be continued, where it can; and after an error in the data.
+    """Says after Ctrl-C how a run can be continued, where it can; and after an error in the data.
 
     Args:
         checkpoint: The file in which the run keeps what it has done; None where it keeps nothing.
@@ -283,11 +283,35 @@ def saying_what_is_kept(
     """
     try:
         yield
-    except (KeyboardInterrupt, CalibrationDataError) as error:
-        goes_on = isinstance(error, KeyboardInterrupt) or survives_errors()
-        if goes_on and checkpoint is not None and checkpoint.exists():
-            say(f"'{checkpoint}' keeps what was done; {how} continues from it")
+    except KeyboardInterrupt as error:
+        if checkpoint is not None and checkpoint.exists():
+            raise KeyboardInterrupt(_kept(checkpoint, how)) from error
         raise
+    except CalibrationDataError:
+        if survives_errors() and checkpoint is not None and checkpoint.exists():
+            say(_kept(checkpoint, how))
+        raise
+
+
+def _kept(checkpoint: Path, how: str) -> str:
+    return f"'{checkpoint}' keeps what was done, and {how} goes on from there"
+
+
+def say_interrupted(interrupt: KeyboardInterrupt, written: Sequence[Path]) -> None:
+    """Says after Ctrl-C what is left of a run.
+
+    Args:
+        interrupt: What Ctrl-C raised, with what :func:`saying_what_is_kept` has to say.
+        written: The files that were written, and are there.
+    """
+    if interrupt.args:
+        left = str(interrupt)
+    elif written:
+        names = enumerated(f"'{path}'" for path in written)
+        left = f"{names} {'is' if len(written) == 1 else 'are'} complete"
+    else:
+        left = "nothing was written, and the same command begins anew"
+    say(f"interrupted: {left}")
 
 
 def say_method_in_cache(table: CalibrationTable, output: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import math
 from pathlib import Path
 
 from calibrators.errors import counted
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place, remove_checkpoint
+from calibrators.progress import time_left
 from trtint8.api.accuracy import tune
 from trtint8.cli.output import print_json, print_line, print_table, say, saying_what_is_kept
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
@@ -76,7 +76,9 @@ def _tune(options: argparse.Namespace) -> Tuned:
     if checkpoint.exists() and not options.resume:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
     progress = _Progress()
-    with saying_what_is_kept(checkpoint, "--resume", survives_errors=lambda: progress.has_trials):
+    with saying_what_is_kept(
+        checkpoint, "the same command with --resume", survives_errors=lambda: progress.has_trials
+    ):
         tuned = tune(
             **values_of(tune, options),
             checkpoint=checkpoint,
@@ -154,10 +156,11 @@ class _Progress:
         self.has_trials = True
         mark = "+" if trial.taken else " "
         cost = f", {100 * trial.float_cost:.1f} % of the arithmetic in float" if trial.keep_float else ""
-        left = f"; about {_duration(trial.seconds_left)} left" if trial.seconds_left else ""
+        left = time_left()
+        rest = f"; {left}" if left else ""
         level = "" if self._goal.name == "sqnr" else f", sqnr {trial.score.sqnr_db:.2f} dB"
         score = f"{self._goal.describe(trial.score)}{level}"
-        say(f"{mark} {trial.what}: {score} ({trial.seconds:.1f} s{cost}{left})")
+        say(f"{mark} {trial.what}: {score} ({trial.seconds:.1f} s{cost}{rest})")
 
     def say_speed_trial(self, trial: SpeedTrial) -> None:
         """Says how long an engine takes, with a plus sign as for other trials."""
@@ -167,11 +170,6 @@ class _Progress:
             time = f"{1e3 * trial.seconds:.4f} ms ({1e3 * trial.least:.4f} to {1e3 * trial.most:.4f})"
             time += f", GPU at {trial.note}" if trial.note else ""
         say(f"{'+' if trial.taken else ' '} {trial.what}: {time}")
-
-
-def _duration(seconds: float) -> str:
-    """Seconds in words, not more precisely than an estimate is."""
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{math.ceil(seconds)} s"
 
 
 def _print(tuned: Tuned, written: Written) -> None:

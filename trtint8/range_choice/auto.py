@@ -22,7 +22,7 @@ from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import RULES, TIGHT, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse
-from calibrators.progress import progress_bar
+from calibrators.progress import CHOOSING, progress_bar
 from calibrators.tables.choice import POOR_DB, RangeChoice
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model
@@ -532,7 +532,9 @@ def choose_ranges(
     else:
         references.run_ahead(first)
     with (
-        progress_bar("Choosing ranges", None, enabled=progress) as advance,
+        progress_bar(
+            CHOOSING, max(runs_to_spend(calibrated), len(RULES) * first), enabled=progress
+        ) as advance,
         Trials(network, references, advance) as trials,
     ):
         comparison = RuleComparison(network, trials, first, most, calibrated)

@@ -26,6 +26,7 @@ from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import Argument, CalibrationDataError, EngineError, GpuMemoryError
+from calibrators.progress import progress_bar
 from calibrators.records import NonNegative, Positive, PositiveCount, Result
 from trtint8.builder.build import Build
 from trtint8.builder.config import BuildOptions
@@ -421,14 +422,22 @@ def benchmark(
         return Benchmarks(_ELSEWHERE, _data_name(None), tuple(filter(None, exported)))
     require_gpu("measuring an engine")
     measured = []
-    with turn_on_gpu(gpu_uuid(options.device), "measuring an engine"):
+    count = len(own) + (len(_BASELINES) if baseline is not None else 0)
+    with (
+        turn_on_gpu(gpu_uuid(options.device), "measuring an engine"),
+        progress_bar("Measuring engines", count) as advance,
+    ):
         for name, engine in _engines(own, baseline, options):
             with engine:
                 measured.append(_measure(name, engine, data, data_options, options))
+            advance(1)
     following = iter(measured)
     reports = [times or next(following) for times in exported]
     return Benchmarks(gpu_names()[options.device], _data_name(data), (*reports, *following))
 
+
+#: What is built of a float model to compare with, and whether it is in FP16.
+_BASELINES = {"FP32": False, "FP16": True}
 
 #: The GPU of times that were all measured elsewhere.
 _ELSEWHERE = "another machine"
@@ -481,7 +490,7 @@ def _engines(
     if baseline is None:
         return
     prepared = prepare(load_model(baseline))
-    for name, fp16 in {"FP32": False, "FP16": True}.items():
+    for name, fp16 in _BASELINES.items():
         graph_model = prepared.graph_model
         build_options = BuildOptions(fp16=fp16, device=options.device, plugins=plugins)
         if fp16 and flavor.strongly_typed_only:

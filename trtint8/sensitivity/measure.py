@@ -27,6 +27,7 @@ from calibrators.data.sources.arrays import first_labels, is_class_indices
 from calibrators.errors import Argument, CalibrationDataError, TableError
 from calibrators.host.checkpoint import Checkpoint, Timer
 from calibrators.host.work import BatchFunction, check_sees, results_here
+from calibrators.progress import MEASURING
 from calibrators.run import Executor, RunOptions
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.graph import is_constant
@@ -64,6 +65,9 @@ from trtint8.simulation.networks import Layer, Quantizer, find_layers, quantized
 from trtint8.simulation.segments import Tensors, cut, estimate_seconds, propagate
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import PicksMeter
+
+#: The work for one sample, in runs of the float network, where gradients give the figures. For plans only.
+WORK = 6.0
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,7 @@ def measure(
     seconds = probe.begin(first.feed, 0, labelled=labelled, name_of=batches.name_of)
     on_plan(Plan(len(layers), batches.num_samples, seconds, picked_from))
     if run.is_local:
-        with results_here(probe.run, batches, description="Measuring", progress=progress) as results:
+        with results_here(probe.run, batches, description=MEASURING, progress=progress, work=WORK) as results:
             measurement.run(results)
         return measurement.result(table)
     assert probe.effects is not None
@@ -197,7 +201,7 @@ def measure(
             shown,
         )
         del probe  # and what it has opened
-        with run.results(work, batches, description="Measuring") as results:
+        with run.results(work, batches, description=MEASURING) as results:
             measurement.run(results)
     return measurement.result(table)
 

@@ -20,6 +20,7 @@ from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import CalibrationDataError, enumerated
+from calibrators.progress import VALIDATING
 from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.arithmetic.simulation import IntegerRuns, Integers
@@ -136,6 +137,8 @@ class Scorer:
         judged: ir.Model | IntegerRuns,
         metrics: Sequence[Metric] | None,
         others: Mapping[str, ir.Model | IntegerRuns] | None = None,
+        *,
+        description: str = VALIDATING,
     ) -> Accuracy:
         """Compares Q/DQ models, or models in an arithmetic, with the float model.
 
@@ -143,6 +146,7 @@ class Scorer:
             judged: The model that the result describes.
             metrics: What to measure. None measures the usual metrics that apply.
             others: Further models, by name.
+            description: Text of the progress bar.
 
         Returns:
             The comparison, with the other models in ``also``.
@@ -163,7 +167,8 @@ class Scorer:
                 self.batches,
                 metrics=metrics,
                 declared=self._declared,
-                progress=False,
+                description=description,
+                progress=False,  # unless it is a phase of a job
             )
 
     def in_integers(self, candidate: Candidate, arithmetic: Arithmetic) -> IntegerRuns:
@@ -268,8 +273,8 @@ class Trial:
         keep_float: Number of layers in float.
         float_cost: The share of the network's arithmetic that these layers take, in [0, 1].
         seconds: How long the candidate took to score.
-        seconds_left: About how long the rest of the search takes if all of it is tried; None where a version
-            before 0.2 has not written it.
+        seconds_left: About how long the rest takes, or at least where layers may have to be restored to
+            float; None where that is not known, and where a version before 0.2 has not written it.
     """
 
     what: str

@@ -84,6 +84,12 @@ def smaller_batch_size(batches: Batches, options: DataOptions, parts: int) -> in
 _FEWEST_DIVIDED = 8
 
 
+def scored_samples(batches: Batches) -> int | None:
+    """Returns about how many of the samples to tune on decide (:func:`divide`); None where it is unknown."""
+    samples = batches.num_samples
+    return samples // 2 if samples and samples >= _FEWEST_DIVIDED else samples
+
+
 def divide(batches: Batches) -> tuple[Batches, Batches]:
     """Divides the samples to tune on alternately by batches.
 

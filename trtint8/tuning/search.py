@@ -24,13 +24,15 @@ import numpy as np
 import onnx_ir as ir
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.errors import counted
+from calibrators.progress import MEASURING, SEARCHING, Plan, job, progress_bar, time_left
 from calibrators.tables.table import CalibrationTable
 from trtint8.equalization.equalize import equalize
 from trtint8.models.graph import constant_input, set_constant_input, value_names
 from trtint8.models.model import Model, rebuilt
-from trtint8.sensitivity.measure import measure
+from trtint8.range_choice.auto import runs_to_spend
+from trtint8.sensitivity.measure import WORK, measure
 from trtint8.tuning.candidates import Candidate, Scorer, Trial, cost_shares, float_cost
 from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
 from trtint8.tuning.remedies.bias_correction import choose_ranges_anew, correct_biases, single_samples
@@ -63,11 +65,19 @@ _FAR_BEHIND_DB = 0.5
 #: makes behind remedies for weights is less than its share says.
 _NOISE_OF_RETURNED = 0.5
 
-#: What trying a remedy takes, in scores of a candidate: making it, and its own score. For the estimate only.
-_SCORES_PER_REMEDY = {"ranges": 2.0, "equalize": 7.0, "round": 4.0, "correct": 4.0}
+#: The work of making a candidate with a remedy, in calibrations: as measured on a vision transformer, two
+#: ResNets and a detector. Equalization is made twice with some samples, and only where it gains with all. For
+#: the estimate only.
+_CALIBRATIONS = {"ranges": 0.2, "equalize": 2.2, "round": 0.7, "correct": 0.6}
 
-#: What restoring layers to float takes, in scores of a candidate.
-_SCORES_OF_FLOAT = 16.0
+#: The fewest candidates that are scored until as few layers are in float as the budget allows.
+_FEWEST_SCORES = 5
+
+#: The work of scoring a candidate with a sample, in runs of the float network, whose outputs are kept.
+_SCORE = 2.0
+
+#: What the search plans for restoring layers to float.
+_RESTORING = "Restoring"
 
 #: What remedies are called in results.
 _EQUALIZATION, _ROUNDING, _CORRECTION = "cross-layer equalization", "adaptive rounding", "bias correction"
@@ -94,6 +104,32 @@ class Found:
     score: Score
     number: int
     complete: bool
+
+
+def remedies(*, equalize: bool, round_weights: bool) -> list[str]:
+    """Returns the keys of the remedies that a search tries always, in order."""
+    tried = ["ranges", *(["equalize"] if equalize else [])]
+    return [*tried, *(["round"] if round_weights else []), "correct"]
+
+
+def remedy_work(key: str, scored: int | None, calibrated: int | None) -> float | None:
+    """Returns the least work of trying a remedy, in runs of the float network on one sample.
+
+    Args:
+        key: The remedy.
+        scored: How many samples candidates are scored with; None where that is not known.
+        calibrated: How many samples the table is of; None where that is not known.
+    """
+    if scored is None or calibrated is None:
+        return None
+    return _SCORE * scored + _CALIBRATIONS[key] * (calibrated + runs_to_spend(calibrated))
+
+
+def search_work(keys: Sequence[str], scored: int | None, calibrated: int | None) -> float | None:
+    """Returns the least work of a whole search; see :func:`remedy_work`."""
+    if scored is None or calibrated is None:
+        return None
+    return _SCORE * scored + sum(remedy_work(key, scored, calibrated) or 0.0 for key in keys)
 
 
 class Search:
@@ -133,13 +169,13 @@ class Search:
         self._recalibrate, self._round_weights, self._on_trial = recalibrate, round_weights, on_trial
         self._journal, self._limit = journal, limit
         #: The remedies that are still to be tried, and whether layers may have to be restored to float.
-        self._left = ["ranges", "equalize"] if recalibrate else ["ranges"]
-        self._left += ["round", "correct"] if round_weights else ["correct"]
-        #: Whether layers are being restored to float, and what that may still take, in scores of a candidate.
-        self._restores, self._float_left = False, _SCORES_OF_FLOAT
+        self._left = remedies(equalize=recalibrate is not None, round_weights=round_weights)
+        #: Whether layers are being restored to float.
+        self._restores = False
         #: The candidates with remedies for weights that were made, by the names of these.
         self._made: dict[tuple[str, ...], Candidate] = {}
         self._shares_of_arithmetic: Mapping[str, float] | None = None
+        self._plan = Plan({})
 
     def run(self, start: Candidate) -> Found:
         """Runs the search.
@@ -160,13 +196,16 @@ class Search:
             self._check_start(score)  # before anything is recorded
             return True
 
-        best = _Best(start, self._scored("as calibrated", start, is_taken), 0)
-        # The time limit is checked between trials and between batches; what was begun is lost.
-        try:
-            self._improve(best)
-        except OutOfTimeError:
-            return Found(best.candidate, best.score, best.number, complete=False)
-        return Found(best.candidate, best.score, best.number, complete=True)
+        scored, calibrated = self._scorer.batches.num_samples, start.table.provenance.samples
+        work = {key: remedy_work(key, scored, calibrated) for key in self._left}
+        with job(work, part_of=SEARCHING, keep=False) as self._plan:
+            best = _Best(start, self._scored("as calibrated", start, is_taken), 0)
+            # The time limit is checked between trials and between batches; what was begun is lost.
+            try:
+                self._improve(best)
+            except OutOfTimeError:
+                return Found(best.candidate, best.score, best.number, complete=False)
+            return Found(best.candidate, best.score, best.number, complete=True)
 
     def _improve(self, best: _Best) -> None:
         self._try(best, "ranges", "ranges chosen by the network's outputs", self._with_chosen_ranges, 0.0)
@@ -206,21 +245,22 @@ class Search:
         """
         self._left.remove(key)
         known = self._journal.next
-        if known is not None and known.what != what:
-            return  # it did not apply when the search was interrupted
-        if known is not None and not known.taken:
-            self._record(known)
+        if known is not None and (known.what != what or not known.taken):
+            self._plan.to_come.pop(key)
+            if known.what == what:  # else it did not apply when the search was interrupted
+                self._record(known)
             return
         self._limit.check()
-        candidate = remedy(best.candidate)
-        if candidate is None:
-            return
 
         def is_better(score: Score) -> bool:
             least = best.score.sqnr_db + least_gain
             return (self._fits(score), score.sqnr_db) > (self._fits(best.score), least)
 
-        score = self._score(what, candidate, is_better)
+        with job({}, part_of=key):
+            candidate = remedy(best.candidate)
+            if candidate is None:
+                return
+            score = self._score(what, candidate, is_better)
         if is_better(score):
             self._take(best, candidate, score)
 
@@ -240,14 +280,24 @@ class Search:
         seconds = time.perf_counter() - begun
         sizes = candidate.table.provenance.input_sizes
         cost = float_cost(candidate.model.graph_model, candidate.keep_float, sizes)
-        left = seconds * self._scores_left(score)
-        self._record(Trial(what, score, is_taken(score), len(candidate.keep_float), cost, seconds, left))
+        if not self._restores:
+            self._plan_restoring(needed=not self._fits(score))
+        left = time_left()
+        taken = is_taken(score)
+        seconds_left = left.seconds if left else None
+        self._record(Trial(what, score, taken, len(candidate.keep_float), cost, seconds, seconds_left))
         return score
 
-    def _scores_left(self, score: Score) -> float:
-        """About what the rest of the search takes, in scores of a candidate."""
-        floats = self._float_left if self._restores or not self._fits(score) else 0.0
-        return sum(_SCORES_PER_REMEDY[key] for key in self._left) + floats
+    def _plan_restoring(self, *, needed: bool) -> None:
+        """Plans the least that restoring layers to float takes, where that is needed as far as is known."""
+        found, scored = self._samples.num_samples, self._scorer.batches.num_samples
+        self._plan.at_least = needed
+        if needed and found is not None and scored is not None:
+            self._plan.to_come[MEASURING] = WORK * min(found, _SENSITIVITY_SAMPLES)
+            self._plan.to_come[_RESTORING] = _SCORE * scored * _FEWEST_SCORES
+        else:
+            for what in (MEASURING, _RESTORING):
+                self._plan.to_come.pop(what, None)
 
     def _take(self, best: _Best, candidate: Candidate, score: Score) -> None:
         """Makes the candidate of the last trial the best one."""
@@ -258,7 +308,7 @@ class Search:
         self._on_trial(trial)
 
     def _with_chosen_ranges(self, start: Candidate) -> Candidate | None:
-        feeds = self._feeds(_RANGE_SAMPLES)
+        feeds = iter(head(self._watched(), _RANGE_SAMPLES))
         table = choose_ranges_anew(start.model, start.table, start.placement.tensors, feeds)
         return None if table is None else dataclasses.replace(start, table=table)
 
@@ -266,12 +316,13 @@ class Search:
         recalibrate = self._recalibrate
         assert recalibrate is not None
         graph_model = start.model.graph_model
-        samples = list(single_samples(start.model, self._feeds(_CHECKED_SAMPLES)))[:_CHECKED_SAMPLES]
+        samples = list(single_samples(start.model, iter(head(self._watched(), _CHECKED_SAMPLES))))
+        samples = samples[:_CHECKED_SAMPLES]
         clips, method = self._through_clips, start.table.method
         gain = partial(gain_on_others, start, samples, recalibrate, through_clips=clips)
         if len(samples) > 1 and gain() <= least_gain:
             return None
-        equalized = equalize(graph_model, self._feeds(_REMEDY_SAMPLES), method, through_clips=clips)
+        equalized = equalize(graph_model, self._feeds("Equalizing"), method, through_clips=clips)
         if not equalized.forms:
             return None
         model = rebuilt(equalized.model, start.model.name)
@@ -285,11 +336,11 @@ class Search:
 
     def _bias_corrected(self, start: Candidate) -> Candidate | None:
         graph_model, amax = start.model.graph_model, start.table.amax
-        corrected = correct_biases(graph_model, start.placement, amax, self._feeds(_REMEDY_SAMPLES))
+        corrected = correct_biases(graph_model, start.placement, amax, self._feeds("Correcting biases"))
         return _with_weights(start, corrected.model, _CORRECTION) if corrected.corrections else None
 
     def _rounded(self, start: Candidate) -> Candidate | None:
-        feeds = self._feeds(_REMEDY_SAMPLES)
+        feeds = self._feeds("Looking at weights")
         adapted = adapt_rounding(start.model.graph_model, start.placement, feeds, seed=self._seed)
         return _with_weights(start, adapted.model, _ROUNDING)
 
@@ -300,7 +351,7 @@ class Search:
             best: The best candidate so far, which becomes a better one.
             plain: The candidate without remedies for weights.
         """
-        self._restores = True
+        self._restores = self._plan.at_least = True
         shares = self._noise_shares(plain.candidate)
         order = self._by_noise_per_cost(plain.candidate, shares)
         if not order:
@@ -326,10 +377,11 @@ class Search:
 
         guess = first_guess(best.score, [shares[name] for name in order], self._fits)
         count = fewest(len(order), fits, guess)
+        self._plan.to_come.pop(_RESTORING, None)
         if self._fits(best.score):
             # Without the last one it was tried already.
             self._give_back(best, plain, shares, order[: count - 1])
-        self._float_left = 0.0
+        self._plan.at_least = False
         names, taken = best.candidate.beyond(plain.candidate)
         for way in ways:
             if way != taken:
@@ -356,7 +408,9 @@ class Search:
             else:
                 name = min(left, key=lambda name: (shares[name], -costs[name]))
             left.remove(name)
-            self._float_left = float(min(len(left), _MOST_RETRIED - in_vain))
+            if (scored := self._scorer.batches.num_samples) is not None:
+                tries = 1 + min(len(left), _MOST_RETRIED - in_vain - 1)
+                self._plan.to_come[_RESTORING] = _SCORE * scored * tries
             kept, way = best.candidate.beyond(plain.candidate)
             others = [one for one in kept if one != name]
             score = self._in_float(best, plain.candidate, others, way, f"'{name}' back in INT8")
@@ -414,7 +468,6 @@ class Search:
                 start.table,
                 head(self._watched(), _SENSITIVITY_SAMPLES),
                 keep_float=start.keep_float,
-                progress=False,
             )
             self._journal.add_shares({layer.node: layer.noise_share for layer in sensitivity.layers})
         return dict(self._journal.shares)
@@ -434,13 +487,30 @@ class Search:
             self._shares_of_arithmetic = cost_shares(plain.model.graph_model, sizes)
         return self._shares_of_arithmetic
 
-    def _feeds(self, samples: int) -> Iterator[FeedDict]:
-        return iter(head(self._watched(), samples))
+    def _feeds(self, what: str) -> Iterator[FeedDict]:
+        """The samples that remedies for weights are found with; a bar shows how many were taken."""
+        samples = self._samples.num_samples
+        total = None if samples is None else min(samples, _REMEDY_SAMPLES)
+        return shown(iter(head(self._watched(), _REMEDY_SAMPLES)), what, total)
 
     def _watched(self) -> Batches:
         """The samples, as long as there is time."""
         batches = self._samples
         return batches.passing(lambda: self._limit.watched(batches.start()))
+
+
+def shown(feeds: Iterator[FeedDict], what: str, samples: int | None) -> Iterator[FeedDict]:
+    """The same feeds; a bar shows how many of them were taken.
+
+    Args:
+        feeds: The feeds.
+        what: What is done with them, in a word or two.
+        samples: How many samples they hold; None where that is not known.
+    """
+    with progress_bar(what, samples) as advance:
+        for feed in feeds:
+            yield feed
+            advance(batch_rows(feed) or 1)
 
 
 @dataclass
@@ -596,7 +666,8 @@ def gain_on_others(
     """
     seen, others = samples[::2], samples[1::2]
     graph_model, method = start.model.graph_model, start.table.method
-    equalized = equalize(graph_model, iter(seen), method, through_clips=through_clips)
+    feeds = shown(iter(seen), "Equalizing", len(seen))
+    equalized = equalize(graph_model, feeds, method, through_clips=through_clips)
     if not equalized.forms:
         return 0.0
     scorer = Scorer(start.model, Batches.of_feeds(lambda: iter(others)), "sqnr")

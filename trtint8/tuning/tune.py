@@ -26,6 +26,7 @@ from calibrators.display.picture import Picture, data_frame
 from calibrators.display.plotting import plot_points
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
 from calibrators.files import refuse_losing, refuse_overwriting, write_atomically, written_together
+from calibrators.progress import CALIBRATING, JUDGING, SEARCHING, job
 from calibrators.records import Count, NonNegative
 from calibrators.run import RunOptions
 from calibrators.tables.ranges import table_among
@@ -50,16 +51,20 @@ from trtint8.tuning.samples import (
     check_judging,
     divide,
     first_form,
+    scored_samples,
     smaller_batch_size,
     split,
 )
-from trtint8.tuning.search import Recalibrate, Search
+from trtint8.tuning.search import Recalibrate, Search, remedies, search_work
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
 from trtint8.tuning.stopwatch import SpeedPlan
 from trtint8.validation.accuracy import Accuracy, accuracy_html, accuracy_summary
 from trtint8.validation.budget import Budget, Goal, Score
 from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.metrics import Metric
+
+#: The work of judging by a sample: runs of the float network, of the result and of what tuning started with.
+_JUDGED = 3.0
 
 #: The name in results of the network that tuning started with.
 BEFORE = "before"
@@ -260,7 +265,8 @@ def _tune_prepared(
             identity["speed"] = speed.name
         opened = journal.open(identity)
     planner = SpeedPlanner(prepared, table, speed, opened) if speed else None
-    plan = planner.plan(limit.half()) if planner else None
+    with job({}, keep=False):  # messages say what came of every engine
+        plan = planner.plan(limit.half()) if planner else None
     in_float = plan.keep_float if plan else _slower_in_int8(start) if float16 else ()
     if in_float:
         start = replace(start, keep_float=in_float)
@@ -287,13 +293,14 @@ def _tune_prepared(
     scorer = Scorer(prepared, held_out, goal.metric)
     metrics: Sequence[Metric] | None = [goal.metric, "sqnr"] if goal.chosen is None else None
     if arithmetic is None:
-        compared = scorer.compare(graph_model, metrics, {BEFORE: before.quantized()})
+        compared = scorer.compare(graph_model, metrics, {BEFORE: before.quantized()}, description=JUDGING)
     else:
         runs = (scorer.in_integers(one, arithmetic) for one in (best, before))
-        compared = scorer.compare(next(runs), metrics, {BEFORE: next(runs)})
+        compared = scorer.compare(next(runs), metrics, {BEFORE: next(runs)}, description=JUDGING)
     accuracy = replace(compared, judgement=goal.judge(compared))
     if planner and plan:
-        plan = planner.completed(plan, best.keep_float)
+        with job({}, keep=False):
+            plan = planner.completed(plan, best.keep_float)
     complete = found.complete and (plan is None or plan.complete)
     cost = float_cost(best.model.graph_model, best.keep_float, best.table.provenance.input_sizes)
     trials, chosen = opened.trials, found.number
@@ -483,7 +490,7 @@ def tune_from_sources(
         journal: Where the search keeps its trials, so that it can be continued; nowhere where None.
         on_goal: Called with what the result has to keep, before the calibration.
         on_trial: Called with every trial of the search.
-        progress: Whether a progress bar is shown while calibrating.
+        progress: Whether progress bars are shown on a terminal or in a notebook.
         speed: What the engine is to be fast on; None leaves speed out.
         target: What the model is quantized for; with ``speed``, the TensorRT that builds.
         arithmetic: The backend in whose integers the result is judged; None judges it by its Q/DQ pairs.
@@ -510,13 +517,25 @@ def tune_from_sources(
         tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
     calibration_data = replace(data_options, labels=None, limit=None)
 
+    tried = remedies(equalize=known is None, round_weights=round_weights)
+
+    def plan_search(calibrated_with: int | None) -> None:
+        if SEARCHING in plan.to_come:
+            plan.to_come[SEARCHING] = search_work(tried, scored_samples(tuned_on), calibrated_with)
+
     def calibrated(changed: Model, samples: Sequence[FeedDict] | None = None) -> CalibrationTable:
         assert not isinstance(calibration, CalibrationTable)
-        if samples is not None:  # which are read already
-            quiet = RunOptions(progress=False)
-            return calibrate_model(changed, lambda: iter(samples), options, DataOptions(), quiet)
         run = RunOptions(progress=progress)
-        return calibrate_model(changed, calibration, options, calibration_data, run)
+        if samples is not None:  # which are read already
+            return calibrate_model(changed, lambda: iter(samples), options, DataOptions(), run)
+        return calibrate_model(
+            changed,
+            calibration,
+            options,
+            calibration_data,
+            run,
+            on_open=lambda batches: plan_search(batches.num_samples),
+        )
 
     form = first_form(prepared, tuned_on)
     goal = budget.goal(form)  # before the calibration, which may take long
@@ -532,26 +551,32 @@ def tune_from_sources(
             "the data is one batch, which cannot be split into samples to tune on and samples to judge by; "
             f"give more samples, a smaller {Argument('batch_size')}, or other samples to judge by"
         )
-    table = known or calibrated(prepared)
-    with warning_of_inputs(table.provenance.inputs, "the network", tuned_on, validated_on) as watched:
-        tuned = _tune_prepared(
-            prepared,
-            table,
-            *divide(watched[0]),
-            watched[1],
-            goal,
-            recalibrate=None if known else calibrated,
-            through_clips=through_clips,
-            round_weights=round_weights,
-            float16=float16,
-            seed=data_options.seed,
-            limit=limit,
-            journal=journal,
-            on_trial=on_trial,
-            speed=speed,
-            target=target,
-            arithmetic=arithmetic,
-        )
+    held = validated_on.num_samples
+    to_come = {CALIBRATING: None, SEARCHING: None, JUDGING: None if held is None else _JUDGED * held}
+    with job(to_come, enabled=progress) as plan:
+        if known:
+            plan.to_come.pop(CALIBRATING)
+            plan_search(known.provenance.samples)
+        table = known or calibrated(prepared)
+        with warning_of_inputs(table.provenance.inputs, "the network", tuned_on, validated_on) as watched:
+            tuned = _tune_prepared(
+                prepared,
+                table,
+                *divide(watched[0]),
+                watched[1],
+                goal,
+                recalibrate=None if known else calibrated,
+                through_clips=through_clips,
+                round_weights=round_weights,
+                float16=float16,
+                seed=data_options.seed,
+                limit=limit,
+                journal=journal,
+                on_trial=on_trial,
+                speed=speed,
+                target=target,
+                arithmetic=arithmetic,
+            )
     return tuned if whole is prepared else _with_plugins(tuned, whole)
 
 

@@ -31,6 +31,7 @@ from calibrators.files import is_file
 from calibrators.host.session import in_thread
 from calibrators.host.work import results_here
 from calibrators.operators import operator_of
+from calibrators.progress import VALIDATING
 from calibrators.tables.table import CalibrationTable
 from trtint8.arithmetic.simulation import InIntegers, Integers
 from trtint8.arithmetic.storage import further_outputs
@@ -77,6 +78,7 @@ def compare(
     *,
     metrics: Sequence[Metric] | None = None,
     declared: DeclaredOutputs | None = None,
+    description: str = VALIDATING,
     progress: bool = True,
 ) -> Accuracy:
     """Runs all models on every batch and compares their outputs with the reference's.
@@ -91,6 +93,7 @@ def compare(
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         declared: What the reference declares of its outputs; where None all shapes are fixed, and no output
             is measured in parts.
+        description: Text of the progress bar.
         progress: Show a progress bar on a terminal.
 
     Returns:
@@ -102,14 +105,21 @@ def compare(
         ModelError: A model's outputs differ from the reference's in shape.
     """
     opened = OpenModels(models, reference, output_names, inputs, metrics, declared)
-    return compare_models(opened, batches, progress=progress)
+    return compare_models(opened, batches, description=description, progress=progress)
 
 
 def compare_models(
-    models: OpenModels, batches: Batches, budget: Budget | None = None, *, progress: bool = True
+    models: OpenModels,
+    batches: Batches,
+    budget: Budget | None = None,
+    *,
+    description: str = VALIDATING,
+    progress: bool = True,
 ) -> Accuracy:
     """Compares models that are open already; see :func:`compare` and :func:`merge_results`."""
-    with results_here(models.run, batches, description="Validating", progress=progress) as results:
+    with results_here(
+        models.run, batches, description=description, progress=progress, work=models.work
+    ) as results:
         return merge_results(results, models.metrics, batches.class_names, budget)
 
 
@@ -257,6 +267,11 @@ class OpenModels:
         #: The form of the first batch: what its values say of outputs, those of another may contradict.
         self._first: BatchForm | None = None
         self._layouts = SeenLayouts()
+
+    @property
+    def work(self) -> float:
+        """The work for one sample, in runs of the reference on it."""
+        return 1.0 + len(self._models)
 
     @property
     def half(self) -> dict[str, tuple[str, ...]]:

@@ -23,6 +23,7 @@ from calibrators.errors import Argument, ModelError, TableError, enumerated
 from calibrators.files import is_file
 from calibrators.host.session import open_session, runs_at_once
 from calibrators.host.work import BatchFunction, check_sees
+from calibrators.progress import VALIDATING
 from calibrators.run import RunOptions
 from trtint8.arithmetic.simulation import Integers
 from trtint8.engine.file import read_sidecar, sidecar_path
@@ -283,7 +284,7 @@ def _compare_by_workers(
         batches.usual_rows,
         None if integers is None else integers.ranges_alone(),
     )
-    with run.results(work, batches, description="Validating") as results:
+    with run.results(work, batches, description=VALIDATING) as results:
         return merge_results(results, metrics, batches.class_names, budget)
 
 

@@ -1,13 +1,20 @@
+import os
 import signal
+import subprocess
 import sys
 import time
 from importlib.machinery import ExtensionFileLoader
+from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
+import trtint8
 from calibrators.errors import UnsupportedError
 from trtint8.cli import interruption, main
 from trtint8.cli.interruption import heeding_signals
+from trtint8.data import DEMO_MODEL
 
 
 @pytest.fixture(autouse=True)
@@ -109,7 +116,8 @@ def while_a_compiled_module_begins(number, begun):
 def test_a_signal(work, number, status, said, capsys):
     begun = []
     assert heeding_signals(lambda: work(number, begun)) == status
-    assert capsys.readouterr().err == said
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == said.splitlines()
     assert begun == (["not interrupted"] if work is while_a_compiled_module_begins else [])
 
 
@@ -128,3 +136,78 @@ def test_where_ctrl_c_is_ignored_it_stays_so():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+#: The program with a line of progress every few milliseconds in place of every minute.
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the suite may run in the background
+from calibrators import progress
+progress._A_MINUTE = 0.05
+from trtint8.__main__ import main
+sys.exit(main())
+"""
+
+#: Samples that never end, so that a phase is never over before the signal comes.
+LOADER = """
+import itertools
+import numpy as np
+
+def endless():
+    images = np.random.default_rng(0).normal(size=(8, 1, 8, 8)).astype(np.float32)
+    return ({"images": images} for _ in itertools.count())
+
+def many():
+    return itertools.islice(endless(), 20000)
+"""
+
+CHECKPOINT = "tuned.onnx.checkpoint"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "phase", "kept"),
+    [
+        (["calibrate", "{model}", "loader:endless", "-o", "new.json"], "Calibrating", None),
+        (["build", "{model}", "loader:endless", "-o", "new.engine"], "Calibrating", None),
+        (["validate", "q.onnx", "loader:endless", "--reference", "{model}"], "Validating", None),
+        (
+            ["sensitivity", "{model}", "t.json", "loader:endless", "--tolerance", "0", "--limit", "99999999"],
+            "Measuring",
+            None,
+        ),
+        (["tune", "{model}", "loader:endless", "s.npz", "-o", "tuned.onnx"], "Calibrating", None),
+        (
+            ["tune", "{model}", "t.json", "s.npz", "--judge", "loader:many", "-o", "tuned.onnx"],
+            "Judging",
+            CHECKPOINT,
+        ),
+    ],
+    ids=lambda value: " ".join(value[:1]) if isinstance(value, list) else str(value),
+)
+def test_ctrl_c_in_a_phase(arguments, phase, kept, tmp_path):
+    (tmp_path / "loader.py").write_text(LOADER)
+    images = np.random.default_rng(1).normal(size=(64, 1, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "s.npz", images=images)
+    table = trtint8.calibrate(DEMO_MODEL, {"images": images}, progress=False)
+    table.save(tmp_path / "t.json")
+    onnx.save(trtint8.quantize(DEMO_MODEL, table), tmp_path / "q.onnx")
+    before = {path.name for path in tmp_path.iterdir()}
+    command = [sys.executable, "-c", PROGRAM, *(part.format(model=DEMO_MODEL) for part in arguments)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[3])])}
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment
+    ) as running:
+        for line in running.stderr:
+            if phase in line:
+                break
+        else:
+            pytest.fail("the phase never came")
+        running.send_signal(signal.SIGINT)
+        printed, said = running.communicate(timeout=120)
+    assert (running.returncode, printed) == (130, "")
+    last = said.splitlines()[-1]
+    assert "Traceback" not in said and last.startswith("interrupted: ")
+    left = {path.name for path in tmp_path.iterdir()} - before - {"__pycache__"}
+    assert left == ({kept} if kept else set())
+    assert ("--resume" in last and f"'{kept}'" in last) if kept else "nothing was written" in last

@@ -17,6 +17,7 @@ from rich.cells import cell_len
 import trtint8
 import trtint8.cli
 from calibrators.errors import BuildError, CalibrationDataError, TableError
+from calibrators.files import write_atomically, written_together
 from calibrators.tables.table import CalibrationTable
 from trtint8.cli.main import main
 from trtint8.cli.output import (
@@ -179,8 +180,7 @@ def test_no_verb_prints_a_table_with_an_empty_heading():
     assert len(calls) > 20 and "found" in headings and "" not in headings
 
 
-RESUME = "keeps what was done; --resume continues from it\ninterrupted\n"
-AGAIN = "keeps what was done; the same command continues from it\ninterrupted\n"
+RESUME, AGAIN = "the same command with --resume", "the same command goes on"
 
 
 @pytest.fixture(autouse=True)
@@ -214,7 +214,9 @@ def test_a_run_that_can_be_continued(work, arguments, kept, said, begun, monkeyp
 
     monkeypatch.setattr(f"trtint8.cli.{work}", interrupted)
     assert main([work.partition(".")[0], str(DEMO_MODEL), *arguments]) == 130
-    assert capsys.readouterr().err == (f"'{kept}' {said}" if begun else "interrupted\n")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("interrupted: ")
+    assert (f"'{kept}'" in line, said in line) == (begun, begun)
 
 
 def test_a_measurement_that_keeps_nothing(monkeypatch, capsys):
@@ -224,7 +226,30 @@ def test_a_measurement_that_keeps_nothing(monkeypatch, capsys):
 
     monkeypatch.setattr("trtint8.cli.sensitivity.measure_sensitivity", interrupted)
     assert main(["sensitivity", str(DEMO_MODEL), "table.json", "data.npy"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("interrupted: nothing was written")
+
+
+def test_what_was_written_before_ctrl_c_is_named(monkeypatch, capsys):
+    def interrupted(_options):
+        write_atomically("first.onnx", b"1")
+        write_atomically("gone.onnx", b"1")
+        Path("gone.onnx").unlink()
+        with written_together("second.engine") as staged:
+            write_atomically(staged(Path("second.engine.json")), b"2")
+            write_atomically(staged(Path("second.engine")), b"2")
+        with pytest.raises(ZeroDivisionError), written_together("third.engine") as staged:
+            write_atomically(staged(Path("third.engine")), b"2")
+            raise ZeroDivisionError
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("trtint8.cli.table.run", interrupted)
+    assert main(["table", "show", "x"]) == 130
+    (line,) = capsys.readouterr().err.splitlines()
+    assert [name in line for name in ("'first.onnx'", "'second.engine'", "'second.engine.json'")] == [
+        True
+    ] * 3
+    assert "gone" not in line and "third" not in line and "tmp" not in line
 
 
 @pytest.mark.parametrize(
@@ -248,8 +273,12 @@ def test_an_error_in_the_data_after_a_long_search(error, tried, kept, continues,
     monkeypatch.setattr("trtint8.cli.tune.tune", fails)
     assert main(["tune", str(DEMO_MODEL), "data.npy", "data.npy", "-o", "q.onnx"]) == 2
     said = ["+ all layers in INT8: estimated 1.0000 ms"] if tried else []
-    said += ["'q.onnx.checkpoint' keeps what was done; --resume continues from it"] if continues else []
-    assert capsys.readouterr().err.splitlines() == [*said, "trtint8 tune: label 10 is none"]
+    *before, last = capsys.readouterr().err.splitlines()
+    assert last == "trtint8 tune: label 10 is none" and before[: len(said)] == said
+    rest = before[len(said) :]
+    assert len(rest) == continues and all(
+        "'q.onnx.checkpoint'" in line and "--resume" in line for line in rest
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.errors import CalibrationDataError
 from calibrators.operators import operator_of
+from calibrators.progress import progress_bar
 from calibrators.tables.choice import QMAX
 from trtint8.models.graph import Window, constant_input, padding, set_constant_input
 from trtint8.quantization.config import TensorQuantConfig, quantize
@@ -292,10 +293,12 @@ def adapt_rounding(
     copy = model.clone()
     nodes = {node.name: node for node in copy.graph}
     layers = {}
-    for name in list(problems):
-        # Removed from the dictionary, so that its matrices are freed before the next layer is solved.
-        weights, layers[name] = problems.pop(name).solve()
-        set_constant_input(nodes[name], 1, weights)
+    with progress_bar("Rounding weights", len(problems), enabled=False) as advance:
+        for name in list(problems):
+            # Removed from the dictionary, so that its matrices are freed before the next layer is solved.
+            weights, layers[name] = problems.pop(name).solve()
+            set_constant_input(nodes[name], 1, weights)
+            advance(1)
     return AdaptivelyRounded(copy, layers)
 
 
