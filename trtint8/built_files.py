@@ -47,6 +47,7 @@ from trtint8.models.model import Model, ModelSource, load_model
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint, save_model
 from trtint8.models.shapes import open_shape
+from trtint8.tuning.remedies.held_out import Compensation
 
 #: How often the files of a build are written anew because another build of the same output ended meanwhile.
 _ATTEMPTS = 10
@@ -65,6 +66,8 @@ class BuildResult:
         warnings: What TensorRT warned of.
         seconds: How long TensorRT built, in seconds.
         float_model: The float model, where it was given as a ``torch.nn.Module``; else None.
+        rounded: How weights were rounded and biases corrected, or why not; None on the implicit route and for
+            a model with Q/DQ pairs.
     """
 
     engine: Path
@@ -75,6 +78,7 @@ class BuildResult:
     warnings: tuple[str, ...]
     seconds: float
     float_model: Path | None = None
+    rounded: Compensation | None = None
 
     def __repr__(self) -> str:
         return f"<BuildResult: '{self.engine}', {info_summary(self.info)}>"
@@ -87,6 +91,8 @@ class BuildResult:
             "table": self.table_file,
         }
         rows = [(name, str(path)) for name, path in written.items() if path is not None]
+        if self.rounded is not None:
+            rows.append(("weights rounded", str(self.rounded)))
         rows += [*info_rows(self.info), ("build", f"{self.seconds:.1f} s")]
         return html_table(info_summary(self.info), ("", ""), rows, self.warnings)
 
@@ -104,6 +110,7 @@ class BuiltFiles:
         shared_scales: Names of scales in the Q/DQ model that are equal and must stay so, in groups.
         float_nodes: Names of the nodes that multiply matrices and stay in float, each with the reason.
         implicit: Whether it was built on the implicit route, where there is no Q/DQ model.
+        rounded: How weights were rounded and biases corrected, or why not; None where that is not decided.
     """
 
     built: BuiltEngine
@@ -114,6 +121,7 @@ class BuiltFiles:
     shared_scales: tuple[tuple[str, ...], ...] = ()
     float_nodes: tuple[tuple[str, str], ...] = ()
     implicit: bool = False
+    rounded: Compensation | None = None
 
     def save(
         self, output: Path, loaded: Model, source: ModelSource, tail: ir.Model | None = None
@@ -157,6 +165,7 @@ class BuiltFiles:
             version_compatible=self.options.version_compatible,
             table_fingerprint=table.fingerprint if table else None,
             method=table.method if table else None,
+            changed_weights=self.rounded.remedies if self.rounded else (),
             qdq_model=qdq_file.name if qdq_file else None,
             qdq_fingerprint=fingerprint(self.graph_model) if qdq_file else None,
             kernels=part_totals(built.report) if built.report else (),
@@ -180,7 +189,15 @@ class BuiltFiles:
 
         written_info = _write_unless_changed(output, write)
         return BuildResult(
-            output, qdq_file, table_file, written_info, table, built.warnings, built.seconds, float_file
+            output,
+            qdq_file,
+            table_file,
+            written_info,
+            table,
+            built.warnings,
+            built.seconds,
+            float_file,
+            self.rounded,
         )
 
 

@@ -67,11 +67,15 @@ from trtint8.models.model import (
     names_model,
     prepare,
 )
-from trtint8.models.serialization import runnable
+from trtint8.models.serialization import runnable, weight_bytes
 from trtint8.models.states import with_recorded_states
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import QuantizeOptions, quantized_model, tensor_names, with_float16
+from trtint8.tuning.remedies.held_out import Compensated, Compensation, compensate
+
+#: Bytes of weights from which they are rounded adaptively only where that is asked for.
+_LARGE_WEIGHTS = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ class Int8Options:
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        rounding: Whether weights are rounded adaptively and biases corrected where that gains; where None,
+            on the explicit route where samples are given, unless the model is large.
 
     Raises:
         UnsupportedError: There is no such route.
@@ -97,6 +103,7 @@ class Int8Options:
     compute_capabilities: Sequence[str] = ()
     keep_float: Sequence[str] = ()
     keep_int8: Sequence[str] = ()
+    rounding: bool | None = None
 
     def __post_init__(self) -> None:
         check_choice("route", self.route, get_args(Route))
@@ -173,6 +180,7 @@ def build_from_sources(
     )
     table = None if sources.manual else table_among(sources.calibration)
     implicit = chosen == "implicit"
+    _refuse_rounding(loaded, sources, wanted, implicit=implicit)
     cached = implicit and not given and sources.calibrator is not None
     check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
     # Where TensorRT takes types from the graph, the graph has them already.
@@ -266,6 +274,32 @@ def _refuse_without_effect(
             raise CalibrationDataError(f"{place}, so {as_argument(name)} has no effect; {advice}")
 
 
+def _refuse_rounding(loaded: Model, sources: RangeSources, wanted: Int8Options, *, implicit: bool) -> None:
+    """Refuses to round weights adaptively where that is asked for and cannot be done.
+
+    Raises:
+        UnsupportedError: TensorRT rounds the weights.
+        CalibrationDataError: There are no samples to do it with, or the weights are rounded already.
+    """
+    if not wanted.rounding:
+        return
+    asked = Argument("rounding", "True")
+    if implicit:
+        raise UnsupportedError(
+            f"{asked} has no effect on the implicit route, where TensorRT rounds the weights; take the "
+            "explicit route, or leave it out"
+        )
+    if loaded.is_quantized:
+        raise CalibrationDataError(
+            f"{asked} has no effect: '{loaded.name}' holds Q/DQ pairs and is built as it is; leave it out, "
+            "or give the float model"
+        )
+    if not sources.calibrates:
+        raise CalibrationDataError(
+            f"{asked} takes samples, and there are none to calibrate with; give samples, or leave it out"
+        )
+
+
 def _puts_types_in_graph(flavor: Flavor, options: BuildOptions, finished: bool) -> bool:
     """Whether what is outside INT8 becomes FP16 in the graph, because TensorRT takes types from there.
 
@@ -326,9 +360,10 @@ class _Int8Build:
             refuse_unsupported(prepared, self.build)
         table = self.sources.table(prepared, tensors_needed(self.types_in_graph))
         self._warn_of_noise(table)
+        rounded = self._rounded(prepared, table, asked)
         sizes = table.provenance.input_sizes
         largest = largest_shapes(self.wanted.profiles, prepared.inputs, sizes)
-        made = quantized_model(prepared, table, asked, largest)
+        made = quantized_model(rounded.model, rounded.table, asked, largest)
         placement = made.placement
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:
@@ -343,7 +378,22 @@ class _Int8Build:
             self.build.options,
             _scales(placement.shared),
             float_nodes=placement.float_nodes,
+            rounded=rounded.compensation,
         )
+
+    def _rounded(self, prepared: Model, table: CalibrationTable, asked: QuantizeOptions) -> Compensated:
+        """The model with weights that compensate for INT8, where there are samples to find and judge them."""
+        wanted, sources = self.wanted.rounding, self.sources
+        reason = ""
+        if wanted is False:
+            reason = "switched off"
+        elif not sources.calibrates:
+            reason = "no samples"
+        elif wanted is None and weight_bytes(prepared.graph_model) >= _LARGE_WEIGHTS:
+            reason = "large model"
+        if reason:
+            return Compensated(prepared, table, Compensation(reason=reason))
+        return compensate(prepared, table, asked.place, cast("DataSource", sources.calibration), sources.data)
 
     def implicit(self) -> BuiltFiles:
         """Builds with calibrators and dynamic ranges."""

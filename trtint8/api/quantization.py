@@ -27,6 +27,7 @@ from trtint8.quantization.targets import TargetName, target_named
 
 if TYPE_CHECKING:
     from trtint8.equalization.equalize import Equalized, EqualizedModel
+    from trtint8.tuning.remedies.held_out import Compensated, Compensation
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,10 @@ class QuantizedFiles:
         target: What it is for.
         quantized: The model, where its pairs are, and why.
         equalized: What was equalized; None where that was not asked for.
-        float_model: The file of the float model that was quantized, where it was equalized or cut; else None.
-        table: The file of the table of an equalized model; else None.
+        rounded: How weights were rounded and biases corrected; None where that was not asked for.
+        float_model: The file of the float model that was quantized, where its weights were changed or it was
+            cut; else None.
+        table: The file of the table of a model with changed weights; else None.
         tail: The file of the rest of a model that was cut; else None.
     """
 
@@ -47,6 +50,7 @@ class QuantizedFiles:
     target: str
     quantized: Quantized
     equalized: Equalized | None = None
+    rounded: Compensation | None = None
     float_model: Path | None = None
     table: Path | None = None
     tail: Path | None = None
@@ -63,6 +67,7 @@ def quantize(
     float16: bool = False,
     float32_io: bool = False,
     equalize: DataSource | None = None,
+    rounding: DataSource | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -89,9 +94,12 @@ def quantize(
             without a change of its function, and it is calibrated anew with the table's method (see
             :func:`trtint8.equalization.equalize.equalize`). The model stays as it is without them, and where
             equalization gains nothing.
-        batch_size: Samples per batch of ``equalize``.
-        limit: Use only this many samples of ``equalize``.
-        preprocessing: How raw images of ``equalize`` become what the model is fed.
+        rounding: Calibration samples, of which at most 64 are read. Weights are rounded so that layers'
+            outputs change least, and biases are corrected. Every other sample is used for that, and the
+            samples between judge it: the weights stay as they are without a clear gain on these.
+        batch_size: Samples per batch of ``equalize`` and ``rounding``.
+        limit: Use only this many samples of them.
+        preprocessing: How their raw images become what the model is fed.
         progress: Show a progress bar on a terminal while calibrating.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -100,10 +108,10 @@ def quantize(
 
     Raises:
         ModelError: The model is unusable or quantized already, a pattern matches nothing, or what ``float16``
-            or ``equalize`` is needed for is given without it.
+            or samples are needed for is given without them.
         TableError: The table is of another model, stale, or lacks a range; or nothing can be calibrated with
             its method.
-        CalibrationDataError: The samples of ``equalize`` do not fit the model.
+        CalibrationDataError: The samples do not fit the model.
         UnsupportedError: There is no such target, it has no INT8 on that GPU, or a GPU is given for
             ``tensorrt``, which stands for several targets.
 
@@ -112,12 +120,15 @@ def quantize(
             or the table lacks tensors, so that what may overflow in FP16 stays in FP32.
     """
     asked = _asked(keep_float, keep_int8, target, compute_capability, float16, float32_io)
-    data_options = _data_options(equalize, batch_size, limit, preprocessing)
+    data_options = _data_options(equalize is None and rounding is None, batch_size, limit, preprocessing)
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
     ranges = as_table(table)
     if equalize is not None:
         remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)
         prepared, ranges = remade.model, remade.table
+    if rounding is not None:
+        rounded = _compensated(prepared, ranges, asked, rounding, data_options)
+        prepared, ranges = rounded.model, rounded.table
     return to_proto(quantized_model(prepared, ranges, asked).graph_model)
 
 
@@ -134,6 +145,7 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     float32_io: bool = False,
     cut_at: Sequence[str] = (),
     equalize: DataSource | None = None,
+    rounding: DataSource | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -142,8 +154,9 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
 ) -> QuantizedFiles:
     """Writes a float model with Q/DQ pairs, and says what is in INT8 and why.
 
-    It takes what :func:`trtint8.quantize` takes, and models of any size. With ``equalize``, the equalized
-    float model and its table are written as well, as ``<stem>.float.onnx`` and ``<stem>.table.json``. All
+    It takes what :func:`trtint8.quantize` takes, and models of any size. With ``equalize``, and with
+    ``rounding`` where it gains, the float model with the changed weights and its table are written as well,
+    as ``<stem>.float.onnx`` and ``<stem>.table.json``, of which the same model can be made again. All
     files are written or none. Files of these names that no earlier run has made are not overwritten.
 
     Args:
@@ -163,39 +176,44 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     from trtint8.built_files import files_of_cut, float_file_of
 
     asked = _asked(keep_float, keep_int8, target, compute_capability, float16, float32_io)
-    data_options = _data_options(equalize, batch_size, limit, preprocessing)
+    data_options = _data_options(equalize is None and rounding is None, batch_size, limit, preprocessing)
     path = check_writable(check_model_name(output))
-    beside = () if equalize is None else (float_file_of(path), table_file_of(path))
+    beside = () if equalize is None and rounding is None else (float_file_of(path), table_file_of(path))
     for file in beside:
         check_writable(file, named=False)
     cut_files = files_of_cut(path) if cut_at else None
     written = {*beside, *(cut_files or ())}
-    refuse_overwriting([path, *written], [model, table, equalize])
+    refuse_overwriting([path, *written], [model, table, equalize, rounding])
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
     cut = cut_model(prepared, cut_at) if cut_at else None
     if cut:
         prepared = prepare(cut.head)
     refuse_losing(path, sorted(written))
-    ranges, remade = as_table(table), None
+    ranges, remade, rounded = as_table(table), None, None
     if equalize is not None:
         remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)
         prepared, ranges = remade.model, remade.table
+    if rounding is not None:
+        rounded = _compensated(prepared, ranges, asked, rounding, data_options)
+        prepared, ranges = rounded.model, rounded.table
+    changed = remade is not None or (rounded is not None and bool(rounded.compensation.remedies))
     quantized = quantized_model(prepared, ranges, asked)
     with written_together(path) as staged:
         if cut and cut_files:
             save_model(cut.tail, staged(cut_files[1]))
-        if cut or remade:
+        if cut or changed:
             save_model(prepared.graph_model, staged(float_file_of(path)))
-        if remade:
-            remade.table.save(staged(table_file_of(path)))
+        if changed:
+            ranges.save(staged(table_file_of(path)))
         save_model(quantized.graph_model, staged(path))
     return QuantizedFiles(
         path,
         asked.target.name,
         quantized,
         remade.equalized if remade else None,
-        float_file_of(path) if cut or remade else None,
-        table_file_of(path) if remade else None,
+        rounded.compensation if rounded else None,
+        float_file_of(path) if cut or changed else None,
+        table_file_of(path) if changed else None,
         cut_files[1] if cut_files else None,
     )
 
@@ -214,17 +232,18 @@ def _asked(
 
 
 def _data_options(
-    equalize: DataSource | None,
+    without_samples: bool,
     batch_size: int | None,
     limit: int | None,
     preprocessing: Preprocessing | None,
 ) -> DataOptions:
     """How samples are read; refuses what says so where there are none."""
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
-    if equalize is None and any((batch_size, limit, preprocessing)):
+    if without_samples and any((batch_size, limit, preprocessing)):
         raise ModelError(
             f"{Argument('batch_size')}, {Argument('limit')} and {Argument('preprocessing')} say how the "
-            f"samples of {Argument('equalize')} are read; add {Argument('equalize', 'DATA')}"
+            f"samples of {Argument('equalize')} and {Argument('rounding')} are read; add "
+            f"{Argument('rounding', 'DATA')}"
         )
     return data_options
 
@@ -243,3 +262,16 @@ def _equalized(
 
     needed = tensors_needed(float16)
     return equalize_and_calibrate(prepared, table, data, data_options, needed, progress=progress)
+
+
+def _compensated(
+    prepared: Model,
+    table: CalibrationTable,
+    asked: QuantizeOptions,
+    data: DataSource,
+    data_options: DataOptions,
+) -> Compensated:
+    # As above.
+    from trtint8.tuning.remedies.held_out import compensate
+
+    return compensate(prepared, table, asked.place, data, data_options)

@@ -39,6 +39,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="calibration samples: give channels similar ranges, calibrate anew with the table's method, "
             "and write OUT.float.onnx and OUT.table.json as well"
         ),
+        rounding=Way(
+            ("--round",),
+            help="calibration samples: round weights and correct biases where that gains on every other of "
+            "them, and write OUT.float.onnx and OUT.table.json as well",
+        ),
     )
     parser.add_argument("--explain", action="store_true", help="print the reason of every decision")
     parser.add_argument(
@@ -97,6 +102,7 @@ def _print_json(options: argparse.Namespace, files: QuantizedFiles) -> None:
                 "float_model": files.float_model,
                 "table": files.table,
             },
+            "rounding": files.rounded,
         }
     )
 
@@ -106,6 +112,7 @@ def _rows(options: argparse.Namespace, files: QuantizedFiles) -> list[tuple[str,
     rows = [
         ("model", options.output),
         ("target", files.target),
+        *([("weights rounded", str(files.rounded))] if files.rounded else []),
         ("nodes in INT8", f"{len(placement.quantized_nodes)} of {placement.multiplying}"),
         ("kept in float", str(sum(not d.quantized for d in placement.decisions))),
         *([("slower in INT8, so in FP16", str(len(placement.slower)))] if placement.slower else []),
@@ -121,7 +128,9 @@ def _rows(options: argparse.Namespace, files: QuantizedFiles) -> list[tuple[str,
         rows.append(
             ("outputs that keep their values", f"{kept}{'' if options.explain else ', see --explain'}")
         )
-        rows += [("equalized float model", str(files.float_model)), ("its table", str(files.table))]
+    if files.table is not None:
+        title = "float model with these weights" if equalized is None else "equalized float model"
+        rows += [(title, str(files.float_model)), ("its table", str(files.table))]
     if files.tail is not None:
         rows.append(("the rest, in float", str(files.tail)))
     return rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -467,6 +467,9 @@ FLOAT_MODEL = "trtint8.float_model"
 #: The fingerprint of the samples that a model's ranges were found on, and their number.
 _CALIBRATION_DATA, _CALIBRATION_SAMPLES = "trtint8.calibration_data", "trtint8.calibration_samples"
 
+#: What was done to the weights of a model before it was quantized, so that they lose less.
+_REMEDIES = "trtint8.changed_weights"
+
 #: Whether a model was quantized, and has no Q/DQ pairs all the same.
 WITHOUT_PAIRS = "trtint8.without_pairs"
 
@@ -480,6 +483,11 @@ def record_calibration(graph_model: ir.Model, data: str | None, samples: int | N
     """Writes into a model which samples it was calibrated with, where that is known."""
     if data is not None and samples is not None:
         graph_model.metadata_props.update({_CALIBRATION_DATA: data, _CALIBRATION_SAMPLES: str(samples)})
+
+
+def record_remedies(graph_model: ir.Model, remedies: Sequence[str]) -> None:
+    """Writes into a model how its weights were changed."""
+    graph_model.metadata_props[_REMEDIES] = ", ".join(remedies)
 
 
 def record_pairs(graph_model: ir.Model, pairs: bool) -> None:
@@ -498,7 +506,7 @@ def calibration_of(graph_model: ir.Model) -> tuple[str, int] | None:
 
 def forget_origin(graph_model: ir.Model) -> None:
     """Removes what a model says of where it comes from."""
-    for key in (FLOAT_MODEL, _CALIBRATION_DATA, _CALIBRATION_SAMPLES, WITHOUT_PAIRS):
+    for key in (FLOAT_MODEL, _CALIBRATION_DATA, _CALIBRATION_SAMPLES, _REMEDIES, WITHOUT_PAIRS):
         graph_model.metadata_props.pop(key, None)
 
 
