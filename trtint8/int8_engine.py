@@ -67,15 +67,12 @@ from trtint8.models.model import (
     names_model,
     prepare,
 )
-from trtint8.models.serialization import runnable, weight_bytes
+from trtint8.models.serialization import runnable
 from trtint8.models.states import with_recorded_states
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import QuantizeOptions, quantized_model, tensor_names, with_float16
-from trtint8.tuning.remedies.held_out import Compensated, Compensation, compensate
-
-#: Bytes of weights from which they are rounded adaptively only where that is asked for.
-_LARGE_WEIGHTS = 1 << 28
+from trtint8.tuning.remedies.held_out import Compensated, compensate
 
 
 @dataclass(frozen=True)
@@ -89,8 +86,8 @@ class Int8Options:
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
-        rounding: Whether weights are rounded adaptively and biases corrected where that gains; where None,
-            on the explicit route where samples are given, unless the model is large.
+        rounding: Whether weights are rounded adaptively and biases corrected where that gains on
+            samples that it was not made with.
 
     Raises:
         UnsupportedError: There is no such route.
@@ -103,7 +100,7 @@ class Int8Options:
     compute_capabilities: Sequence[str] = ()
     keep_float: Sequence[str] = ()
     keep_int8: Sequence[str] = ()
-    rounding: bool | None = None
+    rounding: bool = False
 
     def __post_init__(self) -> None:
         check_choice("route", self.route, get_args(Route))
@@ -383,16 +380,9 @@ class _Int8Build:
 
     def _rounded(self, prepared: Model, table: CalibrationTable, asked: QuantizeOptions) -> Compensated:
         """The model with weights that compensate for INT8, where there are samples to find and judge them."""
-        wanted, sources = self.wanted.rounding, self.sources
-        reason = ""
-        if wanted is False:
-            reason = "switched off"
-        elif not sources.calibrates:
-            reason = "no samples"
-        elif wanted is None and weight_bytes(prepared.graph_model) >= _LARGE_WEIGHTS:
-            reason = "large model"
-        if reason:
-            return Compensated(prepared, table, Compensation(reason=reason))
+        sources = self.sources
+        if not self.wanted.rounding:
+            return Compensated(prepared, table, None)
         return compensate(prepared, table, asked.place, cast("DataSource", sources.calibration), sources.data)
 
     def implicit(self) -> BuiltFiles:

@@ -41,7 +41,7 @@ def build_int8_engine(
     fp16: bool | None = None,
     keep_float: Sequence[str] = (),
     keep_int8: Sequence[str] = (),
-    rounding: bool | None = None,
+    rounding: bool = False,
     cut_at: Sequence[str] = (),
     options: BuildOptions | None = None,
     batch_size: int | None = None,
@@ -87,8 +87,7 @@ def build_int8_engine(
             faster with them in FP16.
         rounding: Whether weights are rounded so that layers' outputs change least, and biases corrected: on
             the explicit route with every other of up to 64 samples, and only where it clearly gains on the
-            samples between. That is tried where samples are given and the weights take less than 256 MiB;
-            ``True`` tries it for larger models, too.
+            samples between.
         cut_at: Names of tensors: the engine is that of the model up to them, for nodes that TensorRT does not
             take. The rest, for ONNX Runtime, is written as ``<stem>.tail.onnx``, and the float model up to
             them as ``<stem>.float.onnx``.

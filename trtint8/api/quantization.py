@@ -196,7 +196,9 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     if rounding is not None:
         rounded = _compensated(prepared, ranges, asked, rounding, data_options)
         prepared, ranges = rounded.model, rounded.table
-    changed = remade is not None or (rounded is not None and bool(rounded.compensation.remedies))
+    changed = remade is not None or (
+        rounded is not None and bool(rounded.compensation and rounded.compensation.remedies)
+    )
     quantized = quantized_model(prepared, ranges, asked)
     with written_together(path) as staged:
         if cut and cut_files:

@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dynamic_ranges=Way(
             help="ranges set by hand, one line 'tensor: amax' per tensor; they override what is calibrated"
         ),
-        rounding=Way(("--round",), action=argparse.BooleanOptionalAction),
+        rounding=Way(("--round",)),
         profiles=Way(
             ("--profile",),
             help="shapes of a dynamic input, like images=1x3x224x224,8x3x224x224,32x3x224x224; an input that "

@@ -74,12 +74,12 @@ class Compensated:
     Attributes:
         model: The prepared float model.
         table: Its calibration table: the same ranges.
-        compensation: What was done.
+        compensation: What was done; None where that was not asked for.
     """
 
     model: Model
     table: CalibrationTable
-    compensation: Compensation
+    compensation: Compensation | None
 
 
 def compensate(
