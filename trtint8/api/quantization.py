@@ -243,8 +243,8 @@ def _data_options(
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing)
     if without_samples and any((batch_size, limit, preprocessing)):
         raise ModelError(
-            f"{Argument('batch_size')}, {Argument('limit')} and {Argument('preprocessing')} say how samples are "
-            f"read; add {Argument('equalize', 'DATA')} or {Argument('rounding', 'DATA')}"
+            f"{Argument('batch_size')}, {Argument('limit')} and {Argument('preprocessing')} say how samples "
+            f"are read; add {Argument('equalize', 'DATA')} or {Argument('rounding', 'DATA')}"
         )
     return data_options
 
