@@ -20,7 +20,6 @@ from calibrators.data.feeds import FeedDict, batch_rows, copied_feed, joined
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource, open_data
 from calibrators.data.samples import DataFingerprint
-from calibrators.errors import CalibrationDataError
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model, record_remedies
@@ -155,7 +154,8 @@ def compensate(
             if again:
                 warnings.simplefilter("ignore")
             samples = _read(part, data, data_options, None if rounds else table.provenance.samples)
-    except CalibrationDataError:
+    except Exception:
+        # A generator is used up, and a loader of the user's may fail in any way. The first time it did not.
         if not again:
             raise
         return unchanged("the data cannot be read a second time")
