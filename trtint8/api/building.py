@@ -89,8 +89,8 @@ def build_int8_engine(
             faster with them in FP16.
         rounding: Whether biases are corrected by the mean error of each layer, and weights are rounded so
             that layers' outputs change least: on the explicit route, with every fourth of at most 256
-            samples, and only where that gains on the others. By default biases alone are corrected, with half
-            of the samples and at most 128. False changes nothing.
+            samples, and only where that gains on the others. By default biases alone are corrected, with a
+            quarter of the samples, at least 16 and at most 128. False changes nothing.
         cut_at: Names of tensors: the engine is that of the model up to them, for nodes that TensorRT does not
             take. The rest, for ONNX Runtime, is written as ``<stem>.tail.onnx``, and the float model up to
             them as ``<stem>.float.onnx``.

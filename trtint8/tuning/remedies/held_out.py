@@ -114,9 +114,8 @@ def compensate(
     for each sample. Biases are corrected where the mean difference is above zero by more than its standard
     error, and weights are rounded too where that gains once more.
 
-    Correcting biases takes less time than a calibration did, as half of its samples are used, at most 128.
-    Rounding weights takes once to five times as long as a calibration, and gains a few tenths of a decibel
-    more.
+    Correcting biases takes about as long as a calibration, as a quarter of its samples is used, at least 16
+    and at most 128. Rounding weights takes several times as long, and gains a few tenths of a decibel more.
 
     Args:
         prepared: The float model, from :func:`trtint8.models.model.prepare`; not changed.
@@ -160,8 +159,7 @@ def compensate(
             raise
         return unchanged("the data cannot be read a second time")
     if len(samples) < _FEWEST_SAMPLES:
-        needed = _FEWEST_SAMPLES if rounds else 2 * _FEWEST_SAMPLES
-        return unchanged(f"{needed} different samples are needed, none of them random")
+        return unchanged(f"{_FEWEST_SAMPLES} different samples are needed, none of them random")
     rows = _rows(part, placement, samples)
     fit = _batches(samples[::_EVERY], rows)
     judging = _batches([one for number, one in enumerate(samples) if number % _EVERY], rows)
@@ -218,8 +216,8 @@ def _read(part: Model, data: DataSource, data_options: DataOptions, calibrated: 
         part: The model.
         data: The data.
         data_options: How it is read.
-        calibrated: How many samples the model was calibrated with, of which half are read; None where that
-            does not matter.
+        calibrated: How many samples the model was calibrated with, of which a quarter is read; None where
+            that does not matter.
 
     Returns:
         One feed per sample, none of them random.
@@ -233,7 +231,7 @@ def _read(part: Model, data: DataSource, data_options: DataOptions, calibrated: 
     batches = open_data(with_recorded_states(data, part), part.inputs, options)
     if batches.source.is_random:
         return []
-    most = _MOST_SAMPLES if calibrated is None else min(_MOST_WITHIN, calibrated // 2)
+    most = _MOST_SAMPLES if calibrated is None else min(_MOST_WITHIN, max(_FEWEST_SAMPLES, calibrated // 4))
     feeds: Iterator[FeedDict] = _spread(batches, most)
     samples: dict[int, FeedDict] = {}
     nbytes = 0
