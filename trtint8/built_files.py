@@ -45,6 +45,7 @@ from trtint8.engine.qdq import tensor_specs, tried_shapes
 from trtint8.models.model import Model, ModelSource, inputs_of, load_model
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint, save_model
+from trtint8.tuning.remedies.held_out import Compensation
 from trtint8.tuning.stopwatch import Expectation
 
 #: How often the files of a build are written anew because another build of the same output ended meanwhile.
@@ -66,6 +67,8 @@ class BuildResult(records.Result):
         float_model: The float model, where it was given as a ``torch.nn.Module``; else None.
         expected: How long the engine takes beside FP16: measured where this machine has the GPU, estimated
             where one compute capability is named, and else None.
+        rounded: How biases were corrected and weights rounded, or why not; None where there were no samples
+            to decide by, or it was not wanted.
     """
 
     engine: Path
@@ -77,6 +80,7 @@ class BuildResult(records.Result):
     seconds: float
     float_model: Path | None = None
     expected: Expectation | None = None
+    rounded: Compensation | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the sidecar says, which ``trtint8 build --json`` prints."""
@@ -93,6 +97,8 @@ class BuildResult(records.Result):
             "table": self.table_file,
         }
         rows = [(name, str(path)) for name, path in written.items() if path is not None]
+        if self.rounded is not None:
+            rows.append(("changed weights", str(self.rounded)))
         rows += [*info_rows(self.info), ("build", f"{self.seconds:.1f} s")]
         rows += [("to expect", self.expected.sentence)] if self.expected else []
         return html_table(info_summary(self.info), ("what", "found"), rows, self.warnings)
@@ -111,6 +117,7 @@ class BuiltFiles:
         shared_scales: Names of scales in the Q/DQ model that are equal and must stay so, in groups.
         float_nodes: Names of the nodes that multiply matrices and stay in float, each with the reason.
         implicit: Whether it was built on the implicit route, where there is no Q/DQ model.
+        rounded: How biases were corrected and weights rounded, or why not; None where it is not decided.
     """
 
     built: BuiltEngine
@@ -121,6 +128,7 @@ class BuiltFiles:
     shared_scales: tuple[tuple[str, ...], ...] = ()
     float_nodes: tuple[tuple[str, str], ...] = ()
     implicit: bool = False
+    rounded: Compensation | None = None
 
     def save(
         self,
@@ -171,6 +179,7 @@ class BuiltFiles:
             version_compatible=self.options.version_compatible,
             table_fingerprint=table.fingerprint if table else None,
             method=table.method if table else None,
+            changed_weights=self.rounded.remedies if self.rounded else (),
             qdq_model=qdq_file.name if qdq_file else None,
             qdq_fingerprint=fingerprint(self.graph_model) if qdq_file else None,
             kernels=part_totals(built.report) if built.report else (),
@@ -198,7 +207,15 @@ class BuiltFiles:
 
         written_info = _write_unless_changed(output, write)
         return BuildResult(
-            output, qdq_file, table_file, written_info, table, built.warnings, built.seconds, float_file
+            output,
+            qdq_file,
+            table_file,
+            written_info,
+            table,
+            built.warnings,
+            built.seconds,
+            float_file,
+            rounded=self.rounded,
         )
 
 

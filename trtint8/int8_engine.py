@@ -76,10 +76,11 @@ from trtint8.models.model import (
 )
 from trtint8.models.serialization import runnable
 from trtint8.models.states import with_recorded_states
-from trtint8.quantization.placement import place
+from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import QuantizeOptions, quantized_model, tensor_names, with_float16
 from trtint8.tuning.measured import measure_built
+from trtint8.tuning.remedies.held_out import Compensated, Compensation, compensate
 from trtint8.tuning.stopwatch import Expectation
 
 
@@ -94,6 +95,9 @@ class Int8Options:
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        rounding: Whether biases are corrected and weights rounded adaptively where that gains on samples
+            that it was not made with. None corrects biases only, and nothing where there are no samples or
+            TensorRT rounds the weights.
 
     Raises:
         UnsupportedError: There is no such route.
@@ -106,6 +110,7 @@ class Int8Options:
     compute_capabilities: Sequence[str] = ()
     keep_float: Sequence[str] = ()
     keep_int8: Sequence[str] = ()
+    rounding: bool | None = None
 
     def __post_init__(self) -> None:
         check_choice("route", self.route, get_args(Route))
@@ -195,6 +200,7 @@ def _build(
     )
     table = None if sources.manual else table_among(sources.calibration)
     implicit = chosen == "implicit"
+    _refuse_rounding(loaded, sources, wanted, implicit=implicit)
     cached = implicit and not given and sources.calibrator is not None
     check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
     build = Build(
@@ -289,6 +295,32 @@ def _refuse_without_effect(
             raise CalibrationDataError(f"{place}, so {as_argument(name)} has no effect; {advice}")
 
 
+def _refuse_rounding(loaded: Model, sources: RangeSources, wanted: Int8Options, *, implicit: bool) -> None:
+    """Refuses to round weights adaptively where that is asked for and cannot be done.
+
+    Raises:
+        UnsupportedError: TensorRT rounds the weights.
+        CalibrationDataError: There are no samples to do it with, or the weights are rounded already.
+    """
+    if not wanted.rounding:
+        return
+    asked = Argument("rounding", "True")
+    if implicit:
+        raise UnsupportedError(
+            f"{asked} has no effect on the implicit route, where TensorRT rounds the weights; take the "
+            "explicit route, or leave it out"
+        )
+    if loaded.is_quantized:
+        raise CalibrationDataError(
+            f"{asked} has no effect: '{loaded.name}' holds Q/DQ pairs and is built as it is; leave it out, "
+            "or give the float model"
+        )
+    if not sources.calibrates:
+        raise CalibrationDataError(
+            f"{asked} takes samples, and there are none to calibrate with; give samples, or leave it out"
+        )
+
+
 def _puts_types_in_graph(flavor: Flavor, options: BuildOptions, finished: bool) -> bool:
     """Whether what is outside INT8 becomes FP16 in the graph, because TensorRT takes types from there.
 
@@ -356,7 +388,8 @@ class _Int8Build:
         self._warn_of_noise(table)
         sizes = table.provenance.input_sizes
         largest = largest_shapes(self.wanted.profiles, prepared.inputs, sizes)
-        made = quantized_model(prepared, table, asked, largest)
+        compensated = self._compensated(prepared, table, asked.place(prepared, largest))
+        made = quantized_model(compensated.model, table, asked, largest)
         placement = made.placement
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:
@@ -371,7 +404,16 @@ class _Int8Build:
             self.build.options,
             _scales(placement.shared),
             float_nodes=placement.float_nodes,
+            rounded=compensated.compensation,
         )
+
+    def _compensated(self, prepared: Model, table: CalibrationTable, placement: Placement) -> Compensated:
+        """The model with weights that compensate for INT8, where there are samples for that."""
+        sources, wanted = self.sources, self.wanted.rounding
+        if wanted is False or not sources.calibrates:
+            return Compensated(prepared, None)
+        data = cast("DataSource", sources.calibration)
+        return compensate(prepared, table, placement, data, sources.data, rounds=wanted is True, again=True)
 
     def implicit(self) -> BuiltFiles:
         """Builds with calibrators and dynamic ranges."""
@@ -413,7 +455,13 @@ class _Int8Build:
         if warning := nothing_in_int8(built.report, placement.quantized_nodes):
             warn_user(warning)
         return BuiltFiles(
-            built, graph_model, placement.quantized_nodes, table, self.build.options, implicit=True
+            built,
+            graph_model,
+            placement.quantized_nodes,
+            table,
+            self.build.options,
+            implicit=True,
+            rounded=Compensation(reason="TensorRT rounds them on the implicit route"),
         )
 
     def expected(self, files: BuiltFiles) -> Expectation | None:

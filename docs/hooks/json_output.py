@@ -32,6 +32,7 @@ from trtint8.report.comparison import RunComparison
 from trtint8.runtime.bench import BenchReport
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.candidates import Trial
+from trtint8.tuning.remedies.held_out import Compensation
 from trtint8.tuning.stopwatch import SpeedPlan
 from trtint8.tuning.tune import Written
 from trtint8.validation.accuracy import Accuracy, Measure
@@ -172,6 +173,7 @@ class Quantized(Printed):
             ``--configs``.
         float32: Node that stays in FP32 amid FP16, to the reason; null without ``--float16``.
         equalization: What was equalized; null without ``--equalize``.
+        rounding: How biases were corrected and weights rounded; null without ``--round``.
     """
 
     model: str
@@ -186,6 +188,7 @@ class Quantized(Printed):
     quant_info: Mapping[str, TensorConfig] | None
     float32: Mapping[str, str] | None
     equalization: Equalization | None
+    rounding: Compensation | None
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from trtint8.quantization.tensor_configs import ppq_document
 
 if TYPE_CHECKING:
     from trtint8.equalization.equalize import Equalized, EqualizedModel
+    from trtint8.tuning.remedies.held_out import Compensated, Compensation
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class QuantizedFiles(Result):
         target: What it is for.
         quantized: The model, where its pairs are, and why.
         equalized: What was equalized; None where that was not asked for.
+        rounded: How biases were corrected and weights rounded; None where that was not asked for.
         float_model: The file of the float model that was quantized, where it was equalized or cut; else None.
         table: The file of the table of an equalized model; else None.
         tail: The file of the rest of a model that was cut; else None.
@@ -50,6 +52,7 @@ class QuantizedFiles(Result):
     target: str
     quantized: Quantized
     equalized: Equalized | None = None
+    rounded: Compensation | None = None
     float_model: Path | None = None
     table: Path | None = None
     tail: Path | None = None
@@ -87,6 +90,7 @@ class QuantizedFiles(Result):
                 "float_model": self.float_model,
                 "table": self.table,
             },
+            "rounding": self.rounded,
         }
         return {name: as_json(value) for name, value in found.items()}
 
@@ -102,6 +106,7 @@ def quantize(
     float16: bool = False,
     float32_io: bool = False,
     equalize: DataSource | None = None,
+    rounding: DataSource | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -130,9 +135,12 @@ def quantize(
             without a change of its function, and it is calibrated anew with the table's method (see
             :func:`trtint8.equalization.equalize.equalize`). The model stays as it is without them, and where
             equalization gains nothing.
-        batch_size: Samples per batch of ``equalize``.
-        limit: Use only this many samples of ``equalize``.
-        preprocessing: How raw images of ``equalize`` become what the model is fed.
+        rounding: Calibration samples, of which at most 256 are read. Biases are corrected by the mean error
+            of each layer, and weights are rounded so that layers' outputs change least. Every fourth sample
+            is used for that, and the others judge it: without a clear gain on these nothing is changed.
+        batch_size: Samples per batch of ``equalize`` and ``rounding``.
+        limit: Use only this many samples of them.
+        preprocessing: How their raw images become what the model is fed.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
             labels, and warn of them by name. By default the first one is refused.
         progress: Show a progress bar on a terminal while calibrating.
@@ -143,10 +151,10 @@ def quantize(
 
     Raises:
         ModelError: The model is unusable or quantized already, a pattern matches nothing, or what ``float16``
-            or ``equalize`` is needed for is given without it.
+            or samples are needed for is given without them.
         TableError: The table is of another model, stale, or lacks a range; or nothing can be calibrated with
             its method.
-        CalibrationDataError: The samples of ``equalize`` do not fit the model.
+        CalibrationDataError: The samples do not fit the model.
         UnsupportedError: There is no such target, it has no INT8 on that GPU, or a GPU is given for
             ``tensorrt``, which stands for several targets.
 
@@ -155,13 +163,17 @@ def quantize(
             or the table lacks tensors, so that what may overflow in FP16 stays in FP32.
     """
     asked = _asked(keep_float, keep_int8, target, compute_capability, float16, float32_io)
-    data_options = _data_options(equalize, batch_size, limit, preprocessing, skip_bad)
+    data_options = _data_options(
+        equalize is None and rounding is None, batch_size, limit, preprocessing, skip_bad
+    )
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
     ranges = as_table(table)
     if equalize is not None:
         data_options = data_options.calibrated(ranges.provenance.inputs, "the table")
         remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)
         prepared, ranges = remade.model, remade.table
+    if rounding is not None:
+        prepared = _compensated(prepared, ranges, asked, rounding, data_options).model
     return to_proto(quantized_model(prepared, ranges, asked).graph_model)
 
 
@@ -178,6 +190,7 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     float32_io: bool = False,
     cut_at: Sequence[str] = (),
     equalize: DataSource | None = None,
+    rounding: DataSource | None = None,
     batch_size: int | None = None,
     limit: int | None = None,
     preprocessing: Preprocessing | None = None,
@@ -208,25 +221,31 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     from trtint8.built_files import files_of_cut, float_file_of
 
     asked = _asked(keep_float, keep_int8, target, compute_capability, float16, float32_io)
-    data_options = _data_options(equalize, batch_size, limit, preprocessing, skip_bad)
+    data_options = _data_options(
+        equalize is None and rounding is None, batch_size, limit, preprocessing, skip_bad
+    )
     path = check_writable(check_model_name(output))
     beside = () if equalize is None else (float_file_of(path), table_file_of(path))
     for file in beside:
         check_writable(file, named=False)
     cut_files = files_of_cut(path) if cut_at else None
     written = {*beside, *(cut_files or ())}
-    refuse_overwriting([path, *written], [model, table, equalize])
+    refuse_overwriting([path, *written], [model, table, equalize, rounding])
     prepared = prepare(load_float_model(open_module(model, example_inputs)))
     cut = cut_model(prepared, cut_at) if cut_at else None
     if cut:
         prepared = prepare(cut.head)
     refuse_losing(path, sorted(written))
-    ranges, remade = as_table(table), None
+    ranges, remade, compensated = as_table(table), None, None
     if equalize is not None:
         data_options = data_options.calibrated(ranges.provenance.inputs, "the table")
         remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)
         prepared, ranges = remade.model, remade.table
-    quantized = quantized_model(prepared, ranges, asked)
+    changed = prepared
+    if rounding is not None:
+        compensated = _compensated(prepared, ranges, asked, rounding, data_options)
+        changed = compensated.model
+    quantized = quantized_model(changed, ranges, asked)
     with written_together(path) as staged:
         if cut and cut_files:
             save_model(cut.tail, staged(cut_files[1]))
@@ -240,6 +259,7 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
         asked.target.name,
         quantized,
         remade.equalized if remade else None,
+        compensated.compensation if compensated else None,
         float_file_of(path) if cut or remade else None,
         table_file_of(path) if remade else None,
         cut_files[1] if cut_files else None,
@@ -262,7 +282,7 @@ def _asked(
 
 
 def _data_options(
-    equalize: DataSource | None,
+    without_samples: bool,
     batch_size: int | None,
     limit: int | None,
     preprocessing: Preprocessing | None,
@@ -270,11 +290,11 @@ def _data_options(
 ) -> DataOptions:
     """How samples are read; refuses what says so where there are none."""
     data_options = DataOptions(batch_size, limit, preprocessing=preprocessing, skip_bad=skip_bad)
-    if equalize is None and any((batch_size, limit, preprocessing, skip_bad)):
+    if without_samples and any((batch_size, limit, preprocessing, skip_bad)):
         raise ModelError(
             f"{Argument('batch_size')}, {Argument('limit')}, {Argument('preprocessing')} and "
-            f"{Argument('skip_bad')} say how the samples of {Argument('equalize')} are read; "
-            f"add {Argument('equalize', 'DATA')}"
+            f"{Argument('skip_bad')} say how samples are read; "
+            f"add {Argument('equalize', 'DATA')} or {Argument('rounding', 'DATA')}"
         )
     return data_options
 
@@ -293,3 +313,17 @@ def _equalized(
 
     needed = tensors_needed(float16)
     return equalize_and_calibrate(prepared, table, data, data_options, needed, progress=progress)
+
+
+def _compensated(
+    prepared: Model,
+    table: CalibrationTable,
+    asked: QuantizeOptions,
+    data: DataSource,
+    data_options: DataOptions,
+) -> Compensated:
+    # As above.
+    from trtint8.tuning.remedies.held_out import compensate
+
+    data_options = data_options.calibrated(table.provenance.inputs, "the table")
+    return compensate(prepared, table, asked.place(prepared), data, data_options, rounds=True, again=False)

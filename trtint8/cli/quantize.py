@@ -39,6 +39,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="calibration samples: give channels similar ranges, calibrate anew with the table's method, "
             "and write OUT.float.onnx and OUT.table.json as well"
         ),
+        rounding=Way(
+            ("--round",),
+            help="calibration samples: correct biases and round weights where that gains on other samples "
+            "than it was made with",
+        ),
     )
     parser.add_argument("--explain", action="store_true", help="print the reason of every decision")
     parser.add_argument(
@@ -73,6 +78,7 @@ def _rows(options: argparse.Namespace, files: QuantizedFiles) -> list[tuple[str,
     rows = [
         ("model", options.output),
         ("target", files.target),
+        *([("changed weights", str(files.rounded))] if files.rounded else []),
         ("nodes in INT8", f"{len(placement.quantized_nodes)} of {placement.multiplying}"),
         ("kept in float", str(sum(not d.quantized for d in placement.decisions))),
         *([("slower in INT8, so in FP16", str(len(placement.slower)))] if placement.slower else []),

@@ -102,6 +102,8 @@ class EngineInfo(records.Result):
         version_compatible: Whether newer TensorRT versions can run it.
         table_fingerprint: Identifies the calibration table; None where none was used.
         method: How the ranges were found, like "entropy"; None where nothing was calibrated.
+        changed_weights: What was done to the float model's weights before it was quantized, in order; those
+            of the Q/DQ model are the result. Empty in files of earlier versions.
         qdq_model: File name of the Q/DQ model that was kept beside it; None where none was.
         qdq_fingerprint: Identifies that model; None where none was kept, and in files of trtint8 0.1.
         written: SHA-256 of the files that builds have written beside it and that belong to it, by the ends of
@@ -137,6 +139,7 @@ class EngineInfo(records.Result):
     version_compatible: bool = False
     table_fingerprint: Fingerprint | None = None
     method: Text | None = None
+    changed_weights: tuple[Text, ...] = ()
     qdq_model: str | None = None
     qdq_fingerprint: Fingerprint | None = None
     written: Mapping[_FileEnd, Sha256] = field(default_factory=dict)

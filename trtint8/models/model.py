@@ -10,7 +10,7 @@ import contextlib
 import io
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -494,6 +494,9 @@ _CALIBRATION_DATA, _CALIBRATION_SAMPLES = "trtint8.calibration_data", "trtint8.c
 #: What a model was fed while it was calibrated, as JSON.
 _CALIBRATED_INPUTS = "trtint8.calibrated_inputs"
 
+#: What was done to the weights of a model before it was quantized, so that they lose less.
+_REMEDIES = "trtint8.changed_weights"
+
 #: Whether a model was quantized, and has no Q/DQ pairs all the same.
 WITHOUT_PAIRS = "trtint8.without_pairs"
 
@@ -600,6 +603,11 @@ def _varint(stream: BinaryIO) -> int | None:
     raise ValueError("no protobuf")
 
 
+def record_remedies(graph_model: ir.Model, remedies: Sequence[str]) -> None:
+    """Writes into a model how its weights were changed."""
+    graph_model.metadata_props[_REMEDIES] = ", ".join(remedies)
+
+
 def record_pairs(graph_model: ir.Model, pairs: bool) -> None:
     """Writes into a quantized model that it has no pairs, or removes that."""
     if pairs:
@@ -616,8 +624,8 @@ def calibration_of(graph_model: ir.Model) -> tuple[str, int] | None:
 
 def forget_origin(graph_model: ir.Model) -> None:
     """Removes what a model says of where it comes from."""
-    known = (FLOAT_MODEL, _CALIBRATION_DATA, _CALIBRATION_SAMPLES, _CALIBRATED_INPUTS, WITHOUT_PAIRS)
-    for key in known:
+    calibrated = (_CALIBRATION_DATA, _CALIBRATION_SAMPLES, _CALIBRATED_INPUTS)
+    for key in (FLOAT_MODEL, *calibrated, _REMEDIES, WITHOUT_PAIRS):
         graph_model.metadata_props.pop(key, None)
 
 

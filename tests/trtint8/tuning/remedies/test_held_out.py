@@ -1,0 +1,148 @@
+"""Biases and weights that are changed only where samples gain that they were not changed with."""
+
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+import trtint8
+from calibrators.errors import CalibrationDataError
+from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.tuning.networks import normal
+from trtint8.cli.main import main
+from trtint8.tuning.remedies.held_out import CORRECTION
+
+RANGES = {"x": 1.0, "relu_out": 4.0}
+
+
+def network(picks=False):
+    """Two layers whose inputs are mostly above the range, so that INT8 shifts every output."""
+    g = Shaped(quantized=False)
+    x = g.op("Relu", [g.op("Gemm", ["x", g.weights(32, 32)], "first")], "relu")
+    scores = g.op("Gemm", [x, g.weights(32, 8)], "second")
+    if not picks:
+        return g.model({"x": ["N", 32]}, scores)
+    model = g.model({"x": ["N", 32]}, g.op("ArgMax", [scores], "best", axis=1))
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    return model
+
+
+def clipped(count, seed=0):
+    """Samples that lie above the range of the network's input."""
+    return {"x": np.abs(normal(count, 32, seed=seed)) + 1}
+
+
+def table():
+    return trtint8.CalibrationTable(RANGES)
+
+
+def quantized(tmp_path, data, model=None, **options):
+    return trtint8.write_quantized(model or network(), table(), tmp_path / "q.onnx", rounding=data, **options)
+
+
+def constants(model):
+    return [numpy_helper.to_array(one).tobytes() for one in model.graph.initializer]
+
+
+def test_biases_that_gain_on_other_samples_are_corrected(tmp_path):
+    data = clipped(64)
+    files = quantized(tmp_path, data)
+    assert CORRECTION in files.rounded.remedies
+    assert files.rounded.samples == 48
+    assert files.rounded.gain_db > files.rounded.error_db > 0
+
+    held = clipped(40, seed=9)
+    plain = trtint8.quantize(network(), table())
+    before, after = (
+        trtint8.validate(one, held, reference=network(), metrics=["sqnr"], progress=False).outputs[0].sqnr_db
+        for one in (plain, files.model)
+    )
+    assert after > before + 1
+
+
+def test_what_was_done_stands_in_the_model_and_its_table_and_reference_stay(tmp_path, recwarn):
+    float_file = tmp_path / "net.onnx"
+    onnx.save(network(), float_file)
+    files = trtint8.write_quantized(float_file, table(), tmp_path / "q.onnx", rounding=clipped(64))
+    properties = {entry.key: entry.value for entry in onnx.load(files.model).metadata_props}
+    assert properties["trtint8.changed_weights"] == ", ".join(files.rounded.remedies)
+    assert files.float_model is None
+    assert files.table is None
+    trtint8.validate(files.model, clipped(8), reference=float_file, progress=False)
+    assert not [one for one in recwarn if "was not made from" in str(one.message)]
+
+
+def test_the_same_data_gives_the_same_model():
+    one, other = (trtint8.quantize(network(), table(), rounding=clipped(64)) for _ in range(2))
+    assert constants(one) == constants(other) != constants(trtint8.quantize(network(), table()))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        clipped(15),
+        {"x": np.repeat(clipped(1)["x"], 64, axis=0)},
+        "random:64",
+        {"x": np.zeros((64, 32), np.float32)},
+    ],
+    ids=["few", "alike", "random", "zeros"],
+)
+def test_too_few_different_samples_change_nothing(tmp_path, data):
+    files = quantized(tmp_path, data)
+    assert files.rounded.remedies == ()
+    assert files.rounded.reason
+    assert files.rounded.gain_db is None
+    assert constants(onnx.load(files.model)) == constants(trtint8.quantize(network(), table()))
+
+
+def test_samples_for_which_outputs_stay_as_good_change_nothing(tmp_path):
+    inside = {"x": np.round(normal(64, 32) * 20).clip(-127, 127).astype(np.float32) / 127}
+    model = network()
+    for one in model.graph.initializer:  # on the grid, so that INT8 costs nothing in the first layer
+        if one.name in model.graph.node[0].input:
+            one.CopyFrom(numpy_helper.from_array(np.eye(32, dtype=np.float32), one.name))
+    del model.graph.node[1:]
+    model.graph.output[0].CopyFrom(
+        onnx.helper.make_tensor_value_info(model.graph.node[0].output[0], 1, ["N", 32])
+    )
+    files = trtint8.write_quantized(
+        model, trtint8.CalibrationTable({"x": 1.0}), tmp_path / "q.onnx", rounding=inside
+    )
+    assert files.rounded.remedies == ()
+    assert files.rounded.samples == 48
+
+
+def test_a_network_that_picks_is_judged_by_what_it_picks_from(tmp_path):
+    files = quantized(tmp_path, clipped(64), network(picks=True))
+    assert CORRECTION in files.rounded.remedies
+    assert files.rounded.gain_db > 1
+
+
+def test_samples_with_outputs_that_are_not_finite_change_nothing(tmp_path):
+    model = network()
+    huge = numpy_helper.from_array(np.full((32, 8), 3e38, np.float32), model.graph.node[2].input[1])
+    (weights,) = [one for one in model.graph.initializer if one.name == huge.name]
+    weights.CopyFrom(huge)
+    files = quantized(tmp_path, clipped(64), model)
+    assert files.rounded.remedies == ()
+
+
+def test_data_that_does_not_fit_is_refused(tmp_path):
+    with pytest.raises(CalibrationDataError, match="x"):
+        quantized(tmp_path, {"x": normal(64, 5)})
+    assert not (tmp_path / "q.onnx").exists()
+
+
+def test_the_command_line_says_what_was_done(tmp_path, capsys):
+    onnx.save(network(), tmp_path / "net.onnx")
+    table().save(tmp_path / "table.json")
+    np.savez(tmp_path / "data.npz", **clipped(64))
+    names = [str(tmp_path / name) for name in ("net.onnx", "table.json", "q.onnx", "data.npz")]
+    main(["quantize", *names[:2], "-o", names[2], "--round", names[3], "--json"])
+    found = json.loads(capsys.readouterr().out)["rounding"]
+    assert CORRECTION in found["remedies"]
+    assert found["samples"] == 48
+    main(["quantize", *names[:2], "-o", names[2], "--round", names[3]])
+    assert CORRECTION in capsys.readouterr().out
