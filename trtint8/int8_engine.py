@@ -62,7 +62,7 @@ from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_fi
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors, tensors_needed
 from trtint8.engine.file import sidecar_path, table_file_of
 from trtint8.engine.layers import LayerReport
-from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes
+from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes, optimal_shapes
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
 from trtint8.models.model import (
     WITHOUT_PAIRS,
@@ -354,7 +354,8 @@ class _Int8Build:
         self._warn_of_noise(table)
         sizes = table.provenance.input_sizes
         largest = largest_shapes(self.wanted.profiles, prepared.inputs, sizes)
-        made = quantized_model(prepared, table, asked, largest)
+        optimal = optimal_shapes(self.wanted.profiles, prepared.inputs, sizes)
+        made = quantized_model(prepared, table, asked, largest, optimal)
         placement = made.placement
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused:

@@ -127,6 +127,7 @@ def place(
     *,
     float16: bool = False,
     keep_int8: Sequence[str] = (),
+    optimal: Mapping[str, Sequence[int]] | None = None,
 ) -> Placement:
     """Decides which edges of a prepared model get Q/DQ pairs.
 
@@ -141,6 +142,8 @@ def place(
         float16: Whether what is outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
             than in FP16 stay in FP16 then, where the target says what its kernels cost.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        optimal: Input name to the shape that the engine is tuned for, with which INT8 is compared with FP16;
+            ``largest`` where it is not given.
 
     Returns:
         The placement.
@@ -153,7 +156,7 @@ def place(
     placer = _Placer(model, _matching(names, keep_float, "keep_float"), target, attentions)
     in_int8 = _matching(names, keep_int8, "keep_int8")
     if float16 and target.costs_with_float16:
-        placer.leave_slower(target.costs_with_float16, in_int8, largest)
+        placer.leave_slower(target.costs_with_float16, in_int8, largest if optimal is None else optimal)
     return placer.place()
 
 
@@ -209,17 +212,17 @@ class _Placer:
         self,
         costs: Sequence[KernelCosts],
         forced: Collection[str],
-        largest: Mapping[str, Sequence[int]] | None,
+        sizes: Mapping[str, Sequence[int]] | None,
     ) -> None:
         """Leaves layers in float that are estimated to be slower in INT8 than in FP16."""
         weighted = [node for node in self.model.graph if operator_of(node).is_weighted]
-        possible = [
-            node for node in weighted if node not in self.int8_products and self._obstacle(node) is None
-        ]
+        possible = [node for node in weighted if self._obstacle(node) is None]
         required = [node for node in possible if node.name in forced]
         if len(required) < len(possible):
-            products = Products(possible, required, self.int8_products)
-            self.slower = slower_in_int8(self.model, products, costs, largest)
+            products = Products(possible, required, [attention.nodes for attention in self.attentions])
+            self.slower = slower_in_int8(self.model, products, costs, sizes)
+            self.whole = [attention for attention in self.whole if attention.scores not in self.slower]
+            self.int8_products -= self.slower.keys()
 
     def place(self) -> Placement:
         self.choose()
