@@ -78,6 +78,7 @@ from trtint8.models.states import with_recorded_states
 from trtint8.quantization.placement import place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import QuantizeOptions, quantized_model, tensor_names, with_float16
+from trtint8.quantization.targets import Target as QuantizationTarget
 from trtint8.tuning.measured import measure_built
 from trtint8.tuning.stopwatch import Expectation
 
@@ -205,8 +206,10 @@ def _build(
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     job = _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished)
     product = job.implicit() if implicit else job.explicit()
-    result = product.save(output, loaded, model, tail, said)
-    return replace(result, expected=job.expected(product))
+    expected = job.expected(product)
+    if expected is not None and expected.is_slower and job.chooses_types and not implicit:
+        product, expected = job.in_fp16(product), None
+    return replace(product.save(output, loaded, model, tail, said), expected=expected)
 
 
 def nothing_in_int8(report: LayerReport | None, wanted: Sequence[str]) -> str | None:
@@ -323,15 +326,25 @@ class _Int8Build:
         """The float model, prepared."""
         return prepare(self.loaded)
 
+    @property
+    def target(self) -> QuantizationTarget:
+        """What Q/DQ pairs are placed for, at the costs of the GPUs that count."""
+        return at_costs_of(quantization_target(self.build.flavor, self.build.options), self._gpus())
+
+    @property
+    def chooses_types(self) -> bool:
+        """True if a layer is in INT8 only where it is faster there."""
+        costs = self.target.costs_with_float16
+        return bool(costs) and self.types_in_graph and not (self.finished or self.wanted.keep_int8)
+
     def explicit(self) -> BuiltFiles:
         """Builds from Q/DQ pairs in the graph."""
-        target = at_costs_of(quantization_target(self.build.flavor, self.build.options), self._gpus())
         if self.finished:
             refuse_int8_blocks(self.loaded)
             graph_model = self.loaded.graph_model
             if self.types_in_graph:
                 graph_model, _ = with_float16(
-                    graph_model, target, float32_io=True, peaks={}, name=self.loaded.name
+                    graph_model, self.target, float32_io=True, peaks={}, name=self.loaded.name
                 )
             return BuiltFiles(
                 self._run(graph_model, None),
@@ -343,22 +356,34 @@ class _Int8Build:
             )
         prepared = self.prepared
         # A pattern that does not fit fails here, and not after minutes of calibration.
-        asked = QuantizeOptions(
-            self.wanted.keep_float, self.wanted.keep_int8, target, self.types_in_graph, float32_io=True
-        )
-        asked.place(prepared)
+        self._asked.place(prepared)
         self._check_manual(float_tensors(prepared))
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.build)
         table = self.sources.table(prepared, tensors_needed(self.types_in_graph))
         self._warn_of_noise(table)
-        sizes = table.provenance.input_sizes
-        largest = largest_shapes(self.wanted.profiles, prepared.inputs, sizes)
-        optimal = optimal_shapes(self.wanted.profiles, prepared.inputs, sizes)
+        return self._with_pairs(table, self._asked)
+
+    def in_fp16(self, files: BuiltFiles) -> BuiltFiles:
+        """Builds the network in FP16 in place of an engine that takes longer with layers in INT8."""
+        assert files.table is not None  # ranges of the layers
+        return self._with_pairs(files.table, replace(self._asked, slower=files.wanted))
+
+    @property
+    def _asked(self) -> QuantizeOptions:
+        wanted = self.wanted
+        return QuantizeOptions(
+            wanted.keep_float, wanted.keep_int8, self.target, self.types_in_graph, float32_io=True
+        )
+
+    def _with_pairs(self, table: CalibrationTable, asked: QuantizeOptions) -> BuiltFiles:
+        prepared, profiles, sizes = self.prepared, self.wanted.profiles, table.provenance.input_sizes
+        largest = largest_shapes(profiles, prepared.inputs, sizes)
+        optimal = optimal_shapes(profiles, prepared.inputs, sizes)
         made = quantized_model(prepared, table, asked, largest, optimal)
         placement = made.placement
         unused = [name for name in self.sources.manual if name not in placement.tensors]
-        if unused:
+        if unused and not asked.slower:
             warn_user(
                 f"no Q/DQ pair goes to {enumerated(map(repr, unused))}: the dynamic range has no effect there"
             )
@@ -431,7 +456,7 @@ class _Int8Build:
             else tuple(size for size in spec.shape or () if isinstance(size, int))
             for spec in self.build.inputs
         }
-        # The engine is written; what cannot be said of it is no reason to fail.
+        # The engine is built; what cannot be said of it is no reason to fail.
         with contextlib.suppress(TrtInt8Error):
             if self._is_for_this_machine():
                 return self._measured(files, shapes)

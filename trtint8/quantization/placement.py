@@ -20,7 +20,7 @@ from trtint8.models.graph import is_constant, nodes_inside
 from trtint8.models.plugins import unknown_nodes
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.operators import commutes_with_quantization, weight_axis
-from trtint8.quantization.slower import Products, slower_in_int8
+from trtint8.quantization.slower import SLOWER_WHEN_BUILT, Products, slower_in_int8
 from trtint8.quantization.targets import TARGETS, KernelCosts, KernelLimits, SmallSizes, Target
 from trtint8.quantization.tensor_configs import JointConfigs, join_configs
 
@@ -128,6 +128,7 @@ def place(
     float16: bool = False,
     keep_int8: Sequence[str] = (),
     optimal: Mapping[str, Sequence[int]] | None = None,
+    slower: Collection[str] = (),
 ) -> Placement:
     """Decides which edges of a prepared model get Q/DQ pairs.
 
@@ -144,6 +145,7 @@ def place(
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
         optimal: Input name to the shape that the engine is tuned for, with which INT8 is compared with FP16;
             ``largest`` where it is not given.
+        slower: Names of weighted nodes that stay in FP16 because an engine was slower with them in INT8.
 
     Returns:
         The placement.
@@ -157,6 +159,7 @@ def place(
     in_int8 = _matching(names, keep_int8, "keep_int8")
     if float16 and target.costs_with_float16:
         placer.leave_slower(target.costs_with_float16, in_int8, largest if optimal is None else optimal)
+    placer.leave({node: SLOWER_WHEN_BUILT for node in model.graph if node.name in slower})
     return placer.place()
 
 
@@ -220,9 +223,13 @@ class _Placer:
         required = [node for node in possible if node.name in forced]
         if len(required) < len(possible):
             products = Products(possible, required, [attention.nodes for attention in self.attentions])
-            self.slower = slower_in_int8(self.model, products, costs, sizes)
-            self.whole = [attention for attention in self.whole if attention.scores not in self.slower]
-            self.int8_products -= self.slower.keys()
+            self.leave(slower_in_int8(self.model, products, costs, sizes))
+
+    def leave(self, slower: Mapping[ir.Node, str]) -> None:
+        """Leaves layers in float that are slower in INT8, each with the reason, and attentions whole."""
+        self.slower = {**self.slower, **slower}
+        self.whole = [one for one in self.whole if self.slower.keys().isdisjoint(one.nodes)]
+        self.int8_products -= self.slower.keys()
 
     def place(self) -> Placement:
         self.choose()

@@ -281,6 +281,7 @@ class QuantizeOptions:
         float16: Whether what is outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
             than in FP16 are outside INT8 then.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
+        slower: Names of weighted nodes that stay in FP16 because an engine was slower with them in INT8.
     """
 
     keep_float: Sequence[str] = ()
@@ -288,6 +289,7 @@ class QuantizeOptions:
     target: Target = TARGETS["tensorrt"]
     float16: bool = False
     float32_io: bool = False
+    slower: Sequence[str] = ()
 
     def place(
         self,
@@ -304,6 +306,7 @@ class QuantizeOptions:
             float16=self.float16,
             keep_int8=self.keep_int8,
             optimal=optimal,
+            slower=self.slower,
         )
 
 

@@ -35,6 +35,9 @@ from trtint8.quantization.targets import KernelCosts
 #: How the reason begins why a product is in FP16 that could be in INT8.
 SLOWER_IN_INT8 = "INT8 would be slower"
 
+#: The reason where an engine was built, and takes longer than in FP16.
+SLOWER_WHEN_BUILT = f"{SLOWER_IN_INT8}: the engine with it in INT8 takes longer than in FP16"
+
 #: What an open dimension counts as: samples per batch, and pixels or tokens along one axis.
 _SAMPLES, _SIZE = 8, 256
 
@@ -213,7 +216,8 @@ class _Chooser:
         self._choice.add_cost(int8_only, false=_FP16 * pooled)
         if product is not None and self._graph.attention_of(product.node):
             self._add_attention_output(value, product, byte)
-        elif product is None or readers.transposed:
+        elif product is None or readers.transposed or (product.inside and readers.attended > 1):
+            # A product of queries, keys and values leaves its bias to the kernels that divide them.
             self._choice.add_cost(int8_too, true=_INT8 * byte)
             self._choice.add_cost(int8_only, false=_FP16 * byte)
             producer = value.producer()
