@@ -215,7 +215,7 @@ class _Chooser:
         self._choice.add_cost(int8_too, true=_INT8 * pooled)
         self._choice.add_cost(int8_only, false=_FP16 * pooled)
         if product is not None and self._graph.attention_of(product.node):
-            self._add_attention_output(value, product, byte)
+            self._add_attention_output(value, product, readers, byte)
         elif product is None or readers.transposed or (product.inside and readers.attended > 1):
             # A product of queries, keys and values leaves its bias to the kernels that divide them.
             self._choice.add_cost(int8_too, true=_INT8 * byte)
@@ -232,13 +232,17 @@ class _Chooser:
             if product is not None and product.node in self._possible:
                 self._choice.add_pair(reader.node, product.node, _INT8 * byte)
 
-    def _add_attention_output(self, value: ir.Value, product: FusedProduct, byte: int) -> None:
-        """An attention writes the type in which it computes; a kernel more makes INT8 of FP16."""
+    def _add_attention_output(
+        self, value: ir.Value, product: FusedProduct, readers: Readers, byte: int
+    ) -> None:
+        """An attention writes the type in which it computes; a kernel more converts that."""
         int8_too, cost = ("some INT8", value), (_FP16 + _INT8) * byte + self._start
         if product.node in self._possible:
             # Whatever reads the output of an attention in INT8 reads a pair.
             self._choice.add_pair(product.node, int8_too, _NEVER)
             self._choice.add_pair(int8_too, product.node, cost)
+            if not readers.kernels:  # which take the conversion in
+                self._choice.add_pair(product.node, ("only INT8", value), cost)
         else:
             self._choice.add_cost(int8_too, true=cost)
 
