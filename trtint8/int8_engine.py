@@ -63,7 +63,7 @@ from trtint8.built_files import BuildResult, BuiltFiles, cache_file_of, check_fi
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors, tensors_needed
 from trtint8.engine.file import sidecar_path, table_file_of
 from trtint8.engine.layers import LayerReport
-from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes
+from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes, optimal_shapes
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
 from trtint8.models.model import (
     WITHOUT_PAIRS,
@@ -79,6 +79,7 @@ from trtint8.models.states import with_recorded_states
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import scale_name
 from trtint8.quantization.quantize import QuantizeOptions, quantized_model, tensor_names, with_float16
+from trtint8.quantization.targets import Target as QuantizationTarget
 from trtint8.tuning.measured import measure_built
 from trtint8.tuning.remedies.held_out import Compensated, Compensation, compensate
 from trtint8.tuning.stopwatch import Expectation
@@ -213,8 +214,10 @@ def _build(
     making = _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished)
     with job({CALIBRATING: None, BUILDING: None}, enabled=sources.progress):
         product = making.implicit() if implicit else making.explicit()
-    result = product.save(output, loaded, model, tail, said)
-    return replace(result, expected=making.expected(product))
+    expected = making.expected(product)
+    if expected is not None and expected.is_slower and making.chooses_types and not implicit:
+        product, expected = making.in_fp16(product), None
+    return replace(product.save(output, loaded, model, tail, said), expected=expected)
 
 
 def nothing_in_int8(report: LayerReport | None, wanted: Sequence[str]) -> str | None:
@@ -357,15 +360,25 @@ class _Int8Build:
         """The float model, prepared."""
         return prepare(self.loaded)
 
+    @property
+    def target(self) -> QuantizationTarget:
+        """What Q/DQ pairs are placed for, at the costs of the GPUs that count."""
+        return at_costs_of(quantization_target(self.build.flavor, self.build.options), self._gpus())
+
+    @property
+    def chooses_types(self) -> bool:
+        """True if a layer is in INT8 only where it is faster there."""
+        costs = self.target.costs_with_float16
+        return bool(costs) and self.types_in_graph and not (self.finished or self.wanted.keep_int8)
+
     def explicit(self) -> BuiltFiles:
         """Builds from Q/DQ pairs in the graph."""
-        target = at_costs_of(quantization_target(self.build.flavor, self.build.options), self._gpus())
         if self.finished:
             refuse_int8_blocks(self.loaded)
             graph_model = self.loaded.graph_model
             if self.types_in_graph:
                 graph_model, _ = with_float16(
-                    graph_model, target, float32_io=True, peaks={}, name=self.loaded.name
+                    graph_model, self.target, float32_io=True, peaks={}, name=self.loaded.name
                 )
             return BuiltFiles(
                 self._run(graph_model, None),
@@ -377,22 +390,37 @@ class _Int8Build:
             )
         prepared = self.prepared
         # A pattern that does not fit fails here, and not after minutes of calibration.
-        asked = QuantizeOptions(
-            self.wanted.keep_float, self.wanted.keep_int8, target, self.types_in_graph, float32_io=True
-        )
-        asked.place(prepared)
+        self._asked.place(prepared)
         self._check_manual(float_tensors(prepared))
         if self.sources.calibrates:
             refuse_unsupported(prepared, self.build)
         table = self.sources.table(prepared, tensors_needed(self.types_in_graph))
         self._warn_of_noise(table)
-        sizes = table.provenance.input_sizes
-        largest = largest_shapes(self.wanted.profiles, prepared.inputs, sizes)
-        compensated = self._compensated(prepared, table, asked.place(prepared, largest))
-        made = quantized_model(compensated.model, table, asked, largest)
+        return self._with_pairs(table, self._asked)
+
+    def in_fp16(self, files: BuiltFiles) -> BuiltFiles:
+        """Builds the network in FP16 in place of an engine that takes longer with layers in INT8."""
+        assert files.table is not None  # ranges of the layers
+        return self._with_pairs(files.table, replace(self._asked, slower=files.wanted))
+
+    @property
+    def _asked(self) -> QuantizeOptions:
+        wanted = self.wanted
+        return QuantizeOptions(
+            wanted.keep_float, wanted.keep_int8, self.target, self.types_in_graph, float32_io=True
+        )
+
+    def _with_pairs(self, table: CalibrationTable, asked: QuantizeOptions) -> BuiltFiles:
+        prepared, profiles, sizes = self.prepared, self.wanted.profiles, table.provenance.input_sizes
+        largest = largest_shapes(profiles, prepared.inputs, sizes)
+        optimal = optimal_shapes(profiles, prepared.inputs, sizes)
+        compensated = Compensated(prepared, None)
+        if not asked.slower:
+            compensated = self._compensated(prepared, table, asked.place(prepared, largest, optimal))
+        made = quantized_model(compensated.model, table, asked, largest, optimal)
         placement = made.placement
         unused = [name for name in self.sources.manual if name not in placement.tensors]
-        if unused:
+        if unused and not asked.slower:
             warn_user(
                 f"no Q/DQ pair goes to {enumerated(map(repr, unused))}: the dynamic range has no effect there"
             )
@@ -480,7 +508,7 @@ class _Int8Build:
             else tuple(size for size in spec.shape or () if isinstance(size, int))
             for spec in self.build.inputs
         }
-        # The engine is written; what cannot be said of it is no reason to fail.
+        # The engine is built; what cannot be said of it is no reason to fail.
         with contextlib.suppress(TrtInt8Error):
             if self._is_for_this_machine():
                 return self._measured(files, shapes)

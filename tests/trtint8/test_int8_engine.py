@@ -366,7 +366,9 @@ def test_an_output_folder_that_vanishes_during_calibration(split, tmp_path):
         yield {"images": split.calibration_images[:32]}
 
     with pytest.raises(OutputError, match=r"cannot write '.*soon_gone"):
-        trtint8.build_int8_engine(DEMO_MODEL, feeds, folder / "d.engine", target="rtx", progress=False)
+        trtint8.build_int8_engine(
+            DEMO_MODEL, feeds, folder / "d.engine", target="rtx", keep_int8=["*"], progress=False
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -504,8 +506,8 @@ def types_of_products(result):
 @pytest.mark.parametrize(
     ("options", "written", "in_int8"),
     [
-        ({}, "FLOAT16", 1),
-        ({"fp16": True}, "FLOAT16", 1),
+        ({"keep_int8": ["/fc/*"]}, "FLOAT16", 1),
+        ({"keep_int8": ["/fc/*"], "fp16": True}, "FLOAT16", 1),
         ({"keep_int8": ["*"]}, "FLOAT16", 9),
         ({"fp16": False}, "FLOAT", 9),
     ],
@@ -558,7 +560,7 @@ def test_tensorrt_11_gets_fp16_in_the_graph(
 def test_a_network_that_int8_does_not_make_faster_is_built_in_fp16(table, tmp_path):
     with pytest.warns(UserWarning, match="'rtx'.*keep_int8") as caught:
         result = trtint8.build_int8_engine(
-            DEMO_MODEL, table, tmp_path / "d.engine", target="rtx", keep_float=["/fc/*"], progress=False
+            DEMO_MODEL, table, tmp_path / "d.engine", target="rtx", progress=False
         )
     assert [warning.filename for warning in caught] == [__file__]
     assert result.info.int8_layers == (0, 9) and types_of_products(result) == {"FLOAT16"}
@@ -569,7 +571,7 @@ def test_values_that_no_table_knows_stay_in_fp32(rtx, tmp_path):
     table = trtint8.calibrate(model, samples, method="minmax", tensors="placed", progress=False)
     options = {"target": "rtx", "progress": False}
     with pytest.warns(UserWarning, match=r"no range tells how large.*fp16=False"):
-        result = trtint8.build_int8_engine(model, table, tmp_path / "d.engine", **options)
+        result = trtint8.build_int8_engine(model, table, tmp_path / "d.engine", keep_int8=["*"], **options)
     assert types_of_products(result) == {"FLOAT", "FLOAT16"}
     result = trtint8.build_int8_engine(model, table, tmp_path / "d.engine", fp16=False, **options)
     assert types_of_products(result) == {"FLOAT"}

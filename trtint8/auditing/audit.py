@@ -32,7 +32,7 @@ from trtint8.builder.config import BuildOptions, nearest_capability
 from trtint8.builder.refusals import quantization_target
 from trtint8.engine.kernels import PARTS, Traffic, activation_sizes, parts_of, total_traffic, traffic_of
 from trtint8.engine.layers import Layer, LayerReport
-from trtint8.engine.profiles import Profile, complete_profile
+from trtint8.engine.profiles import Profile, optimal_shapes
 from trtint8.models.graph import holds_graphs, values_read
 from trtint8.models.model import Model, prepare
 from trtint8.models.outputs.picked import left_out_nodes, runnable_part
@@ -414,8 +414,7 @@ def at_shapes(model: Model, shapes: Mapping[str, Sequence[int]]) -> Model:
 
 
 def _at_optimal_shapes(prepared: Model, sizes: Mapping[str, SampleSizes], given: Profile | None) -> Model:
-    profile = complete_profile(given or {}, prepared.inputs, sizes)
-    return at_shapes(prepared, {name: shapes.opt for name, shapes in profile.items()})
+    return at_shapes(prepared, optimal_shapes([given] if given else [], prepared.inputs, sizes))
 
 
 def count_work(graph_model: ir.Model) -> Work:

@@ -21,7 +21,7 @@ from trtint8.models.graph import is_constant, nodes_inside
 from trtint8.models.plugins import unknown_nodes
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.operators import commutes_with_quantization, weight_axis
-from trtint8.quantization.slower import Products, slower_in_int8
+from trtint8.quantization.slower import SLOWER_WHEN_BUILT, Products, slower_in_int8
 from trtint8.quantization.targets import TARGETS, KernelCosts, KernelLimits, SmallSizes, Target
 from trtint8.quantization.tensor_configs import JointConfigs, join_configs
 
@@ -160,6 +160,8 @@ def place(
     *,
     float16: bool = False,
     keep_int8: Sequence[str] = (),
+    optimal: Mapping[str, Sequence[int]] | None = None,
+    slower: Collection[str] = (),
 ) -> Placement:
     """Decides which edges of a prepared model get Q/DQ pairs.
 
@@ -174,6 +176,9 @@ def place(
         float16: Whether what is outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
             than in FP16 stay in FP16 then, where the target says what its kernels cost.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        optimal: Input name to the shape that the engine is tuned for, with which INT8 is compared with FP16;
+            ``largest`` where it is not given.
+        slower: Names of weighted nodes that stay in FP16 because an engine was slower with them in INT8.
 
     Returns:
         The placement.
@@ -186,7 +191,8 @@ def place(
     placer = _Placer(model, _matching(names, keep_float, "keep_float"), target, attentions)
     in_int8 = _matching(names, keep_int8, "keep_int8")
     if float16 and target.costs_with_float16:
-        placer.leave_slower(target.costs_with_float16, in_int8, largest)
+        placer.leave_slower(target.costs_with_float16, in_int8, largest if optimal is None else optimal)
+    placer.leave({node: SLOWER_WHEN_BUILT for node in model.graph if node.name in slower})
     return placer.place()
 
 
@@ -242,17 +248,21 @@ class _Placer:
         self,
         costs: Sequence[KernelCosts],
         forced: Collection[str],
-        largest: Mapping[str, Sequence[int]] | None,
+        sizes: Mapping[str, Sequence[int]] | None,
     ) -> None:
         """Leaves layers in float that are estimated to be slower in INT8 than in FP16."""
         weighted = [node for node in self.model.graph if operator_of(node).is_weighted]
-        possible = [
-            node for node in weighted if node not in self.int8_products and self._obstacle(node) is None
-        ]
+        possible = [node for node in weighted if self._obstacle(node) is None]
         required = [node for node in possible if node.name in forced]
         if len(required) < len(possible):
-            products = Products(possible, required, self.int8_products)
-            self.slower = slower_in_int8(self.model, products, costs, largest)
+            products = Products(possible, required, [attention.nodes for attention in self.attentions])
+            self.leave(slower_in_int8(self.model, products, costs, sizes))
+
+    def leave(self, slower: Mapping[ir.Node, str]) -> None:
+        """Leaves layers in float that are slower in INT8, each with the reason, and attentions whole."""
+        self.slower = {**self.slower, **slower}
+        self.whole = [one for one in self.whole if self.slower.keys().isdisjoint(one.nodes)]
+        self.int8_products -= self.slower.keys()
 
     def place(self) -> Placement:
         self.choose()

@@ -281,6 +281,7 @@ class QuantizeOptions:
         float16: Whether what is outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
             than in FP16 are outside INT8 then.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
+        slower: Names of weighted nodes that stay in FP16 because an engine was slower with them in INT8.
     """
 
     keep_float: Sequence[str] = ()
@@ -288,8 +289,14 @@ class QuantizeOptions:
     target: Target = TARGETS["tensorrt"]
     float16: bool = False
     float32_io: bool = False
+    slower: Sequence[str] = ()
 
-    def place(self, prepared: Model, largest: Mapping[str, Sequence[int]] | None = None) -> Placement:
+    def place(
+        self,
+        prepared: Model,
+        largest: Mapping[str, Sequence[int]] | None = None,
+        optimal: Mapping[str, Sequence[int]] | None = None,
+    ) -> Placement:
         """Where Q/DQ pairs go; see :func:`trtint8.quantization.placement.place`."""
         return place(
             prepared.graph_model,
@@ -298,6 +305,8 @@ class QuantizeOptions:
             largest,
             float16=self.float16,
             keep_int8=self.keep_int8,
+            optimal=optimal,
+            slower=self.slower,
         )
 
 
@@ -331,6 +340,7 @@ def quantized_model(
     table: CalibrationTable,
     options: QuantizeOptions,
     largest: Mapping[str, Sequence[int]] | None = None,
+    optimal: Mapping[str, Sequence[int]] | None = None,
 ) -> Quantized:
     """Puts Q/DQ pairs into a prepared model and, where asked, converts the rest to FP16.
 
@@ -339,6 +349,7 @@ def quantized_model(
         table: The calibration table.
         options: What becomes of the model.
         largest: Input name to its largest shape, where that is known.
+        optimal: Input name to the shape that the engine is tuned for; ``largest`` where it is not given.
 
     Raises:
         ModelError: A pattern matches no node that could be quantized, the model has no weighted node, or ONNX
@@ -349,7 +360,7 @@ def quantized_model(
         UserWarning: All layers that could be in INT8 are in FP16, because INT8 is estimated to be slower.
     """
     target, left_out = options.target, left_out_nodes(prepared)
-    graph_model, placement = quantize_graph(prepared, table, options, largest=largest)
+    graph_model, placement = quantize_graph(prepared, table, options, largest=largest, optimal=optimal)
     if placement.all_slower:
         everything = Argument("keep_int8", "'*'")
         warn_user(
@@ -413,6 +424,7 @@ def quantize_graph(
     *,
     weight_scales: WeightScales | None = None,
     largest: Mapping[str, Sequence[int]] | None = None,
+    optimal: Mapping[str, Sequence[int]] | None = None,
 ) -> tuple[ir.Model, Placement]:
     """Puts Q/DQ pairs into a prepared model of any size, where TensorRT fuses them.
 
@@ -424,6 +436,7 @@ def quantize_graph(
         options: What becomes of the model.
         weight_scales: Scales of weights that were quantized before.
         largest: Input name to its largest shape, where that is known.
+        optimal: Input name to the shape that the engine is tuned for; ``largest`` where it is not given.
 
     Returns:
         The model with Q/DQ pairs, and the placement of the pairs.
@@ -432,7 +445,7 @@ def quantize_graph(
         ModelError: A pattern matches no node that could be quantized, or the model has no weighted node.
         TableError: The table lacks a range that the placement needs, or was made for another model.
     """
-    placement = options.place(prepared, largest)
+    placement = options.place(prepared, largest, optimal)
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
     return with_pairs(prepared, table, placement, weight_scales), placement
 

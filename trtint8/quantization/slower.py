@@ -35,11 +35,18 @@ from trtint8.quantization.targets import KernelCosts
 #: How the reason begins why a product is in FP16 that could be in INT8.
 SLOWER_IN_INT8 = "INT8 would be slower"
 
+#: The reason where an engine was built, and takes longer than in FP16.
+SLOWER_WHEN_BUILT = f"{SLOWER_IN_INT8}: the engine with it in INT8 takes longer than in FP16"
+
 #: What an open dimension counts as: samples per batch, and pixels or tokens along one axis.
 _SAMPLES, _SIZE = 8, 256
 
 #: Bytes per element.
 _INT8, _FP16 = 1, 2
+
+#: A product in INT8 has to gain this part of a kernel's start. Pairs change what generated kernels fuse,
+#: which no rule foresees, and many products that gain a few nanoseconds each do not pay for one kernel more.
+_LEAST_GAIN = 50
 
 #: What a byte from memory costs: a number that the speeds of caches divide.
 _OF_MEMORY = 60
@@ -50,21 +57,22 @@ class Products:
     """The products of a model.
 
     Attributes:
-        possible: Those that can be in INT8.
+        possible: Those that can be in INT8, those of attentions included.
         required: Those of ``possible`` that are in INT8 whatever that costs.
-        attention: Those of attentions that are one INT8 kernel.
+        attentions: The first and the second product of each attention that is one kernel in FP16. In INT8 it
+            is one as well where both can be in INT8.
     """
 
     possible: Collection[ir.Node]
     required: Collection[ir.Node] = ()
-    attention: Collection[ir.Node] = ()
+    attentions: Sequence[tuple[ir.Node, ir.Node]] = ()
 
 
 def slower_in_int8(
     model: ir.Model,
     products: Products,
     costs: Sequence[KernelCosts],
-    largest: Mapping[str, Sequence[int]] | None = None,
+    sizes: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[ir.Node, str]:
     """Finds the products that are estimated to be slower in INT8.
 
@@ -72,16 +80,16 @@ def slower_in_int8(
         model: A prepared model.
         products: What can be in INT8; all other products are in FP16.
         costs: What the target's kernels cost on each of its GPUs, one at least.
-        largest: Input name to its largest shape, where that is known. Elsewhere an open first dimension
-            counts as 8, and any other one as 256.
+        sizes: Input name to the shape that costs are added up for, where that is known. Elsewhere an open
+            first dimension counts as 8, and any other one as 256.
 
     Returns:
         The products that are to stay in FP16, each with the reason in words for the user: those that are
         slower in INT8 on all GPUs, whether activations come from memory or from the L2 cache.
     """
     chosen = [
-        _Chooser(model, graph, products, one, largest or {}, cached=cached).choose()
-        for one, graph in ((one, KernelGraph(model, one)) for one in costs)
+        _Chooser(model, graph, products, one, sizes or {}, cached=cached).choose()
+        for one, graph in ((one, KernelGraph(model, one, products.attentions)) for one in costs)
         for cached in (False, True)
     ]
     return {node: reason for node, reason in chosen[0].items() if all(node in other for other in chosen)}
@@ -94,14 +102,14 @@ class _Chooser:
         graph: KernelGraph,
         products: Products,
         costs: KernelCosts,
-        largest: Mapping[str, Sequence[int]],
+        sizes: Mapping[str, Sequence[int]],
         *,
         cached: bool,
     ) -> None:
         self._possible, self._required = frozenset(products.possible), products.required
-        self._certain, self._costs, self._cached = frozenset(products.attention), costs, cached
+        self._costs, self._cached = costs, cached
         shapes = {
-            value.name or "": tuple(largest.get(value.name or "") or _closed(value))
+            value.name or "": tuple(sizes.get(value.name or "") or _closed(value))
             for value in model.graph.inputs
             if value.shape is not None
         }
@@ -116,8 +124,13 @@ class _Chooser:
         for value, _, readers in stored:
             self._add_siblings(value, readers)
         for product in self._graph.products.values():
-            if product.node in self._possible:
+            attention = self._graph.attention_of(product.node)
+            if product.node not in self._possible:
+                continue
+            if attention is None:
                 self._add_product(product)
+            elif product.node is attention[0]:
+                self._add_attention(*attention)
         for value, writer, readers in stored:
             self._add_stored(value, writer, readers)
         for node in self._required:
@@ -137,9 +150,7 @@ class _Chooser:
         siblings = [
             product.node
             for product in readers.products
-            if operator_of(product.node).product is Product.MATRICES
-            and is_constant(product.node.inputs[1])
-            and product.node in self._possible
+            if _multiplies_weights(product.node) and product.node in self._possible
         ]
         for first, second in itertools.pairwise(siblings):
             self._choice.add_pair(first, second, _NEVER)
@@ -154,11 +165,28 @@ class _Chooser:
             return
         operands = sum(self._cost(value) for value in node.inputs[:2]) - self._read_before.get(node, 0)
         output = _FP16 * self._cost(node.outputs[0])
+        computing = self._computing(node)
+        fp16 = round(max(_FP16 * operands + output, computing))
+        int8 = round(max(_INT8 * operands + output, computing / 2)) + self._padding(node)
+        self._choice.add_cost(node, true=int8 + self._start // _LEAST_GAIN, false=fp16)
+
+    def _add_attention(self, scores: ir.Node, context: ir.Node) -> None:
+        """The kernel of an attention, whose operands and output have one type."""
+        self._choice.add_pair(scores, context, _NEVER)
+        self._choice.add_pair(context, scores, _NEVER)
+        moved = [*scores.inputs[:2], context.inputs[1], context.outputs[0]]
+        if not all(map(self._cost, moved)):
+            self._require_int8(scores)
+            return
+        values = sum(map(self._cost, moved))
+        computing = self._computing(scores) + self._computing(context)
+        fp16, int8 = max(_FP16 * values, computing), max(_INT8 * values, computing / 2)
+        self._choice.add_cost(scores, true=round(int8), false=round(fp16))
+
+    def _computing(self, node: ir.Node) -> float:
+        """What the multiply-adds of a product cost in FP16; INT8 computes twice as many in the same time."""
         operations = 2 * (multiply_adds(node, self._dimensions) or 0)
-        computing = _OF_MEMORY * operations / self._costs.operations_per_byte
-        fp16 = max(_FP16 * operands + output, computing)
-        int8 = max(_INT8 * operands + output, computing / 2) + self._padding(node)
-        self._choice.add_cost(node, true=round(int8), false=round(fp16))
+        return _OF_MEMORY * operations / self._costs.operations_per_byte
 
     def _padding(self, node: ir.Node) -> int:
         """What the padding of channels costs: zeros are read, values and zeros are written and read."""
@@ -186,7 +214,10 @@ class _Chooser:
         pooled = sum(map(self._cost, readers.pooled))
         self._choice.add_cost(int8_too, true=_INT8 * pooled)
         self._choice.add_cost(int8_only, false=_FP16 * pooled)
-        if product is None or product.node in self._certain or readers.transposed:
+        if product is not None and self._graph.attention_of(product.node):
+            self._add_attention_output(value, product, readers, byte)
+        elif product is None or readers.transposed or (product.inside and readers.attended > 1):
+            # A product of queries, keys and values leaves its bias to the kernels that divide them.
             self._choice.add_cost(int8_too, true=_INT8 * byte)
             self._choice.add_cost(int8_only, false=_FP16 * byte)
             producer = value.producer()
@@ -201,6 +232,20 @@ class _Chooser:
             if product is not None and product.node in self._possible:
                 self._choice.add_pair(reader.node, product.node, _INT8 * byte)
 
+    def _add_attention_output(
+        self, value: ir.Value, product: FusedProduct, readers: Readers, byte: int
+    ) -> None:
+        """An attention writes the type in which it computes; a kernel more converts that."""
+        int8_too, cost = ("some INT8", value), (_FP16 + _INT8) * byte + self._start
+        if product.node in self._possible:
+            # Whatever reads the output of an attention in INT8 reads a pair.
+            self._choice.add_pair(product.node, int8_too, _NEVER)
+            self._choice.add_pair(int8_too, product.node, cost)
+            if not readers.kernels:  # which take the conversion in
+                self._choice.add_pair(product.node, ("only INT8", value), cost)
+        else:
+            self._choice.add_cost(int8_too, true=cost)
+
     def _add_product_output(
         self, value: ir.Value, product: FusedProduct, readers: Readers, byte: int
     ) -> None:
@@ -208,13 +253,15 @@ class _Chooser:
         if node not in self._possible:
             self._choice.add_cost(("some INT8", value), true=(_FP16 + _INT8) * byte + self._start)
             return
-        if not others and not readers.adding and readers.kernels == 1 and not readers.pooled:
+        alone = not others and not readers.adding and readers.kernels == 1 and not readers.pooled
+        if alone and readers.scaling:
             return  # the kernel that reads it scales the sums
         if not others and not readers.kernels and len(readers.adding) == 1:
             # The second kernel of the product that adds it reads both sums.
             self._choice.add_pair(node, readers.adding[0].node, 2 * _FP16 * byte)
             return
-        self._choice.add_cost(node, true=_FP16 * byte + self._start)
+        # Queries, keys and values that are parts of one tensor are requantized by a kernel each.
+        self._choice.add_cost(node, true=_FP16 * byte + self._start * max(1, readers.attended))
         self._choice.add_cost(("some INT8", value), true=_INT8 * byte)
         self._choice.add_pair(("some INT8", value), node, _FP16 * byte + self._start)
         self._choice.add_pair(node, ("only INT8", value), _FP16 * byte)
@@ -226,18 +273,18 @@ class _Chooser:
         """A product in INT8 reads an INT8 tensor."""
         if node in self._possible:
             self._choice.add_pair(node, variable, _NEVER)
-        elif node in self._certain:
-            self._choice.add_cost(variable, false=_NEVER)
 
     def _require_all(self, variable: object, node: ir.Node) -> None:
         """A product in FP16 reads an FP16 tensor."""
         if node in self._possible:
             self._choice.add_pair(variable, node, _NEVER)
-        elif node not in self._certain:
+        else:
             self._choice.add_cost(variable, true=_NEVER)
 
     def _reason(self, product: FusedProduct) -> str:
         node = product.node
+        if self._graph.attention_of(node):
+            return f"{SLOWER_IN_INT8}: to requantize what its attention reads takes longer than that saves"
         if self._padding(node):
             channels = self._dimensions(node.inputs[1])[1]
             are = "input channel are" if channels == 1 else "input channels are"
@@ -369,6 +416,9 @@ class BinaryChoice:
 #: The most dimensions of a matrix product that takes anything in.
 _LARGEST_RANK = 3
 
+#: The most dimensions of a Transpose that an attention takes in: samples, tokens, heads and channels.
+_LARGEST_TURNED = 4
+
 
 @dataclass(eq=False)
 class FusedProduct:
@@ -377,13 +427,11 @@ class FusedProduct:
     Attributes:
         node: The convolution or matrix product.
         output: The value behind everything that it takes in.
-        residual: The value that it adds; None where it adds none.
         inside: The nodes that it takes in.
     """
 
     node: ir.Node
     output: ir.Value
-    residual: ir.Value | None = None
     inside: list[ir.Node] = field(default_factory=list)
 
 
@@ -394,9 +442,13 @@ class Readers:
     Attributes:
         products: The products that read it as an operand, each with the value that it reads.
         adding: The products that add it.
-        kernels: The number of generated kernels that read it; an output of the model counts as one.
+        kernels: The number of generated kernels that read it. An output of the model counts as one, and so
+            does an attention whose mask it is.
         pooled: The values that a MaxPool reads or writes.
-        transposed: Whether a Transpose is between, which is a generated kernel whatever the type is.
+        transposed: Whether a Transpose is between that is a generated kernel whatever the type is. Attentions
+            read and write in any order.
+        scaling: Whether all of ``kernels`` are generated ones, which can scale what they read.
+        attended: The number of operands of attentions that it holds.
     """
 
     products: Sequence[FusedProduct]
@@ -404,6 +456,8 @@ class Readers:
     kernels: int
     pooled: Sequence[ir.Value]
     transposed: bool
+    scaling: bool
+    attended: int
 
 
 class KernelGraph:
@@ -412,15 +466,30 @@ class KernelGraph:
     Args:
         model: A prepared model.
         costs: What kernels take in.
+        attentions: The two products of each attention that is one kernel in FP16.
     """
 
-    def __init__(self, model: ir.Model, costs: KernelCosts) -> None:
+    def __init__(
+        self,
+        model: ir.Model,
+        costs: KernelCosts,
+        attentions: Sequence[tuple[ir.Node, ir.Node]] = (),
+    ) -> None:
         self._model, self._costs = model, costs
+        self._attentions = {node: attention for attention in attentions for node in attention}
+        #: What attentions take in: the nodes between their products, and scales of their operands.
+        self._attended = {node for attention in attentions for node in _between(*attention)}
+        self._scales = {node for attention in attentions for node in _scales(*attention)}
+        self._scores = {scores for scores, _ in attentions}
         self._order = {node: position for position, node in enumerate(model.graph)}
         weighted = [node for node in model.graph if operator_of(node).is_weighted]
         self.products: Mapping[ir.Node, FusedProduct] = {node: self._with_epilogue(node) for node in weighted}
         self._taken = {node: product for product in self.products.values() for node in product.inside}
         self._kernels = self._generated()
+
+    def attention_of(self, node: ir.Node) -> tuple[ir.Node, ir.Node] | None:
+        """The products of the attention that a product is a part of; None where it is of none."""
+        return self._attentions.get(node)
 
     def stored(self) -> Iterator[tuple[ir.Value, FusedProduct | None, Readers]]:
         """Every stored tensor with the product that writes it, if one does, and its readers."""
@@ -429,8 +498,9 @@ class KernelGraph:
         for node in self._model.graph:
             if node in self.products:
                 product = self.products[node]
-                yield product.output, product, self._readers(product.output)
-            elif node not in self._taken and not _copies(node):
+                if node not in self._scores:
+                    yield product.output, product, self._readers(product.output)
+            elif node not in self._taken and node not in self._attended and not self._copies(node):
                 for value in node.outputs:
                     yield value, None, self._readers(value)
 
@@ -439,36 +509,36 @@ class KernelGraph:
         shape = product.output.shape
         if node.op_type == "MatMul" and shape is not None and len(shape) > _LARGEST_RANK:
             return product
-        while (taken := self._next_inside(product)) is not None:
-            nodes, residual = taken
+        if node in self._attentions or _has_siblings(node):
+            return product
+        while nodes := self._next_inside(product):
             product.inside += nodes
             product.output = nodes[-1].outputs[0]
-            product.residual = product.residual or residual
         return product
 
-    def _next_inside(self, product: FusedProduct) -> tuple[list[ir.Node], ir.Value | None] | None:
-        """The nodes behind a product that its kernel takes in next, and the residual that they add."""
+    def _next_inside(self, product: FusedProduct) -> list[ir.Node]:
+        """The nodes behind a product that its kernel takes in next; none where it takes in no more."""
         value = product.output
         users = list(dict.fromkeys(node for node, _ in value.uses()))
         if value.is_graph_output() or not users or any(node not in self._order for node in users):
-            return None
+            return []
         if len(users) == 2:
             return self._gate(value, users)
         node = users[0]
         if node.domain != "" or len(users) > 1:
-            return None
+            return []
         others = [other for other in node.inputs if other is not None and other is not value]
         if node.op_type in self._costs.fused:
-            return [node], None
+            return [node]
         if node.op_type in self._costs.fused_with_constant and others and all(map(is_constant, others)):
-            return [node], None
+            return [node]
         if node.op_type == "Add" and len(others) == 1 and self._adds(product, others[0]):
-            return [node], others[0]
-        return None
+            return [node]
+        return []
 
     def _adds(self, product: FusedProduct, other: ir.Value) -> bool:
         """Whether a convolution takes in the addition of another value."""
-        if not operator_of(product.node).is_convolution or product.residual is not None:
+        if not operator_of(product.node).is_convolution:
             return False
         sizes = (product.output.shape, other.shape)
         if None not in sizes and len(sizes[0] or ()) != len(sizes[1] or ()):
@@ -478,20 +548,21 @@ class KernelGraph:
         rival = producer is not None and operator_of(producer).is_convolution and len(other.uses()) == 1
         return not rival or producer is None or self._order[producer] < self._order[product.node]
 
-    def _gate(self, value: ir.Value, users: Sequence[ir.Node]) -> tuple[list[ir.Node], None] | None:
+    def _gate(self, value: ir.Value, users: Sequence[ir.Node]) -> list[ir.Node]:
         """The nodes of a product of a value and a function of it, such as SiLU."""
         function, product = users if users[1].op_type == "Mul" else users[::-1]
         if function.op_type not in self._costs.gates or product.op_type != "Mul":
-            return None
+            return []
         inner = function.outputs[0]
         operands = set(product.inputs)
         if operands != {value, inner} or len(inner.uses()) != 1 or inner.is_graph_output():
-            return None
-        return [function, product], None
+            return []
+        return [function, product]
 
     def _generated(self) -> dict[ir.Node, ir.Node]:
         """Every node of a generated kernel, to one node that is the same for all nodes of the kernel."""
         first: dict[ir.Node, ir.Node] = {}
+        inside = self._attended | self._scales
 
         def find(node: ir.Node) -> ir.Node:
             while first[node] is not node:
@@ -499,12 +570,12 @@ class KernelGraph:
             return node
 
         for node in self._model.graph:
-            if node in self.products or node in self._taken:
+            if node in self.products or node in self._taken or node in inside:
                 continue
             first[node] = node
             for value in node.inputs:
                 before = value.producer() if value is not None else None
-                if before in first:
+                if before in first and not self._is_alone(node) and not self._is_alone(before):
                     first[find(node)] = find(before)
         return {node: find(node) for node in first}
 
@@ -513,27 +584,86 @@ class KernelGraph:
         adding: list[FusedProduct] = []
         kernels: set[object] = set()
         pooled: list[ir.Value] = []
-        transposed, pending, seen = False, [value], {value}
+        attended: set[ir.Value] = set()
+        transposed, scaling = False, True
+        # Each value with the most dimensions of the Transposes before it.
+        pending, seen = [(value, 0)], {value}
         while pending:
-            read = pending.pop()
+            read, turned = pending.pop()
             if read.is_graph_output():
                 kernels.add(read)
+                scaling, transposed = False, transposed or turned > 0
             for node, index in read.uses():
+                if node in self._attentions:
+                    products.append(self.products[node])
+                    attended.add(read)
+                    transposed = transposed or turned > _LARGEST_TURNED
+                    continue
                 if node in self.products and index < 2:
                     products.append(self.products[node])
                 elif node in self._taken:
                     adding.append(self._taken[node])
-                elif _copies(node):
+                elif self._copies(node):
                     # Copies that meet again, as in a Concat, hold the value once more, and are read once.
                     if (index == 0 or node.op_type == "Concat") and not seen.issuperset(node.outputs):
-                        pending += node.outputs
+                        behind = max(turned, len(node.attributes.get_ints("perm", ())))
+                        pending += [(output, behind) for output in node.outputs]
                         seen.update(node.outputs)
-                        transposed = transposed or node.op_type == "Transpose"
                         pooled += [read, *node.outputs] if node.op_type == "MaxPool" else []
-                elif not operator_of(node).reads_shape:
+                    continue
+                elif operator_of(node).reads_shape:
+                    continue
+                else:
                     kernels.add(self._kernels.get(node, node))
-        return Readers(products, adding, len(kernels), pooled, transposed)
+                    scaling = scaling and node not in self._attended and not self._is_alone(node)
+                transposed = transposed or turned > 0
+        return Readers(
+            products, adding, len(kernels), pooled, transposed, scaling=scaling, attended=len(attended)
+        )
+
+    def _is_alone(self, node: ir.Node) -> bool:
+        """Whether a node is a kernel of its own, which is not generated and takes nothing in."""
+        return node.domain == "" and node.op_type in self._costs.alone
+
+    def _copies(self, node: ir.Node) -> bool:
+        return node.op_type == "Concat" or node in self._scales or commutes_with_quantization(node)
 
 
-def _copies(node: ir.Node) -> bool:
-    return node.op_type == "Concat" or commutes_with_quantization(node)
+def _multiplies_weights(node: ir.Node) -> bool:
+    """Whether a node is a product of a matrix and constant weights."""
+    return operator_of(node).product is Product.MATRICES and is_constant(node.inputs[1])
+
+
+def _has_siblings(node: ir.Node) -> bool:
+    """Whether a product is one kernel with others of the same tensor, which takes nothing in."""
+    value = node.inputs[0]
+    if value is None or not _multiplies_weights(node):
+        return False
+    return sum(index == 0 and _multiplies_weights(user) for user, index in value.uses()) > 1
+
+
+def _between(scores: ir.Node, context: ir.Node) -> set[ir.Node]:
+    """The nodes between the two products of an attention."""
+    found: set[ir.Node] = set()
+    pending = [scores]
+    while pending:
+        users = {node for output in pending.pop().outputs for node, _ in output.uses()} - found - {context}
+        found |= users
+        pending += users
+    return found
+
+
+def _scales(scores: ir.Node, context: ir.Node) -> Iterator[ir.Node]:
+    """The multiplications of an attention's operands by constants, which its kernel takes in."""
+    pending = [*scores.inputs[:2], context.inputs[1]]
+    while pending:
+        value = pending.pop()
+        node = value.producer() if value is not None else None
+        if node is None or value is None or len(value.uses()) > 1 or value.is_graph_output():
+            continue
+        constant = [is_constant(operand) for operand in node.inputs]
+        if node.domain == "" and node.op_type in ("Mul", "Div") and sum(constant) == 1 and len(constant) == 2:
+            yield node
+            pending.append(node.inputs[constant.index(False)])
+        elif commutes_with_quantization(node):
+            pending.append(node.inputs[0])

@@ -98,6 +98,7 @@ class KernelCosts:
         fused: Operators with one operand that become a part of the FP16 kernel before them.
         fused_with_constant: The same with two operands, where the other one is constant.
         gates: Functions of a value that are multiplied by it in the same kernel.
+        alone: Operators that are kernels of their own, which take in neither scaling nor other operators.
         float32: Operators whose output is FP16 only where a product reads it in FP16.
     """
 
@@ -128,6 +129,7 @@ class KernelCosts:
     )
     fused_with_constant: frozenset[str] = frozenset({"Add", "Max", "Min", "Mul", "Sub"})
     gates: frozenset[str] = frozenset({"HardSigmoid", "Sigmoid", "Tanh"})
+    alone: frozenset[str] = frozenset({"AveragePool"})
     float32: frozenset[str] = frozenset(
         {"GroupNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization"}
     )

@@ -94,6 +94,11 @@ class Expectation:
         return min(first, second), max(first, second)
 
     @property
+    def is_slower(self) -> bool:
+        """True if the engine takes longer than FP16 at both ends."""
+        return self.of_fp16 is not None and self.of_fp16[0] > 1
+
+    @property
     def sentence(self) -> str:
         """What to expect, in words and without a full stop."""
         sizes = ", ".join(f"{name}={'x'.join(map(str, shape))}" for name, shape in self.shapes.items())

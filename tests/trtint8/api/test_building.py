@@ -1,6 +1,8 @@
 """An engine, and the ranges of a network of one's own, by the public calls."""
 
 import sys
+import warnings
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -20,6 +22,7 @@ from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from tests.trtint8.builder.networks import Noting, NotingConfig, add_residual, implicit_module, new_network
 from tests.trtint8.onnx_models import Graph
+from trtint8.auditing.audit import Estimator
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.tuning.stopwatch import Timing
@@ -99,6 +102,7 @@ def test_one_compute_capability_by_itself(rtx, capabilities, table, tmp_path):
         tmp_path / "m.engine",
         target="rtx",
         compute_capabilities=capabilities,
+        keep_int8=["*"],
         progress=False,
     )
     assert result.info.compute_capabilities == ("8.6",)
@@ -330,7 +334,7 @@ def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(rtx, tmp_path):
     model = g.model({"x": [8, 128, 32, 32]}, y)
     images = np.random.default_rng(0).standard_normal((8, 128, 32, 32)).astype(np.float32)
     table = trtint8.calibrate(model, images, method="minmax", tensors="all", progress=False)
-    layers = {("8.0",): ("first",), ("8.9",): ("first", "second", "third")}
+    layers = {("8.0",): ("first",), ("8.9",): ("first", "second")}
     layers |= {(): layers["8.9",], ("8.0", "8.9"): layers["8.9",]}
     for capabilities, in_int8 in layers.items():
         built = trtint8.build_int8_engine(
@@ -342,7 +346,7 @@ def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(rtx, tmp_path):
             progress=False,
         )
         assert built.info.quantized_nodes == in_int8
-    for capability, in_int8 in {"8.0": 1, "8.9": 3, None: 3}.items():
+    for capability, in_int8 in {"8.0": 1, "8.9": 2, None: 2}.items():
         quantized = trtint8.quantize(
             model, table, target="rtx", compute_capability=capability, float16=True, progress=False
         )
@@ -440,3 +444,75 @@ def test_an_engine_that_is_written_is_none_the_worse_for_an_estimate_that_fails(
     options = {"target": "rtx", "keep_int8": ["*"], "progress": False, "compute_capabilities": ["8.9"]}
     built = trtint8.build_int8_engine(deep("N"), given, tmp_path / "m.engine", **options)
     assert built.expected is None and built.engine.exists()
+
+
+def wide(inputs=2048, outputs=2048):
+    """A matrix product with so many weights that INT8 gains with few samples."""
+    g = Graph(quantized=False)
+    return g.model({"x": ["N", inputs]}, g.op("MatMul", ["x", g.weights(inputs, outputs)], "product"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "insisted", "in_int8"), [(3e-3, (), 0), (2.2e-3, (), 1), (3e-3, ("*",), 1)]
+)
+def test_an_engine_that_is_slower_than_fp16_is_built_in_fp16(
+    seconds, insisted, in_int8, rtx, tmp_path, monkeypatch
+):
+    """It is slower only beyond the interval of its times."""
+    del rtx
+    times = [Timing(one, 0.8 * one, 1.2 * one) for one in (2e-3, seconds)]
+    monkeypatch.setattr("trtint8.int8_engine.measure_built", lambda *_: times)
+    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: None)
+    monkeypatch.setattr("trtint8.int8_engine.compute_capability", lambda _device: "8.9")
+    monkeypatch.setattr("trtint8.int8_engine.gpu_names", lambda: ["NVIDIA L4"])
+    given = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
+    options = {"target": "rtx", "keep_int8": insisted, "progress": False, "compute_capabilities": ["8.9"]}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        built = trtint8.build_int8_engine(wide(), given, tmp_path / "m.engine", **options)
+    assert built.info.int8_layers == (in_int8, 1)
+    assert (built.expected is None) == (not in_int8)
+    assert [node for node, _ in built.info.float_nodes] == [] if in_int8 else ["product"]
+    assert any("keep_int8" in str(warning.message) for warning in caught) == (not in_int8)
+
+
+def test_an_engine_that_is_estimated_to_be_slower_is_built_in_fp16(rtx, tmp_path, monkeypatch):
+    del rtx
+    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
+    estimate = Estimator.estimate
+
+    def pessimistic(self, precision, *arguments, **options):
+        found = estimate(self, precision, *arguments, **options)
+        factor = 3 if "INT8" in precision else 1
+        return replace(found, seconds=factor * found.seconds, cached_seconds=factor * found.cached_seconds)
+
+    given = np.random.default_rng(0).standard_normal((8, 2048)).astype(np.float32)
+    options = {"target": "rtx", "progress": False, "compute_capabilities": ["8.9"]}
+    built = trtint8.build_int8_engine(wide(), given, tmp_path / "m.engine", **options)
+    assert built.info.int8_layers == (1, 1) and built.expected.of_fp16[1] < 1
+    monkeypatch.setattr(Estimator, "estimate", pessimistic)
+    with pytest.warns(UserWarning, match="keep_int8"):
+        built = trtint8.build_int8_engine(wide(), built.table, tmp_path / "n.engine", **options)
+    assert built.info.int8_layers == (0, 1) and built.expected is None
+
+
+@pytest.mark.parametrize(("optimal", "in_int8"), [(8, 1), (4096, 0)])
+@pytest.mark.filterwarnings("ignore:INT8 would be slower")
+def test_layers_are_placed_for_the_optimal_shapes(optimal, in_int8, rtx, tmp_path, monkeypatch):
+    """Those are what the last line of a build is for, too."""
+    del rtx
+    monkeypatch.setattr("trtint8.int8_engine.gpu_problem", lambda: "there is none")
+    model = wide(256, 16384)
+    given = np.random.default_rng(0).standard_normal((8, 256)).astype(np.float32)
+    built = trtint8.build_int8_engine(
+        model,
+        given,
+        tmp_path / "m.engine",
+        target="rtx",
+        profiles=[{"x": trtint8.ShapeRange((1, 256), (optimal, 256), (4096, 256))}],
+        compute_capabilities=["8.9"],
+        progress=False,
+    )
+    assert built.info.int8_layers == (in_int8, 1)
+    if in_int8:
+        assert built.expected.shapes == {"x": (8, 256)} and built.expected.of_fp16[1] < 1

@@ -487,7 +487,8 @@ def test_the_table_is_the_one_that_the_engine_was_built_with(tmp_path):
 
 @pytest.fixture
 def built(rtx, table, tmp_path):
-    return trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / "m.engine", target="rtx", progress=False)
+    output, kept = tmp_path / "m.engine", ["*"]
+    return trtint8.build_int8_engine(DEMO_MODEL, table, output, target="rtx", keep_int8=kept, progress=False)
 
 
 def test_the_model_that_the_engine_was_built_from(built):

@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 import trtint8
 from tests.trtint8.onnx_models import Shaped
 from trtint8.models.model import load_model, prepare
+from trtint8.quantization.attention import find_attentions
 from trtint8.quantization.placement import place
 from trtint8.quantization.slower import BinaryChoice, KernelGraph
 from trtint8.quantization.targets import TARGETS, KernelCosts
@@ -57,7 +58,51 @@ def linear():
     return g.model({"x": ["N", 8, 16, 64]}, y)
 
 
+def pooled():
+    """A convolution with a large input before an average pooling, which is a kernel of its own."""
+    g = Shaped()
+    y = conv(g, g.op("Erf", ["x"], "before"), "a", 256, 128, 1)
+    made = g.op("Conv", [y, g.weights(128, 128, 1, 1)], "b")
+    return g.model({"x": ["N", 256, 8, 8]}, g.op("AveragePool", [made], "pool", kernel_shape=[2, 2]))
+
+
+def summed():
+    """A convolution that adds two branches, as in RepVGG: in FP16 it is one kernel."""
+    g = Shaped()
+    y, names = g.op("Erf", ["x"], "before"), ("one", "three")
+    first, second = (
+        g.op("Conv", [y, g.weights(48, 48, size, size)], name, pads=[size // 2] * 4)
+        for name, size in zip(names, (1, 3), strict=True)
+    )
+    y = g.op("Relu", [g.op("Add", [g.op("Add", [first, second], "sum"), y], "total")], "relu")
+    return g.model({"x": ["N", 48, 24, 24]}, conv(g, y, "last", 48, 48))
+
+
+def attended(size=32, heads=4, channels=128):
+    """An attention without biases, as in T5: in FP16 it reads what the products before it write."""
+    g = Shaped()
+    y = g.op("Erf", ["x"], "before")
+    shape = g.constant(np.array([0, size, heads, channels // heads]))
+    made = [
+        g.op(
+            "Transpose",
+            [g.op("Reshape", [g.op("MatMul", [y, g.weights(channels, channels)], n), shape], f"{n}_heads")],
+            f"{n}_turned",
+            perm=[0, 2, 3, 1] if n == "k" else [0, 2, 1, 3],
+        )
+        for n in "qkv"
+    ]
+    soft = g.op("Softmax", [g.op("MatMul", made[:2], "scores")], "softmax", axis=-1)
+    y = g.op("Transpose", [g.op("MatMul", [soft, made[2]], "context")], "back", perm=[0, 2, 1, 3])
+    y = g.op("Reshape", [y, g.constant(np.array([0, size, channels]))], "joined")
+    y = g.op("MatMul", [y, g.weights(channels, channels)], "out")
+    return g.model({"x": ["N", size, channels]}, g.op("Erf", [y], "after"))
+
+
 CASES = {
+    pooled: {"a", "b"},
+    summed: {"one", "three", "last"},
+    attended: {"q", "k", "v", "scores", "context", "out"},
     thin: {"a", "b", "c"},
     wide: set(),
     separable: {"a", "deep", "b"},
@@ -231,7 +276,63 @@ def test_a_convolution_takes_in_what_follows():
     y = g.op("Abs", [g.op("Relu", [y], "relu")], "abs")
     found = products(graph_of(g, IMAGES, y))["first"]
     assert [node.name for node in found.inside] == ["sigmoid", "silu", "residual", "relu"]
-    assert (found.output.name, found.residual.name) == ("relu_out", "x")
+    assert found.output.name == "relu_out"
+
+
+def test_a_convolution_takes_in_several_additions():
+    """As RepVGG's blocks add two branches."""
+    g = Shaped()
+    y = g.op("Add", [kernels_conv(g, "x", "first"), kernels_conv(g, "x", "second")], "add")
+    y = g.op("Relu", [g.op("Add", [y, "x"], "again")], "relu")
+    found = products(graph_of(g, IMAGES, y))["second"]
+    assert [node.name for node in found.inside] == ["add", "again", "relu"]
+
+
+def test_products_of_one_tensor_are_a_kernel_that_takes_nothing_in():
+    g = Shaped()
+    first, second = (g.op("MatMul", ["x", g.weights(8, 8)], name) for name in ("first", "second"))
+    y = g.op("Sub", [g.op("Relu", [first], "relu"), second], "sub")
+    graph = graph_of(g, {"x": ["N", 4, 8]}, y)
+    assert not any(product.inside for product in graph.products.values())
+
+
+@pytest.mark.parametrize(("behind", "scaling"), [("Softmax", True), ("AveragePool", False), (None, False)])
+def test_what_scales_the_sums_of_a_product(behind, scaling):
+    """Generated kernels do, and no pooling, and nothing behind an output of the model."""
+    g = Shaped()
+    y = kernels_conv(g, "x", "first")
+    if behind:
+        options = {"kernel_shape": [2, 2]} if behind == "AveragePool" else {}
+        y = g.op(behind, [y], "behind", **options)
+    _, found = readers(graph_of(g, IMAGES, y))["first_out"]
+    assert (found.kernels, found.scaling) == (1, scaling)
+
+
+@pytest.mark.parametrize(("scaled", "packed"), [(False, False), (True, False), (True, True)])
+def test_an_attention_is_one_kernel(scaled, packed):
+    """It takes in scales and the order of heads, unless queries, keys and values lie along one axis."""
+    g = Shaped()
+    if packed:
+        y = g.op("MatMul", ["x", g.weights(32, 96)], "qkv")
+        y = g.op("Reshape", [y, g.constant(np.array([0, 4, 3, 2, 16]))], "parts")
+        y = g.op("Transpose", [y], "turned", perm=[2, 0, 3, 1, 4])
+        parts = [g.op("Gather", [y, g.constant(np.array(n))], f"part{n}", axis=0) for n in range(3)]
+    else:
+        sizes = g.constant(np.array([0, 4, 2, 16]))
+        made = (g.op("MatMul", ["x", g.weights(32, 32)], name) for name in ("q", "k", "v"))
+        parts = [g.op("Reshape", [one, sizes], f"heads{n}") for n, one in enumerate(made)]
+        parts = [g.op("Transpose", [one], f"turned{n}", perm=[0, 2, 1, 3]) for n, one in enumerate(parts)]
+    keys = g.op("Transpose", [parts[1]], "keys", perm=[0, 1, 3, 2])
+    query = g.op("Mul", [parts[0], g.constant(np.float32(0.5))], "scale") if scaled else parts[0]
+    soft = g.op("Softmax", [g.op("MatMul", [query, keys], "scores")], "softmax", axis=-1)
+    y = g.op("MatMul", [soft, parts[2]], "context")
+    model = prepare(load_model(g.model({"x": ["N", 4, 32]}, y).SerializeToString())).graph_model
+    attentions = [attention.nodes for attention in find_attentions(model)]
+    found = readers(KernelGraph(model, KernelCosts(), attentions))
+    assert len(attentions) == 1 and not {"scores_out", "softmax_out", "scale_out"} & found.keys()
+    for name, attended in {"qkv_out": 3}.items() if packed else dict.fromkeys(("q_out", "v_out"), 1).items():
+        _, read = found[name]
+        assert (read.transposed, read.kernels, read.attended) == (packed, 0, attended)
 
 
 def test_of_two_convolutions_the_later_one_adds():

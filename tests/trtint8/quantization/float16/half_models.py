@@ -32,7 +32,13 @@ def built_for_rtx(model, amax, folder, **options):
     """The engine of TensorRT for RTX with layers in INT8, and FP16 around them."""
     table = CalibrationTable(amax)
     return trtint8.build_int8_engine(
-        model, table, folder / "m.engine", target="rtx", fp16=True, progress=False, **options
+        model,
+        table,
+        folder / "m.engine",
+        target="rtx",
+        fp16=True,
+        progress=False,
+        **{"keep_int8": ["*"]} | options,
     )
 
 
