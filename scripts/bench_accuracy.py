@@ -6,9 +6,10 @@ python scripts/bench_accuracy.py DATA --peers FOLDER --markdown # other tools to
 
 Every result is a model with Q/DQ pairs, judged by `trtint8.validate` as fake quantization in ONNX Runtime on
 held-out samples, which no method sees: each cell has the figure of the network's task, and the SQNR of the
-output where it is lowest, in dB. `tuned` is `trtint8.tune` with its defaults, which makes its decisions with
-the calibration samples. F1 compares the detections with those of FP32 (score above 0.3, overlap above 0.5),
-`pixels` is the share of positions that have FP32's class, and PSNR compares with the true image.
+output where it is lowest, in dB. `rounded` is `trtint8.quantize` with rounding, and `tuned` is `trtint8.tune`
+with its defaults. Both have the calibration samples, and their cells have the share of the arithmetic in
+float and the seconds as well. F1 compares the detections with those of FP32 (score above 0.3, overlap above
+0.5), `pixels` is the share of positions that have FP32's class, and PSNR compares with the true image.
 
 DATA has the folders `cifar10`, `tasks` and `real`; see scripts/accuracy_bench/cases.py. The digits come with
 the package.
@@ -20,7 +21,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -41,14 +42,18 @@ class Cell:
     Attributes:
         figure: The figure of the task; None where the figure of FP32 is that of equal outputs.
         sqnr_db: SQNR in dB of the output where it is lowest; None for FP32.
+        note: The share of the arithmetic in float, and the seconds that the method took; empty where it only
+            chooses ranges.
     """
 
     figure: float | None
     sqnr_db: float | None
+    note: str = ""
 
     def __str__(self) -> str:
         parts = [] if self.figure is None else [f"{self.figure:.2f}"]
-        return " / ".join(parts + ([] if self.sqnr_db is None else [f"{self.sqnr_db:.1f}"])) or "-"
+        parts += [] if self.sqnr_db is None else [f"{self.sqnr_db:.1f}"]
+        return (" / ".join(parts) or "-") + (f" ({self.note})" if self.note else "")
 
 
 def judge(case: Case, model: onnx.ModelProto) -> tuple[Cell, Cell]:
@@ -97,7 +102,9 @@ def bench(case: Case, methods: Sequence[str], limit: int, environments: Path | N
                 else:
                     model, note = PeerBench(workbench, Path(folder), environments).quantize(method)
                 seconds = time.perf_counter() - begun
-                cells[method], cells["FP32"] = judge(case, model)
+                judged, cells["FP32"] = judge(case, model)
+                shown = f"{note}, {seconds:.0f} s" if note and method in OWN else ""
+                cells[method] = replace(judged, note=shown)
             except PeerError as error:
                 seconds, cells[method] = time.perf_counter() - begun, f"fails: {error}"
             print(f"  {method:24}{cells[method]!s:>16}{seconds:8.1f} s  {note}", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from functools import partial
@@ -83,6 +84,13 @@ class Workbench:
         insert_qdq(changed, placement, self.table.amax)
         return to_proto(changed), ""
 
+    def rounded(self) -> tuple[onnx.ModelProto, str]:
+        """What ``quantize`` makes of ranges by ``auto`` where it rounds weights and corrects biases."""
+        rounded: Callable[..., onnx.ModelProto] = trtint8.quantize
+        case = self.case
+        model = rounded(case.model, self.table, rounding=case.calibration, preprocessing=case.preprocessing)
+        return model, "0 % in float"
+
     def tuned(self) -> tuple[onnx.ModelProto, str]:
         """What ``tune`` finds, which makes its decisions with the calibration samples."""
         found = trtint8.tune(
@@ -94,11 +102,10 @@ class Workbench:
             preprocessing=self.case.preprocessing,
             progress=False,
         )
-        remedies = ", ".join(trial.what for trial in found.trials[1:] if trial.taken) or "as calibrated"
-        return to_proto(found.graph_model), remedies
+        return to_proto(found.graph_model), f"{100 * found.float_cost:.2g} % in float"
 
 
-#: Name of each of our own methods to what gives the model with Q/DQ pairs, and notes such as the remedies.
+#: Name of each of our own methods to what gives the model with Q/DQ pairs, and notes.
 OWN: dict[str, Callable[[Workbench], tuple[onnx.ModelProto, str]]] = {
     **{name: partial(Workbench.with_method, method=name) for name in METHODS},
     "auto": Workbench.with_auto,
@@ -107,3 +114,5 @@ OWN: dict[str, Callable[[Workbench], tuple[onnx.ModelProto, str]]] = {
     "auto, both": partial(Workbench.with_remedies, rounding=True, biases=True),
     "tuned": Workbench.tuned,
 }
+if "rounding" in inspect.signature(trtint8.quantize).parameters:
+    OWN = {**OWN, "rounded": Workbench.rounded}

@@ -20,7 +20,7 @@ from onnx import helper, numpy_helper
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, ModelError
-from calibrators.host.session import first_line, open_session
+from calibrators.host.session import first_line, give_back_freed_memory, open_session
 from calibrators.tables.choice import scale_of
 from trtint8.models.graph import values_read
 from trtint8.models.graph_writer import GraphWriter
@@ -372,7 +372,8 @@ def propagate(network: Network, feed: FeedDict, watch: Watch) -> Propagated:
     """Runs the float and the quantized network, and their variants that differ in one layer.
 
     Segments before the layer that differs are computed once for all variants, and of each variant only the
-    tensors that depend on its layer are kept. On average half the network is computed per variant.
+    tensors that depend on its layer are kept. On average half the network is computed per variant. Where the
+    tensors of all variants take too much memory, some variants wait, and the network is run again for them.
 
     Args:
         network: The model, cut into segments.
@@ -385,21 +386,30 @@ def propagate(network: Network, feed: FeedDict, watch: Watch) -> Propagated:
     Raises:
         CalibrationDataError: The model fails on the batch.
     """
-    outputs = network.outputs
-    floats, quantized = _State(Form.FLOAT, feed), _State(Form.INT8, feed)
+    states = _State(network, Form.FLOAT, feed), _State(network, Form.INT8, feed)
+    floats, quantized = states
     for number, segment in enumerate(network.segments):
-        for state in (floats, quantized):
+        for state in states:
             state.advance(segment)
         if segment.layer is not None:
             watch(segment, floats.tensors, quantized.tensors)
-        for state in (floats, quantized):
-            state.drop(network.last_read_by(number))
-    return Propagated(
-        _select(outputs, floats.tensors),
-        _select(outputs, quantized.tensors),
-        {name: _select(outputs, floats.tensors | own) for name, own in floats.variants.items()},
-        {name: _select(outputs, quantized.tensors | own) for name, own in quantized.variants.items()},
-    )
+        for state in states:
+            state.drop(number)
+    only, without = (_all_variants(state, feed) for state in states)
+    return Propagated(floats.outputs, quantized.outputs, only, without)
+
+
+def _all_variants(state: _State, feed: FeedDict) -> dict[str, Tensors]:
+    """The outputs of all variants; those for which there was no room are run again, from the start."""
+    found, network = state.outputs_of_variants, state.network
+    names = [layer.name for layer in network.layers]
+    while waiting := [name for name in names if name not in found]:
+        again = _State(network, state.form, feed, waiting)
+        for number, segment in enumerate(network.segments):
+            again.advance(segment)
+            again.drop(number)
+        found |= again.outputs_of_variants
+    return {name: found[name] for name in names}
 
 
 def estimate_seconds(network: Network, feed: FeedDict) -> float:
@@ -415,67 +425,134 @@ def estimate_seconds(network: Network, feed: FeedDict) -> float:
     Raises:
         CalibrationDataError: The model fails on the batch.
     """
-    states = {form: _State(form, feed) for form in (Form.FLOAT, Form.INT8)}
-    seconds = 0.0
-    for segment in network.segments:
-        for form, state in states.items():
-            segment.run(form, state.tensors)  # the first run allocates memory, so it is not timed
+    total = 0.0
+    for state in (_State(network, form, feed) for form in (Form.FLOAT, Form.INT8)):
+        plain, variants, most = 0.0, 0.0, 0
+        for number, segment in enumerate(network.segments):
+            segment.run(state.form, state.tensors)  # the first run allocates memory, so it is not timed
             start = time.perf_counter()
-            state.tensors |= segment.run(form, state.tensors)
+            outputs = segment.run(state.form, state.tensors)
             once = time.perf_counter() - start
-            reached = [name for name, own in state.variants.items() if _changed(segment, own)]
-            # The network itself, its variants, and the new variant with this layer in the other form.
-            seconds += once * (1 + len(reached) + (segment.layer is not None))
-            for name in reached:
-                state.variants[name] |= {output: state.tensors[output] for output in segment.outputs}
-            if segment.layer is not None:
-                changed = segment.dependents[segment.layer.output]
-                state.variants[segment.layer.name] = {output: state.tensors[output] for output in changed}
-    return seconds
+            plain += once
+            variants += once * state.stand_in(segment, outputs)
+            most = max(most, sum(map(_size, state.variants.values())))
+            state.drop(number)
+        total += plain * max(1.0, most / _ROOM) + variants
+    return total
+
+
+#: Bytes for the tensors of all variants of a network in one form; a single variant may take more. With
+#: less of it, the network itself is run more often.
+_ROOM = 512 << 20
+
+#: Bytes of tensors that are made before freed memory is returned to the system. Without that, a network took
+#: four times as much as its tensors.
+_MADE = 256 << 20
 
 
 class _State:
     """The tensors of a network in one form, and of its variants with one layer in the other form.
 
     Args:
+        network: The network.
         form: The network's form, ``FLOAT`` or ``INT8``.
         feed: One batch.
+        layers: Names of the layers whose variants are run; all where None.
 
     Attributes:
+        network: The network.
+        form: Its form.
         tensors: The network's tensors that are still needed, its inputs included.
         variants: Layer name to the tensors that differ in the variant with that layer in the other form; for
-            the layers that have run.
+            the layers that have run, and for which there was room.
     """
 
-    def __init__(self, form: Form, feed: FeedDict) -> None:
-        self._form = form
+    def __init__(
+        self, network: Network, form: Form, feed: FeedDict, layers: Container[str] | None = None
+    ) -> None:
+        self.network, self.form, self._layers = network, form, layers
         self._other = Form.INT8 if form is Form.FLOAT else Form.FLOAT
         self.tensors: Tensors = dict(feed)
         self.variants: dict[str, Tensors] = {}
+        self._made = 0
+
+    @property
+    def outputs(self) -> Tensors:
+        """The network's outputs, once all segments have run."""
+        return _select(self.network.outputs, self.tensors)
+
+    @property
+    def outputs_of_variants(self) -> dict[str, Tensors]:
+        """Layer name to the outputs of the variant, once all segments have run."""
+        outputs = self.network.outputs
+        return {name: _select(outputs, self.tensors | own) for name, own in self.variants.items()}
 
     def advance(self, segment: Segment) -> None:
         """Runs a segment for the network, and for every variant in which its inputs differ."""
-        for own in self.variants.values():
-            changed = _changed(segment, own)
-            if changed:
-                own |= _select(changed, segment.run(self._form, self.tensors | own))
-        if segment.layer is not None:
-            changed = segment.dependents[segment.layer.output]
-            outputs = segment.run(self._other, self.tensors)
-            self.variants[segment.layer.name] = _select(changed, outputs)
-        self.tensors |= segment.run(self._form, self.tensors)
+        outputs = self._run(segment, self.form, self.tensors)
+        changed = self._make_room(segment, outputs)
+        for name, own in self.variants.items():
+            if changed[name]:
+                own |= _select(changed[name], self._run(segment, self.form, self.tensors | own))
+        for name in changed.keys() - self.variants.keys():
+            self.variants[name] = _select(changed[name], self._run(segment, self._other, self.tensors))
+        self.tensors |= outputs
 
-    def drop(self, names: set[str]) -> None:
-        """Drops tensors that nothing reads any more."""
+    def _run(self, segment: Segment, form: Form, tensors: Tensors) -> Tensors:
+        outputs = segment.run(form, tensors)
+        self._made += _size(outputs)
+        if self._made > _MADE:
+            self._made = 0
+            give_back_freed_memory()
+        return outputs
+
+    def stand_in(self, segment: Segment, outputs: Tensors) -> int:
+        """Takes the network's outputs of a segment for those of all variants, and returns their number."""
+        changed = self._changed(segment)
+        for name, names in changed.items():
+            self.variants[name] = self.variants.get(name, {}) | _select(names, outputs)
+        self.tensors |= outputs
+        layer = segment.layer.name if segment.layer else None
+        return sum(1 for name, names in changed.items() if names or name == layer)
+
+    def _changed(self, segment: Segment) -> dict[str, frozenset[str]]:
+        """The outputs of a segment that differ in each variant, the one that begins with it included."""
+        changed = {name: _reached(segment, own) for name, own in self.variants.items()}
+        layer = segment.layer
+        if layer is not None and (self._layers is None or layer.name in self._layers):
+            changed[layer.name] = segment.dependents[layer.output]
+        return changed
+
+    def _make_room(self, segment: Segment, outputs: Tensors) -> dict[str, frozenset[str]]:
+        """Drops the variants, those of the last layers first, whose tensors would take too much memory.
+
+        Returns:
+            Layer name to the outputs of the segment that differ, for the variants for which there is room.
+        """
+        taken, kept = 0, dict[str, frozenset[str]]()
+        for name, names in self._changed(segment).items():
+            taken += _size(self.variants.get(name, {})) + _size(_select(names, outputs))
+            if kept and taken > _ROOM:
+                break
+            kept[name] = names
+        self.variants = {name: own for name, own in self.variants.items() if name in kept}
+        return kept
+
+    def drop(self, number: int) -> None:
+        """Drops tensors that nothing reads after a segment."""
         for tensors in (self.tensors, *self.variants.values()):
-            for name in names:
+            for name in self.network.last_read_by(number):
                 tensors.pop(name, None)
 
 
-def _changed(segment: Segment, own: Mapping[str, NDArray[Any]]) -> frozenset[str]:
+def _reached(segment: Segment, own: Mapping[str, NDArray[Any]]) -> frozenset[str]:
     """The outputs of a segment that differ in a variant, whose differing tensors are ``own``."""
     changed = [segment.dependents[name] for name in segment.inputs if name in own]
     return frozenset().union(*changed)
+
+
+def _size(tensors: Mapping[str, NDArray[Any]]) -> int:
+    return sum(array.nbytes for array in tensors.values())
 
 
 def _select(names: Container[str], tensors: Mapping[str, NDArray[Any]]) -> Tensors:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import CalibrationDataError, enumerated
+from calibrators.host.work import results_here
 from calibrators.progress import VALIDATING
 from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
@@ -32,10 +34,14 @@ from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import with_pairs
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel
-from trtint8.validation.budget import Score, score_of
-from trtint8.validation.comparison import compare
+from trtint8.validation.budget import Score, has_margin, score_of
+from trtint8.validation.comparison import BatchResult, OpenModels, compare, merge_results
 from trtint8.validation.metrics import Metric, metric_name
 from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.significance import jackknife_margin
+
+#: Into how many parts the samples are divided at most to see how certain a score is.
+_MOST_PARTS = 20
 
 #: How candidates are run, in words.
 _DESCRIPTION = "the Q/DQ model as fake quantization in ONNX Runtime"
@@ -121,8 +127,12 @@ class Scorer:
             CalibrationDataError: The metric does not apply to the model or the data, or is not a number for
                 the first candidate.
         """
-        accuracy = self.compare(candidate.quantized(), [self.metric, "sqnr"])
+        metrics = [self.metric, "sqnr"]
+        results = self._results(candidate.quantized(), metrics)
+        accuracy = merge_results(results, metrics, self.batches.class_names)
         score = score_of(accuracy, self.metric)
+        if has_margin(accuracy, self.metric):
+            score = replace(score, margin=self._margin(results, metrics))
         if not self._scored and score.value is not None and math.isnan(score.value):
             raise CalibrationDataError(
                 f"metric '{metric_name(self.metric)}' has no value for the model in INT8: the shape of an "
@@ -154,13 +164,10 @@ class Scorer:
         Raises:
             CalibrationDataError: A metric does not apply to the model or the data.
         """
-        with contextlib.ExitStack() as stack:
-            reference = stack.enter_context(self._reference())
-            models = []
-            for name, model in {VALIDATED: judged, **(others or {})}.items():
-                models.append(self._validated(name, model))
+        with self._reference() as reference:
+            models = {VALIDATED: judged, **(others or {})}
             return compare(
-                models,
+                [self._validated(name, model) for name, model in models.items()],
                 reference,
                 self._names,
                 self.model.inputs,
@@ -170,6 +177,27 @@ class Scorer:
                 description=description,
                 progress=False,  # unless it is a phase of a job
             )
+
+    def _results(self, model: ir.Model, metrics: Sequence[Metric]) -> list[BatchResult]:
+        """What every batch shows of a Q/DQ model."""
+        with self._reference() as reference:
+            models = [self._validated(VALIDATED, model)]
+            opened = OpenModels(models, reference, self._names, self.model.inputs, metrics, self._declared)
+            with results_here(opened.run, self.batches, description="Validating", progress=False) as results:
+                return list(results)
+
+    def _margin(self, results: Sequence[BatchResult], metrics: Sequence[Metric]) -> float:
+        """How much worse the metric may be on other samples: the figures without some of the batches tell."""
+        parts = min(len(results), _MOST_PARTS)
+        without = []
+        for part in range(parts if parts > 1 else 0):
+            others = [result for number, result in enumerate(results) if number % parts != part]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # which all batches have given already
+                score = score_of(merge_results(others, metrics), self.metric)
+            # A metric that compares with labels depends on the samples more than the loss does.
+            without.append(score.value if score.drop is None else score.drop)
+        return jackknife_margin([math.nan if figure is None else figure for figure in without])
 
     def in_integers(self, candidate: Candidate, arithmetic: Arithmetic) -> IntegerRuns:
         """A candidate as a backend computes it.

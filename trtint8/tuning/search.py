@@ -58,6 +58,12 @@ _CHECKED_SAMPLES = 64
 #: The most layers that are tried in INT8 again in vain, after the search has restored more than needed.
 _MOST_RETRIED = 12
 
+#: How many sets of layers of less arithmetic are tried at most, after the search has found enough layers.
+_CHEAPER_SETS = 6
+
+#: Into how many parts the noise is divided where the cheapest layers are chosen.
+_NOISE_STEPS = 2000
+
 #: Remedies for weights with so many decibels less than others are not tried with more layers in float.
 _FAR_BEHIND_DB = 0.5
 
@@ -172,6 +178,8 @@ class Search:
         self._left = remedies(equalize=recalibrate is not None, round_weights=round_weights)
         #: Whether layers are being restored to float.
         self._restores = False
+        #: Whether a candidate within the budget was taken.
+        self._keeps_budget = False
         #: The candidates with remedies for weights that were made, by the names of these.
         self._made: dict[tuple[str, ...], Candidate] = {}
         self._shares_of_arithmetic: Mapping[str, float] | None = None
@@ -280,10 +288,11 @@ class Search:
         seconds = time.perf_counter() - begun
         sizes = candidate.table.provenance.input_sizes
         cost = float_cost(candidate.model.graph_model, candidate.keep_float, sizes)
-        if not self._restores:
-            self._plan_restoring(needed=not self._fits(score))
-        left = time_left()
         taken = is_taken(score)
+        self._keeps_budget = self._keeps_budget or (taken and self._fits(score))
+        if not self._restores:
+            self._plan_restoring(needed=not self._keeps_budget)
+        left = time_left()
         seconds_left = left.seconds if left else None
         self._record(Trial(what, score, taken, len(candidate.keep_float), cost, seconds, seconds_left))
         return score
@@ -379,13 +388,56 @@ class Search:
         count = fewest(len(order), fits, guess)
         self._plan.to_come.pop(_RESTORING, None)
         if self._fits(best.score):
+            chosen = self._try_cheaper(best, plain, shares, order[:count])
             # Without the last one it was tried already.
-            self._give_back(best, plain, shares, order[: count - 1])
+            names, _ = best.candidate.beyond(plain.candidate)
+            self._give_back(best, plain, shares, names if chosen else order[: count - 1])
         self._plan.at_least = False
         names, taken = best.candidate.beyond(plain.candidate)
         for way in ways:
             if way != taken:
                 self._in_float(best, plain.candidate, names, way, "the same layers in float")
+
+    def _try_cheaper(
+        self, best: _Best, plain: _Best, shares: Mapping[str, float], names: Sequence[str]
+    ) -> bool:
+        """Tries sets of layers that make as much noise for less arithmetic than those in float.
+
+        How much of the noise has to go is halved in between: what the layers make that are enough, and what
+        they make without the last one, which is too little.
+
+        Args:
+            best: The best candidate so far, which becomes a better one; it is within the budget.
+            plain: The candidate without remedies for weights.
+            shares: Name of each layer to its share of the noise.
+            names: The layers in float, the last of which is needed.
+
+        Returns:
+            True if one of these sets is within the budget.
+        """
+        costs, found, tried = self._costs(plain.candidate), False, {frozenset(names)}
+        enough = math.fsum(shares[name] for name in names)
+        too_little = enough - shares[names[-1]]
+        for _ in range(_CHEAPER_SETS):
+            needed = (too_little + enough) / 2
+            chosen = cheapest(shares, costs, needed)
+            kept, way = best.candidate.beyond(plain.candidate)
+            cheaper = math.fsum(costs.get(name, 0.0) for name in chosen) < math.fsum(
+                costs.get(name, 0.0) for name in kept
+            )
+            if not cheaper:
+                enough = needed  # only less noise takes less arithmetic
+                continue
+            score = None
+            if frozenset(chosen) not in tried:
+                tried.add(frozenset(chosen))
+                what = f"{counted(len(chosen), 'layer')} of less arithmetic in float"
+                score = self._in_float(best, plain.candidate, chosen, way, what)
+            if score is not None and self._fits(score):
+                enough, found = needed, True
+            else:
+                too_little = needed
+        return found
 
     def _give_back(
         self, best: _Best, plain: _Best, shares: Mapping[str, float], names: Sequence[str]
@@ -639,6 +691,43 @@ def fewest(most: int, fits: Callable[[int], bool], guess: int) -> int:
         step *= 2
     return min(enough, most)
 
+
+def cheapest(shares: Mapping[str, float], costs: Mapping[str, float], needed: float) -> tuple[str, ...]:
+    """The layers that make a given part of the noise, or more, at the least cost.
+
+    A knapsack problem, solved by dynamic programming over the noise in equal steps.
+
+    Args:
+        shares: Name of each layer to its share of the noise.
+        costs: Name of each layer to its share of the arithmetic.
+        needed: The part of the noise; at most that of all layers.
+
+    Returns:
+        Names of the layers, in the order of ``shares``. Of equal costs, those of fewer layers.
+    """
+    steps = [round(share * _NOISE_STEPS) for share in shares.values()]
+    names = [name for name, step in zip(shares, steps, strict=True) if step > 0]
+    steps = [step for step in steps if step > 0]
+    goal = min(math.ceil(needed * _NOISE_STEPS), sum(steps))
+    # The least cost, with a little for each layer, of at least so many steps.
+    least = np.full(goal + 1, np.inf)
+    least[0] = 0.0
+    taken = np.zeros((len(names), goal + 1), bool)
+    reached = np.arange(goal + 1)
+    for row, (name, step) in enumerate(zip(names, steps, strict=True)):
+        cost = least[np.maximum(reached - step, 0)] + costs.get(name, 0.0) + _LEAST_COST
+        taken[row] = cost < least
+        least = np.minimum(least, cost)
+    left, chosen = goal, list[str]()
+    for row in reversed(range(len(names))):
+        if left > 0 and taken[row, left]:
+            chosen.append(names[row])
+            left = max(0, left - steps[row])
+    return tuple(reversed(chosen))
+
+
+#: What a layer in float costs at least where others have no more arithmetic: a kernel of its own.
+_LEAST_COST = 1e-6
 
 #: Calibrates a model with some samples.
 Calibrate = Callable[[Model, Sequence[FeedDict]], CalibrationTable]

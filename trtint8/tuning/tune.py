@@ -255,7 +255,7 @@ def _tune_prepared(
             "adaptive_rounding": round_weights,
             "seed": seed,
             "use_of_FP16": float16,
-            "decided_by_other_samples": found_with is not decided_by,
+            "decided_with_a_margin_by_other_samples": found_with is not decided_by,
         }
         if through_clips:
             identity["equalization_through_clips"] = True
@@ -616,7 +616,8 @@ def _opened(
     # Data is shuffled where possible, so that all parts are alike.
     shuffled = replace(data_options, shuffle=isinstance(data, (str, os.PathLike, Mapping, np.ndarray)))
     batches = open_data(data, inputs, shuffled)
-    if size := smaller_batch_size(batches, data_options, parts=4 if held_out is None else 2):
+    # In several batches, the samples that decide show how certain their figures are.
+    if size := smaller_batch_size(batches, data_options, parts=32 if held_out is None else 16):
         batches = open_data(data, inputs, replace(shuffled, default_batch_size=size))
     if held_out is not None:
         return batches, open_data(held_out, inputs, replace(data_options, labels=None))

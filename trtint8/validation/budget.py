@@ -63,8 +63,9 @@ class Goal:
     layout: str | None = None
 
     def fits(self, score: Score) -> bool:
-        """Whether a score is within the limits."""
-        drop, value = score.drop, score.value
+        """Whether a score is within the limits, even if it is better than it should be by its margin."""
+        drop = None if score.drop is None else score.drop + score.margin
+        value = None if score.value is None else score.value - score.margin
         # A drop is rounded as the values are that it is the difference of.
         rounding = _ROUNDING * abs(value or 0.0)
         dropped = self.max_drop is not None and not (
@@ -138,7 +139,8 @@ class Goal:
 
     def describe(self, score: Score) -> str:
         """A score in words."""
-        value = "" if score.value is None else f"{self.name} {_figure(score.value, self.unit)}"
+        margin = f" ± {_figure(score.margin, '')}" if score.margin else ""
+        value = "" if score.value is None else f"{self.name} {_figure(score.value, self.unit)}{margin}"
         if score.drop is None or self.name == _LARGEST_ERROR:
             return value
         points = "points" if self.unit == PERCENT else self.unit
@@ -281,6 +283,9 @@ class Score(Result):
             is. None where an earlier version has not written it.
         is_share: Whether the metric is a share; then ``value`` and ``drop`` are in per cent. False where
             version 0.2 or an older one has written the score.
+        margin: How much worse the metric may be on other samples of the same kind: half the width of its 95 %
+            interval. 0 where that is not known, and for shares: what few samples show of a share is less
+            certain than most budgets are wide.
     """
 
     _also_in_json: ClassVar[tuple[str, ...]] = ("value_percent", "drop_percent")
@@ -289,6 +294,7 @@ class Score(Result):
     sqnr_db: float
     value: float | None = None
     is_share: bool = False
+    margin: float = 0.0
 
     @property
     def value_percent(self) -> float | None:
@@ -321,6 +327,18 @@ def score_of(accuracy: Compared, metric: Metric) -> Score:
     value, equal = _worst(accuracy.outputs, metric), _EQUAL_OUTPUTS[metric]
     drop = value - equal if metric == _LARGEST_ERROR else equal - value
     return Score(drop if math.isfinite(equal) else None, sqnr_db, value)
+
+
+def has_margin(accuracy: Compared, metric: Metric) -> bool:
+    """True if a metric is a level or another mean, and neither a share nor the largest of all errors.
+
+    Args:
+        accuracy: The comparison of the model with FP32, by this metric among others.
+        metric: The metric.
+    """
+    if isinstance(metric, str) and metric in OUTPUT_METRICS:
+        return metric != _LARGEST_ERROR
+    return _measure_of(accuracy, metric).unit != PERCENT
 
 
 def _worst(outputs: tuple[Fidelity, ...], metric: str) -> float:

@@ -1,5 +1,9 @@
 """Variants of a network against the same variants quantized and run as whole models."""
 
+import weakref
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import onnx
 import pytest
@@ -205,3 +209,47 @@ def test_the_estimate_counts_every_run(case, monkeypatch):
         segment.run = lambda form, tensors, original=original: (runs.append(1), original(form, tensors))[1]
     propagate(network, feed, lambda *_: None)
     assert estimated == len(runs)
+
+
+def test_without_room_for_all_variants_some_wait(case, monkeypatch):
+    _, feed, _, network = case
+    wanted = propagate(network, feed, lambda *_: None)
+    monkeypatch.setattr("trtint8.simulation.segments._ROOM", 1)  # one variant at a time
+    watched = []
+    found = propagate(network, feed, lambda segment, *_: watched.append(segment.layer.name))
+    assert watched == [layer.name for layer in network.layers]  # once each
+    for kind in ("only", "without"):
+        got, variants = getattr(found, kind), getattr(wanted, kind)
+        assert list(got) == list(variants)
+        for name, outputs in variants.items():
+            for output, array in outputs.items():
+                np.testing.assert_array_equal(got[name][output], array)
+
+
+def test_memory_does_not_grow_with_the_number_of_layers(monkeypatch):
+    g, layers = Shaped(quantized=False), 24
+    value, mebibyte = "x", 1 << 20
+    for number in range(layers):
+        value = g.op("MatMul", [value, g.weights(32, 32)], f"layer{number}")
+    model, feed = g.model({"x": ["N", 32]}, value), {"x": np.ones((8192, 32), np.float32)}
+    prepared, table = prepared_and_table(model, feed)
+    network = cut(prepared.graph_model, Quantizer.of(place(prepared.graph_model), table.amax))
+    alive: set[int] = set()
+    most = 0
+
+    def run_and_count(original, form, tensors):
+        nonlocal most
+        outputs = original(form, tensors)
+        for array in outputs.values():
+            assert array.nbytes == mebibyte
+            alive.add(id(array))
+            weakref.finalize(array, alive.discard, id(array))
+        most = max(most, len(alive))
+        return outputs
+
+    for segment in network.segments:
+        segment.run = partial(run_and_count, segment.run)
+    monkeypatch.setattr("trtint8.simulation.segments._ROOM", 4 * mebibyte)
+    propagate(replace(network, outputs=()), feed, lambda *_: None)
+    # The tensors of both networks, of their variants, and of the one that runs.
+    assert most <= 2 * 4 + 4 < 2 * layers

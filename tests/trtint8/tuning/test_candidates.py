@@ -1,11 +1,13 @@
 """What INT8 makes of a candidate, scorerd on samples."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 
 import trtint8
+from calibrators.data.batches import Batches
 from calibrators.data.opening import open_batches
 from calibrators.data.samples import SampleSizes
 from tests.trtint8.detectors import PICKED_FROM, images, ranking_detector
@@ -48,6 +50,20 @@ def test_a_score_and_its_comparison_agree(candidate, batches):
     difference = accuracy.reference_top1.value - accuracy.top1.value
     assert score.drop == pytest.approx(100 * difference)
     assert score.sqnr_db == accuracy.outputs[0].sqnr_db > 20
+
+
+def test_a_level_has_a_margin_and_a_share_has_none(candidate, batches):
+    assert Scorer(candidate.model, batches, "top1").score(candidate).margin == 0
+    score = Scorer(candidate.model, batches, "sqnr").score(candidate)
+    levels = []
+    for part in range(3):  # as many batches
+        feeds = [feed for number, feed in enumerate(batches) if number != part]
+        others = Scorer(candidate.model, Batches.of_feeds(partial(iter, feeds)), "sqnr")
+        levels.append(others.score(candidate).sqnr_db)
+    # Student's t for two degrees of freedom; the jackknife's variance of three parts.
+    assert score.margin == pytest.approx(4.303 * np.sqrt(2 * np.var(levels)), rel=0.01)
+    one = Batches.of_feeds(lambda: iter([next(iter(batches))]))
+    assert Scorer(candidate.model, one, "sqnr").score(candidate).margin == 0
 
 
 def test_agreement_is_a_share_of_other_classes(candidate, batches):

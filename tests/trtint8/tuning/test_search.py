@@ -18,10 +18,11 @@ from trtint8.data import DEMO_MODEL
 from trtint8.models.graph import constant_input, set_constant_input
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
-from trtint8.tuning.candidates import Candidate
+from trtint8.tuning.candidates import Candidate, cost_shares
 from trtint8.tuning.journal import Journal, JournalFile, OutOfTimeError, TimeLimit
 from trtint8.tuning.search import (
     Search,
+    cheapest,
     expected_score,
     fewest,
     first_guess,
@@ -55,7 +56,7 @@ def start(table):
 
 @pytest.fixture
 def searched(start, monkeypatch):
-    def run(costs, max_drop, order=(), candidate=start, levels=(), journal=None, limit=None):
+    def run(costs, max_drop, order=(), candidate=start, levels=(), journal=None, limit=None, shares=None):
         reported = []
         search = Search(
             GivenScores(costs, levels),
@@ -68,7 +69,8 @@ def searched(start, monkeypatch):
             journal=journal or Journal(),
             limit=limit or TimeLimit(),
         )
-        shares = {name: costs.get(name, 0.0) / (sum(costs.values()) or 1.0) for name in order}
+        own = {name: costs.get(name, 0.0) / (sum(costs.values()) or 1.0) for name in order}
+        shares = own if shares is None else dict(zip(order, shares, strict=True))
         monkeypatch.setattr(search, "_bias_corrected", lambda _start: None)
         monkeypatch.setattr(search, "_noise_shares", lambda _start: shares)
         monkeypatch.setattr(search, "_by_noise_per_cost", lambda _start, _shares: list(order))
@@ -92,25 +94,43 @@ def test_the_fewest_layers_in_the_given_order_become_float(searched, start):
     best, score, trials = searched(costs, 0.8, names)
     assert best.keep_float == names[:3]
     assert score.drop == pytest.approx(0.7)
-    # From the number that the shares of the noise promise, down to one that is too small; and then each one
-    # is tried back in INT8, the one of least noise first.
+    # From the number that the shares of the noise promise, down to one that is too small; then layers of less
+    # arithmetic; and then each one is tried back in INT8, the one of least noise first.
     assert [trial.what for trial in trials[1:4]] == [f"{n} layers in float" for n in (6, 5, 3)]
     assert trials[3].taken
-    assert [trial.what for trial in trials[4:]] == [
-        "1 layer in float",
-        "2 layers in float",
-        *(f"'{name}' back in INT8" for name in names[1::-1]),  # the last of three was tried
-    ]
+    assert (
+        [trial.what for trial in trials[4:]]
+        == [
+            "1 layer in float",
+            "2 layers in float",
+            "4 layers of less arithmetic in float",  # more than the third makes noise, and yet not enough
+            *(f"'{name}' back in INT8" for name in names[1::-1]),  # the last of three was tried
+        ]
+    )
     assert not any(trial.taken for trial in trials[4:])
 
 
 def test_a_layer_that_turns_out_not_to_be_needed_goes_back(searched, start):
     names = start.placement.quantized_nodes[:4]
     costs = dict(zip(names, (1.0, 0.0, 1.0, 1.0), strict=True))
-    best, score, trials = searched(costs, 0.5, names)
+    best, score, trials = searched(costs, 0.5, names, shares=[0.25] * 4)
     assert best.keep_float == (names[0], names[2], names[3])
     assert score.drop == 0
     assert f"'{names[1]}' back in INT8" in [trial.what for trial in trials if trial.taken]
+
+
+def test_layers_of_less_arithmetic_are_taken_where_they_are_enough(searched, start):
+    names = start.placement.quantized_nodes[:4]
+    costs = dict(zip(names, (1.0, 1.0, 1.0, 1.0), strict=True))
+    # By the order the first and the second layer would be float, and one of less arithmetic does as well.
+    arithmetic = cost_shares(start.model.graph_model, {})
+    best, score, _ = searched(costs, 2.5, names, shares=[0.25] * 4)
+    assert score.drop == 2.0
+    assert (
+        sum(arithmetic[name] for name in best.keep_float)
+        <= sorted(arithmetic[one] + arithmetic[other] for one, other in itertools.combinations(names, 2))[0]
+        + 1e-9
+    )
 
 
 def test_where_no_number_of_layers_is_enough_all_are_taken(searched, start):
@@ -149,15 +169,15 @@ def test_without_time_it_ends_with_the_best_so_far(searched, start):
     assert (best.keep_float, score.drop) == (names, 0)
 
 
-@pytest.mark.parametrize("known", range(9))
+@pytest.mark.parametrize("known", range(10))
 def test_an_interrupted_search_makes_the_same_decisions(searched, start, tmp_path, known):
     names = start.placement.quantized_nodes[:6]
     costs = dict(zip(names, (3.0, 2.0, 1.0, 0.4, 0.2, 0.1), strict=True))
     file = JournalFile(tmp_path / "t.checkpoint", resume=True)
     whole = searched(costs, 0.8, names, journal=file.open({"model": "m"}))
-    assert len(whole[2]) == 8
+    assert len(whole[2]) == 9
     trials = document_of(tmp_path / "t.checkpoint")["progress"]["trials"]
-    assert len(trials) == 8
+    assert len(trials) == 9
     change(tmp_path / "t.checkpoint", lambda document: document["progress"].update(trials=trials[:known]))
     again = searched(costs, 0.8, names, journal=file.open({"model": "m"}))
     assert again[:2] == whole[:2]
@@ -405,3 +425,28 @@ def test_ranges_that_others_exceed_show_as_a_loss(other_samples_start):
         return table.override({name: value / 100 for name, value in table.amax.items()})
 
     assert gain_on_others(other_samples_start, samples, calibrate) < 0
+
+
+def test_the_cheapest_layers_of_a_part_of_the_noise():
+    shares = {"large": 0.6, "a": 0.25, "b": 0.25, "none": 0.0, "c": 0.1}
+    costs = {"large": 0.5, "a": 0.1, "b": 0.2, "none": 0.0, "c": 0.01}
+    assert cheapest(shares, costs, 0.1) == ("c",)
+    assert cheapest(shares, costs, 0.25) == ("a",)
+    assert cheapest(shares, costs, 0.3) == ("a", "c")
+    assert cheapest(shares, costs, 0.5) == ("a", "b")
+    assert cheapest(shares, costs, 0.65) == ("large", "c")
+    assert cheapest(shares, costs, 1.2) == ("large", "a", "b", "c")
+    assert cheapest(shares, costs, 9.0) == ("large", "a", "b", "c")
+    assert cheapest({"x": 0.0}, {}, 0.5) == ()
+    rng = np.random.default_rng(0)
+    names = [f"layer{number}" for number in range(10)]
+    for _ in range(20):  # against all sets
+        noise = dict(zip(names, np.floor(rng.dirichlet(np.ones(10)) * 2000) / 2000, strict=True))
+        arithmetic = dict(zip(names, rng.dirichlet(np.ones(10)), strict=True))
+        needed = 0.5 * sum(noise.values())
+        sets = (one for size in range(11) for one in itertools.combinations(names, size))
+        enough = (one for one in sets if sum(noise[name] for name in one) >= needed - 1e-9)
+        least = min(sum(arithmetic[name] for name in one) for one in enough)
+        chosen = cheapest(noise, arithmetic, needed)
+        assert sum(noise[name] for name in chosen) >= needed - 1e-3
+        assert sum(arithmetic[name] for name in chosen) <= least + 1e-4
