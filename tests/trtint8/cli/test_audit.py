@@ -34,7 +34,8 @@ AUDIT = Audit(
 
 
 def test_engines_side_by_side(rtx, table, capsys):
-    assert main(["audit", MODEL, table, "--gpu", "RTX 4090", "--target", "rtx", "--explain"]) == 0
+    given = ["--gpu", "RTX 4090", "--target", "rtx", "--keep-int8", "/fc/*", "--explain"]
+    assert main(["audit", MODEL, table, *given]) == 0
     printed, said = capsys.readouterr()
     assert said == ""
     lines = printed.splitlines()
