@@ -204,9 +204,11 @@ FROM_AN_INDEX = re.compile(r"pip3? (?:install|download)\b(?![^\n`]*--no-index)[^
 #: What users read: pages, examples, the code with its messages, and templates.
 READ = [
     path
-    for pattern in ("docs/**/*.md", "examples/**/*.*", "trtint8/**/*.*", "calibrators/**/*.py", "Dockerfile")
+    for pattern in (
+        "*.md", "docs/**/*.md", "examples/**/*.*", "trtint8/**/*.*", "calibrators/**/*.py", "Dockerfile"
+    )
     for path in sorted(ROOT.glob(pattern))
-    if path.suffix in ("", ".md", ".py", ".in", ".sh", ".html") and path != ROOT / "docs/index.md"
+    if path.suffix in ("", ".md", ".py", ".in", ".sh", ".html")
 ]
 
 

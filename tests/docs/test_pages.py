@@ -62,8 +62,7 @@ def indented_code(text):
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_block_of_code_says_what_it_is(page):
     text = page.read_text()
-    if name_of(page) != "index.md":  # whose blocks are still of the older form
-        assert {block.language for block in blocks_of(text)} <= LANGUAGES
+    assert {block.language for block in blocks_of(text)} <= LANGUAGES
     assert name_of(page) in PICTURES or not indented_code(text)
 
 
