@@ -145,9 +145,9 @@ def open_model(
     at_once = _runs_at_once(model.graph_model, further, threads, rows, model.light)
     if not (further or model.light is None or _has_to_change(model.graph_model)):
         try:
-            return _session(model.light, threads, at_once)
+            return _session(model.light, threads, at_once, keep_layout=_has_half(model.graph_model))
         except ModelError:
-            if not computes_in(model.graph_model, ir.DataType.FLOAT16):
+            if not _has_half(model.graph_model):
                 raise
     return _open(model.graph_model, further, threads, at_once)
 
@@ -212,14 +212,23 @@ def _open(
             graph_model, used_up = QuantizeInFloat32Pass()(changed).model, True
         extended = with_outputs(graph_model, further)
         with light_or_file(extended, used_up=used_up or extended is not graph_model) as source:
-            return _session(source, threads, at_once, **options)
+            return _session(source, threads, at_once, keep_layout=_has_half(graph_model), **options)
 
     try:
         return opened(graph_model, used_up)
     except ModelError:
-        if used_up or not computes_in(graph_model, ir.DataType.FLOAT16):
+        if used_up or not _has_half(graph_model):
             raise
     return opened(_in_float32(graph_model), True)
+
+
+def _has_half(graph_model: ir.Model) -> bool:
+    """True if a model computes in FP16.
+
+    ONNX Runtime's kernels with another layout are for FP32. It looks for them all the same, and crashes
+    (1.32) where a recurrent operator in FP16 stands between two Transposes.
+    """
+    return computes_in(graph_model, ir.DataType.FLOAT16)
 
 
 def _has_to_change(graph_model: ir.Model) -> bool:
@@ -253,10 +262,14 @@ def _session(
     at_once: int,
     *,
     optimize: bool = True,
+    keep_layout: bool = False,
     pack_weights: bool = True,
 ) -> ModelSession:
     """Opens what ONNX Runtime takes as it is, for so many runs at once."""
     own = threads if at_once == 1 else threads_of_session(threads or available_threads(), at_once)
     return ModelSession(
-        open_session(source, optimize=optimize, threads=own, pack_weights=pack_weights), at_once
+        open_session(
+            source, optimize=optimize, threads=own, keep_layout=keep_layout, pack_weights=pack_weights
+        ),
+        at_once,
     )

@@ -13,7 +13,6 @@ from calibrators import records
 from trtint8.auditing import gpus
 from trtint8.auditing.gpus import find_gpu
 from trtint8.cli.main import main
-from trtint8.cli.tune import _duration
 from trtint8.data import DEMO_MODEL
 from trtint8.tuning.tune import TuningLog
 
@@ -123,10 +122,6 @@ def test_a_search_that_ran_out_of_time_is_continued(arguments, tmp_path, capsys)
     assert scores[0] == scores[1]
     assert main([*arguments, "--minutes", "0"]) == 2
     assert "minutes is 0.0" in capsys.readouterr().err
-
-
-def test_what_an_estimate_is_called():
-    assert [_duration(seconds) for seconds in (0.2, 89.5, 90, 3600)] == ["1 s", "90 s", "2 min", "60 min"]
 
 
 @pytest.mark.slow
