@@ -95,7 +95,7 @@ def test_engine_sidecar(tmp_path):
     # files beside the engine, and whether it joins samples.
     before = document(GOLDEN / "model.engine.json")
     more = {"kernels": [], "float_nodes": [], "qdq_fingerprint": None, "written": {}, "joins_samples": None}
-    newer = {"calibrated_inputs": None, "warnings": []}
+    newer = {"calibrated_inputs": None, "changed_weights": [], "warnings": []}
     assert document(tmp_path / "model.engine.json") == {**before, **more, **newer}
 
 
@@ -149,6 +149,7 @@ def without_newer(value):
             "shown": None,
             "in_integers": None,
             "tensors": None,
+            "picks_changed": [],
             "warnings": [],
         }
         return {

@@ -123,6 +123,7 @@ INFO = EngineInfo(
     joins_samples=True,
     plan_sha256=hashlib.sha256(PLAN).hexdigest(),
     calibrated_inputs=FED,
+    changed_weights=("bias correction",),
     warnings=("much noise",),
 )
 #: What may stay empty in the example: a fingerprint would make every change of the model an error.
@@ -212,7 +213,7 @@ def fields_filled(value):
 def test_the_example_has_every_field_of_every_record(kind):
     document = ENGINE_DOCUMENT if kind is EngineInfo else TABLE_DOCUMENT
     example = records.to_record(document, kind)
-    wanted = {(one, name) for one, hints in records_in(kind).items() for name in hints}
+    wanted = {(one, field.name) for one in records_in(kind) for field in dataclasses.fields(one)}
     assert wanted - fields_filled(example) <= LEFT_OUT
 
 

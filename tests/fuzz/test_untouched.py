@@ -34,7 +34,7 @@ _COMMANDS = (
     "migrate m.onnx t.cache -o OUT/q.onnx",
     "lint e.qdq.onnx",
     "lint e.qdq.onnx --fix -o OUT/q.onnx",
-    "build m.onnx t.json -o OUT/e.engine --target rtx",
+    "build m.onnx t.json -o OUT/e.engine --target rtx --keep-int8 *",
     "build e.qdq.onnx -o OUT/e.engine --target rtx",
     "audit m.onnx t.json --gpu A100",
     "validate e.qdq.onnx held.npz --reference m.onnx",
@@ -59,7 +59,7 @@ _WRITING = (
     "calibrate m.onnx calib.npz -o o.json --resume",
     "quantize m.onnx t.json -o o.onnx",
     "quantize m.onnx t.json -o o.onnx --equalize calib.npz",
-    "build m.onnx t.json -o o.engine --target rtx --timing-cache o.timing",
+    "build m.onnx t.json -o o.engine --target rtx --keep-int8 * --timing-cache o.timing",
     "sensitivity m.onnx t.json held.npz -o o.json",
     "tune m.onnx calib.npz held.npz -o o.onnx --limit 40 --max-drop 50",
     "table convert t.json o.cache",
@@ -114,7 +114,12 @@ def made(tmp_path_factory):
     table.save(folder / "t.json")
     table.save(folder / "t.cache")
     trtint8.build_int8_engine(
-        folder / "m.onnx", folder / "t.json", folder / "e.engine", target="rtx", progress=False
+        folder / "m.onnx",
+        folder / "t.json",
+        folder / "e.engine",
+        target="rtx",
+        keep_int8=["*"],
+        progress=False,
     )
     return folder
 

@@ -25,7 +25,8 @@ runpy.run_module("trtint8", run_name="__main__")
 def test_ctrl_c_while_the_program_is_imported(module):
     command = [sys.executable, "-c", PROGRAM.format(module=module)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (130, "", 1)
+    assert done.stderr.startswith("interrupted")
 
 
 def test_the_program_ends_without_a_search_for_garbage():
@@ -44,7 +45,7 @@ def test_the_program_is_the_command_line(tmp_path):
     command = [sys.executable, "-m", "trtint8", "table", "show", "x.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == ("trtint8 table: cannot read the table 'x.json': No such file or directory\n")
+    assert done.stderr.startswith("trtint8 table: ") and "'x.json'" in done.stderr
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1:surrogateescape", "utf-8"])

@@ -412,6 +412,7 @@ def test_the_longest_sequence_decides_whether_attention_is_quantized(longest, at
         profiles=[{"x": trtint8.ShapeRange((1, 8, 32), (1, 64, 32), (1, longest, 32))}],
         compute_capabilities=["8.6"],
         fp16=True,
+        keep_int8=["*"],
         method="minmax",
         progress=False,
     )
@@ -431,6 +432,7 @@ def test_random_samples_have_the_optimal_shape_of_the_profile(tmp_path):
             target="rtx",
             profiles=[{"x": trtint8.ShapeRange((1, 8, 32), (1, 64, 32), (1, 128, 32))}],
             compute_capabilities=["8.6"],
+            keep_int8=["*"],
             method="minmax",
             progress=False,
         )
@@ -444,7 +446,7 @@ def test_sizes_that_a_model_leaves_open_are_those_of_the_samples(tmp_path):
     random = np.random.default_rng(0)
     lengths = (24, 40, 32)
     samples = [{"x": random.standard_normal((2, length, 32)).astype(np.float32)} for length in lengths]
-    keywords = {"target": "rtx", "compute_capabilities": ["8.6"], "progress": False}
+    keywords = {"target": "rtx", "compute_capabilities": ["8.6"], "keep_int8": ["*"], "progress": False}
     result = trtint8.build_int8_engine(tmp_path / "m.onnx", samples, tmp_path / "m.engine", **keywords)
     wanted = {"x": trtint8.ShapeRange((1, 24, 32), (8, 40, 32), (32, 40, 32))}
     assert result.info.profiles == (wanted,)

@@ -238,7 +238,7 @@ def _as_options(preprocessing):
 
 
 def test_an_engine_keeps_the_preprocessing_for_all_that_use_it(form, rtx, capsys):
-    options = ["--target", "rtx", "--compute-capability", "8.9"]
+    options = ["--target", "rtx", "--compute-capability", "8.9", "--keep-int8", "*"]
     pre = _as_options(form)
     assert main(["build", "m.onnx", "calibration.npz", "-o", "m.engine", *options, *pre, "--json"]) == 0
     assert not json.loads(capsys.readouterr().out)["warnings"]

@@ -70,7 +70,7 @@ def test_wrong_fields_are_named(path, change, problem):
 def test_a_missing_file(tmp_path):
     with pytest.raises(TableError) as caught:
         Sensitivity.load(tmp_path / "s.json")
-    assert str(caught.value) == f"cannot read '{tmp_path / 's.json'}': No such file or directory"
+    assert f"'{tmp_path / 's.json'}'" in str(caught.value)
 
 
 @pytest.mark.slow
