@@ -205,7 +205,12 @@ FROM_AN_INDEX = re.compile(r"pip3? (?:install|download)\b(?![^\n`]*--no-index)[^
 READ = [
     path
     for pattern in (
-        "*.md", "docs/**/*.md", "examples/**/*.*", "trtint8/**/*.*", "calibrators/**/*.py", "Dockerfile"
+        "*.md",
+        "docs/**/*.md",
+        "examples/**/*.*",
+        "trtint8/**/*.*",
+        "calibrators/**/*.py",
+        "Dockerfile",
     )
     for path in sorted(ROOT.glob(pattern))
     if path.suffix in ("", ".md", ".py", ".in", ".sh", ".html")

@@ -83,3 +83,13 @@ def test_a_table_that_cannot_be_written_is_refused_by_its_own_name(output, tmp_p
     assert f"'{output}'" in said
     assert "checkpoint" not in said
     assert not list(tmp_path.iterdir())
+
+
+def test_what_makes_the_size_of_images_is_named_as_options(tmp_path, capsys):
+    pytest.importorskip("PIL.Image").new("RGB", (9, 7)).save(tmp_path / "a.png")
+    arguments = ["calibrate", str(DEMO_MODEL), str(tmp_path), "-o", str(tmp_path / "t.json")]
+    for given in (["--scale", "1"], ["--std", "2"]):
+        assert main([*arguments, *given]) == 2
+        said = capsys.readouterr().err
+        assert all(option in said for option in ("7x9", "--resize", "--crop", "--letterbox"))
+        assert given[0] not in said
