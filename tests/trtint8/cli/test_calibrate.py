@@ -93,3 +93,11 @@ def test_what_makes_the_size_of_images_is_named_as_options(tmp_path, capsys):
         said = capsys.readouterr().err
         assert all(option in said for option in ("7x9", "--resize", "--crop", "--letterbox"))
         assert given[0] not in said
+
+
+def test_raw_images_without_preprocessing_name_its_options(tmp_path, capsys):
+    np.savez(tmp_path / "raw.npz", images=np.zeros((2, 8, 8, 1), np.uint8))
+    arguments = ["calibrate", str(DEMO_MODEL), str(tmp_path / "raw.npz"), "-o", str(tmp_path / "t.json")]
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert all(option in said for option in ("--preprocess", "--scale", "--mean", "--std"))
