@@ -226,6 +226,10 @@ class _ArgumentWarning(UserWarning):
         self.parts = parts
 
 
+# What Python shows before the message. Users know that name, and the other warnings have it as well.
+_ArgumentWarning.__name__ = UserWarning.__name__
+
+
 #: Where what is warned of is kept, besides being shown: one list for each result that is being made.
 _KEPT: ContextVar[tuple[list[str], ...]] = ContextVar("lists of warnings", default=())
 

@@ -451,10 +451,17 @@ class _NotebookBars:
     def __init__(self) -> None:
         self._display = importlib.import_module("IPython.display")
         self._handles: dict[int, tuple[Any, _Job]] = {}
+        #: Outputs whose bars are gone. They cannot be taken out of a cell, so the next bars are drawn there.
+        self._empty: list[Any] = []
         self._drawn = -math.inf
 
     def begin(self, job: _Job, phase: Phase) -> None:
-        shown = self._display.display(self._display.HTML(_as_html(job, phase)), display_id=True)
+        picture = self._display.HTML(_as_html(job, phase))
+        if self._empty:
+            shown = self._empty.pop()
+            shown.update(picture)
+        else:
+            shown = self._display.display(picture, display_id=True)
         self._handles[id(phase)] = shown, job
 
     def update(self, phase: Phase) -> None:
@@ -463,7 +470,9 @@ class _NotebookBars:
 
     def end(self, phase: Phase, *, keep: bool) -> None:
         self._draw(phase, keep=keep)
-        del self._handles[id(phase)]
+        shown, _job = self._handles.pop(id(phase))
+        if not keep:
+            self._empty.append(shown)
 
     def _draw(self, phase: Phase, *, keep: bool = True) -> None:
         self._drawn = _clock()

@@ -303,7 +303,10 @@ def _refuse_raw_images(name: str, array: Any, spec: InputSpec) -> None:
 
 def _declaring(spec: InputSpec) -> str:
     """What to do about images that an input does not take as they are."""
-    return f"declare how they become {spec.dtype} with {Argument('preprocessing', 'Preprocessing(...)')}"
+    return (
+        f"declare how they become {spec.dtype} with {Argument('preprocessing', 'Preprocessing(...)')} "
+        f"({Argument('scale')}, {Argument('mean')}, {Argument('std')} and so on)"
+    )
 
 
 def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:

@@ -25,7 +25,7 @@ from calibrators.checks import (
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
-from calibrators.errors import CalibrationDataError, OutputError, TableError, UnsupportedError
+from calibrators.errors import Argument, CalibrationDataError, OutputError, TableError, UnsupportedError
 
 
 @pytest.mark.parametrize("value", [1, np.int64(7), np.uint8(255)])
@@ -204,3 +204,13 @@ def test_the_class_of_the_warning():
         warn_user("x", DeprecationWarning)
     with pytest.warns(UserWarning, match="^x$"):
         warn_user("x")
+
+
+def test_a_warning_that_names_an_argument_is_shown_as_any_other():
+    with pytest.warns(UserWarning) as caught:
+        warn_user(f"give {Argument('limit', '3')}")
+    (shown,) = caught
+    assert warnings.formatwarning(shown.message, shown.category, "f.py", 1, "").split(": ")[1:] == [
+        "UserWarning",
+        "give limit=3\n",
+    ]

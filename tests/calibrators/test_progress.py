@@ -305,6 +305,15 @@ def test_a_bar_in_a_notebook(outputs, clock):
     assert len(outputs) == 2 and outputs[1] == ""
 
 
+def test_bars_that_go_make_room_for_the_next_in_a_notebook(outputs):
+    with job({}, keep=False):
+        for number in range(5):
+            with progress_bar(f"Scoring {number}", 4), progress_bar(f"Inner {number}", 4):
+                shown = "".join(outputs)
+                assert f"Scoring {number}" in shown and f"Inner {number}" in shown
+    assert outputs == ["", ""]  # as many as were drawn at once
+
+
 def test_no_bar_in_a_shell_of_ipython_without_a_notebook(outputs, monkeypatch):
     monkeypatch.delattr(Shell, "kernel")
     with progress_bar("Working", 4) as advance:

@@ -98,7 +98,7 @@ def _print(sensitivity: Sensitivity, most: int | None) -> None:
     wide = table_width() >= _WIDE
     rows = [_row(bar, wide=wide, with_total=len(counts) > 1) for bar in listed]
     styles = ["red" if bar.layer.noise_share > _COLOURED_SHARE else None for bar in listed]
-    columns = (
+    columns: tuple[str, ...] = (
         "layer",
         "share of the noise",
         "alone",
@@ -110,8 +110,10 @@ def _print(sensitivity: Sensitivity, most: int | None) -> None:
     )
     certain = "" if sensitivity.converged else "; less certain than was asked for"
     level = level_text(sensitivity.quantized.sqnr_db)
-    judged = f"; same class of {counts.pop():,} samples" if len(counts) == 1 else ""
+    judged = f"; same class of {max(counts):,} samples" if len(counts) == 1 else ""
     title = f"{sensitivity.samples_text}: all layers in INT8 {level}{certain}; levels in dB{judged}"
+    if not counts:  # no layer was judged by classes: a network without them, for example
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     print_table(title, columns, rows, styles)
     for picks in sensitivity.picks_changed:
         print_line(picks_note(picks))

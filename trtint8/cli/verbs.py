@@ -305,6 +305,7 @@ _WAYS = {
     "class_names": Way(("--classes",)),
     "compute_capabilities": Way(("--compute-capability",), "X.Y"),
     "compute_capability": Way(metavar="X.Y"),
+    "crop": Way(read=_square),
     "cut_at": Way(metavar="TENSOR"),
     "fp16": Way(action=argparse.BooleanOptionalAction),
     "keep_float": Way(metavar="PATTERN"),

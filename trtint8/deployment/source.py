@@ -24,7 +24,7 @@ import onnx_ir as ir
 
 from calibrators.checks import check_path, positive_integer
 from calibrators.data.images.files import MOST_PIXELS
-from calibrators.data.images.preprocessing import Preprocessing, check_preprocessing
+from calibrators.data.images.preprocessing import RESIZING, Preprocessing, check_preprocessing
 from calibrators.data.images.true_boxes import class_names
 from calibrators.data.inputs import shape_text
 from calibrators.errors import Argument, CalibrationDataError, EngineError, TableError, UnsupportedError
@@ -634,7 +634,7 @@ def _check_size(info: EngineInfo, spec: TensorSpec, wanted: Preprocessing) -> No
     sizes = " or ".join(_sizes_text(heights, widths) for heights, widths in taken)
     raise CalibrationDataError(
         f"preprocessing makes images {made}, and the engine takes '{spec.name}' of {sizes} (height x width); "
-        "correct resize, crop or letterbox"
+        f"correct {RESIZING}"
     )
 
 

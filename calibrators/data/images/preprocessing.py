@@ -27,6 +27,9 @@ else:
 #: The largest file, in bytes: it holds a few numbers, and the parser of TOML takes a second for this much.
 _MOST_BYTES = 1 << 20
 
+#: What brings images to another size, for a message.
+RESIZING = f"{Argument('resize')}, {Argument('crop')} or {Argument('letterbox')}"
+
 #: The value of the pixels around a letterboxed image, as ultralytics has it.
 PADDING = 114
 

@@ -17,7 +17,7 @@ from calibrators.checks import warn_user
 from calibrators.data.batches import AtPath, IndexedSource, facts
 from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float
 from calibrators.data.images.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
-from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.images.preprocessing import RESIZING, Preprocessing
 from calibrators.data.images.true_boxes import (
     IMAGES,
     label_folder,
@@ -265,7 +265,7 @@ def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, widt
     for axis, size in zip("HW", prepared, strict=True):
         wanted = spec.shape[layout.index(axis)]
         if isinstance(wanted, int) and size != wanted:
-            ways = f"bring it to that size with {Argument('preprocessing')}: resize, crop or letterbox"
+            ways = f"bring it to that size by preprocessing: {RESIZING}"
             if not is_float(spec.dtype):  # which preprocessing does not make
                 ways = "give files of the size that it takes"
             raise CalibrationDataError(
@@ -391,8 +391,7 @@ def _reader(
                     raise CalibrationDataError(
                         f"'{paths[index].name}' gives '{name}' the shape {shape_text(array.shape)} but "
                         f"'{paths[int(indices[0])].name}' gives {shape_text(first[name].shape)}; "
-                        f"bring all samples to one shape, images with {Argument('preprocessing')}: resize, "
-                        "crop or letterbox"
+                        f"bring all samples to one shape, images by preprocessing: {RESIZING}"
                     )
         return {name: np.concatenate([sample[name] for sample in samples]) for name in first}
 

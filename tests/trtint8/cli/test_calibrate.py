@@ -83,3 +83,21 @@ def test_a_table_that_cannot_be_written_is_refused_by_its_own_name(output, tmp_p
     assert f"'{output}'" in said
     assert "checkpoint" not in said
     assert not list(tmp_path.iterdir())
+
+
+def test_what_makes_the_size_of_images_is_named_as_options(tmp_path, capsys):
+    pytest.importorskip("PIL.Image").new("RGB", (9, 7)).save(tmp_path / "a.png")
+    arguments = ["calibrate", str(DEMO_MODEL), str(tmp_path), "-o", str(tmp_path / "t.json")]
+    for given in (["--scale", "1"], ["--std", "2"]):
+        assert main([*arguments, *given]) == 2
+        said = capsys.readouterr().err
+        assert all(option in said for option in ("7x9", "--resize", "--crop", "--letterbox"))
+        assert given[0] not in said
+
+
+def test_raw_images_without_preprocessing_name_its_options(tmp_path, capsys):
+    np.savez(tmp_path / "raw.npz", images=np.zeros((2, 8, 8, 1), np.uint8))
+    arguments = ["calibrate", str(DEMO_MODEL), str(tmp_path / "raw.npz"), "-o", str(tmp_path / "t.json")]
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert all(option in said for option in ("--preprocess", "--scale", "--mean", "--std"))

@@ -176,7 +176,8 @@ def test_a_signal_during_a_build(rtx, number, status, said, table, tmp_path):
         "from trtint8 import __main__\n"
         "from trtint8.builder import build\n"
         f"build.progress_bar = Bar(lambda _steps: os.kill(os.getpid(), {number}))\n"
-        f"sys.argv[1:] = ['build', {MODEL!r}, {table!r}, '-o', {str(tmp_path / 'a.engine')!r}, '--keep-int8=*']\n"
+        f"sys.argv[1:] = ['build', {MODEL!r}, {table!r}, '-o', {str(tmp_path / 'a.engine')!r}]\n"
+        "sys.argv.append('--keep-int8=*')\n"
         "sys.exit(__main__.main())"
     )
     ended, printed, lines = ran(program)

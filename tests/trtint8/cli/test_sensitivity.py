@@ -1,6 +1,7 @@
 """The verb: layers, the worst first."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -81,6 +82,14 @@ def test_the_table_is_that_of_the_report(capsys):
     assert rows[2][2:] == ["exact", "26.0", "-", "50.0", "-", "97.5 %"]
     assert "same class of 400 samples" in " ".join(printed.out.split())
     assert {len(line) for line in printed.out.splitlines() if line.startswith("│")} == {100}
+
+
+def test_a_network_without_classes_has_no_column_of_classes(capsys):
+    layers = [replace(layer, only=replace(layer.only, agreement=None)) for layer in SENSITIVITY.layers]
+    sensitivity._print(replace(SENSITIVITY, layers=layers), None)
+    printed = capsys.readouterr().out
+    assert "same" not in printed and "class" not in printed
+    assert {line.count("│") for line in printed.splitlines() if line.startswith("│")} == {8}
 
 
 def test_only_the_first_layers_are_printed_where_so_many_are_asked_for(table, tmp_path, capsys):

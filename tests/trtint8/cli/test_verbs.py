@@ -115,6 +115,7 @@ def test_nothing_given_leaves_every_default():
         (["--ray", "there:1", "--num-gpus", "0.5"], "executor", RayExecutor("there:1", num_gpus=0.5)),
         (["--no-gpu-fallback", "--dla-core", "1"], "options", BuildOptions(gpu_fallback=False, dla_core=1)),
         (["--mean", "0.5", "--crop", "3,4"], "preprocessing", Preprocessing(mean=(0.5,), crop=(3, 4))),
+        (["--crop", "224"], "preprocessing", Preprocessing(crop=(224, 224))),
         (
             ["--letterbox", "64", "--scale", "1/128"],
             "preprocessing",
