@@ -360,7 +360,7 @@ class _Int8Build:
         """The float model, prepared."""
         return prepare(self.loaded)
 
-    @property
+    @functools.cached_property
     def target(self) -> QuantizationTarget:
         """What Q/DQ pairs are placed for, at the costs of the GPUs that count."""
         return at_costs_of(quantization_target(self.build.flavor, self.build.options), self._gpus())

@@ -219,16 +219,9 @@ def largest_shapes(
 def optimal_shapes(
     profiles: Sequence[Profile], inputs: Sequence[InputSpec], sizes: Mapping[str, SampleSizes] | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """The shape of every dynamic input that an engine is tuned for: that of its first profile.
+    """The shape of every dynamic input that an engine is tuned for, that of its first profile.
 
-    Args:
-        profiles: The user's profiles; empty for one of defaults.
-        inputs: The model's inputs.
-        sizes: Input name to the sizes that samples had: see :func:`complete_profile`.
-
-    Raises:
-        BuildError: A profile contradicts the model, or has to give sizes that have no default.
-        ModelError: An input's rank is unknown.
+    Takes and raises the same as :func:`largest_shapes`.
     """
     first = profiles[0] if profiles else {}
     return {name: shapes.opt for name, shapes in complete_profile(first, inputs, sizes).items()}

@@ -130,8 +130,28 @@ class Accuracy(Result):
         return accuracy_frame(self)
 
 
+class InMetricUnit(Result):
+    """A value of a metric and what it drops from FP32's, in the metric's unit, and of a share in per cent."""
+
+    _also_in_json: ClassVar[tuple[str, ...]] = ("value_percent", "drop_percent")
+
+    value: float | None
+    drop: float | None
+    is_share: bool
+
+    @property
+    def value_percent(self) -> float | None:
+        """The metric of the model in per cent; None where the metric is no share."""
+        return self.value if self.is_share else None
+
+    @property
+    def drop_percent(self) -> float | None:
+        """The metric of FP32 minus the model's, in percentage points; None where the metric is no share."""
+        return self.drop if self.is_share else None
+
+
 @dataclass(frozen=True)
-class Judgement(Result):
+class Judgement(InMetricUnit):
     """Whether the samples of a comparison keep a budget.
 
     Attributes:
@@ -150,7 +170,7 @@ class Judgement(Result):
             in results of version 0.2 and older.
     """
 
-    _also_in_json: ClassVar[tuple[str, ...]] = ("value_percent", "drop_percent", "step_percent")
+    _also_in_json: ClassVar[tuple[str, ...]] = (*InMetricUnit._also_in_json, "step_percent")
 
     goal: str
     fits: bool
@@ -160,16 +180,6 @@ class Judgement(Result):
     too_fine: bool
     notes: tuple[str, ...]
     is_share: bool = False
-
-    @property
-    def value_percent(self) -> float | None:
-        """The metric of the model in per cent; None where the metric is no share."""
-        return self.value if self.is_share else None
-
-    @property
-    def drop_percent(self) -> float | None:
-        """The metric of FP32 minus the model's, in percentage points; None where the metric is no share."""
-        return self.drop if self.is_share else None
 
     @property
     def step_percent(self) -> float | None:

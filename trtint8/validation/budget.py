@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 from calibrators.checks import is_number
 from calibrators.errors import Argument, CalibrationDataError, counted
-from calibrators.records import Result
-from trtint8.validation.accuracy import Compared, Judgement, Measure
+from trtint8.validation.accuracy import Compared, InMetricUnit, Judgement, Measure
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS, Fidelity
 from trtint8.validation.meters import DECIBELS, PERCENT
@@ -268,7 +266,7 @@ _EQUAL_OUTPUTS = {"sqnr": math.inf, "cosine": 1.0, _LARGEST_ERROR: 0.0, "token_c
 
 
 @dataclass(frozen=True)
-class Score(Result):
+class Score(InMetricUnit):
     """How accurate a candidate is on the samples that are tuned on.
 
     Attributes:
@@ -288,23 +286,11 @@ class Score(Result):
             certain than most budgets are wide.
     """
 
-    _also_in_json: ClassVar[tuple[str, ...]] = ("value_percent", "drop_percent")
-
     drop: float | None
     sqnr_db: float
     value: float | None = None
     is_share: bool = False
     margin: float = 0.0
-
-    @property
-    def value_percent(self) -> float | None:
-        """The metric of the candidate in per cent; None where the metric is no share."""
-        return self.value if self.is_share else None
-
-    @property
-    def drop_percent(self) -> float | None:
-        """The metric of FP32 minus the candidate's, in percentage points; None where it is no share."""
-        return self.drop if self.is_share else None
 
 
 def _measure_of(accuracy: Compared, metric: Metric) -> Measure:
