@@ -21,7 +21,6 @@ from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import CalibrationDataError, enumerated
-from calibrators.host.work import results_here
 from calibrators.progress import VALIDATING
 from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
@@ -35,7 +34,7 @@ from trtint8.quantization.quantize import with_pairs
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel
 from trtint8.validation.budget import Score, has_margin, score_of
-from trtint8.validation.comparison import BatchResult, OpenModels, compare, merge_results
+from trtint8.validation.comparison import BatchResult, OpenModels, compare_models, merge_results
 from trtint8.validation.metrics import Metric, metric_name
 from trtint8.validation.output_shapes import DeclaredOutputs
 from trtint8.validation.significance import jackknife_margin
@@ -129,7 +128,11 @@ class Scorer:
                 the first candidate.
         """
         metrics = [self.metric, "sqnr"]
-        results = self._results(candidate.quantized(), metrics)
+        with (
+            self._opened({VALIDATED: candidate.quantized()}, metrics) as opened,
+            opened.results(self.batches, progress=False) as found,
+        ):
+            results = list(found)
         accuracy = merge_results(results, metrics, self.batches.class_names)
         score = score_of(accuracy, self.metric)
         if has_margin(accuracy, self.metric):
@@ -165,27 +168,18 @@ class Scorer:
         Raises:
             CalibrationDataError: A metric does not apply to the model or the data.
         """
-        with self._reference() as reference:
-            models = {VALIDATED: judged, **(others or {})}
-            return compare(
-                [self._validated(name, model) for name, model in models.items()],
-                reference,
-                self._names,
-                self.model.inputs,
-                self.batches,
-                metrics=metrics,
-                declared=self._declared,
-                description=description,
-                progress=False,  # unless it is a phase of a job
-            )
+        with self._opened({VALIDATED: judged, **(others or {})}, metrics) as opened:
+            # No bar unless it is a phase of a job.
+            return compare_models(opened, self.batches, description=description, progress=False)
 
-    def _results(self, model: ir.Model, metrics: Sequence[Metric]) -> list[BatchResult]:
-        """What every batch shows of a Q/DQ model."""
+    @contextlib.contextmanager
+    def _opened(
+        self, models: Mapping[str, ir.Model | IntegerRuns], metrics: Sequence[Metric] | None
+    ) -> Iterator[OpenModels]:
+        """Models by their names, ready to be run beside the float model."""
         with self._reference() as reference:
-            models = [self._validated(VALIDATED, model)]
-            opened = OpenModels(models, reference, self._names, self.model.inputs, metrics, self._declared)
-            with results_here(opened.run, self.batches, description="Validating", progress=False) as results:
-                return list(results)
+            validated = [self._validated(name, model) for name, model in models.items()]
+            yield OpenModels(validated, reference, self._names, self.model.inputs, metrics, self._declared)
 
     def _margin(self, results: Sequence[BatchResult], metrics: Sequence[Metric]) -> float:
         """How much worse the metric may be on other samples: the figures without some of the batches tell."""

@@ -69,45 +69,6 @@ from trtint8.validation.significance import Share, as_number
 from trtint8.validation.tensors import TensorMeter, pick_tensors, reasons_for_absence, values_per_sample
 
 
-def compare(
-    models: Sequence[ValidatedModel],
-    reference: Runner,
-    output_names: Sequence[str],
-    inputs: Sequence[InputSpec],
-    batches: Batches,
-    *,
-    metrics: Sequence[Metric] | None = None,
-    declared: DeclaredOutputs | None = None,
-    description: str = VALIDATING,
-    progress: bool = True,
-) -> Accuracy:
-    """Runs all models on every batch and compares their outputs with the reference's.
-
-    Args:
-        models: The validated models, with different names; the first is the one that the result describes.
-        reference: Runs the FP32 model, which has the same outputs; the tensors that outputs are picked from
-            come behind them, where ``declared`` names some.
-        output_names: Names of the outputs, in order.
-        inputs: The inputs of all models.
-        batches: The data, with labels where there are some.
-        metrics: What to measure. None measures the usual metrics that apply to the model and the data.
-        declared: What the reference declares of its outputs; where None all shapes are fixed, and no output
-            is measured in parts.
-        description: Text of the progress bar.
-        progress: Show a progress bar on a terminal.
-
-    Returns:
-        The comparison of the first model, with those of the others in ``also``.
-
-    Raises:
-        CalibrationDataError: The data does not fit the model, a label is not one of its classes, or a metric
-            does not apply to them.
-        ModelError: A model's outputs differ from the reference's in shape.
-    """
-    opened = OpenModels(models, reference, output_names, inputs, metrics, declared)
-    return compare_models(opened, batches, description=description, progress=progress)
-
-
 def compare_models(
     models: OpenModels,
     batches: Batches,
@@ -116,10 +77,24 @@ def compare_models(
     description: str = VALIDATING,
     progress: bool = True,
 ) -> Accuracy:
-    """Compares models that are open already; see :func:`compare` and :func:`merge_results`."""
-    with results_here(
-        models.run, batches, description=description, progress=progress, work=models.work
-    ) as results:
+    """Runs all models on every batch and compares their outputs with the reference's.
+
+    Args:
+        models: The models and the reference.
+        batches: The data, with labels where there are some.
+        budget: What the samples are to keep, by one of the metrics; None for nothing.
+        description: Text of the progress bar.
+        progress: Show a progress bar on a terminal.
+
+    Returns:
+        The comparison of the first model, with those of the others in ``also``.
+
+    Raises:
+        CalibrationDataError: The data does not fit the model, a label is not one of its classes, or a metric
+            or the budget does not apply to them.
+        ModelError: A model's outputs differ from the reference's in shape.
+    """
+    with models.results(batches, description=description, progress=progress) as results:
         return merge_results(results, models.metrics, batches.class_names, budget)
 
 
@@ -272,6 +247,12 @@ class OpenModels:
     def work(self) -> float:
         """The work for one sample, in runs of the reference on it."""
         return 1.0 + len(self._models)
+
+    def results(
+        self, batches: Batches, *, description: str = VALIDATING, progress: bool
+    ) -> contextlib.AbstractContextManager[Iterator[BatchResult]]:
+        """Runs all models on every batch in this process: see :func:`calibrators.host.work.results_here`."""
+        return results_here(self.run, batches, description=description, progress=progress, work=self.work)
 
     @property
     def half(self) -> dict[str, tuple[str, ...]]:

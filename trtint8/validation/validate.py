@@ -246,7 +246,7 @@ def _compare_by_workers(
     budget: Budget | None = None,
     integers: Integers | None = None,
 ) -> Accuracy:
-    """Compares as :func:`trtint8.validation.comparison.compare` does, by workers in other processes.
+    """Compares as :func:`trtint8.validation.comparison.compare_models` does, by workers in other processes.
 
     Args:
         models: Models and paths of engines, by their names in results.

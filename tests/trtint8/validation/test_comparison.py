@@ -22,7 +22,7 @@ from trtint8.models.model import load_model
 from trtint8.models.session import ModelSession, StoppableRuns, open_model
 from trtint8.validation import comparison, opening
 from trtint8.validation.accuracy import ValidatedModel
-from trtint8.validation.comparison import Reference, RunningReference, compare
+from trtint8.validation.comparison import OpenModels, Reference, RunningReference, compare_models
 from trtint8.validation.significance import Share
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 6)),)
@@ -33,18 +33,14 @@ LOGITS = np.eye(6, dtype=np.float32) * 2 + np.arange(6, dtype=np.float32) * 0.1
 def _beside_itself(models, names, inputs, data, labels=None, batch_size=None, **options):
     """Models, each a function of the input's array, beside the input itself or what ``reference`` gives."""
     reference = options.pop("reference", lambda x: [x])
-    return compare(
-        [
-            ValidatedModel(name, lambda feed, f=f: f(feed["x"]), f"a test of {name}")
-            for name, f in models.items()
-        ],
-        lambda feed: reference(feed["x"]),
-        names,
-        inputs,
-        open_batches({"x": data}, inputs, batch_size=batch_size, labels=labels),
-        progress=False,
-        **options,
-    )
+    validated = [
+        ValidatedModel(name, lambda feed, f=f: f(feed["x"]), f"a test of {name}")
+        for name, f in models.items()
+    ]
+    metrics, declared = options.pop("metrics", None), options.pop("declared", None)
+    opened = OpenModels(validated, lambda feed: reference(feed["x"]), names, inputs, metrics, declared)
+    batches = open_batches({"x": data}, inputs, batch_size=batch_size, labels=labels)
+    return compare_models(opened, batches, progress=False, **options)
 
 
 def _compare(judged, labels=None, batch_size=2, **options):
@@ -324,7 +320,7 @@ def test_labels_and_shapes_are_checked():
     )
     with pytest.raises(CalibrationDataError, match="5 labels"):
         labelled = open_batches(feeds, INPUTS, labels=np.arange(5))
-        compare([model], model.run, ["y"], INPUTS, labelled, progress=False)
+        compare_models(OpenModels([model], model.run, ["y"], INPUTS, None), labelled, progress=False)
     with pytest.raises(ModelError, match=r"'y' .*\(2, 5\).*\(2, 6\)"):
         _compare(lambda x: x[:, :5])
 
