@@ -1,10 +1,11 @@
 """The search for the cheapest combination of remedies that keeps the loss of accuracy within a budget.
 
 Remedies that cost nothing when the network runs are tried always: ranges chosen by what they cost the
-network's outputs, then changed weights that lose less in INT8. Each is taken where it leaves less noise. Only
-if the loss is still too large are layers restored to float, in the order of their noise per cost, as few as
-keep the budget. Each number of them is judged with the remedies for weights and without them. In the end,
-layers that turn out not to be needed return to INT8.
+network's outputs, then changed weights that lose less in INT8. Each is taken where it leaves less noise, and
+equalization where the other remedies do not gain more without it. Only if the loss is still too large are
+layers restored to float, in the order of their noise per cost, as few as keep the budget. Each number of them
+is judged with the remedies for weights and without them. In the end, layers that turn out not to be needed
+return to INT8.
 
 Remedies, and the order of the layers, are found with some samples. Every decision is made with others, and
 the result is validated with others again.
@@ -172,7 +173,8 @@ class Search:
     ) -> None:
         self._scorer, self._fits, self._samples, self._seed = scorer, fits, samples, seed
         self._check_start, self._through_clips = check_start, through_clips
-        self._recalibrate, self._round_weights, self._on_trial = recalibrate, round_weights, on_trial
+        self._recalibrate, self._on_trial = recalibrate, on_trial
+        self._remedies_for_weights = (*([_ROUNDING] if round_weights else []), _CORRECTION)
         self._journal, self._limit = journal, limit
         #: The remedies that are still to be tried, and whether layers may have to be restored to float.
         self._left = remedies(equalize=recalibrate is not None, round_weights=round_weights)
@@ -180,7 +182,7 @@ class Search:
         self._restores = False
         #: Whether a candidate within the budget was taken.
         self._keeps_budget = False
-        #: The candidates with remedies for weights that were made, by the names of these.
+        #: The candidates with remedies for weights that were made, by the names of all their remedies.
         self._made: dict[tuple[str, ...], Candidate] = {}
         self._shares_of_arithmetic: Mapping[str, float] | None = None
         self._plan = Plan({})
@@ -217,6 +219,7 @@ class Search:
 
     def _improve(self, best: _Best) -> None:
         self._try(best, "ranges", "ranges chosen by the network's outputs", self._with_chosen_ranges, 0.0)
+        unequalized = dataclasses.replace(best)
         if self._recalibrate:
             least = _EQUALIZATION_GAIN_DB if self._fits(best.score) else _LEAST_GAIN_DB
             self._try(best, "equalize", _EQUALIZATION, partial(self._equalized, least_gain=least), least)
@@ -225,6 +228,13 @@ class Search:
             if key in self._left:
                 remedy = partial(self._compensated_too, plain.candidate, name)
                 self._try(best, key, name, remedy, _LEAST_GAIN_DB)
+        if plain.candidate is not unequalized.candidate:
+            # Other weights may leave less for the remedies for weights than equalization itself gains.
+            self._in_float(
+                best, unequalized.candidate, (), self._remedies_for_weights, "without equalization"
+            )
+            if best.candidate.remedies[: len(plain.candidate.remedies)] != plain.candidate.remedies:
+                plain = unequalized
         if not self._fits(best.score):
             self._restore_fewest_to_float(best, plain)
 
@@ -238,11 +248,12 @@ class Search:
         """A candidate with remedies for weights, which are made once; without those that do not apply."""
         if not names:
             return plain
-        if names not in self._made:
+        key = (*plain.remedies, *names)
+        if key not in self._made:
             start = self._compensated(plain, names[:-1])
             make = {_ROUNDING: self._rounded, _CORRECTION: self._bias_corrected}[names[-1]]
-            self._made[names] = make(start) or start
-        return self._made[names]
+            self._made[key] = make(start) or start
+        return self._made[key]
 
     def _try(self, best: _Best, key: str, what: str, remedy: Remedy, least_gain: float) -> None:
         """Tries a remedy and continues from it if it is better.
@@ -366,8 +377,7 @@ class Search:
         if not order:
             return
         _, taken = best.candidate.beyond(plain.candidate)
-        every = (_ROUNDING, _CORRECTION) if self._round_weights else (_CORRECTION,)
-        ways = [way for way in dict.fromkeys((taken, every)) if way] + [()]
+        ways = [way for way in dict.fromkeys((taken, self._remedies_for_weights)) if way] + [()]
 
         def fits(count: int) -> bool:
             what = f"{counted(count, 'layer')} in float"

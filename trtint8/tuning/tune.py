@@ -255,7 +255,7 @@ def _tune_prepared(
             "adaptive_rounding": round_weights,
             "seed": seed,
             "use_of_FP16": float16,
-            "decided_with_a_margin_by_other_samples": found_with is not decided_by,
+            "decided_by_other_samples": found_with is not decided_by,
         }
         if through_clips:
             identity["equalization_through_clips"] = True
@@ -297,7 +297,7 @@ def _tune_prepared(
     else:
         runs = (scorer.in_integers(one, arithmetic) for one in (best, before))
         compared = scorer.compare(next(runs), metrics, {BEFORE: next(runs)}, description=JUDGING)
-    accuracy = replace(compared, judgement=goal.judge(compared))
+    accuracy = replace(compared, judgement=goal.judge(compared, found.score))
     if planner and plan:
         with job({}, keep=False):
             plan = planner.completed(plan, best.keep_float)

@@ -6,7 +6,7 @@ The score of a candidate: one metric's value, how far it is below FP32's, and th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from calibrators.checks import is_number
 from calibrators.errors import Argument, CalibrationDataError, counted
@@ -61,9 +61,8 @@ class Goal:
     layout: str | None = None
 
     def fits(self, score: Score) -> bool:
-        """Whether a score is within the limits, even if it is better than it should be by its margin."""
-        drop = None if score.drop is None else score.drop + score.margin
-        value = None if score.value is None else score.value - score.margin
+        """Whether a score is within the limits."""
+        drop, value = score.drop, score.value
         # A drop is rounded as the values are that it is the difference of.
         rounding = _ROUNDING * abs(value or 0.0)
         dropped = self.max_drop is not None and not (
@@ -103,11 +102,13 @@ class Goal:
             parts.append(f"at least {self.minimum:g}{unit}")
         return f"{self.name}: {' and '.join(parts)}"
 
-    def judge(self, accuracy: Compared) -> Judgement:
+    def judge(self, accuracy: Compared, decided: Score | None = None) -> Judgement:
         """What the samples of a comparison say of the goal.
 
         Args:
             accuracy: The comparison of the model with FP32, by this metric among others.
+            decided: The score of the model on other samples, by which it was chosen; None where there are
+                none.
         """
         score = score_of(accuracy, self.metric)
         fits, samples = self.fits(score), counted(accuracy.samples, "sample")
@@ -124,9 +125,23 @@ class Goal:
                 f"the budget of {_points(self.max_drop)} is finer than {samples} can show, as one sample is "
                 f"{_points(step, '.3g')}; judge by {math.ceil(100 / self.max_drop):,} samples or more"
             )
+        if decided is not None and not fits and self.fits(decided):
+            notes.append(f"the samples that decided keep it ({self.describe(decided)}){self._room(decided)}")
         return Judgement(
             str(self), fits, score.value, score.drop, step, too_fine, tuple(notes), score.is_share
         )
+
+    def _room(self, decided: Score) -> str:
+        """Which budget leaves room for other samples, in words; empty where none is known."""
+        minimum, most = self.minimum, self.max_drop
+        if not decided.margin or (most is not None and most <= decided.margin):
+            return ""
+        stricter = replace(
+            self,
+            minimum=None if minimum is None else float(f"{minimum + decided.margin:.4g}"),
+            max_drop=None if most is None else float(f"{most - decided.margin:.4g}"),
+        )
+        return f"; a budget of {stricter} would leave room for such differences"
 
     def _step(self, accuracy: Compared) -> float | None:
         """How many points one sample is; None for a metric that counts no samples."""
@@ -282,8 +297,7 @@ class Score(InMetricUnit):
         is_share: Whether the metric is a share; then ``value`` and ``drop`` are in per cent. False where
             version 0.2 or an older one has written the score.
         margin: How much worse the metric may be on other samples of the same kind: half the width of its 95 %
-            interval. 0 where that is not known, and for shares: what few samples show of a share is less
-            certain than most budgets are wide.
+            interval. 0 where that is not known, and for shares.
     """
 
     drop: float | None

@@ -197,6 +197,10 @@ def test_a_journal_of_other_samples_is_refused(searched, tmp_path):
 NAMES = {"equalize": "cross-layer equalization", "round": "adaptive rounding", "bias": "bias correction"}
 
 
+#: What a candidate is called that has the other remedies.
+UNEQUALIZED = "without equalization, with adaptive rounding, bias correction"
+
+
 class GivenGains(NoSamples):
     """Every remedy changes the SQNR by so many decibels, and layers in float cost nothing."""
 
@@ -249,7 +253,12 @@ def remedied(start, monkeypatch):
 def test_remedies_without_cost_are_tried_within_the_budget_too(remedied):
     best, tried = remedied(0.0, {"equalize": 4.0, "round": -1.0, "bias": 0.5})
     assert best.remedies == (NAMES["equalize"], NAMES["bias"])
-    assert tried == [(NAMES["equalize"], True), (NAMES["round"], False), (NAMES["bias"], True)]
+    assert tried == [
+        (NAMES["equalize"], True),
+        (NAMES["round"], False),
+        (NAMES["bias"], True),
+        (UNEQUALIZED, False),
+    ]
 
 
 @pytest.mark.parametrize(("gain", "remedies"), [(0.1, ()), (0.11, (NAMES["round"],))])
@@ -271,10 +280,32 @@ def test_layers_in_float_are_judged_with_the_remedies_that_were_taken(remedied):
         (NAMES["equalize"], True),
         (NAMES["round"], False),
         (NAMES["bias"], True),
+        (UNEQUALIZED, False),
         ("1 layer in float, with bias correction", True),
         # The cost is the same, and so is the budget: the noise decides.
         ("the same layers in float, with adaptive rounding, bias correction", False),
         ("the same layers in float", False),
+    ]
+
+
+class LessAfterEqualization(NoSamples):
+    """Biases are corrected by more where channels are as they were."""
+
+    def score(self, candidate):
+        equalized = NAMES["equalize"] in candidate.remedies
+        gained = 1.0 if equalized else 2.0 * (NAMES["bias"] in candidate.remedies)
+        return Score(0.0 if candidate.keep_float else 1.0, 30.0 + gained)
+
+
+def test_equalization_is_given_up_where_other_remedies_gain_more_without_it(remedied):
+    best, tried = remedied(None, {}, scorer=LessAfterEqualization())
+    assert (best.remedies, len(best.keep_float)) == ((NAMES["round"], NAMES["bias"]), 1)
+    assert tried[:5] == [
+        (NAMES["equalize"], True),
+        (NAMES["round"], False),
+        (NAMES["bias"], False),
+        (UNEQUALIZED, True),
+        ("1 layer in float, with adaptive rounding, bias correction", True),
     ]
 
 
@@ -296,7 +327,7 @@ def test_layers_in_float_are_judged_with_remedies_that_were_not_taken_without_th
     ]
 
 
-@pytest.mark.parametrize("known", range(8))
+@pytest.mark.parametrize("known", range(9))
 @pytest.mark.parametrize("absent", [(), ("round",), ("round", "bias")])
 def test_an_interrupted_search_with_remedies_makes_the_same_decisions(remedied, tmp_path, known, absent):
     file = JournalFile(tmp_path / "t.checkpoint", resume=True)

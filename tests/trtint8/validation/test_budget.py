@@ -94,9 +94,6 @@ def test_what_fits():
     drop, least = goal(SCORES, max_drop=0.5), goal(MAPS, minimum=30.0)
     assert all(drop.fits(Score(d, 20.0, 99.0)) for d in (-1.0, 0.5))
     assert not any(drop.fits(Score(d, 20.0, 99.0)) for d in (0.6, math.nan, None))
-    assert least.fits(Score(None, 31.0, 31.0, margin=0.9))
-    assert not least.fits(Score(None, 31.0, 31.0, margin=1.1))
-    assert not drop.fits(Score(0.3, 20.0, 99.0, margin=0.3))
     assert all(least.fits(Score(None, v, v)) for v in (30.0, math.inf))
     assert not any(least.fits(Score(None, v, v)) for v in (29.9, math.nan))
     both = goal(SCORES, max_drop=1.0, minimum=90.0)
@@ -261,3 +258,16 @@ def test_drops_of_infinite_levels(value, reference, perfect, drop):
     """PSNR against labels is infinite for FP32 where they are its own outputs."""
     measure = Measure("psnr", value, reference, unit="dB", perfect=perfect)
     assert score_of(comparison(measure), "psnr") == Score(drop, 22.0, value)
+
+
+def test_where_other_samples_decided_it_says_which_budget_leaves_room():
+    outputs = (Fidelity("classes", 29.5, 0.99, 0.5),)
+    least = goal(MAPS, minimum=30.0, metric="sqnr")
+    missed = compared(4, outputs=outputs)
+    assert "30.75 dB" in least.judge(missed, Score(None, 30.1, 30.1, margin=0.75)).notes[-1]
+    assert len(least.judge(missed, Score(None, 30.1, 30.1)).notes) == 2  # nothing tells how much room
+    assert len(least.judge(missed, Score(None, 29.9, 29.9, margin=0.75)).notes) == 1  # they missed it too
+    drop = goal(MAPS, max_drop=0.5, metric="cosine")
+    lost = compared(4, outputs=(Fidelity("classes", 20.0, 0.4, 0.5),))
+    assert "0.4" in drop.judge(lost, Score(0.4, 20.0, 0.6, margin=0.1)).notes[-1]
+    assert "leave room" not in drop.judge(lost, Score(0.4, 20.0, 0.6, margin=0.7)).notes[-1]
