@@ -380,13 +380,15 @@ class _Int8Build:
                 graph_model, _ = with_float16(
                     graph_model, self.target, float32_io=True, peaks={}, name=self.loaded.name
                 )
+            in_float = float_nodes(graph_model)
             return BuiltFiles(
                 self._run(graph_model, None),
                 graph_model,
                 quantized_nodes(graph_model),
                 None,
                 self.build.options,
-                float_nodes=float_nodes(graph_model),
+                float_nodes=in_float,
+                float_causes={name: "no_pairs" for name, _ in in_float},
             )
         prepared = self.prepared
         # A pattern that does not fit fails here, and not after minutes of calibration.
@@ -432,6 +434,7 @@ class _Int8Build:
             self.build.options,
             _scales(placement.shared),
             float_nodes=placement.float_nodes,
+            float_causes=placement.float_causes,
             rounded=compensated.compensation,
         )
 

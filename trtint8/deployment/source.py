@@ -39,7 +39,7 @@ from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, read_e
 from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes
 from trtint8.engine.qdq import load_engine_qdq, tensor_specs, tried_shapes
 from trtint8.interop.migrate import plan_migration
-from trtint8.interop.unquantize import WITHOUT_BOTH_PAIRS, as_float_model, pair_ranges
+from trtint8.interop.unquantize import as_float_model, pair_ranges
 from trtint8.models.graph import computes_in
 from trtint8.models.model import (
     FLOAT_MODEL,
@@ -53,7 +53,6 @@ from trtint8.models.model import (
 )
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint
-from trtint8.quantization.placement import KEPT
 from trtint8.quantization.quantize import QuantizeOptions, has_one_scale, quantized_model
 from trtint8.quantization.targets import target_named
 from trtint8.version import __version__
@@ -421,9 +420,10 @@ class DeploySource:
         return replace(self, info=info)
 
     def _kept_float(self) -> list[str]:
-        """The nodes of an engine that were to stay in float whatever the target is."""
+        """The nodes of an engine that stay in float for every target, and those of unknown causes."""
+        causes = self.info.float_causes
         return [
-            name for name, reason in self.info.float_nodes if KEPT in reason or reason == WITHOUT_BOTH_PAIRS
+            name for name, _ in self.info.float_nodes if causes.get(name) in ("keep_float", "no_pairs", None)
         ]
 
     def qdq_files(self) -> dict[str, Model]:

@@ -57,6 +57,7 @@ def make_engine(tmp_path, float_file, table):
             layers=None,
             quantized_nodes=made.placement.quantized_nodes,
             float_nodes=made.placement.float_nodes,
+            float_causes=made.placement.float_causes,
             weights_bytes=None,
             model_fingerprint=prepared.fingerprint,
             table_fingerprint=table.fingerprint,
