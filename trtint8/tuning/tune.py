@@ -121,7 +121,7 @@ class Tuned(records.Result):
             f"layers in float: {kept} ({100 * self.float_cost:.1f} % of the arithmetic)",
         )
         title = f"{counted(self.accuracy.samples, 'sample')} that nothing was decided on"
-        return accuracy_html(title, self.accuracy, notes, "tuned") + trials_html(self.trials, self.goal)
+        return accuracy_html(title, self.accuracy, "tuned", notes) + trials_html(self.trials, self.goal)
 
     def to_json(self) -> dict[str, Any]:
         """Returns what ``trtint8 tune --json`` prints, without the files that it writes."""
