@@ -133,3 +133,4 @@ def test_metrics_of_images_and_positions(maps, capsys):
         warning, error = capsys.readouterr().err.splitlines()
         assert warning.startswith("warning: 'int8.onnx' ")
         assert f"metric '{metric}" in error
+        assert metric != "detections" or "--metric MODULE:NAME" in error
