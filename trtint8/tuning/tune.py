@@ -22,8 +22,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
 from calibrators.display.cards import html_table
-from calibrators.display.picture import Picture, data_frame
-from calibrators.display.plotting import plot_points
+from calibrators.display.picture import Picture, data_frame, plot_points
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
 from calibrators.files import refuse_losing, refuse_overwriting, write_atomically, written_together
 from calibrators.progress import CALIBRATING, JUDGING, SEARCHING, job
