@@ -233,22 +233,30 @@ _ArgumentWarning.__name__ = UserWarning.__name__
 #: Where what is warned of is kept, besides being shown: one list for each result that is being made.
 _KEPT: ContextVar[tuple[list[str], ...]] = ContextVar("lists of warnings", default=())
 
+#: Makes the text of a warning that is kept.
+_SPELLING: ContextVar[Callable[[object], str]] = ContextVar("how warnings are spelled", default=str)
+
 
 @contextmanager
-def keeping_warnings(earlier: Iterable[str] = ()) -> Iterator[list[str]]:
+def keeping_warnings(
+    earlier: Iterable[str] = (), spelling: Callable[[object], str] | None = None
+) -> Iterator[list[str]]:
     """Keeps what :func:`warn_user` says, for the result that is made in the block.
 
     Args:
         earlier: Warnings of what the result is made from.
+        spelling: Makes the texts of warnings that are kept in the block; by default as Python shows them.
 
     Yields:
         The warnings so far, each once.
     """
     said = list(dict.fromkeys(earlier))
     before = _KEPT.set((*_KEPT.get(), said))
+    spelled = _SPELLING.set(spelling or _SPELLING.get())
     try:
         yield said
     finally:
+        _SPELLING.reset(spelled)
         _KEPT.reset(before)
 
 
@@ -269,9 +277,10 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     line, parts = _users_line(), parts_of(message)
     named = any(not isinstance(part, str) for part in parts)
     said = _ArgumentWarning(*parts) if named else message
+    text = _SPELLING.get()(said)
     for kept in _KEPT.get():
-        if str(said) not in kept:
-            kept.append(str(said))
+        if text not in kept:
+            kept.append(text)
     warnings.warn_explicit(said, category, line.file, line.number, line.module, line.registry)
 
 
@@ -281,11 +290,12 @@ def with_users_line(function: Callable[_Parameters, _Result]) -> Callable[_Param
     Args:
         function: The function.
     """
-    line, kept = _users_line(), _KEPT.get()
+    line, kept, spelling = _users_line(), _KEPT.get(), _SPELLING.get()
 
     def called(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         _STARTED_BY.set(line)
         _KEPT.set(kept)
+        _SPELLING.set(spelling)
         return function(*args, **kwargs)
 
     return called

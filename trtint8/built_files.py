@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ from trtint8.engine.qdq import tensor_specs, tried_shapes
 from trtint8.models.model import Model, ModelSource, inputs_of, load_model
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint, save_model
+from trtint8.quantization.placement import Cause
 from trtint8.tuning.remedies.held_out import Compensation
 from trtint8.tuning.stopwatch import Expectation
 
@@ -116,6 +117,7 @@ class BuiltFiles:
         options: How it was built.
         shared_scales: Names of scales in the Q/DQ model that are equal and must stay so, in groups.
         float_nodes: Names of the nodes that multiply matrices and stay in float, each with the reason.
+        float_causes: Names of these nodes, each with the cause.
         implicit: Whether it was built on the implicit route, where there is no Q/DQ model.
         rounded: How biases were corrected and weights rounded, or why not; None where it is not decided.
     """
@@ -127,6 +129,7 @@ class BuiltFiles:
     options: BuildOptions
     shared_scales: tuple[tuple[str, ...], ...] = ()
     float_nodes: tuple[tuple[str, str], ...] = ()
+    float_causes: Mapping[str, Cause] = field(default_factory=dict)
     implicit: bool = False
     rounded: Compensation | None = None
 
@@ -170,6 +173,7 @@ class BuiltFiles:
             layers=built.report,
             quantized_nodes=self.wanted,
             float_nodes=self.float_nodes,
+            float_causes=self.float_causes,
             weights_bytes=built.weights_bytes,
             model_fingerprint=loaded.fingerprint,
             route="implicit" if self.implicit else "explicit",

@@ -201,7 +201,11 @@ def _build(
     )
     table = None if sources.manual else table_among(sources.calibration)
     implicit = chosen == "implicit"
-    _refuse_rounding(loaded, sources, wanted, implicit=implicit)
+    if implicit and wanted.rounding:
+        raise UnsupportedError(
+            f"{Argument('rounding', 'True')} has no effect on the implicit route, where TensorRT rounds the "
+            "weights; take the explicit route, or leave it out"
+        )
     cached = implicit and not given and sources.calibrator is not None
     check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
     build = Build(
@@ -273,6 +277,7 @@ def _refuse_without_effect(
         "batch_size": sources.data.batch_size,
         "limit": sources.data.limit,
         "skip_bad": sources.data.skip_bad,
+        "rounding": wanted.rounding,
     }
     if loaded.is_quantized:
         given = {
@@ -285,7 +290,7 @@ def _refuse_without_effect(
         advice = "leave it out, or give the float model"
     elif calibrator:
         place = "the ranges are those of a calibrator"
-        advice = "give it to the calibrator, or give samples in the calibrator's place"
+        advice = "leave it out, or give samples in the calibrator's place"
     elif sources.calibrates:
         return
     elif sources.calibration is not None:
@@ -296,32 +301,6 @@ def _refuse_without_effect(
     for name, value in given.items():
         if value:
             raise CalibrationDataError(f"{place}, so {as_argument(name)} has no effect; {advice}")
-
-
-def _refuse_rounding(loaded: Model, sources: RangeSources, wanted: Int8Options, *, implicit: bool) -> None:
-    """Refuses to round weights adaptively where that is asked for and cannot be done.
-
-    Raises:
-        UnsupportedError: TensorRT rounds the weights.
-        CalibrationDataError: There are no samples to do it with, or the weights are rounded already.
-    """
-    if not wanted.rounding:
-        return
-    asked = Argument("rounding", "True")
-    if implicit:
-        raise UnsupportedError(
-            f"{asked} has no effect on the implicit route, where TensorRT rounds the weights; take the "
-            "explicit route, or leave it out"
-        )
-    if loaded.is_quantized:
-        raise CalibrationDataError(
-            f"{asked} has no effect: '{loaded.name}' holds Q/DQ pairs and is built as it is; leave it out, "
-            "or give the float model"
-        )
-    if not sources.calibrates:
-        raise CalibrationDataError(
-            f"{asked} takes samples, and there are none to calibrate with; give samples, or leave it out"
-        )
 
 
 def _puts_types_in_graph(flavor: Flavor, options: BuildOptions, finished: bool) -> bool:
@@ -380,13 +359,15 @@ class _Int8Build:
                 graph_model, _ = with_float16(
                     graph_model, self.target, float32_io=True, peaks={}, name=self.loaded.name
                 )
+            in_float = float_nodes(graph_model)
             return BuiltFiles(
                 self._run(graph_model, None),
                 graph_model,
                 quantized_nodes(graph_model),
                 None,
                 self.build.options,
-                float_nodes=float_nodes(graph_model),
+                float_nodes=in_float,
+                float_causes={name: "no_pairs" for name, _ in in_float},
             )
         prepared = self.prepared
         # A pattern that does not fit fails here, and not after minutes of calibration.
@@ -432,6 +413,7 @@ class _Int8Build:
             self.build.options,
             _scales(placement.shared),
             float_nodes=placement.float_nodes,
+            float_causes=placement.float_causes,
             rounded=compensated.compensation,
         )
 

@@ -21,8 +21,7 @@ from calibrators.checks import check_mapping, several
 from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.display.cards import Cell, card_of, html_table, sparkline
-from calibrators.display.picture import Picture, data_frame
-from calibrators.display.plotting import plot_histogram
+from calibrators.display.picture import Picture, data_frame, plot_histogram
 from calibrators.errors import TableError, counted, enumerated
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import RangeLoss, excessive_losses

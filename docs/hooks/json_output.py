@@ -10,7 +10,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -364,7 +364,7 @@ class Run(Printed):
 
 #: Verb to the type of what it prints.
 OUTPUTS: dict[str, Any] = {
-    "doctor": Mapping[str, str | Mapping[str, bool]],
+    "doctor": Mapping[str, str | Sequence[str] | Mapping[str, bool]],
     "calibrate": Calibrated,
     "quantize": Quantized,
     "migrate": MigratedModel,

@@ -28,6 +28,7 @@ from trtint8.cli.output import print_json
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_float_model, prepare
 from trtint8.quantization.placement import place
+from trtint8.quantization.quantize import QuantizeOptions, quantized_model
 from trtint8.quantization.targets import TARGETS
 from trtint8.runtime.bench import Benchmarks
 from trtint8.tuning.candidates import Candidate
@@ -204,6 +205,16 @@ def test_the_causes_of_a_placement_are_data(digits):
     causes = {decision.node: (decision.quantized, decision.cause) for decision in kept}
     assert causes[first.node] == (False, "keep_float") and causes["/block1/conv1/Conv"] == (True, "weights")
     assert as_json(kept)[0]["cause"] == "keep_float" and last.cause == "weights"
+
+
+def test_the_causes_of_fp32_amid_fp16_and_of_float_layers_are_data(digits):
+    first = digits.graph_model.graph[0].name
+    options = QuantizeOptions((first,), (), TARGETS["tensorrt-11"], float16=True, float32_io=True)
+    ranges = dict.fromkeys(place(digits.graph_model).tensors, 1e6)
+    made = quantized_model(digits, trtint8.CalibrationTable(ranges), options)
+    assert made.placement.float_causes[first] == "keep_float"
+    assert [name for name, _ in made.placement.float_nodes] == list(made.placement.float_causes)
+    assert made.float32.keys() == made.float32_causes.keys() and "overflow" in made.float32_causes.values()
 
 
 def test_short_texts_name_few_layers(digits):

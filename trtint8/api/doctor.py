@@ -15,6 +15,9 @@ from calibrators.imports import install_command
 from calibrators.tensorrt import flavor
 from trtint8.data import DEMO_MODEL
 
+#: What each TensorRT that is installed stands behind.
+FOUND = "found"
+
 
 class Findings(list[tuple[str, str]]):
     """What was looked for on a machine, and what was found, in words.
@@ -40,8 +43,9 @@ class Findings(list[tuple[str, str]]):
             self.works[what] = works
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what ``trtint8 doctor --json`` prints: texts by name, and ``works``."""
-        return {**dict(self), "works": dict(self.works)}
+        """Returns what ``trtint8 doctor --json`` prints: texts by name, ``found``, and ``works``."""
+        found = [words for what, words in self if what == FOUND]
+        return {**dict(self), FOUND: found, "works": dict(self.works)}
 
 
 def doctor() -> Findings:
@@ -60,7 +64,7 @@ def doctor() -> Findings:
     found.add("ONNX", _version("onnx") or "missing")
     found.add("ONNX Runtime", runtime or "missing: pip install onnxruntime")
     for one in flavors:
-        found.add("found", f"{one}" + (f" ({one.import_problem})" if one.import_problem else ""))
+        found.add(FOUND, f"{one}" + (f" ({one.import_problem})" if one.import_problem else ""))
     if not flavors:
         found.add("TensorRT", f"none: {install_command('rtx')} builds engines on any machine", False)
     names = ", ".join(gpu_names()) if problem is None else f"none: {problem}"

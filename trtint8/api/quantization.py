@@ -82,6 +82,7 @@ class QuantizedFiles(Result):
             "act_quant_info": in_full.get("act_quant_info"),
             "quant_info": in_full.get("quant_info"),
             "float32": quantized.float32 if quantized.float16 else None,
+            "float32_causes": quantized.float32_causes if quantized.float16 else None,
             "equalization": equalized
             and {
                 "forms": equalized.forms,

@@ -13,7 +13,6 @@ from trtint8.cli.output import print_json, print_table, say
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
 from trtint8.engine.file import EngineInfo, engine_rows, sidecar_path
 from trtint8.engine.profiles import as_sampled
-from trtint8.quantization.slower import SLOWER_IN_INT8
 
 #: Of more inputs than this, besides the first one, a sentence says only how many there are.
 _MOST_LISTED = 3
@@ -96,7 +95,7 @@ def run(options: argparse.Namespace) -> None:
     asked = options.fp16 is not None or options.bf16 or result.table is not None
     if not asked and result.info.built_with.strongly_typed_only and not _has_half(result.info):
         say(_FP32)
-    slower = sum(reason.startswith(SLOWER_IN_INT8) for _, reason in result.info.float_nodes)
+    slower = sum(cause == "slower" for cause in result.info.float_causes.values())
     if slower and result.info.quantized_nodes:  # without any there is a warning
         say(
             f"{slower} {'layer is' if slower == 1 else 'layers are'} in FP16 that could be in INT8, because "

@@ -108,11 +108,13 @@ def _run(arguments: Sequence[str] | None) -> int:
         options = _parser(argv).parse_args(argv)
         if arguments is None:  # the process runs nothing else, and what modules define stays until it ends
             gc.freeze()
-    with warnings.catch_warnings(), keeping_warnings(), lines_without_terminal(say):
+
+    def spelling(message: object) -> str:
+        return _spelled(message, options)
+
+    with warnings.catch_warnings(), keeping_warnings(spelling=spelling), lines_without_terminal(say):
         warnings.simplefilter("always", UserWarning)
-        warnings.showwarning = lambda message, *_args, **_kwargs: say(
-            f"warning: {_spelled(message, options)}"
-        )
+        warnings.showwarning = lambda message, *_args, **_kwargs: say(f"warning: {spelling(message)}")
         try:
             status: int | None = options.run(options)
         except TrtInt8Error as error:

@@ -8,7 +8,7 @@ from calibrators.errors import counted
 from trtint8.api.accuracy import validate
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, values_of
-from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy, accuracy_rows, verdicts
+from trtint8.validation.accuracy import REFERENCE, Accuracy, accuracy_rows, verdicts
 from trtint8.validation.metrics import NAMES
 from trtint8.validation.tensors import TENSOR_COLUMNS, tensor_notes, tensor_rows
 
@@ -77,7 +77,7 @@ def _print(accuracy: Accuracy, *, as_json: bool) -> None:
     if as_json:
         print_json(accuracy)
         return
-    sides = {VALIDATED: accuracy, **accuracy.also}
+    sides = {accuracy.name: accuracy, **accuracy.also}
     described = "; ".join(f"{name} is {side.judged}" for name, side in sides.items())
     print_table(
         f"{counted(accuracy.samples, 'sample')}; {described}",
@@ -86,7 +86,7 @@ def _print(accuracy: Accuracy, *, as_json: bool) -> None:
     )
     if accuracy.chosen:
         print_line(accuracy.chosen)
-    for verdict in verdicts(accuracy, VALIDATED):
+    for verdict in verdicts(accuracy, accuracy.name):
         print_line(verdict)
     if accuracy.in_integers is not None:
         print_line(accuracy.in_integers.summary)

@@ -290,11 +290,16 @@ _FORMS = {
 #: Parameters to the options that give them under another name.
 _ALSO = {"executor": "ray", "format_name": "format", "preprocessing": "preprocess"}
 
-#: Classes of data to the options that stand for them, and how these are written.
-_AS_OPTIONS = {
-    "BatchAxes": ("batch_axis", "--batch-axis NAME=K"),
-    "StateSequences": ("state", "--state INPUT=OUTPUT"),
-}
+#: What a verb takes for a metric with a decoder.
+_DECODING_METRIC = "--metric MODULE:NAME of a trtint8.DetectionAgreement"
+
+#: Classes of values, the options that stand for them, and how these are written.
+_AS_OPTIONS = (
+    ("BatchAxes", "batch_axis", "--batch-axis NAME=K"),
+    ("StateSequences", "state", "--state INPUT=OUTPUT"),
+    ("DetectionAgreement", "metrics", _DECODING_METRIC),
+    ("DetectionAgreement", "metric", _DECODING_METRIC),
+)
 
 #: The types whose values are samples.
 _SAMPLES = ("DataSource", "DataSource | CalibrationTable", "CalibrationSource")
@@ -422,7 +427,7 @@ def spellings_of(parser: argparse.ArgumentParser) -> dict[str, str]:
     }
     spelled |= {name.removeprefix("no_"): option for name, option in spelled.items()}
     spelled |= {name: spelled.get(option) for name, option in _ALSO.items()}
-    spelled |= {name: text for name, (option, text) in _AS_OPTIONS.items() if option in spelled}
+    spelled |= {name: text for name, option, text in _AS_OPTIONS if option in spelled}
     return {name: str(option) for name, option in spelled.items() if option}
 
 

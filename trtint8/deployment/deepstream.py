@@ -27,6 +27,7 @@ from trtint8.deployment.content import (
 from trtint8.deployment.source import Code, DeploySource, Detector, fits_key_file
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
+from trtint8.validation.detection.decoding import GridRows
 
 #: How far the factors of two channels may be apart before DeepStream's one factor counts as different.
 _TOLERANCE = 1e-6
@@ -165,7 +166,7 @@ def _output_properties(source: DeploySource) -> list[str]:
     detector, names = source.detector, source.labels
     if detector is not None:
         # nms-iou-threshold belongs to cluster-mode 2; 4 leaves the boxes as the network has chosen them.
-        suppression = ["cluster-mode=4"] if detector.is_suppressed else ["cluster-mode=2"]
+        suppression = ["cluster-mode=4"] if detector.grid is None else ["cluster-mode=2"]
         return [
             "# 0 is a detector. The parser has to be compiled: README.md says how.",
             "network-type=0",
@@ -176,7 +177,7 @@ def _output_properties(source: DeploySource) -> list[str]:
             *suppression,
             "[class-attrs-all]",
             "pre-cluster-threshold=0.25",
-            *([] if detector.is_suppressed else ["nms-iou-threshold=0.45"]),
+            *([] if detector.grid is None else ["nms-iou-threshold=0.45"]),
         ]
     if source.scores is not None and len(source.info.outputs) == 1:
         return [
@@ -200,20 +201,19 @@ def _output_properties(source: DeploySource) -> list[str]:
 
 def parser(detector: Detector) -> Code:
     """A function that nvinfer calls for boxes, in C++."""
-    layouts = {
-        "columns": ("false", "false", "false"),
-        "rows": ("true", "false", "false"),
-        "objectness": ("true", "true", "false"),
-        "corners": ("true", "false", "true"),
-    }
-    rows, objectness, corners = map(Code, layouts[detector.layout])
+    grid = detector.grid
     return template(
         "deepstream/nvdsinfer_parser.cpp.in",
-        rows=rows,
-        objectness=objectness,
-        corners=corners,
+        rows=_truth(grid is None or not grid.boxes_last),
+        objectness=_truth(grid is not None and grid.rows is GridRows.OBJECTNESS_AND_SCORES),
+        corners=_truth(grid is None),
         classes=detector.classes,
     )
+
+
+def _truth(value: bool) -> Code:
+    """A truth value in C++."""
+    return Code("true" if value else "false")
 
 
 def _outputs_text(source: DeploySource) -> Code:

@@ -39,7 +39,7 @@ from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, read_e
 from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes
 from trtint8.engine.qdq import load_engine_qdq, tensor_specs, tried_shapes
 from trtint8.interop.migrate import plan_migration
-from trtint8.interop.unquantize import WITHOUT_BOTH_PAIRS, as_float_model, pair_ranges
+from trtint8.interop.unquantize import as_float_model, pair_ranges
 from trtint8.models.graph import computes_in
 from trtint8.models.model import (
     FLOAT_MODEL,
@@ -53,9 +53,9 @@ from trtint8.models.model import (
 )
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint
-from trtint8.quantization.placement import KEPT
 from trtint8.quantization.quantize import QuantizeOptions, has_one_scale, quantized_model
 from trtint8.quantization.targets import target_named
+from trtint8.validation.detection.decoding import Grid, grid_of_classes
 from trtint8.version import __version__
 
 #: The file of the Q/DQ model in a deployed folder, whatever it is called beside the engine.
@@ -85,19 +85,13 @@ class Detector:
     """How the outputs of a detector hold boxes.
 
     Attributes:
-        layout: ``columns`` where the output has a column for each box (4 + classes, n), centre and size
-            first; ``rows`` where it has a row for each; ``objectness`` where rows have the score of any
-            object before those of the classes; ``corners`` for rows of x1, y1, x2, y2, score and class.
         classes: The number of classes.
+        grid: How the output holds the boxes of a grid; None where it has rows of x1, y1, x2, y2, score and
+            class, among which the network has chosen itself.
     """
 
-    layout: str
     classes: int
-
-    @property
-    def is_suppressed(self) -> bool:
-        """True if the network has chosen among overlapping boxes itself."""
-        return self.layout == "corners"
+    grid: Grid | None
 
 
 @dataclass(frozen=True)
@@ -228,22 +222,14 @@ class DeploySource:
 
     @property
     def detector(self) -> Detector | None:
-        """How the only output holds boxes; None where it does not, or the number of classes is not known.
-
-        The layouts are those that :mod:`trtint8.validation.detection` reads by their shapes.
-        """
+        """How the only output holds boxes; None where it does not, or the number of classes is not known."""
         names, outputs = self.labels, self.info.outputs
         if names is None or len(outputs) != 1 or outputs[0].dtype != "float32" or len(outputs[0].shape) != 3:
             return None
-        count, (_, first, second) = len(names), outputs[0].shape
-        if first == 4 + count and (not isinstance(second, int) or second > first):
-            return Detector("columns", count)
-        rows = {4 + count: "rows", 5 + count: "objectness"}
-        if second == 6 and self._picks_boxes():
-            return Detector("corners", count)
-        if isinstance(second, int) and second in rows and (not isinstance(first, int) or first > second):
-            return Detector(rows[second], count)
-        return None
+        if outputs[0].shape[2] == 6 and self._picks_boxes():
+            return Detector(len(names), None)
+        grid = grid_of_classes(outputs[0].shape, len(names))
+        return Detector(len(names), grid) if grid is not None else None
 
     def _picks_boxes(self) -> bool:
         """True if the graph itself sorts or suppresses boxes."""
@@ -421,9 +407,10 @@ class DeploySource:
         return replace(self, info=info)
 
     def _kept_float(self) -> list[str]:
-        """The nodes of an engine that were to stay in float whatever the target is."""
+        """The nodes of an engine that stay in float for every target, and those of unknown causes."""
+        causes = self.info.float_causes
         return [
-            name for name, reason in self.info.float_nodes if KEPT in reason or reason == WITHOUT_BOTH_PAIRS
+            name for name, _ in self.info.float_nodes if causes.get(name) in ("keep_float", "no_pairs", None)
         ]
 
     def qdq_files(self) -> dict[str, Model]:

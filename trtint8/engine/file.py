@@ -91,6 +91,8 @@ class EngineInfo(records.Result):
         quantized_nodes: Names of the ONNX nodes that were meant to run in INT8.
         float_nodes: Names of the nodes that multiply matrices and stay in float, each with the reason; empty
             on the implicit route, where TensorRT decides.
+        float_causes: Name of each of these nodes to the cause for programs, which :class:`Decision` lists;
+            empty in files of version 0.2 and older.
         weights_bytes: Size of the weights, in bytes; None where the builder did not report it.
         model_fingerprint: Identifies the ONNX model that it came from.
         route: "explicit" (Q/DQ in the graph) or "implicit" (calibrators and dynamic ranges).
@@ -134,6 +136,7 @@ class EngineInfo(records.Result):
     route: Literal["explicit", "implicit"] = "explicit"
     missing_ranges: tuple[tuple[Text, Text], ...] = ()
     float_nodes: tuple[tuple[Text, Text], ...] = ()
+    float_causes: Mapping[Text, Text] = field(default_factory=dict)
     shared_scales: tuple[tuple[Text, ...], ...] = ()
     hardware_compatibility: _Compatibility | None = None
     version_compatible: bool = False

@@ -54,7 +54,7 @@ _FLOAT, _INT8 = ir.DataType.FLOAT, ir.DataType.INT8
 
 
 #: The reason why a weighted node of a finished model is in float.
-WITHOUT_BOTH_PAIRS = "the model has no Q/DQ pairs before both of its operands"
+_WITHOUT_BOTH_PAIRS = "the model has no Q/DQ pairs before both of its operands"
 
 
 @dataclass
@@ -617,11 +617,11 @@ def quantized_nodes(model: ir.Model) -> tuple[str, ...]:
 
 
 def float_nodes(model: ir.Model) -> tuple[tuple[str, str], ...]:
-    """Names of the nodes that multiply matrices in float, each with the reason in words for the user."""
+    """Names of the nodes that multiply matrices in float, each with the one reason that there is."""
     quantized = frozenset(quantized_nodes(model))
     nodes = itertools.chain.from_iterable((node, *nodes_inside(node)) for node in model.graph)
     return tuple(
-        (node.name or node.op_type, WITHOUT_BOTH_PAIRS)
+        (node.name or node.op_type, _WITHOUT_BOTH_PAIRS)
         for node in nodes
         if operator_of(node).multiplies and node.name not in quantized
     )

@@ -20,7 +20,7 @@ import functools
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import onnx
 import onnx_ir as ir
@@ -65,7 +65,7 @@ _SUFFIXES = {_HALF: "float16", _FLOAT: "float32"}
 
 def to_float16(
     model: ir.Model, *, float32_io: bool, peaks: Mapping[str, float] | None, name: str
-) -> tuple[ir.Model, dict[str, str]]:
+) -> tuple[ir.Model, dict[str, Float32Reason]]:
     """Converts a model to FP16, except for Q/DQ pairs' integers and nodes that would lose accuracy.
 
     Args:
@@ -100,7 +100,7 @@ def to_float16(
     kept = float32_nodes(converted, peaks, decisions.nodes)
     if not float32_io:
         _warn_of_inputs_and_outputs(converted.graph, peaks or {}, decisions.outputs)
-    if unseen := [reason for reason in kept.values() if reason.startswith(_UNSEEN)]:
+    if unseen := [words for cause, words in kept.values() if cause == "unseen"]:
         nodes = counted(len(unseen), "node")
         ways = advice(
             f"build without FP16 ({Argument('fp16', 'False')})",
@@ -147,7 +147,7 @@ class _Converter:
     """
 
     model: ir.Model
-    kept: Mapping[str, str]
+    kept: Collection[str]
     io: ir.DataType
     exact: Collection[ir.Value]
     originals: set[ir.Value] = field(default_factory=set)
@@ -285,8 +285,37 @@ class _Converter:
 _MARGIN = 2.0
 
 
-#: How the reason begins why a node is in FP32 of whose tensors calibration has seen too few.
-_UNSEEN = "no range tells how large"
+#: What decides that a node stays in FP32 amid FP16: it takes or gives no FP16 (``types``), or computes what
+#: FP16 does not hold (``operator``); a value is too large (``overflow``), too small (``underflow``), or of an
+#: unknown size (``unseen``); a scale or a constant does not fit; its floats come from another type, such as
+#: positions (``integers``); something is decided by it (``decision``); TensorRT hides what lies beyond a
+#: length (``lengths``); or masks are added in FP32 before it (``masks``).
+Float32Cause = Literal[
+    "types",
+    "operator",
+    "overflow",
+    "underflow",
+    "unseen",
+    "scale",
+    "constant",
+    "integers",
+    "decision",
+    "lengths",
+    "masks",
+]
+
+
+class Float32Reason(NamedTuple):
+    """Why a node stays in FP32.
+
+    Attributes:
+        cause: The reason for programs.
+        words: The reason for the user.
+    """
+
+    cause: Float32Cause
+    words: str
+
 
 #: The input of a recurrent operator that holds the sequences' lengths.
 _LENGTHS = 4
@@ -325,7 +354,7 @@ class Signature:
 
 def float32_nodes(
     model: ir.Model, peaks: Mapping[str, float] | None, deciding: Mapping[ir.Node, str]
-) -> dict[str, str]:
+) -> dict[str, Float32Reason]:
     """The nodes of a graph that stay in FP32 when the rest becomes FP16.
 
     QuantizeLinear and DequantizeLinear are left out: they take both types.
@@ -342,18 +371,17 @@ def float32_nodes(
     """
     sizes = Magnitudes.of(model, peaks or {})
     sequences = _sequences_with_lengths(model)
-    kept: dict[str, str] = {}
+    kept: dict[str, Float32Reason] = {}
     for node in model.graph:
         if operator_of(node).half_of_pair:
             continue
         reasons = [_reasons(node, signature(node, model), sizes.seen, kept)]
         if node in sequences:
             reader = sequences[node].name
-            reasons.append(
-                iter([f"it makes the sequences of '{reader}', right before which TensorRT takes no cast"])
-            )
+            words = f"it makes the sequences of '{reader}', right before which TensorRT takes no cast"
+            reasons.append(iter([Float32Reason("lengths", words)]))
         if node in deciding:
-            reasons.append(iter([deciding[node]]))
+            reasons.append(iter([Float32Reason("decision", deciding[node])]))
         if peaks is not None:
             reasons.append(_of_unseen(node, sizes))
         reason = next(itertools.chain(*reasons), None)
@@ -391,46 +419,56 @@ def _signature(operator: str, version: int, domain: str, inputs: int, outputs: i
 
 
 def _reasons(
-    node: ir.Node, types: Signature, seen: Mapping[str, float], kept: Mapping[str, str]
-) -> Iterator[str]:
+    node: ir.Node, types: Signature, seen: Mapping[str, float], kept: Collection[str]
+) -> Iterator[Float32Reason]:
     floats, results = _floats(node.inputs), _floats(node.outputs)
     if not floats and not results:
         return
     if not types.known:
-        yield "ONNX does not define the operator, so its types are unknown"
+        yield Float32Reason("types", "ONNX does not define the operator, so its types are unknown")
     if not types.has_half_form:
-        yield "the operator has no FP16 form"
+        yield Float32Reason("types", "the operator has no FP16 form")
     if holds_graphs(node):
-        yield "it holds a graph of its own"
+        yield Float32Reason("types", "it holds a graph of its own")
     if any(not isinstance(value.type, ir.TensorType) for value in (*floats, *results)):
-        yield "it reads or makes a sequence, whose tensors have one type"
+        yield Float32Reason("types", "it reads or makes a sequence, whose tensors have one type")
     if not floats or (node.op_type == "CastLike" and node.inputs[0] not in floats):
-        yield "its floats come from another type: positions beyond 2048 are not exact in FP16"
+        yield Float32Reason(
+            "integers", "its floats come from another type: positions beyond 2048 are not exact in FP16"
+        )
     if _joins_integers(node):
-        yield "it joins integers between pairs, and ONNX Runtime takes only FP32 scales there"
+        yield Float32Reason(
+            "types", "it joins integers between pairs, and ONNX Runtime takes only FP32 scales there"
+        )
     if node.op_type == "BitCast":
-        yield "it takes the bits of its input for another type"
+        yield Float32Reason("types", "it takes the bits of its input for another type")
     if types.known and node.op_type != "Cast" and not types.follows(node):
-        yield "it gives out FP32, whatever it reads"
+        yield Float32Reason("types", "it gives out FP32, whatever it reads")
     if delicate := operator_of(node).loses_in_fp16:
-        yield f"it {delicate}, which FP16 may not hold"
+        yield Float32Reason("operator", f"it {delicate}, which FP16 may not hold")
     for value in (*floats, *results):
         magnitude = seen.get(value.name or "", 0.0)
         if magnitude > LARGEST / _MARGIN:
-            yield f"'{value.name}' reaches {magnitude:g}, and the largest FP16 number is {LARGEST:.0f}"
+            yield Float32Reason(
+                "overflow",
+                f"'{value.name}' reaches {magnitude:g}, and the largest FP16 number is {LARGEST:.0f}",
+            )
     for name in _decisive_when_small(node, floats, results, seen):
         if 0 < (magnitude := seen.get(name, 0.0)) < SMALLEST_NORMAL:
-            yield f"'{name}' only reaches {magnitude:g}, and FP16 loses precision below {SMALLEST_NORMAL:.2g}"
+            yield Float32Reason(
+                "underflow",
+                f"'{name}' only reaches {magnitude:g}, and FP16 loses precision below {SMALLEST_NORMAL:.2g}",
+            )
     for name in _with_inexact_scales(floats, results):
-        yield f"the scale of '{name}' does not fit FP16"
+        yield Float32Reason("scale", f"the scale of '{name}' does not fit FP16")
     for index, read in enumerate(node.inputs):
         array = read_constant(read) if read in floats else None
         if read is not None and array is not None and not _constant_fits(node, index, array):
-            yield f"the constant '{read.name}' does not fit FP16"
+            yield Float32Reason("constant", f"the constant '{read.name}' does not fit FP16")
     if _hides_by_length(node):
-        yield "TensorRT hides what lies beyond a sequence's length by zeros in FP32"
+        yield Float32Reason("lengths", "TensorRT hides what lies beyond a sequence's length by zeros in FP32")
     if node.op_type == "Softmax" and _producer_name(floats[0]) in kept:
-        yield "its input is in FP32, where masks may lie beyond FP16"
+        yield Float32Reason("masks", "its input is in FP32, where masks may lie beyond FP16")
 
 
 def _decisive_when_small(
@@ -482,7 +520,7 @@ def _floats(values: Iterable[ir.Value | None]) -> list[ir.Value]:
     return [value for value in values if value is not None and _is_float(value)]
 
 
-def _of_unseen(node: ir.Node, sizes: Magnitudes) -> Iterator[str]:
+def _of_unseen(node: ir.Node, sizes: Magnitudes) -> Iterator[Float32Reason]:
     """Reasons of tensors of which calibration has seen nothing, and which may leave FP16's range."""
     for value in (*_floats(node.inputs), *_floats(node.outputs)):
         name = value.name or ""
@@ -490,9 +528,11 @@ def _of_unseen(node: ir.Node, sizes: Magnitudes) -> Iterator[str]:
             continue
         bound = sizes.bounds.get(name)
         if bound is None:
-            yield f"{_UNSEEN} '{name}' becomes"
+            yield Float32Reason("unseen", f"no range tells how large '{name}' becomes")
         elif bound > LARGEST / _MARGIN:
-            yield f"{_UNSEEN} '{name}' becomes, which may reach {bound:.3g}"
+            yield Float32Reason(
+                "unseen", f"no range tells how large '{name}' becomes, which may reach {bound:.3g}"
+            )
 
 
 def _sequences_with_lengths(model: ir.Model) -> dict[ir.Node, ir.Node]:

@@ -44,14 +44,11 @@ class Edge:
     axis: int | None = None
 
 
-#: How the reason reads why a node stays in float that was named for it.
-KEPT = "kept in float by"
-
 #: What decides on a node. In INT8: it multiplies by constant weights or by another activation, is part of an
 #: attention, is added to what a convolution computes, or joins tensors with one scale. In float: it was named
 #: for it, its whole attention is, the model has there what takes no pairs, the target has no INT8 kernel or
-#: none that gains anything, INT8 is estimated to be slower, it is taken for a plugin of TensorRT, or it is
-#: inside another node.
+#: none that gains anything, INT8 is estimated to be slower, it is taken for a plugin of TensorRT, it is
+#: inside another node, or a model that came with pairs has none before it.
 Cause = Literal[
     "weights",
     "activations",
@@ -64,6 +61,7 @@ Cause = Literal[
     "slower",
     "plugin",
     "inside",
+    "no_pairs",
 ]
 
 #: How many names a short text of a placement has.
@@ -80,8 +78,8 @@ class Decision:
         quantized: Whether the node reads Q/DQ pairs.
         reason: The reason, in words for the user.
         cause: The reason for programs: ``weights``, ``activations``, ``attention``, ``residual`` or
-            ``concat`` in INT8; ``keep_float``, ``attention``, ``model``, ``target``, ``slower``, ``plugin``
-            or ``inside`` in float. See :data:`trtint8.quantization.placement.Cause`.
+            ``concat`` in INT8; ``keep_float``, ``attention``, ``model``, ``target``, ``slower``, ``plugin``,
+            ``inside`` or ``no_pairs`` in float. See :data:`trtint8.quantization.placement.Cause`.
     """
 
     node: str
@@ -140,11 +138,16 @@ class Placement:
     @property
     def float_nodes(self) -> tuple[tuple[str, str], ...]:
         """Names of the nodes that multiply matrices in float, each with the reason."""
-        return tuple(
-            (d.node, d.reason)
-            for d in self.decisions
-            if operator_named(d.operator).multiplies and not d.quantized
-        )
+        return tuple((one.node, one.reason) for one in self._products_in_float)
+
+    @property
+    def float_causes(self) -> dict[str, Cause]:
+        """Names of the nodes that multiply matrices in float, each with the cause."""
+        return {one.node: one.cause for one in self._products_in_float}
+
+    @property
+    def _products_in_float(self) -> list[Decision]:
+        return [d for d in self.decisions if operator_named(d.operator).multiplies and not d.quantized]
 
     @property
     def quantized_nodes(self) -> tuple[str, ...]:
@@ -234,14 +237,15 @@ class _Placer:
     def __post_init__(self) -> None:
         self.order = {node.name or "": position for position, node in enumerate(self.model.graph)}
         self.whole: list[Attention] = []
-        self.float_products: dict[ir.Node, str] = {}
+        self.float_products: dict[ir.Node, tuple[str, Cause]] = {}
         for attention in self.attentions:
-            reason = self._attention_obstacle(attention)
-            if reason is None:
+            found = self._attention_obstacle(attention)
+            if found is None:
                 self.whole.append(attention)
             else:
+                reason, cause = found
                 words = f"its attention stays whole in float: {reason}"
-                self.float_products |= dict.fromkeys(attention.nodes, words)
+                self.float_products |= dict.fromkeys(attention.nodes, (words, cause))
         self.int8_products = {node for attention in self.whole for node in attention.nodes}
 
     def leave_slower(
@@ -326,9 +330,9 @@ class _Placer:
     def _obstacle(self, node: ir.Node) -> tuple[str, Cause] | None:
         """The reason why a node that multiplies matrices cannot be quantized, and its cause, or None."""
         if node.name in self.kept:
-            return f"{KEPT} '{self.kept[node.name or '']}'", "keep_float"
-        if reason := self.float_products.get(node):
-            return reason, "attention"
+            return self._named_by(node), "keep_float"
+        if found := self.float_products.get(node):
+            return found
         if reason := _obstacle_in_model(node):
             return reason, "model"
         if reason := _refusal(node, self.target):
@@ -337,20 +341,25 @@ class _Placer:
             return reason, "slower"
         return None
 
-    def _attention_obstacle(self, attention: Attention) -> str | None:
-        """The reason why an attention cannot be quantized whole, or None."""
+    def _named_by(self, node: ir.Node) -> str:
+        """The reason why a node stays in float that was named for it."""
+        return f"kept in float by '{self.kept[node.name or '']}'"
+
+    def _attention_obstacle(self, attention: Attention) -> tuple[str, Cause] | None:
+        """The reason why an attention cannot be quantized whole, and its cause, or None."""
         readers = output_readers(attention)
         others = (node for node, _ in readers if not operator_of(node).is_weighted)
         for node in (*attention.nodes, *others):
             if node.name in self.kept:
-                return f"'{node.name}' is {KEPT} '{self.kept[node.name or '']}'"
+                return f"'{node.name}' is {self._named_by(node)}", "keep_float"
         for node in attention.nodes:
             if reason := obstacle(node, self.target):
-                return f"'{node.name}': {reason}"
+                return f"'{node.name}': {reason}", "attention"
         output = attention.context.outputs[0]
         if output.is_graph_output() or any(node.graph is not self.model.graph for node, _ in readers):
-            return "its output is read outside the graph, where no pair can stand"
-        return attention.obstacle(self.target.attention)
+            return "its output is read outside the graph, where no pair can stand", "attention"
+        reason = attention.obstacle(self.target.attention)
+        return None if reason is None else (reason, "attention")
 
     def _place_output(self, attention: Attention) -> None:
         """Quantizes the output of an attention where no pair behind it does."""
@@ -373,7 +382,7 @@ class _Placer:
         if not any(from_conv) or not _same_shape(first, second):
             return
         if node.name in self.kept:
-            self._decide(node, False, f"{KEPT} '{self.kept[node.name or '']}'", "keep_float")
+            self._decide(node, False, self._named_by(node), "keep_float")
             return
         if all(from_conv):
             # The later convolution computes the sum; the output of the earlier one is its INT8 operand.
@@ -402,7 +411,7 @@ class _Placer:
         if not only_read_by(output, read):
             return
         if node.name in self.kept:
-            self._decide(node, False, f"{KEPT} '{self.kept[node.name or '']}'", "keep_float")
+            self._decide(node, False, self._named_by(node), "keep_float")
         elif any(value is None or is_constant(value) for value in node.inputs):
             self._decide(node, False, "one of its inputs is constant", "model")
         else:

@@ -28,7 +28,7 @@ from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import add_initializer, graph_values, read_constant, take_name, value_names
 from trtint8.models.model import Model, record_calibration, record_inputs, record_pairs
 from trtint8.models.outputs.picked import left_out_nodes
-from trtint8.quantization.float16 import to_float16
+from trtint8.quantization.float16 import Float32Cause, Float32Reason, to_float16
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.qdq import WeightScales, insert_qdq
 from trtint8.quantization.targets import TARGETS, Target
@@ -322,6 +322,7 @@ class Quantized:
         placement: Where the pairs are.
         configs: How every tensor is quantized, with the scales of the pairs.
         float32: Names of the nodes that stay in FP32 amid FP16, with the reasons.
+        float32_causes: Names of these nodes, with the causes for programs.
         left_out: Names of the nodes that no calibration sees, to their operators: plugins of TensorRT, and
             all that follows them.
         float16: Whether what is outside INT8 is in FP16.
@@ -331,6 +332,7 @@ class Quantized:
     placement: Placement
     configs: JointConfigs
     float32: Mapping[str, str]
+    float32_causes: Mapping[str, Float32Cause]
     left_out: Mapping[str, str]
     float16: bool = False
 
@@ -370,11 +372,13 @@ def quantized_model(
         )
     configs = placement.configs.scaled(*_scales_of_pairs(graph_model, placement, table))
     if not options.float16:
-        return Quantized(graph_model, placement, configs, {}, left_out)
+        return Quantized(graph_model, placement, configs, {}, {}, left_out)
     typed, kept = with_float16(
         graph_model, target, float32_io=options.float32_io, peaks=table.peaks, name=prepared.name
     )
-    return Quantized(typed, placement, configs, kept, left_out, float16=True)
+    words = {name: reason.words for name, reason in kept.items()}
+    causes = {name: reason.cause for name, reason in kept.items()}
+    return Quantized(typed, placement, configs, words, causes, left_out, float16=True)
 
 
 def _scales_of_pairs(
@@ -474,7 +478,7 @@ def with_pairs(
 
 def with_float16(
     quantized: ir.Model, target: Target, *, float32_io: bool, peaks: Mapping[str, float], name: str
-) -> tuple[ir.Model, dict[str, str]]:
+) -> tuple[ir.Model, dict[str, Float32Reason]]:
     """Converts what is outside INT8 to FP16, in the form in which a target runs it with the fewest bytes.
 
     Args:

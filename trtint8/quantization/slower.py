@@ -33,10 +33,10 @@ from trtint8.quantization.operators import commutes_with_quantization
 from trtint8.quantization.targets import KernelCosts
 
 #: How the reason begins why a product is in FP16 that could be in INT8.
-SLOWER_IN_INT8 = "INT8 would be slower"
+_SLOWER = "INT8 would be slower"
 
 #: The reason where an engine was built, and takes longer than in FP16.
-SLOWER_WHEN_BUILT = f"{SLOWER_IN_INT8}: the engine with it in INT8 takes longer than in FP16"
+SLOWER_WHEN_BUILT = f"{_SLOWER}: the engine with it in INT8 takes longer than in FP16"
 
 #: What an open dimension counts as: samples per batch, and pixels or tokens along one axis.
 _SAMPLES, _SIZE = 8, 256
@@ -284,12 +284,12 @@ class _Chooser:
     def _reason(self, product: FusedProduct) -> str:
         node = product.node
         if self._graph.attention_of(node):
-            return f"{SLOWER_IN_INT8}: to requantize what its attention reads takes longer than that saves"
+            return f"{_SLOWER}: to requantize what its attention reads takes longer than that saves"
         if self._padding(node):
             channels = self._dimensions(node.inputs[1])[1]
             are = "input channel are" if channels == 1 else "input channels are"
-            return f"{SLOWER_IN_INT8}: groups of {channels} {are} padded to {self._costs.channels}"
-        return f"{SLOWER_IN_INT8}: to requantize its output takes longer than its products save"
+            return f"{_SLOWER}: groups of {channels} {are} padded to {self._costs.channels}"
+        return f"{_SLOWER}: to requantize its output takes longer than its products save"
 
     def _cost(self, value: ir.Value | None) -> int:
         """What it costs to move a byte of each element of a tensor; 0 where its sizes are not known."""

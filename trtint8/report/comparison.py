@@ -35,6 +35,9 @@ from trtint8.validation.accuracy import (
 from trtint8.validation.significance import Estimate, Share, as_number
 from trtint8.validation.validate import validate_models
 
+#: The share by which numbers of bytes, and times, may differ and mean the same.
+_MARGIN = 0.01
+
 #: How many digits of the fingerprint of a table or a model are shown: enough to tell them apart.
 _SHOWN_OF_FINGERPRINT = 8
 
@@ -46,13 +49,16 @@ class ComparedRow:
     Attributes:
         name: What the figure is.
         values: One text per run; None where a run's files do not have the figure.
-        significant: Whether two runs differ by more than chance, for a figure that samples estimate; None for
-            any other one.
+        significant: Whether two runs differ by more than chance, for a figure that samples estimate, and by
+            more than ``margin`` for one that has it; None for any other one.
+        margin: The share by which numbers of bytes and times may differ and mean the same; None for any other
+            figure.
     """
 
     name: str
     values: tuple[str | None, ...]
     significant: bool | None = None
+    margin: float | None = None
 
     @property
     def is_compared(self) -> bool:
@@ -61,15 +67,17 @@ class ComparedRow:
 
     @property
     def differs(self) -> bool:
-        """Whether two runs differ in the figure, and by more than chance where samples estimate it."""
+        """Whether two runs differ in the figure, and by more than chance or a margin where it has one."""
         return self._is_uneven and self.significant is not False
 
     @property
     def mark(self) -> str:
-        """What stands beside the values: ``differs``, ``within chance``, or nothing."""
+        """What stands beside the values: ``differs``, ``within chance``, ``within 1 %``, or nothing."""
         if not self._is_uneven:
             return ""
-        return "differs" if self.differs else "within chance"
+        if self.differs:
+            return "differs"
+        return "within chance" if self.margin is None else f"within {100 * self.margin:g} %"
 
     @property
     def _is_uneven(self) -> bool:
@@ -172,7 +180,9 @@ def compare_runs(
     listed = [make_cells(None, engine, None) for engine in engines] if any(engines) else asked
     layers = _table([{cell.node: cell.precision for cell in cells} for cells in listed])
     judged = [run.accuracy for run in runs]
-    rows = tuple(replace(row, significant=_differ(row.name, judged)) for row in rows)
+    rows = tuple(
+        replace(row, significant=_differ(row.name, judged)) if row.margin is None else row for row in rows
+    )
     return RunComparison(
         names,
         rows,
@@ -341,14 +351,43 @@ def _judged(
     return replace(run, accuracy=replace(accuracy, warnings=warnings))
 
 
-def _table(columns: Sequence[Mapping[str, str]]) -> tuple[ComparedRow, ...]:
+@dataclass(frozen=True)
+class _Amount:
+    """A number of bytes, or a time, whose last digits mean nothing.
+
+    Attributes:
+        number: The number.
+        text: The same as it is shown.
+    """
+
+    number: float
+    text: str
+
+    @classmethod
+    def of_bytes(cls, count: int) -> _Amount:
+        return cls(count, f"{count:,}")
+
+
+#: One figure of a run.
+_Figure = str | _Amount
+
+
+def _table(columns: Sequence[Mapping[str, _Figure]]) -> tuple[ComparedRow, ...]:
     """One row per name that a column has, in the order in which the names first appear."""
     names = dict.fromkeys(name for column in columns for name in column)
-    return tuple(ComparedRow(name, tuple(column.get(name) for column in columns)) for name in names)
+    return tuple(_row(name, [column.get(name) for column in columns]) for name in names)
 
 
-def _figures(run: ReportFiles, parts: Sequence[str], estimated: Sequence[float | None]) -> dict[str, str]:
-    """What is known of one run, as texts by name.
+def _row(name: str, figures: Sequence[_Figure | None]) -> ComparedRow:
+    texts = tuple(one.text if isinstance(one, _Amount) else one for one in figures)
+    numbers = [one.number for one in figures if isinstance(one, _Amount)]
+    if not numbers:
+        return ComparedRow(name, texts)
+    return ComparedRow(name, texts, max(numbers) > (1 + _MARGIN) * min(numbers), _MARGIN)
+
+
+def _figures(run: ReportFiles, parts: Sequence[str], estimated: Sequence[float | None]) -> dict[str, _Figure]:
+    """What is known of one run, by name.
 
     Args:
         run: The files of the run, with their contents.
@@ -374,8 +413,8 @@ def _of_model(model: Model | None, cells: Sequence[Cell]) -> dict[str, str]:
     }
 
 
-def _of_engine(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
-    figures = {}
+def _of_engine(run: ReportFiles, parts: Sequence[str]) -> dict[str, _Figure]:
+    figures: dict[str, _Figure] = {}
     engine, table = run.engine, run.table
     method = (engine.method if engine else None) or (table.method if table else None)
     if method:
@@ -401,11 +440,11 @@ def _of_engine(run: ReportFiles, parts: Sequence[str]) -> dict[str, str]:
         }
         traffic = total_traffic(part.traffic for part in engine.parts)
         if traffic is not None:
-            figures["bytes read per inference"] = f"{traffic.read:,}"
-            figures["bytes written per inference"] = f"{traffic.written:,}"
+            figures["bytes read per inference"] = _Amount.of_bytes(traffic.read)
+            figures["bytes written per inference"] = _Amount.of_bytes(traffic.written)
     if engine.weights_bytes is not None:
-        figures["bytes of weights"] = f"{engine.weights_bytes:,}"
-    figures["bytes of the engine file"] = f"{run.paths['engine'].stat().st_size:,}"
+        figures["bytes of weights"] = _Amount.of_bytes(engine.weights_bytes)
+    figures["bytes of the engine file"] = _Amount.of_bytes(run.paths["engine"].stat().st_size)
     return figures
 
 
@@ -435,26 +474,28 @@ def _of_tuning(run: ReportFiles) -> dict[str, str]:
     return {name: text for name, text in figures.items() if text}  # earlier versions wrote no goal
 
 
-def _of_bench(run: ReportFiles) -> dict[str, str]:
+def _of_bench(run: ReportFiles) -> dict[str, _Figure]:
     if run.bench is None or not run.bench.reports:
         return {}
     report = run.bench.reports[0]
     latency = report.phases["latency"]
     return {
         "measured on": f"{run.bench.gpu}, batch of {report.batch_size}",
-        "latency, median": f"{latency.median:.3f} ms",
-        "latency, 99 %": f"{latency.p99:.3f} ms",
-        "samples per second": f"{report.samples_per_second:,.0f}",
+        "latency, median": _Amount(latency.median, f"{latency.median:.3f} ms"),
+        "latency, 99 %": _Amount(latency.p99, f"{latency.p99:.3f} ms"),
+        "samples per second": _Amount(report.samples_per_second, f"{report.samples_per_second:,.0f}"),
     }
 
 
-def _of_audit(run: ReportFiles, estimated: Sequence[float | None]) -> dict[str, str]:
+def _of_audit(run: ReportFiles, estimated: Sequence[float | None]) -> dict[str, _Figure]:
     if run.audit is None:
         return {}
-    figures = {"audited for": run.audit.gpu.name}
+    figures: dict[str, _Figure] = {"audited for": run.audit.gpu.name}
     for engine in run.audit.engines:
         if engine.traffic is not None:
-            figures[f"bytes of {engine.precision}, audited"] = f"{engine.traffic.total:,}"
+            figures[f"bytes of {engine.precision}, audited"] = _Amount.of_bytes(engine.traffic.total)
         if engine.seconds is not None:
-            figures[f"time of {engine.precision}, estimated"] = time_text(engine.seconds, estimated)
+            figures[f"time of {engine.precision}, estimated"] = _Amount(
+                engine.seconds, time_text(engine.seconds, estimated)
+            )
     return {**figures, "verdict": run.audit.verdict}

@@ -37,7 +37,7 @@ from trtint8.report.layers import (
 )
 from trtint8.report.text import sentence
 from trtint8.report.worst import Worst
-from trtint8.validation.accuracy import NOT_MEASURED, REFERENCE, VALIDATED, accuracy_rows, verdicts
+from trtint8.validation.accuracy import NOT_MEASURED, REFERENCE, accuracy_rows, verdicts
 from trtint8.validation.fidelity import Fidelity, least_faithful, picks_note
 
 
@@ -95,12 +95,14 @@ class Headline:
     @cached_property
     def verdicts(self) -> tuple[str, ...]:
         """One sentence per comparison, the one on top-1 first where there is one."""
-        return tuple(verdicts(self.files.accuracy, VALIDATED)) if self.files.accuracy else ()
+        accuracy = self.files.accuracy
+        return tuple(verdicts(accuracy, accuracy.name)) if accuracy else ()
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the models in :attr:`rows`."""
-        return (REFERENCE, VALIDATED, *(self.files.accuracy.also if self.files.accuracy else ()))
+        accuracy = self.files.accuracy
+        return (REFERENCE, *((accuracy.name, *accuracy.also) if accuracy else ()))
 
     @cached_property
     def rows(self) -> tuple[tuple[str, ...], ...]:

@@ -25,7 +25,7 @@ from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
 from calibrators.tables.formats.tensorrt_cache import looks_like_cache
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, parse_audit
-from trtint8.engine.file import EngineInfo, read_engine_info, sidecar_path, table_file_of
+from trtint8.engine.file import EngineInfo, read_engine_info, read_sidecar, sidecar_path, table_file_of
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.models.graph import is_constant, read_constant
 from trtint8.models.model import FLOAT_MODEL, Model, calibration_of, inputs_ahead, load_model
@@ -33,7 +33,7 @@ from trtint8.runtime.bench import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.tune import TuningLog
-from trtint8.validation.accuracy import VALIDATED, Accuracy
+from trtint8.validation.accuracy import Accuracy
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.tensors import ComparedTensor
 
@@ -154,7 +154,7 @@ _POOR_DB = 20.0
 
 def _poor_figures(accuracy: Accuracy | None) -> Iterator[str]:
     """Sentences about outputs that are far from those of FP32."""
-    for name, side in ({VALIDATED: accuracy, **accuracy.also} if accuracy else {}).items():
+    for name, side in ({accuracy.name: accuracy, **accuracy.also} if accuracy else {}).items():
         for output in side.outputs:
             if output.sqnr_db < _POOR_DB:
                 yield (
@@ -185,12 +185,12 @@ def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
         ModelError: A model is damaged.
     """
     files: dict[str, _File] = {}
-    for file in _files(sources):
+    for file in _without_other_tables(list(_files(sources)), sources):
         first = files.setdefault(file.kind, file)
         if first is not file:
             raise TableError(
                 f"there are two files of the kind '{file.kind}', '{first.path}' and '{file.path}'; a report "
-                "is about one model: name the files, or one engine, instead of the folder"
+                "is about one model: name one of them and the other files of its model, instead of the folder"
             )
     if not files:
         listed = ", ".join(f"'{os.fspath(source)}'" for source in sources)
@@ -218,6 +218,25 @@ def find_report_files(sources: Sequence[str | os.PathLike[str]]) -> ReportFiles:
     )
     named = {Path(source).resolve() for source in sources}
     return found if "table" in paths and paths["table"].resolve() in named else _without_unused_table(found)
+
+
+def _without_other_tables(
+    files: Sequence[_File], sources: Sequence[str | os.PathLike[str]]
+) -> Sequence[_File]:
+    """The files, and of several tables in a folder only the one that the engine or the Q/DQ model has."""
+    named = {Path(source).resolve() for source in sources}
+    tables = [file for file in files if file.kind == "table"]
+    made = {file.kind: file.path for file in reversed(files)}
+    if len(tables) < 2 or any(file.path.resolve() in named for file in tables):
+        return files
+    wanted = read_sidecar(made["engine"]).table_fingerprint if "engine" in made else None
+    qdq = load_model(made["qdq"]) if "qdq" in made and not wanted else None
+    own: dict[str, _File] = {}  # copies are one
+    for file in tables:
+        table = CalibrationTable.load(file.path)
+        if table.fingerprint == wanted or (qdq is not None and has_ranges_of(qdq, table)):
+            own.setdefault(table.fingerprint, file)
+    return [file for file in files if file.kind != "table" or file in own.values()] if own else files
 
 
 def _without_unused_table(files: ReportFiles) -> ReportFiles:

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from calibrators import records
 from calibrators.checks import check_ending, check_path
 from calibrators.display.cards import Cell, bar, html_table
-from calibrators.display.picture import Picture, data_frame
-from calibrators.display.plotting import plot_levels
+from calibrators.display.picture import Picture, data_frame, plot_levels
 from calibrators.errors import TableError, counted
 from calibrators.files import write_atomically
 from calibrators.histograms.histogram import Histogram

@@ -121,8 +121,8 @@ def divide(batches: Batches) -> tuple[Batches, Batches]:
 
 def _are_several(batches: Batches) -> bool:
     """True if there are two batches or more; they are read only where nothing says how many there are."""
-    if batches.num_samples is not None and batches.batch_size is not None:
-        return batches.num_samples > batches.batch_size
+    if batches.num_batches is not None:
+        return batches.num_batches > 1
     return sum(1 for _ in itertools.islice(batches.start(), 2)) > 1
 
 

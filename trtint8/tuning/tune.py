@@ -22,8 +22,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
 from calibrators.display.cards import html_table
-from calibrators.display.picture import Picture, data_frame
-from calibrators.display.plotting import plot_points
+from calibrators.display.picture import Picture, data_frame, plot_points
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
 from calibrators.files import refuse_losing, refuse_overwriting, write_atomically, written_together
 from calibrators.progress import CALIBRATING, JUDGING, SEARCHING, job
@@ -121,7 +120,7 @@ class Tuned(records.Result):
             f"layers in float: {kept} ({100 * self.float_cost:.1f} % of the arithmetic)",
         )
         title = f"{counted(self.accuracy.samples, 'sample')} that nothing was decided on"
-        return accuracy_html(title, self.accuracy, notes, "tuned") + trials_html(self.trials, self.goal)
+        return accuracy_html(title, self.accuracy, "tuned", notes) + trials_html(self.trials, self.goal)
 
     def to_json(self) -> dict[str, Any]:
         """Returns what ``trtint8 tune --json`` prints, without the files that it writes."""

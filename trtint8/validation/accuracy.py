@@ -57,6 +57,16 @@ class ValidatedModel:
     in_integers: Callable[[], InIntegers] | None = None
 
 
+#: The name of the reference in results.
+REFERENCE = "FP32"
+
+#: The name in results of the model that a comparison describes.
+VALIDATED = "INT8"
+
+#: What tables call that model where no layer of it is in INT8.
+NOT_IN_INT8 = "float"
+
+
 @dataclass(frozen=True, repr=False)
 class Accuracy(Result):
     """How a model, usually in INT8, compares with FP32.
@@ -88,6 +98,7 @@ class Accuracy(Result):
         picks_changed: How many of the picks that the network makes by comparing what it has computed are
             others than FP32's. One entry for each tensor that shows picks and that the model gives; an
             engine gives its outputs alone. Empty where ``outputs`` is.
+        name: What tables call the model: INT8, or float where no layer of it is in INT8.
     """
 
     judged: str
@@ -108,14 +119,15 @@ class Accuracy(Result):
     tensors: ComparedTensors | None = None
     warnings: tuple[str, ...] = ()
     picks_changed: tuple[PicksChanged, ...] = ()
+    name: str = VALIDATED
 
     def __repr__(self) -> str:
         parts = (counted(self.samples, "sample"), accuracy_summary(self))
         return f"<Accuracy: {', '.join(filter(None, parts))}>"
 
     def _repr_html_(self) -> str:
-        title = f"{counted(self.samples, 'sample')}; INT8 is {self.judged}"
-        return accuracy_html(title, self, (self.chosen,) if self.chosen else ())
+        title = f"{counted(self.samples, 'sample')}; {self.name} is {self.judged}"
+        return accuracy_html(title, self, self.name, (self.chosen,) if self.chosen else ())
 
     def to_pandas(self) -> Any:
         """The metrics as a data frame.
@@ -186,12 +198,6 @@ class Judgement(InMetricUnit):
         """How many percentage points one sample is; None for a metric that counts no samples."""
         return self.step
 
-
-#: The name of the reference in results.
-REFERENCE = "FP32"
-
-#: The name in results of the model that a comparison describes.
-VALIDATED = "INT8"
 
 #: What tables say of a metric that has no value on the samples.
 NOT_MEASURED = "not measured"
@@ -376,14 +382,14 @@ def accuracy_summary(accuracy: Compared) -> str:
     return ", ".join(f"{title} {_short(value)}{_beside(reference)}" for title, reference, value, *_ in shown)
 
 
-def accuracy_html(title: str, accuracy: Compared, notes: tuple[str, ...] = (), name: str = VALIDATED) -> str:
+def accuracy_html(title: str, accuracy: Compared, name: str, notes: tuple[str, ...] = ()) -> str:
     """A table with one row per metric, and what the differences mean.
 
     Args:
         title: The title above the table.
         accuracy: The comparison.
-        notes: Sentences below the table, before those on the differences.
         name: What the model that is compared is called.
+        notes: Sentences below the table, before those on the differences.
     """
     columns = ("metric", REFERENCE, name, *accuracy.also)
     return html_table(title, columns, accuracy_rows(accuracy), (*notes, *verdicts(accuracy, name)))

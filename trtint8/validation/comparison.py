@@ -42,7 +42,15 @@ from trtint8.models.outputs.joined import OutputPart, split_outputs
 from trtint8.models.outputs.picked import find_shown_picks, picks_of_plugins, runnable_part
 from trtint8.models.session import ModelSession, StoppableRuns
 from trtint8.models.states import with_recorded_states
-from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy, Measure, Runner, ValidatedModel
+from trtint8.validation.accuracy import (
+    NOT_IN_INT8,
+    REFERENCE,
+    VALIDATED,
+    Accuracy,
+    Measure,
+    Runner,
+    ValidatedModel,
+)
 from trtint8.validation.batch import Batch, BatchForm, Outputs, count_rows
 from trtint8.validation.budget import Budget, Goal
 from trtint8.validation.class_scores import check_class_folders
@@ -669,6 +677,7 @@ class Origin:
             it has none; None for a model, and where there is no engine.
         inputs: What it was fed while it was calibrated; None where that is not known.
         warnings: What its calibration and its build warned of.
+        in_int8: Whether a layer of it is in INT8, as far as is known.
     """
 
     what: str
@@ -678,6 +687,12 @@ class Origin:
     engine: str | None = None
     inputs: CalibratedInputs | None = None
     warnings: tuple[str, ...] = ()
+    in_int8: bool = True
+
+    @property
+    def called(self) -> str:
+        """What tables call the model."""
+        return VALIDATED if self.in_int8 else NOT_IN_INT8
 
 
 def as_calibrated(
@@ -732,10 +747,12 @@ def warn_of_models(
     validated = models[VALIDATED]
     if integers is None and isinstance(validated, Model) and _is_float32(validated):
         warn_user(
-            f"'{validated.name}', {VALIDATED} in the results, holds neither Q/DQ pairs nor integer "
-            "operators: what is compared is a float model; give the quantized one"
+            f"'{validated.name}' holds neither Q/DQ pairs nor integer operators: what is compared is a float "
+            "model; give the quantized one"
         )
     origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
+    if integers is not None:
+        origins[0] = replace(origins[0], in_int8=True)
     if integers is not None and (table := integers.table) is not None:
         origins[0] = replace(
             origins[0],
@@ -785,6 +802,7 @@ def _of_model(model: Model) -> Origin:
         made_from,
         calibration_of(graph_model),
         inputs=inputs_of(graph_model, model.name),
+        in_int8=_is_quantized(model),
     )
 
 
@@ -794,10 +812,16 @@ def _of_engine(plan: Path) -> Origin:
         return Origin(what, "the engine")
     info = read_engine_info(plan)
     identity = info.qdq_fingerprint or info.plan_sha256
+    in_int8 = bool(info.int8_layers[0] if info.int8_layers else info.quantized_nodes)
     # Without a table, the model that was built had Q/DQ pairs already or a calibrator of the user's.
     if info.table_fingerprint is None:
         return Origin(
-            what, "the engine", engine=identity, inputs=info.calibrated_inputs, warnings=info.warnings
+            what,
+            "the engine",
+            engine=identity,
+            inputs=info.calibrated_inputs,
+            warnings=info.warnings,
+            in_int8=in_int8,
         )
     try:
         table = read_engine_table(plan, info)
@@ -812,6 +836,7 @@ def _of_engine(plan: Path) -> Origin:
         identity,
         info.calibrated_inputs,
         info.warnings,
+        in_int8,
     )
 
 
@@ -824,9 +849,13 @@ def _calibration(table: CalibrationTable) -> tuple[str, int] | None:
 def _is_float32(model: Model) -> bool:
     graph = model.graph_model.graph
     values = (*graph.inputs, *graph.outputs, *graph.initializers.values())
-    is_quantized = any(operator_of(node).half_of_pair for node in graph)
     is_half = any(value.dtype in _HALF for value in values)
-    return not (is_quantized or is_half or integer_operators(model.graph_model))
+    return not (is_half or _is_quantized(model))
+
+
+def _is_quantized(model: Model) -> bool:
+    pairs = any(operator_of(node).half_of_pair for node in model.graph_model.graph)
+    return pairs or bool(integer_operators(model.graph_model))
 
 
 def _warn_of_another_model(origin: Origin, reference: Model) -> None:

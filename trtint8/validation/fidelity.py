@@ -303,6 +303,9 @@ class PicksMeter:
         return tuple(found)
 
 
+#: The name of the PSNR of all samples together.
+PSNR_POOLED = "psnr_pooled"
+
 #: Outputs whose values are all closer to zero than this are images from 0 to 1, or from -1 to 1.
 _NORMALIZED = 1.5
 
@@ -314,41 +317,24 @@ _LABELS = "the labels"
 
 
 def psnr(name: str, output: str, form: BatchForm) -> Measurand:
-    """The peak signal-to-noise ratio of an output, as the mean over samples; see :func:`psnr_pooled`.
+    """The peak signal-to-noise ratio of an output, as the mean over samples, or pooled.
 
-    Samples without any error have no level, and are left out of the mean. Where no sample has an error, it is
-    infinite.
+    It is 10 log10(peak^2 / mean squared error), with the peak of :func:`peak`. It is measured against the
+    labels where these have the output's shape, else against the reference. Either has to be finite.
+
+    Each sample has a level, and ``psnr`` is their mean. Samples without any error have none and are left out;
+    where no sample has an error, it is infinite. ``psnr_pooled`` has the errors of all elements of all
+    samples in one mean.
 
     Args:
-        name: The metric's name in results.
+        name: The metric's name in results, ``psnr`` or ``psnr_pooled``, with the output's behind it.
         output: The output.
         form: The form of a batch.
 
     Raises:
         CalibrationDataError: The labels have the output's rank, or its number of elements, but another shape.
     """
-    return _psnr(name, output, form, pooled=False)
-
-
-def psnr_pooled(name: str, output: str, form: BatchForm) -> Measurand:
-    """The peak signal-to-noise ratio of an output, with the errors of all samples in one mean.
-
-    It is 10 log10(peak^2 / mean squared error), with the mean over all elements of all samples and the peak
-    of :func:`peak`. It is measured against the labels where these have the output's shape, else against the
-    reference. Either has to be finite.
-
-    Args:
-        name: The metric's name in results.
-        output: The output.
-        form: The form of a batch.
-
-    Raises:
-        CalibrationDataError: The labels have the output's rank, or its number of elements, but another shape.
-    """
-    return _psnr(name, output, form, pooled=True)
-
-
-def _psnr(name: str, output: str, form: BatchForm, *, pooled: bool) -> Measurand:
+    pooled = name.partition(":")[0] == PSNR_POOLED
     own, labels = form.outputs[output], form.labels
     if labels is not None and not form.has_class_indices and _are_meant_for(labels.shape, own.shape):
         raise CalibrationDataError(

@@ -32,7 +32,7 @@ from trtint8.validation.detection.agreement import (
 )
 from trtint8.validation.detection.boxes import Detections, Truth
 from trtint8.validation.detection.layouts import LAYOUTS, suggested_layout
-from trtint8.validation.fidelity import OUTPUT_METRICS, psnr, psnr_pooled
+from trtint8.validation.fidelity import OUTPUT_METRICS, PSNR_POOLED, psnr
 from trtint8.validation.meters import Measurand
 from trtint8.validation.user_metrics import (
     ComparingMetric,
@@ -61,7 +61,7 @@ Metric: TypeAlias = str | MetricFunction | DataSetMetric | ComparingMetric | Det
 _ONE_OUTPUT_METRICS: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
     "agreement": lambda name, output, _form: agreement(name, output),
     "psnr": psnr,
-    "psnr_pooled": psnr_pooled,
+    PSNR_POOLED: psnr,
     "pixels": pixels,
     "miou": mean_iou,
 }
@@ -376,7 +376,7 @@ def _use_of_labels(form: BatchForm) -> str:
     """Which metrics would compare an output with the labels, as the end of a sentence."""
     assert form.labels is not None
     if has_true_boxes(form):
-        return "; trtint8.DetectionAgreement(decode) compares with them"
+        return "; a metric with a decoder of your own compares with them"
     if form.class_outputs and math.prod(form.labels.shape[1:]) == 1:
         metric = f"top1{_suffix(form.class_outputs[0], form)}"
         return f"; metric {metric} compares with class indices that are integers of shape (samples,)"

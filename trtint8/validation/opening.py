@@ -594,6 +594,7 @@ def identified(accuracy: Accuracy, origins: Sequence[Origin], reference: Model) 
     return replace(
         accuracy,
         judged_fingerprint=origins[0].engine,
+        name=origins[0].called,
         warnings=tuple(dict.fromkeys(warning for origin in origins for warning in origin.warnings)),
         reference_fingerprint=_fingerprint_of(reference, origins),
     )

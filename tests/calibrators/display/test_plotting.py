@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from calibrators.display.plotting import plot_levels, plot_points
+from calibrators.display.picture import plot_levels, plot_points
 from calibrators.errors import OutputError, TableError, UnsupportedError
 from calibrators.histograms.histogram import Histogram
 from calibrators.tables.table import CalibrationTable, Provenance

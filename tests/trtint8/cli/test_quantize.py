@@ -45,6 +45,16 @@ def test_configs_are_shown_and_read_again_as_a_table(table, tmp_path, capsys):
     assert main(["quantize", MODEL, table, "-o", model, "--configs"]) == 2
 
 
+def test_warnings_that_are_kept_name_options_as_those_that_are_shown(table, tmp_path, capsys):
+    large = tmp_path / "large.json"
+    CalibrationTable(dict.fromkeys(CalibrationTable.load(table).amax, 1e6)).save(large)
+    command = ["quantize", MODEL, str(large), "--target", "tensorrt-11", "--float16"]
+    assert main([*command, "-o", str(tmp_path / "q.onnx"), "--json"]) == 0
+    printed = capsys.readouterr()
+    kept = [line for line in json.loads(printed.out)["warnings"] if "'images'" in line]
+    assert kept and all("--float32-io" in line and f"warning: {line}" in printed.err for line in kept)
+
+
 @pytest.fixture
 def uneven(tmp_path, monkeypatch):
     """A model with an outlier channel, its samples and its table."""

@@ -70,7 +70,7 @@ def test_a_float_model_in_an_arithmetic(arguments, tmp_path, capsys):
     [
         (["--also", "x.onnx"], "--also: 'x.onnx'"),
         (["--also", "A=x.onnx", "--also", "A=y.onnx"], "--also gives 'A' twice"),
-        (["--also", f"INT8={MODEL}"], "'INT8' in also"),
+        (["--also", f"INT8={MODEL}"], "'INT8' in --also"),
         (["--metric", "mAP"], "there is no metric 'mAP'"),
         (["--metric", "sqnr", "--max-drop", "1"], "metric 'sqnr' has no drop"),
         (["--min", "101"], "metric 'top1' is a share, and the least value is 101"),
@@ -127,9 +127,10 @@ def test_metrics_of_images_and_positions(maps, capsys):
     assert fp32.endswith(" dB") and float(int8.split()[0]) < float(fp32.split()[0])
     assert rows["positions of 'y' with FP32's class"].split("│")[3].strip().endswith(" %")
     assert "mean IoU of 'y' with FP32" in rows and "chose" not in out
-    assert "PSNR of 'y' against the labels: INT8 is " in out and " dB below FP32 (95 % interval" in out
+    assert "PSNR of 'y' against the labels: float is " in out and " dB below FP32 (95 % interval" in out
     for metric in ("ssim", "psnr:z", "detections", "top1"):
         assert main([*maps, "--metric", metric]) == 2
         warning, error = capsys.readouterr().err.splitlines()
-        assert warning.startswith("warning: 'int8.onnx', INT8 in the results")
+        assert warning.startswith("warning: 'int8.onnx' ")
         assert f"metric '{metric}" in error
+        assert metric != "detections" or "--metric MODULE:NAME" in error

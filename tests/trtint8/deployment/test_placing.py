@@ -5,6 +5,7 @@ from collections import Counter
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 
@@ -41,8 +42,10 @@ def table(float_file):
 def make_engine(tmp_path, float_file, table):
     """Writes an engine of a TensorRT, with the Q/DQ model that a build for it has."""
 
-    def make(flavor="rtx", version="1.7.1.116", **options):
+    def make(flavor="rtx", version="1.7.1.116", constants=None, **options):
         prepared = prepare(load_model(float_file))
+        for name, array in (constants or {}).items():
+            prepared.graph_model.graph.initializers[name].const_value = ir.tensor(array)
         name = "rtx" if flavor == "rtx" else "tensorrt-10"
         if flavor == "rtx":
             options = {"float16": True, "float32_io": True, "keep_int8": ("*",), **options}
@@ -57,6 +60,7 @@ def make_engine(tmp_path, float_file, table):
             layers=None,
             quantized_nodes=made.placement.quantized_nodes,
             float_nodes=made.placement.float_nodes,
+            float_causes=made.placement.float_causes,
             weights_bytes=None,
             model_fingerprint=prepared.fingerprint,
             table_fingerprint=table.fingerprint,
@@ -120,6 +124,34 @@ def test_an_engine_for_rtx_is_placed_anew_for_the_full_tensorrt(
     wanted = run(trtint8.quantize(float_file, table), images)
     assert np.abs(run(found, images) - wanted).max() < 0.02 * np.abs(wanted).max()
     assert "2 of 2 weighted layers" in (tmp_path / "there" / "README.md").read_text()
+
+
+def test_corrected_biases_and_rounded_weights_are_kept(make_engine, float_file, tmp_path):
+    before = {
+        value.name: value.const_value.numpy()
+        for value in prepare(load_model(float_file)).graph_model.graph.initializers.values()
+    }
+    weights = {name: array for name, array in before.items() if array.ndim == 4}
+    changed = {name: array + np.float32(0.25) for name, array in before.items() if array.ndim == 1}
+    integers = {}
+    for name, array in weights.items():
+        scale = np.abs(array).max(axis=(1, 2, 3), keepdims=True) / 127
+        nearest = np.rint(array / scale)
+        integers[name] = np.where(np.abs(nearest) < 126, nearest + (nearest % 2), nearest)
+        changed[name] = (integers[name] * scale).astype(np.float32)
+    trtint8.deploy(make_engine(constants=changed), "triton", tmp_path / "there", target="tensorrt-10")
+    model = deployed(tmp_path / "there")
+    found = {one.name: onnx.numpy_helper.to_array(one) for one in model.graph.initializer}
+    assert [found[one.input[2]] for one in model.graph.node if one.op_type == "Conv" and len(one.input) > 2]
+    for node in model.graph.node:
+        if node.op_type == "QuantizeLinear" and node.input[0] in found:
+            scale = found[node.input[1]].reshape(-1, 1, 1, 1)
+            assert any(
+                np.array_equal(np.rint(found[node.input[0]] / scale), wanted) for wanted in integers.values()
+            )
+        if node.op_type == "Conv" and len(node.input) > 2:
+            bias = found[node.input[2]]
+            assert any(np.abs(bias - array).max() < 1e-3 for array in changed.values() if array.ndim == 1)
 
 
 def test_what_was_kept_in_float_stays_so(make_engine, tmp_path):

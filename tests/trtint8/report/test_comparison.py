@@ -88,6 +88,17 @@ def test_differences_are_named(folders):
     assert compared.layers == (ComparedRow(HOSTILE, ("INT8", "FP32")),)
 
 
+def test_sizes_and_times_differ_from_a_percent_on(folders):
+    sizes = (100_000, 100_900), (100_000, 101_100)
+    for pair, marks in zip(sizes, ("within 1 %", "differs"), strict=True):
+        for folder, size in zip(folders, pair, strict=True):
+            save_engine(folder / "net.engine", bytes(size), engine_info(table()))
+        compared = compare_runs(folders)
+        (row,) = (row for row in compared.rows if row.name == "bytes of the engine file")
+        assert row.values == tuple(f"{size:,}" for size in pair) and row.mark == marks
+        assert (row.name in compared.differences) is row.differs is (marks == "differs")
+
+
 def test_engines_for_other_gpus_of_other_tables_and_profiles(folders):
     info = dataclasses.replace(
         engine_info(table()),

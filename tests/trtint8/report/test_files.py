@@ -1,5 +1,6 @@
 """Which files a report is made of."""
 
+import dataclasses
 import shutil
 from dataclasses import replace
 
@@ -45,11 +46,25 @@ def test_links_that_lead_nowhere_are_left_out(folder):
 
 
 def test_an_engine_brings_what_has_its_name(folder):
-    shutil.copy(folder / "net.table.json", folder / "network.table.json")
-    with pytest.raises(TableError, match="two files of the kind 'table'"):
-        find_report_files([folder])
+    other = dataclasses.replace(CalibrationTable.load(folder / "net.table.json"), amax={"images": 3.0})
+    other.save(folder / "network.table.json")
     found = find_report_files([str(folder / "net.engine")])
     assert list(found.paths) == KINDS and found.paths["table"].name == "net.table.json"
+
+
+def test_of_several_tables_in_a_folder_the_own_one_is_taken(folder):
+    own = CalibrationTable.load(folder / "net.table.json")
+    assert read_engine_info(folder / "net.engine").table_fingerprint == own.fingerprint
+    dataclasses.replace(own, amax={"images": 3.0}).save(folder / "another.table.json")
+    own.save(folder / "copy.table.json")
+    found = find_report_files([folder])
+    assert list(found.paths) == KINDS and found.table.amax == own.amax
+    with pytest.raises(TableError, match=r"another\.table\.json.*net\.table\.json"):
+        find_report_files([folder / "another.table.json", folder / "net.engine"])
+    for path in (folder / "net.engine", folder / "net.qdq.onnx"):
+        path.unlink()
+    with pytest.raises(TableError, match=r"another\.table\.json.*copy\.table\.json"):
+        find_report_files([folder])
 
 
 def test_files_of_other_models_whose_names_begin_alike_are_left_out(folder):

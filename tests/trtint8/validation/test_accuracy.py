@@ -90,10 +90,10 @@ def test_metrics_of_other_tasks_in_their_units():
 
 
 def test_a_table_has_every_model_and_what_differences_mean():
-    page = accuracy_html("title", dataclasses.replace(ACCURACY, also={"FP16": ACCURACY}))
+    page = accuracy_html("title", dataclasses.replace(ACCURACY, also={"FP16": ACCURACY}), "INT8")
     assert page.count("80.00 % (75.8-83.6)") == 1 and page.count("79.00 % (74.7-82.7)") == 2
     assert "top-1: INT8 is 1.00 points below FP32" in page and "top-1: FP16 is 1.00 points below" in page
-    page = accuracy_html("title", ACCURACY, ("a note",), "tuned")
+    page = accuracy_html("title", ACCURACY, "tuned", ("a note",))
     assert ">tuned</th>" in page and "<div>a note</div>" in page and "tuned is 1.00 points below" in page
     page = dataclasses.replace(ACCURACY, chosen="chosen by <shape>")._repr_html_()
     assert "400 samples; INT8 is the Q/DQ model as fake quantization" in page

@@ -17,7 +17,6 @@ from trtint8.validation.fidelity import (
     noise_level,
     peak,
     psnr,
-    psnr_pooled,
     row_cosines,
 )
 
@@ -124,7 +123,7 @@ def test_against_the_reference_over_all_samples():
     assert meter.value() == pytest.approx(20.0)
     other, batch = image_metrics_measured(WANTED * [[[[1.0]]], [[[1.2]]]])  # squared errors 0, 0, 0.01, 0.01
     assert other.measure(batch).value() == pytest.approx(20)  # a sample without an error has no level
-    pooled = psnr_pooled("psnr_pooled", "hr", BatchForm.of(batch.reference, None, 2))
+    pooled = psnr("psnr_pooled", "hr", BatchForm.of(batch.reference, None, 2))
     assert pooled.measure(batch).value() == pytest.approx(10 * math.log10(4 / 0.02))
     other, batch = image_metrics_measured(np.add(WANTED, [[[[0.1]]], [[[0.01]]]]))
     assert other.measure(batch).value() == pytest.approx(30)

@@ -1,5 +1,6 @@
 """Models validated on one data set."""
 
+import re
 import threading
 import warnings
 from dataclasses import replace
@@ -26,6 +27,7 @@ from tests.trtint8.range_choice import networks
 from tests.trtint8.validation.small_models import rows_as_they_are, scaled
 from trtint8.engine.file import EngineInfo, TensorSpec, save_engine
 from trtint8.models.model import load_model
+from trtint8.models.serialization import fingerprint
 from trtint8.models.session import open_model
 from trtint8.validation import opening
 
@@ -107,10 +109,22 @@ def test_threads_run_parts_of_a_batch_with_the_same_results(monkeypatch):
         assert result.samples == len(data)
 
 
-@pytest.mark.parametrize("name", ["INT8", "FP32"])
+@pytest.mark.parametrize("name", ["INT8", "float", "FP32"])
 def test_names_that_are_taken(name):
     with pytest.raises(ModelError, match=f"'{name}' in also is the name of the"):
         trtint8.validate(scaled(1.0), DATA, reference=scaled(1.0), also={name: scaled(1.0)})
+
+
+def test_what_has_no_layer_in_int8_is_not_called_int8(tmp_path):
+    with pytest.warns(UserWarning, match="neither Q/DQ pairs"):
+        found = trtint8.validate(scaled(1.0), DATA, reference=scaled(1.0), progress=False)
+    assert found.name == "float" and "<th>float</th>" in re.sub(r"<th[^>]*>", "<th>", found._repr_html_())
+    onnx.save(scaled(0.5), tmp_path / "e.qdq.onnx")
+    # No node was meant to run in INT8.
+    engine_beside(tmp_path, fingerprint(load_model(tmp_path / "e.qdq.onnx").graph_model))
+    assert (
+        trtint8.validate(tmp_path / "e.engine", DATA, reference=scaled(1.0), progress=False).name == "float"
+    )
 
 
 def engine_beside(folder, fingerprint, **fields):

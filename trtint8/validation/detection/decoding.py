@@ -5,7 +5,7 @@ Scores may have a background class, or be logits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -216,6 +216,30 @@ class Grid:
         above = np.flatnonzero(best > _LEAST_SCORE)
         kept = above[suppress(corners[above], best[above], classes[above], _MOST_OVERLAP)]
         return Detections(corners[kept], best[kept], classes[kept])
+
+
+def grid_of_classes(shape: Sequence[int | str | None], classes: int) -> Grid | None:
+    """How an output holds the boxes of a grid, by its shape and the number of classes alone.
+
+    Args:
+        shape: The dimensions of the output, of which some may be open.
+        classes: How many classes there are.
+
+    Returns:
+        How it holds them; None where its shape is not that of such an output.
+    """
+    if len(shape) != 3:
+        return None
+    _, first, second = shape
+    # No network has objectness with boxes along the last axis: one column more than scores is an angle.
+    for columns, boxes, grid in (
+        (first, second, Grid(GridRows.SCORES, classes, boxes_last=True)),
+        (second, first, Grid(GridRows.SCORES, classes)),
+        (second, first, Grid(GridRows.OBJECTNESS_AND_SCORES, classes + 1)),
+    ):
+        if columns == 4 + grid.scores and (not isinstance(boxes, int) or boxes > columns):
+            return grid
+    return None
 
 
 def mask_count(outputs: Mapping[str, NDArray[Any]]) -> int:

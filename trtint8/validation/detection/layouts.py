@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import Argument, CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
 from trtint8.validation.detection.boxes import Detections
 from trtint8.validation.detection.decoding import (
@@ -255,9 +255,9 @@ def suggested_layout(form: BatchForm) -> Layout:
     if layout is not None and layout.reader(form) is not None:
         return layout
     raise CalibrationDataError(
-        f"metric 'detections' finds no boxes with scores in the outputs {_listed(form)}; pass "
-        "trtint8.DetectionAgreement(decode) as metric, with a function that turns a batch's outputs into "
-        "detections"
+        f"metric 'detections' finds no boxes with scores in the outputs {_listed(form)}; give "
+        f"{Argument('DetectionAgreement')} with a function that turns a batch's outputs into detections, or "
+        "another metric"
     )
 
 

@@ -25,7 +25,7 @@ def convert(model, *, float32_io=False, peaks=None):
     graph_model, kept = to_float16(prepared.graph_model, float32_io=float32_io, peaks=peaks, name="model")
     proto = to_proto(graph_model)
     onnx.checker.check_model(proto, full_check=True)
-    return proto, kept
+    return proto, {node: reason.words for node, reason in kept.items()}
 
 
 def built_for_rtx(model, amax, folder, **options):
