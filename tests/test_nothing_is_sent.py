@@ -69,7 +69,7 @@ time.sleep(1)  # threads of its own write the files
 
 def importers_of(name):
     """Files of the repository, and the lines on which they import a module."""
-    for folder in ("trtint8", "calibrators", "scripts", "examples", "docs/hooks"):
+    for folder in ("trtint8", "calibrators", "scripts", "examples", "docs/extensions"):
         for path in (ROOT / folder).rglob("*.py"):
             tree = ast.parse(path.read_text())
             if any(name in imported(node) for node in ast.walk(tree)):

@@ -2,11 +2,9 @@
 
 import argparse
 import dataclasses
-import importlib.util
+import importlib
 import json
 import math
-import sys
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -23,18 +21,11 @@ from trtint8.validation.accuracy import Measure
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 pytest.importorskip("griffe", reason="MkDocs is not installed (pip install 'trtint8[docs]')")
 
-HOOK = Path(__file__).parents[2] / "docs/hooks/json_output.py"
-
 
 @pytest.fixture(scope="module")
 def documented():
     """The module that makes the schema."""
-    spec = importlib.util.spec_from_file_location("json_output", HOOK)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+    return importlib.import_module("docs.extensions.json_output")
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +142,7 @@ def test_every_verb_with_json_is_described(documented):
         parser = argparse.ArgumentParser()
         importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
         with_json |= {name for name, sub in parsers(parser, verb) if "--json" in sub._option_string_actions}
-    # To be described in docs/hooks/json_output.py: all but the demo, which is for people.
+    # To be described in docs/extensions/json_output.py: all but the demo, which is for people.
     assert with_json - {"demo"} == set(documented.OUTPUTS)
 
 

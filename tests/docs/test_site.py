@@ -3,6 +3,7 @@
 import argparse
 import html
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -20,6 +21,9 @@ ROOT = Path(__file__).parents[2]
 #: Where the site is published, its address is known.
 REPOSITORY = "https://example.org/trtint8"
 
+# All tests look at one site, which one worker builds.
+pytestmark = pytest.mark.xdist_group("site")
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
@@ -36,9 +40,11 @@ def site(tmp_path_factory):
         "REPOSITORY_URL": REPOSITORY,
     }
     # Not --quiet: warnings that are not shown are not counted, and so do not fail a strict build.
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    build = ["mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    for command in (["docs.extensions.json_output"], build):
+        command = [sys.executable, "-m", *command]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
@@ -76,6 +82,14 @@ def test_every_verb_and_option_is_in_the_reference(site):
         importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
         for option in parser._option_string_actions:
             assert option in ("-h", "--help") or re.search(rf"<code>{option}[ <]", text), f"{verb} {option}"
+
+
+def test_the_page_of_json_has_every_verb_and_the_schema(site):
+    schema = json.loads((site / "reference/json.schema.json").read_text())
+    verbs = {name.removeprefix("verb ") for name in schema["$defs"] if name.startswith("verb ")}
+    assert {"calibrate", "validate", "table diff"} <= verbs
+    assert {verb.replace(" ", "-") for verb in verbs} <= anchors(site, "reference/json")
+    assert 'href="../json.schema.json"' in (site / "reference/json/index.html").read_text()
 
 
 def test_every_page_has_the_version_and_a_link_to_the_repository(site):

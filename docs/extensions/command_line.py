@@ -7,17 +7,17 @@ import importlib
 import re
 import textwrap
 from collections.abc import Iterator
-from typing import Any
 
+from docs.extensions.places import Place
 from trtint8.cli.main import VERBS
 
 #: The line of a page that the reference takes the place of.
 PLACE = "<!-- the verbs -->"
 
 
-def on_page_markdown(markdown: str, **_kwargs: Any) -> str:
-    """What MkDocs calls with every page."""
-    return markdown.replace(PLACE, "\n".join(reference())) if PLACE in markdown else markdown
+def makeExtension() -> Place:  # noqa: N802 - the name that Python-Markdown calls
+    """Returns the extension that fills in the reference."""
+    return Place(PLACE, reference)
 
 
 def reference() -> Iterator[str]:

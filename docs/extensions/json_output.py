@@ -1,5 +1,7 @@
 """The JSON that verbs print with ``--json``: its schema, made from the types of results, and a page about it.
 
+``python -m docs.extensions.json_output`` writes the schema beside the page, before the site is built.
+
 A verb prints one of the library's own data classes, or an object that a class here describes.
 """
 
@@ -22,6 +24,7 @@ import griffe
 from calibrators.histograms.rules import RangeLoss
 from calibrators.tables.choice import RangeChoice
 from calibrators.tables.table import Provenance
+from docs.extensions.places import Place
 from trtint8.auditing.results import Audit
 from trtint8.engine.file import EngineInfo
 from trtint8.equalization.equalize import EqualizedForm
@@ -40,8 +43,8 @@ from trtint8.validation.accuracy import Accuracy, Measure
 #: The line of a page that the tables take the place of.
 PLACE = "<!-- the JSON of the verbs -->"
 
-#: The schema's place in the site.
-SCHEMA_FILE = "reference/json.schema.json"
+#: The schema, to which the page has a link.
+SCHEMA_FILE = Path(__file__).parents[1] / "reference/json.schema.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -512,14 +515,10 @@ def _type_in_words(found: dict[str, Any]) -> str:
     return found["type"] if isinstance(found["type"], str) else " or ".join(found["type"])
 
 
-def on_page_markdown(markdown: str, **_kwargs: Any) -> str:
-    """What MkDocs calls with every page."""
-    return markdown.replace(PLACE, "\n".join(tables())) if PLACE in markdown else markdown
+def makeExtension() -> Place:  # noqa: N802 - the name that Python-Markdown calls
+    """Returns the extension that fills in the tables."""
+    return Place(PLACE, tables)
 
 
-def on_files(files: Any, config: Any, **_kwargs: Any) -> Any:
-    """What MkDocs calls with the files of the site: adds the schema, to which the page has a link."""
-    from mkdocs.structure.files import File
-
-    files.append(File.generated(config, SCHEMA_FILE, content=json.dumps(schema(), indent=2)))
-    return files
+if __name__ == "__main__":
+    SCHEMA_FILE.write_text(json.dumps(schema(), indent=2))
