@@ -40,8 +40,9 @@ _NEW = "new"
 #: Seconds to wait while another process moves its files into the same folder, which takes milliseconds.
 _PATIENCE = 30.0
 
-#: The outputs that were put in their places while :func:`noting_what_is_written` runs, in order.
-_written: ContextVar[list[Path] | None] = ContextVar("written", default=None)
+#: The outputs that are put in their places while :func:`noting_what_is_written` runs, in order, to the number
+#: in the file system of what is put there.
+_written: ContextVar[dict[Path, int] | None] = ContextVar("written", default=None)
 
 #: What tells a file from every other one, and from itself before a change: its number in the file system, its
 #: size, and when it was written, in nanoseconds. Moving a file within its folder keeps all three.
@@ -55,17 +56,25 @@ def noting_what_is_written() -> Iterator[Callable[[], list[Path]]]:
     Yields:
         A function that returns those of them that are there, in the order in which they were written first.
     """
-    written: list[Path] = []
+    written: dict[Path, int] = {}
     token = _written.set(written)
     try:
-        yield lambda: [path for path in dict.fromkeys(written) if os.path.lexists(path)]
+        yield lambda: [path for path, number in written.items() if _number(path) == number]
     finally:
         _written.reset(token)
 
 
-def _note(*paths: Path) -> None:
-    if (written := _written.get()) is not None:
-        written += paths
+def _note(path: Path, new: Path) -> None:
+    """Notes what is about to be put in its place: afterwards would be too late where Ctrl-C comes between."""
+    if (written := _written.get()) is not None and (number := _number(new)) is not None:
+        written[path] = number
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -230,8 +239,8 @@ def write_atomically(
                 stream.flush()
                 os.fsync(stream.fileno())
             _keep_permissions(temporary, target)
+            _note(path, temporary)
             temporary.replace(target)
-            _note(path)
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
@@ -280,8 +289,9 @@ def written_together(
         with _as_of(places), _sentence(main):
             yield staged
         with _sentence(main):
+            for place in sorted(places, key=lambda place: place.name != main.name):
+                _note(places[place], place)
             _put_in_place(staging, main, seen)
-            _note(main, *places.values())
             _remove_litter(main, *places.values())
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -352,13 +362,13 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         with _sentence(path):
             yield staging
+            _note(path, target if existed else staging)
             if existed:
                 for found in list(staging.iterdir()):
                     moved.append(target / found.name)
                     found.replace(moved[-1])
             else:
                 staging.replace(target)
-            _note(path)
     except BaseException:
         for found in moved:
             _remove(found)

@@ -16,7 +16,7 @@ from trtint8.cli.output import (
     say_method_in_cache,
     saying_what_is_kept,
 )
-from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
+from trtint8.cli.verbs import Way, add_arguments, command_to_continue, refuse_overwriting_arguments, values_of
 
 EXAMPLE = "example:\n  trtint8 calibrate resnet50.onnx calibration.npz -o resnet50.table.json --method mse"
 
@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     path = check_place(output.with_name(f"{output.name}.checkpoint"))
     if path.exists() and not options.resume:
         say(f"'{path}' is left from an interrupted run: beginning anew, without --resume")
-    with saying_what_is_kept(path, "the same command with --resume"):
+    with saying_what_is_kept(path, command_to_continue(options)):
         table = calibrate(**values_of(calibrate, options), checkpoint=path)
     say_method_in_cache(table, output)
     summary = {

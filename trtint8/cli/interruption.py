@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 #: The exit status after Ctrl-C.
 STATUS = 128 + signal.SIGINT
 
+#: What there is to say after Ctrl-C where no file was written.
+NOTHING = "nothing was written, and the same command begins anew"
+
 #: Seconds after which a signal that could not be heeded is tried again.
 _AGAIN = 0.02
 
@@ -78,11 +81,15 @@ def heeding_signals(work: Callable[[], int]) -> int:
         except (Exception, SystemExit):
             if _received is None:
                 raise
+    # After Ctrl-C within code that is made from text, as that of data classes is, `python -m` ends by the
+    # signal and not with the status. Other such code that ends in order takes that back.
+    exec("")
     ended_by = _received or signal.SIGINT
     if status is not None and (_received is None or status == 128 + ended_by):
         return status
     if ended_by == signal.SIGINT and sys.stderr is not None:
-        sys.stderr.write("interrupted\n")
+        # What has come so far as to give a status has said what it wrote.
+        sys.stderr.write(f"interrupted: {NOTHING}\n" if status is None else "interrupted\n")
     return 128 + ended_by
 
 

@@ -72,12 +72,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     before = signal.signal(signal.SIGTERM, stop)
     with noting_what_is_written() as written:
         try:
-            return _run(arguments)
+            return _until_stopped(arguments)
         except KeyboardInterrupt as interrupt:
             say_interrupted(interrupt, written())
             return STATUS
         finally:
             signal.signal(signal.SIGTERM, before)
+
+
+def _until_stopped(arguments: Sequence[str] | None) -> int:
+    """Runs one verb, which a signal ends even where it has become another error, or none."""
+    try:
+        status = _run(arguments)
+    except Exception as error:
+        raise_if_stopped(error)
+        raise
+    raise_if_stopped()
+    return status
 
 
 class _Messages(logging.Handler):
@@ -106,6 +117,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         return 2
     with pause_garbage_collection():
         options = _parser(argv).parse_args(argv)
+        options.given = argv  # as it was typed, for a command that continues this one
         if arguments is None:  # the process runs nothing else, and what modules define stays until it ends
             gc.freeze()
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 from calibrators.checks import kept_warnings
 from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error, counted, enumerated
 from calibrators.progress import literal_console
+from trtint8.cli.interruption import NOTHING
 
 if TYPE_CHECKING:
     from calibrators.tables.table import CalibrationTable
@@ -74,10 +75,15 @@ def named_nodes(nodes: Mapping[str, str]) -> str:
     return f"{counted(len(nodes), 'node')}: {named}"
 
 
-def say(message: str) -> None:
-    """Writes one message to standard error, on one line; what is longer than a few lines is cut."""
+def say(message: str, *, whole: bool = False) -> None:
+    """Writes one message to standard error, on one line.
+
+    Args:
+        message: The message.
+        whole: Whether it is not cut where it is longer than a few lines, as a command that is to be copied.
+    """
     line = shown(message.replace("\n", " "))
-    if len(line) > _LONGEST_MESSAGE:
+    if len(line) > _LONGEST_MESSAGE and not whole:
         line = line[: _LONGEST_MESSAGE - 1] + "…"
     with contextlib.suppress(OutputError):  # a full or closed standard error stops no work
         _write(sys.stderr, line + "\n")
@@ -272,29 +278,29 @@ def _write(stream: TextIO | None, text: str) -> None:
 
 @contextlib.contextmanager
 def saying_what_is_kept(
-    checkpoint: Path | None, how: str, *, survives_errors: Callable[[], bool] = lambda: False
+    checkpoint: Path | None, command: str, *, survives_errors: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
     """Says after Ctrl-C how a run can be continued, where it can; and after an error in the data.
 
     Args:
         checkpoint: The file in which the run keeps what it has done; None where it keeps nothing.
-        how: What continues from it.
+        command: The command line that continues from it.
         survives_errors: Whether the run has come so far that it can be continued with the data corrected.
     """
     try:
         yield
     except KeyboardInterrupt as error:
         if checkpoint is not None and checkpoint.exists():
-            raise KeyboardInterrupt(_kept(checkpoint, how)) from error
+            raise KeyboardInterrupt(_kept(checkpoint, command)) from error
         raise
     except CalibrationDataError:
         if survives_errors() and checkpoint is not None and checkpoint.exists():
-            say(_kept(checkpoint, how))
+            say(_kept(checkpoint, command), whole=True)
         raise
 
 
-def _kept(checkpoint: Path, how: str) -> str:
-    return f"'{checkpoint}' keeps what was done, and {how} goes on from there"
+def _kept(checkpoint: Path, command: str) -> str:
+    return f"'{checkpoint}' keeps what was done; to go on from there: {command}"
 
 
 def say_interrupted(interrupt: KeyboardInterrupt, written: Sequence[Path]) -> None:
@@ -304,14 +310,15 @@ def say_interrupted(interrupt: KeyboardInterrupt, written: Sequence[Path]) -> No
         interrupt: What Ctrl-C raised, with what :func:`saying_what_is_kept` has to say.
         written: The files that were written, and are there.
     """
-    if interrupt.args:
-        left = str(interrupt)
+    kept = str(interrupt)
+    if kept:
+        left = kept
     elif written:
         names = enumerated(f"'{path}'" for path in written)
         left = f"{names} {'is' if len(written) == 1 else 'are'} complete"
     else:
-        left = "nothing was written, and the same command begins anew"
-    say(f"interrupted: {left}")
+        left = NOTHING
+    say(f"interrupted: {left}", whole=bool(kept))
 
 
 def say_method_in_cache(table: CalibrationTable, output: Path) -> None:

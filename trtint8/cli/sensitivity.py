@@ -10,7 +10,7 @@ from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place
 from trtint8.api.accuracy import SENSITIVITY_SAMPLES, measure_sensitivity
 from trtint8.cli.output import print_json, print_line, print_table, say, saying_what_is_kept, table_width
-from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
+from trtint8.cli.verbs import Way, add_arguments, command_to_continue, refuse_overwriting_arguments, values_of
 from trtint8.report.layers import Bar, make_bars
 from trtint8.sensitivity.measure import Plan
 from trtint8.sensitivity.results import (
@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     if output:
         refuse_overwriting_arguments([output], options)
     partial = check_place(f"{output}.partial") if output else None
-    with saying_what_is_kept(partial, "the same command"):
+    with saying_what_is_kept(partial, command_to_continue(options)):
         sensitivity = measure_sensitivity(
             **values_of(measure_sensitivity, options), checkpoint=partial, on_plan=_announce
         )

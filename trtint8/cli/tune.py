@@ -11,7 +11,7 @@ from calibrators.host.checkpoint import check_place, remove_checkpoint
 from calibrators.progress import time_left
 from trtint8.api.accuracy import tune
 from trtint8.cli.output import print_json, print_line, print_table, say, saying_what_is_kept
-from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
+from trtint8.cli.verbs import Way, add_arguments, command_to_continue, refuse_overwriting_arguments, values_of
 from trtint8.models.model import check_model_name
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.measured import MeasurementsNeededError
@@ -77,7 +77,7 @@ def _tune(options: argparse.Namespace) -> Tuned:
         say(f"'{checkpoint}' is left from an interrupted run: beginning anew, without --resume")
     progress = _Progress()
     with saying_what_is_kept(
-        checkpoint, "the same command with --resume", survives_errors=lambda: progress.has_trials
+        checkpoint, command_to_continue(options), survives_errors=lambda: progress.has_trials
     ):
         tuned = tune(
             **values_of(tune, options),
@@ -88,8 +88,9 @@ def _tune(options: argparse.Namespace) -> Tuned:
         )
     if not tuned.complete:
         say(
-            f"the time was over before everything was tried; with --resume the search continues from "
-            f"'{checkpoint}'"
+            f"the time was over before everything was tried; the search continues from '{checkpoint}' with: "
+            f"{command_to_continue(options)}",
+            whole=True,
         )
     if not tuned.fits:
         say(

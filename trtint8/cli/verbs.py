@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -411,6 +412,16 @@ def refuse_overwriting_arguments(outputs: Iterable[Path], options: argparse.Name
     """
     given = (getattr(options, name, None) for name in options.files)
     refuse_overwriting(outputs, [path for value in given if value is not None for path in several(value)])
+
+
+def command_to_continue(options: argparse.Namespace) -> str:
+    """Returns a command line to copy, which continues from what the given one has kept.
+
+    Args:
+        options: The parsed command line.
+    """
+    resume = [] if getattr(options, "resume", True) else ["--resume"]
+    return shlex.join(["trtint8", options.verb, *resume, *options.given[1:]])
 
 
 def _is_read(parameter: inspect.Parameter) -> bool:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from calibrators.checks import is_number, several
 from calibrators.cuda import Device, Event, Stream, gpu_names, gpu_uuid, require_gpu, turn_on_gpu
+from calibrators.data.batches import warning_of_inputs
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource, open_data
@@ -428,6 +429,9 @@ def benchmark(
         progress_bar("Measuring engines", count) as advance,
     ):
         for name, engine in _engines(own, baseline, options):
+            if data is not None and engine.info is not None:
+                # What has no sidecar, as an engine of the float model, is fed what the engine before was.
+                data_options = data_options.calibrated(engine.info.calibrated_inputs, _called(name))
             with engine:
                 measured.append(_measure(name, engine, data, data_options, options))
             advance(1)
@@ -503,7 +507,7 @@ def _engines(
 def _measure(
     name: str, engine: Engine, data: DataSource | None, data_options: DataOptions, options: BenchOptions
 ) -> BenchReport:
-    feed = _feed(engine, data, data_options)
+    feed = _feed(name, engine, data, data_options)
     first, *beside = _contexts(engine, options)
     return bench(
         first,
@@ -535,7 +539,11 @@ def _batch_size(engine: Engine, feed: FeedDict) -> int:
     return batch_rows(dynamic or feed) or 1
 
 
-def _feed(engine: Engine, data: DataSource | None, options: DataOptions) -> FeedDict:
+def _called(name: str) -> str:
+    return f"the engine '{name}'"
+
+
+def _feed(name: str, engine: Engine, data: DataSource | None, options: DataOptions) -> FeedDict:
     """One batch of the data, or random values of that size."""
     if data is None:
         if options.preprocessing is not None or options.limit is not None:
@@ -544,12 +552,13 @@ def _feed(engine: Engine, data: DataSource | None, options: DataOptions) -> Feed
                 f"{Argument('data', '...')}"
             )
         return random_feed(engine.inputs, engine.profiles, options.batch_size)
-    if engine.info is not None:
-        options = options.calibrated(engine.info.calibrated_inputs, "the engine")
     specs, size = input_specs(engine.inputs), options.batch_size
     if size is None and engine.profiles and not any(spec.static_batch for spec in specs):
         size = next((sizes.opt[0] for sizes in engine.profiles[0].values() if sizes.opt), None)
-    return next(iter(open_data(data, specs, replace(options, batch_size=size))))
+    calibrated = engine.info.calibrated_inputs if engine.info else None
+    batches = open_data(data, specs, replace(options, batch_size=size))
+    with warning_of_inputs(calibrated, _called(name), batches) as (watched,):
+        return next(iter(watched))
 
 
 def random_feed(

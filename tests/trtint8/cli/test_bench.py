@@ -3,12 +3,15 @@
 import contextlib
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import trtint8
 from calibrators.cuda import gpu_problem
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.inputs import CalibratedInputs
 from calibrators.errors import CalibrationDataError
 from tests.trtint8.runtime.timed import REPORT, Timeline
 from trtint8.cli.bench import rows
@@ -128,6 +131,71 @@ def test_the_batch_of_real_data(spec, arguments, batch, pretend_gpu, monkeypatch
     assert main([*always, *arguments]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert (printed["inputs"], printed["reports"][0]["batch_size"]) == (data, batch)
+
+
+MEAN_AND_STD = Preprocessing(mean=(0.5,), std=(0.25,))
+
+
+@pytest.fixture
+def calibrated(pretend_gpu, monkeypatch):
+    """Gives engines a sidecar each, or none, in order; returns what they were fed."""
+    fed = []
+
+    class Fed(TimedEngine):
+        def __init__(self, known):
+            super().__init__((IMAGES,))
+            self.info = known and SimpleNamespace(calibrated_inputs=known)
+            self.timeline.bind = fed.append
+
+    def install(*known):
+        engines = iter(known)
+        monkeypatch.setattr(
+            "trtint8.runtime.bench.Engine.load", lambda *_args, **_options: Fed(next(engines))
+        )
+        return fed
+
+    return install
+
+
+def test_engines_are_fed_what_their_calibration_was(calibrated, tmp_path, capsys):
+    images = np.random.default_rng(0).integers(0, 256, (8, 16, 16, 3), dtype=np.uint8)
+    np.savez(tmp_path / "images.npz", images=images)
+    command = [
+        "bench",
+        "--data",
+        str(tmp_path / "images.npz"),
+        "--seconds",
+        "0.01",
+        "--no-transfers",
+        "--json",
+    ]
+    scaled = CalibratedInputs(Preprocessing())
+    # What has no sidecar, as an engine of the float model, is fed what the one before was.
+    fed = calibrated(CalibratedInputs(MEAN_AND_STD), None, scaled)
+    assert main([*command, "a.engine", "b.engine", "c.engine"]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == []
+    as_wanted = [MEAN_AND_STD(images[:2]), MEAN_AND_STD(images[:2]), Preprocessing()(images[:2])]
+    assert all(np.array_equal(one["images"], wanted) for one, wanted in zip(fed, as_wanted, strict=True))
+
+    calibrated(CalibratedInputs(MEAN_AND_STD))
+    assert main([*command, "a.engine", "--scale", "1"]) == 0
+    (warning,) = json.loads(capsys.readouterr().out)["warnings"]
+    assert str(MEAN_AND_STD) in warning and str(Preprocessing(scale=1.0)) in warning and "a.engine" in warning
+
+    calibrated(None)
+    assert main([*command, "a.engine"]) == 2
+
+
+@pytest.mark.parametrize(("largest", "warned"), [(1.0, True), (100.0, False)])
+def test_inputs_far_beyond_those_of_a_calibration_are_a_warning(
+    largest, warned, calibrated, tmp_path, capsys
+):
+    np.savez(tmp_path / "x.npz", images=np.full((8, 3, 16, 16), 100, np.float32))
+    calibrated(CalibratedInputs("none", {"images": largest}))
+    command = ["bench", "a.engine", "--data", str(tmp_path / "x.npz"), "--seconds", "0.01", "--json"]
+    assert main([*command, "--no-transfers"]) == 0
+    warnings = json.loads(capsys.readouterr().out)["warnings"]
+    assert ["'images'" in one and "'a.engine'" in one for one in warnings] == [True] * warned
 
 
 @pytest.mark.parametrize(

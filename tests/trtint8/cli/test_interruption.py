@@ -163,6 +163,95 @@ def many():
 
 CHECKPOINT = "tuned.onnx.checkpoint"
 
+#: Events of Python at which Ctrl-C comes: files are opened, made, moved and removed.
+EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.scandir")
+
+
+class AtEvent:
+    """Ctrl-C at one of the events, counted from 1; a hook of Python's audit stays until the process ends."""
+
+    count, at = 0, 0
+
+    @classmethod
+    def hook(cls, event, _arguments):
+        if not cls.at or event not in EVENTS:
+            return
+        cls.count += 1
+        if cls.count == cls.at:
+            cls.at = 0
+            signal.raise_signal(signal.SIGINT)
+
+    @classmethod
+    def run(cls, arguments, at):
+        cls.count, cls.at = 0, at
+        try:
+            return main.main(arguments)
+        finally:
+            cls.at = 0
+
+
+@pytest.fixture(scope="module")
+def at_event():
+    sys.addaudithook(AtEvent.hook)
+    return AtEvent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["audit", "{model}", "{inputs}/t.json", "--gpu", "RTX 4090"],
+        ["build", "{model}", "{inputs}/t.json", "-o", "new.engine", "--target", "rtx"],
+        ["build", "{model}", "{inputs}/s.npz", "-o", "new.engine", "--target", "rtx"],
+        ["calibrate", "{model}", "{inputs}/s.npz", "-o", "new.json"],
+        ["deploy", "{inputs}/q.onnx", "--to", "ort-trt", "-o", "new"],
+        ["migrate", "{model}", "{inputs}/t.cache", "-o", "new.onnx"],
+        ["quantize", "{model}", "{inputs}/t.json", "-o", "new.onnx"],
+        ["report", "{inputs}/q.onnx", "--model", "{model}", "--data", "{inputs}/s.npz", "-o", "new.html"],
+        ["table", "convert", "{inputs}/t.json", "new.cache"],
+    ],
+    ids=lambda value: " ".join(value[:2]) if value[0] == "table" else value[0],
+)
+def test_ctrl_c_at_any_file(arguments, at_event, tmp_path, monkeypatch, capsys):
+    if "rtx" in arguments or "audit" in arguments:
+        pytest.importorskip("tensorrt_rtx", reason="TensorRT for RTX is not installed")
+    inputs = tmp_path / "inputs"
+    inputs.mkdir()
+    images = np.random.default_rng(1).normal(size=(64, 1, 8, 8)).astype(np.float32)
+    np.savez(inputs / "s.npz", images=images)
+    table = trtint8.calibrate(DEMO_MODEL, {"images": images}, progress=False)
+    for name in ("t.json", "t.cache"):
+        table.save(inputs / name)
+    onnx.save(trtint8.quantize(DEMO_MODEL, table), inputs / "q.onnx")
+    command = [part.format(model=DEMO_MODEL, inputs=inputs) for part in arguments]
+
+    def files_after(at):
+        """The exit status, the last line on standard error and the files that can be seen."""
+        folder = tmp_path / f"at {at}"
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        status = at_event.run(command, at)
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        return status, said.strip().rpartition("\n")[2], {path.name for path in folder.glob("[!.]*")}
+
+    never = 1 << 30
+    assert files_after(never)[0] == 0
+    status, _, written = files_after(never + 1)
+    events = at_event.count
+    for at in sorted({1, 2, *(events * part // 8 for part in range(2, 8)), *range(events - 8, events + 1)}):
+        if at < 1:
+            continue
+        status, last, found = files_after(at)
+        assert (status, last.partition(": ")[0]) == (130, "interrupted"), at
+        checkpoint = {path for path in found if path.endswith(".checkpoint")}
+        if "nothing was written" in last:
+            assert found == set(), at
+        elif "is complete" in last or "are complete" in last:
+            assert found - checkpoint == written, at
+        else:
+            assert found == checkpoint and "--resume" in last, at
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(

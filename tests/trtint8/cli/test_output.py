@@ -7,6 +7,7 @@ import io
 import json
 import math
 import pkgutil
+import shlex
 import sys
 from pathlib import Path
 
@@ -180,9 +181,6 @@ def test_no_verb_prints_a_table_with_an_empty_heading():
     assert len(calls) > 20 and "found" in headings and "" not in headings
 
 
-RESUME, AGAIN = "the same command with --resume", "the same command goes on"
-
-
 @pytest.fixture(autouse=True)
 def data(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -190,20 +188,20 @@ def data(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("work", "arguments", "kept", "said"),
+    ("work", "arguments", "kept", "resumes"),
     [
-        ("calibrate.calibrate", ["data.npy", "-o", "t.json"], "t.json.checkpoint", RESUME),
+        ("calibrate.calibrate", ["a b.npy", "-o", "t.json"], "t.json.checkpoint", True),
         (
             "sensitivity.measure_sensitivity",
             ["table.json", "data.npy", "-o", "s.json"],
             "s.json.partial",
-            AGAIN,
+            False,
         ),
-        ("tune.tune", ["data.npy", "data.npy", "-o", "q.onnx"], "q.onnx.checkpoint", RESUME),
+        ("tune.tune", ["data.npy", "data.npy", "-o", "q.onnx"], "q.onnx.checkpoint", True),
     ],
 )
 @pytest.mark.parametrize("begun", [True, False])
-def test_a_run_that_can_be_continued(work, arguments, kept, said, begun, monkeypatch, capsys):
+def test_a_run_that_can_be_continued(work, arguments, kept, resumes, begun, monkeypatch, capsys):
     verb, _, call = work.partition(".")
 
     @functools.wraps(pkgutil.resolve_name(f"trtint8.cli.{verb}:{call}"))
@@ -213,10 +211,11 @@ def test_a_run_that_can_be_continued(work, arguments, kept, said, begun, monkeyp
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f"trtint8.cli.{work}", interrupted)
-    assert main([work.partition(".")[0], str(DEMO_MODEL), *arguments]) == 130
+    assert main([verb, str(DEMO_MODEL), *arguments]) == 130
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("interrupted: ")
-    assert (f"'{kept}'" in line, said in line) == (begun, begun)
+    command = ["trtint8", verb, *(["--resume"] if resumes else []), str(DEMO_MODEL), *arguments]
+    assert (f"'{kept}'" in line, line.endswith(shlex.join(command))) == (begun, begun)
 
 
 def test_a_measurement_that_keeps_nothing(monkeypatch, capsys):

@@ -105,7 +105,8 @@ def test_a_search_that_ran_out_of_time_is_continued(arguments, tmp_path, capsys)
     checkpoint = tmp_path / "out.onnx.checkpoint"
     assert main([*arguments, "--minutes", "0.0001"]) == 1
     printed = capsys.readouterr()
-    assert f"--resume the search continues from '{checkpoint.name}'" in printed.err
+    command = ["trtint8", "tune", "--resume", *arguments[1:], "--minutes", "0.0001"]
+    assert f"'{checkpoint.name}' with: {shlex.join(command)}\n" in printed.err
     ended = json.loads(printed.out)
     assert (ended["complete"], [trial["what"] for trial in ended["trials"]]) == (False, ["as calibrated"])
     # The best so far is written and judged as usual.
