@@ -97,8 +97,7 @@ class Int8Options:
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
         rounding: Whether biases are corrected and weights rounded adaptively where that gains on samples
-            that it was not made with. None corrects biases only, and nothing where there are no samples or
-            TensorRT rounds the weights.
+            that it was not made with; nothing is where there are no samples or TensorRT rounds the weights.
 
     Raises:
         UnsupportedError: There is no such route.
@@ -111,7 +110,7 @@ class Int8Options:
     compute_capabilities: Sequence[str] = ()
     keep_float: Sequence[str] = ()
     keep_int8: Sequence[str] = ()
-    rounding: bool | None = None
+    rounding: bool = True
 
     def __post_init__(self) -> None:
         check_choice("route", self.route, get_args(Route))
@@ -201,7 +200,6 @@ def _build(
     )
     table = None if sources.manual else table_among(sources.calibration)
     implicit = chosen == "implicit"
-    _refuse_rounding(loaded, sources, wanted, implicit=implicit)
     cached = implicit and not given and sources.calibrator is not None
     check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
     build = Build(
@@ -296,32 +294,6 @@ def _refuse_without_effect(
     for name, value in given.items():
         if value:
             raise CalibrationDataError(f"{place}, so {as_argument(name)} has no effect; {advice}")
-
-
-def _refuse_rounding(loaded: Model, sources: RangeSources, wanted: Int8Options, *, implicit: bool) -> None:
-    """Refuses to round weights adaptively where that is asked for and cannot be done.
-
-    Raises:
-        UnsupportedError: TensorRT rounds the weights.
-        CalibrationDataError: There are no samples to do it with, or the weights are rounded already.
-    """
-    if not wanted.rounding:
-        return
-    asked = Argument("rounding", "True")
-    if implicit:
-        raise UnsupportedError(
-            f"{asked} has no effect on the implicit route, where TensorRT rounds the weights; take the "
-            "explicit route, or leave it out"
-        )
-    if loaded.is_quantized:
-        raise CalibrationDataError(
-            f"{asked} has no effect: '{loaded.name}' holds Q/DQ pairs and is built as it is; leave it out, "
-            "or give the float model"
-        )
-    if not sources.calibrates:
-        raise CalibrationDataError(
-            f"{asked} takes samples, and there are none to calibrate with; give samples, or leave it out"
-        )
 
 
 def _puts_types_in_graph(flavor: Flavor, options: BuildOptions, finished: bool) -> bool:
@@ -437,11 +409,11 @@ class _Int8Build:
 
     def _compensated(self, prepared: Model, table: CalibrationTable, placement: Placement) -> Compensated:
         """The model with weights that compensate for INT8, where there are samples for that."""
-        sources, wanted = self.sources, self.wanted.rounding
-        if wanted is False or not sources.calibrates:
+        sources = self.sources
+        if not (self.wanted.rounding and sources.calibrates):
             return Compensated(prepared, None)
         data = cast("DataSource", sources.calibration)
-        return compensate(prepared, table, placement, data, sources.data, rounds=wanted is True, again=True)
+        return compensate(prepared, table, placement, data, sources.data, again=True)
 
     def implicit(self) -> BuiltFiles:
         """Builds with calibrators and dynamic ranges."""
