@@ -97,8 +97,7 @@ class Int8Options:
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
         rounding: Whether biases are corrected and weights rounded adaptively where that gains on samples
-            that it was not made with. None corrects biases only, and nothing where there are no samples or
-            TensorRT rounds the weights.
+            that it was not made with; nothing is where there are no samples or TensorRT rounds the weights.
 
     Raises:
         UnsupportedError: There is no such route.
@@ -111,7 +110,7 @@ class Int8Options:
     compute_capabilities: Sequence[str] = ()
     keep_float: Sequence[str] = ()
     keep_int8: Sequence[str] = ()
-    rounding: bool | None = None
+    rounding: bool = True
 
     def __post_init__(self) -> None:
         check_choice("route", self.route, get_args(Route))
@@ -201,11 +200,6 @@ def _build(
     )
     table = None if sources.manual else table_among(sources.calibration)
     implicit = chosen == "implicit"
-    if implicit and wanted.rounding:
-        raise UnsupportedError(
-            f"{Argument('rounding', 'True')} has no effect on the implicit route, where TensorRT rounds the "
-            "weights; take the explicit route, or leave it out"
-        )
     cached = implicit and not given and sources.calibrator is not None
     check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
     build = Build(
@@ -419,11 +413,11 @@ class _Int8Build:
 
     def _compensated(self, prepared: Model, table: CalibrationTable, placement: Placement) -> Compensated:
         """The model with weights that compensate for INT8, where there are samples for that."""
-        sources, wanted = self.sources, self.wanted.rounding
-        if wanted is False or not sources.calibrates:
+        sources = self.sources
+        if not (self.wanted.rounding and sources.calibrates):
             return Compensated(prepared, None)
         data = cast("DataSource", sources.calibration)
-        return compensate(prepared, table, placement, data, sources.data, rounds=wanted is True, again=True)
+        return compensate(prepared, table, placement, data, sources.data, again=True)
 
     def implicit(self) -> BuiltFiles:
         """Builds with calibrators and dynamic ranges."""

@@ -305,10 +305,11 @@ def shifted():
     return model, values, {"dynamic_ranges": {"x": 1.0}, "target": "rtx", "fp16": False, "progress": False}
 
 
-def test_biases_are_corrected_by_default_and_left_where_that_is_not_wanted(tmp_path):
+def test_weights_are_changed_by_default_and_left_where_that_is_not_wanted(tmp_path):
     model, values, options = shifted()
     corrected = trtint8.build_int8_engine(model, {"x": values}, tmp_path / "c.engine", **options)
-    assert corrected.rounded.remedies == corrected.info.changed_weights == ("bias correction",)
+    assert corrected.rounded.remedies == corrected.info.changed_weights
+    assert "bias correction" in corrected.rounded.remedies
     assert corrected.rounded.samples == 12
     plain = trtint8.build_int8_engine(model, {"x": values}, tmp_path / "p.engine", rounding=False, **options)
     assert plain.rounded is None and plain.info.changed_weights == ()
@@ -317,8 +318,6 @@ def test_biases_are_corrected_by_default_and_left_where_that_is_not_wanted(tmp_p
         for one in (corrected, plain)
     ]
     assert gained[0].outputs[0].sqnr_db > gained[1].outputs[0].sqnr_db + 1
-    rounded = trtint8.build_int8_engine(model, {"x": values}, tmp_path / "r.engine", rounding=True, **options)
-    assert rounded.rounded.samples == 48
 
 
 def test_data_that_is_used_up_or_too_few_samples_change_nothing(tmp_path):
@@ -329,21 +328,8 @@ def test_data_that_is_used_up_or_too_few_samples_change_nothing(tmp_path):
         assert result.rounded.reason
 
 
-@pytest.mark.parametrize("finished", [True, False])
-def test_weights_cannot_be_rounded_without_samples(finished, table, tmp_path):
-    source = trtint8.quantize(DEMO_MODEL, table) if finished else DEMO_MODEL
-    given = None if finished else table
-    with pytest.raises(CalibrationDataError, match="rounding"):
-        trtint8.build_int8_engine(
-            source, given, tmp_path / "d.engine", target="rtx", rounding=True, progress=False
-        )
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_weights_are_tensorrts_on_the_implicit_route(implicit_builds, split, tmp_path):
     samples = split.calibration_images[:40]
-    with pytest.raises(UnsupportedError, match="rounding"):
-        trtint8.build_int8_engine(DEMO_MODEL, samples, tmp_path / "d.engine", rounding=True, progress=False)
     result = trtint8.build_int8_engine(
         DEMO_MODEL, samples, tmp_path / "d.engine", method="mse", progress=False
     )

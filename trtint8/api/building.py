@@ -41,7 +41,7 @@ def build_int8_engine(
     fp16: bool | None = None,
     keep_float: Sequence[str] = (),
     keep_int8: Sequence[str] = (),
-    rounding: bool | None = None,
+    rounding: bool = True,
     cut_at: Sequence[str] = (),
     options: BuildOptions | None = None,
     batch_size: int | None = None,
@@ -88,9 +88,9 @@ def build_int8_engine(
         keep_int8: Names of nodes, or patterns, that are in INT8 although TensorRT for RTX is estimated to be
             faster with them in FP16.
         rounding: Whether biases are corrected by the mean error of each layer, and weights are rounded so
-            that layers' outputs change least: on the explicit route, with every fourth of at most 256
-            samples, and only where that gains on the others. By default biases alone are corrected, with a
-            quarter of the samples, at least 16 and at most 128. False changes nothing.
+            that layers' outputs change least: on the explicit route, with a quarter of the calibration
+            samples, at least 16 and at most 128. Every fourth of them changes weights, and only where that
+            gains on the others.
         cut_at: Names of tensors: the engine is that of the model up to them, for nodes that TensorRT does not
             take. The rest, for ONNX Runtime, is written as ``<stem>.tail.onnx``, and the float model up to
             them as ``<stem>.float.onnx``.

@@ -327,4 +327,4 @@ def _compensated(
     from trtint8.tuning.remedies.held_out import compensate
 
     data_options = data_options.calibrated(table.provenance.inputs, "the table")
-    return compensate(prepared, table, asked.place(prepared), data, data_options, rounds=True, again=False)
+    return compensate(prepared, table, asked.place(prepared), data, data_options, again=False)

@@ -45,10 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="ranges set by hand, one line 'tensor: amax' per tensor; they override what is calibrated"
         ),
         rounding=Way(
-            ("--round",),
-            help="correct biases and round weights, however long it takes, where that gains on other samples "
-            "than it was made with; by default biases alone are corrected, and --no-round changes nothing",
-            action=argparse.BooleanOptionalAction,
+            ("--no-round",),
+            help="leave weights and biases as they are; by default biases are corrected and weights rounded "
+            "up or down, where that gains on samples that it was not made with",
         ),
         profiles=Way(
             ("--profile",),

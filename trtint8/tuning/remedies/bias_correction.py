@@ -71,12 +71,22 @@ def correct_biases(
             means.setdefault(name, _Mean()).add(-sums, count)
     if empty:
         raise CalibrationDataError("the data holds no samples to correct biases with; give some")
-    copy = model.clone()
     corrections = {name: mean.value.astype(np.float32) for name, mean in means.items()}
+    return BiasCorrected(with_corrections(model, corrections), corrections)
+
+
+def with_corrections(model: ir.Model, corrections: Mapping[str, NDArray[np.float32]]) -> ir.Model:
+    """A copy of a model with changed biases.
+
+    Args:
+        model: From :func:`trtint8.models.model.prepare`; not changed.
+        corrections: Layer name to what its bias adds to its output from now on, float32 of shape (channels,).
+    """
+    copy: ir.Model = model.clone()
     for node in copy.graph:
-        if node.name in corrections:
-            _add_to_bias(node, means[node.name].value)
-    return BiasCorrected(copy, corrections)
+        if (correction := corrections.get(node.name or "")) is not None:
+            _add_to_bias(node, correction)
+    return copy
 
 
 class _Mean:
@@ -150,10 +160,10 @@ def _beta(node: ir.Node) -> float:
     return node.attributes.get_float("beta", 1.0) if node.op_type == "Gemm" else 1.0
 
 
-def _add_to_bias(node: ir.Node, correction: NDArray[np.float64]) -> None:
+def _add_to_bias(node: ir.Node, correction: NDArray[np.float32]) -> None:
     old = constant_input(node, 2)
     # A Gemm's bias may have any shape that broadcasts to the output (N, channels).
-    new = correction / _beta(node) + (0.0 if old is None else old.astype(np.float64))
+    new = correction.astype(np.float64) / _beta(node) + (0.0 if old is None else old.astype(np.float64))
     set_constant_input(node, 2, new.astype(np.float32))
 
 

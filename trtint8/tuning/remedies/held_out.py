@@ -34,7 +34,7 @@ from trtint8.quantization.placement import Placement
 from trtint8.quantization.quantize import tensor_names
 from trtint8.range_choice.trial_network import Noise, difference
 from trtint8.simulation.networks import Quantizer, quantized_network
-from trtint8.tuning.remedies.bias_correction import correct_biases, single_samples
+from trtint8.tuning.remedies.bias_correction import correct_biases, single_samples, with_corrections
 from trtint8.tuning.remedies.rounding import adapt_rounding
 
 #: What the remedies are called in results.
@@ -52,9 +52,13 @@ _FEWEST_SAMPLES = 16
 _MOST_WITHIN, _MOST_SAMPLES, _MOST_BYTES = 128, 256, 64 << 20
 
 #: The most samples that are run at once.
-_MOST_ROWS = 16
+_MOST_ROWS = 12
 
-#: The most bytes of constants for which biases are corrected unasked: three networks are open at once.
+#: No more samples judge once each difference is so many times its standard error, or known to so many
+#: decibels; and the fewest that judge.
+_CLEAR, _CLOSE, _FEWEST_JUDGES = 4, 0.05, 12
+
+#: The most bytes of constants for which weights are changed unasked: four networks are open at once.
 _LARGEST_WEIGHTS = 1 << 29
 
 
@@ -104,7 +108,6 @@ def compensate(
     data: DataSource,
     data_options: DataOptions,
     *,
-    rounds: bool,
     again: bool,
 ) -> Compensated:
     """Corrects biases, and rounds weights, where that gains on samples that it was not made with.
@@ -112,10 +115,8 @@ def compensate(
     A quarter of the samples corrects biases (:func:`correct_biases`), of weights rounded to nearest and of
     weights rounded adaptively (:func:`adapt_rounding`). The others judge by the SQNR of the network's outputs
     for each sample. Biases are corrected where the mean difference is above zero by more than its standard
-    error, and weights are rounded too where that gains once more.
-
-    Correcting biases takes about as long as a calibration, as a quarter of its samples is used, at least 16
-    and at most 128. Rounding weights takes several times as long, and gains a few tenths of a decibel more.
+    error, and weights are rounded too where that gains once more. From twelve samples on no more judge where
+    both differences are clear.
 
     Args:
         prepared: The float model, from :func:`trtint8.models.model.prepare`; not changed.
@@ -123,10 +124,10 @@ def compensate(
         placement: Which tensors of the model are quantized.
         data: Calibration samples, spread evenly where their number is known.
         data_options: How the samples are read.
-        rounds: Whether weights are rounded too, and it may take longer than a calibration: up to 256 samples
-            are used, and weights may be of any size.
-        again: Whether the model was just calibrated with the same data: nothing is warned of once more, and
-            data that cannot be read a second time changes nothing.
+        again: Whether the model was just calibrated with the same data. Then it takes about as long as that:
+            a quarter of the samples is used, at least 16 and at most 128, and large weights stay as they are.
+            Nothing is warned of once more, and data that cannot be read a second time changes nothing.
+            Otherwise up to 256 samples are used, and weights may be of any size.
 
     Returns:
         The model, with changed weights or as it was, and what was done.
@@ -139,20 +140,17 @@ def compensate(
     def unchanged(reason: str) -> Compensated:
         return Compensated(prepared, Compensation(reason=reason))
 
-    def corrected(graph_model: ir.Model) -> ir.Model:
-        return correct_biases(graph_model, placement, table.amax, fit).model
-
     table.check_model(prepared.fingerprint, placement.tensors, tensor_names(prepared.graph_model))
     if not placement.weights:
         return unchanged("no weights in INT8")
-    if not rounds and weight_bytes(prepared.graph_model) > _LARGEST_WEIGHTS:
+    if again and weight_bytes(prepared.graph_model) > _LARGEST_WEIGHTS:
         return unchanged("not tried unasked, as the weights are large")
     part = runnable_part(prepared)
     try:
         with warnings.catch_warnings():
             if again:
                 warnings.simplefilter("ignore")
-            samples = _read(part, data, data_options, None if rounds else table.provenance.samples)
+            samples = _read(part, data, data_options, table.provenance.samples if again else None)
     except Exception:
         # A generator is used up, and a loader of the user's may fail in any way. The first time it did not.
         if not again:
@@ -166,9 +164,7 @@ def compensate(
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # Whoever quantizes the model warns of tensors that were zero. What is not finite does not gain.
         warnings.simplefilter("ignore")
-        graph_models = {_PLAIN: part.graph_model, _CORRECTED: corrected(part.graph_model)}
-        if rounds:
-            graph_models[_ROUNDED] = corrected(adapt_rounding(part.graph_model, placement, fit).model)
+        graph_models = _ways(part.graph_model, placement, table, fit)
         quantizer = Quantizer.of(placement, table.amax)
         levels = _noise_levels(graph_models, quantizer, judging, single=rows == 1)
     return _best(prepared, graph_models, levels)
@@ -182,24 +178,55 @@ _CORRECTED: _Way = (CORRECTION,)
 _ROUNDED: _Way = (ROUNDING, CORRECTION)
 
 
-def _best(
-    prepared: Model,
-    graph_models: Mapping[_Way, ir.Model],
-    levels: Mapping[_Way, list[float]],
-) -> Compensated:
+def _ways(
+    graph_model: ir.Model, placement: Placement, table: CalibrationTable, fit: Sequence[FeedDict]
+) -> dict[_Way, ir.Model]:
+    """A network as it is, and with ever more done to its weights.
+
+    Args:
+        graph_model: The float network; not changed.
+        placement: Which of its tensors are quantized.
+        table: Their ranges.
+        fit: The samples that weights are changed with.
+    """
+    corrected = correct_biases(graph_model, placement, table.amax, fit)
+    rounded = adapt_rounding(graph_model, placement, fit)
+    # Other weights only add something to the mean error of a layer: it need not be run once more.
+    corrections = {
+        name: correction - rounded.shifts[name] if name in rounded.shifts else correction
+        for name, correction in corrected.corrections.items()
+    }
+    return {
+        _PLAIN: graph_model,
+        _CORRECTED: corrected.model,
+        _ROUNDED: with_corrections(rounded.model, corrections),
+    }
+
+
+def _choice(levels: Mapping[_Way, list[float]]) -> tuple[_Way, bool]:
     """Takes each way that is better than what was taken before it, by more than the error of the difference.
 
     Args:
-        prepared: The model.
-        graph_models: What was done to the weights, to the part of the model that runs; first the model as it
-            is, and then with ever more done to it.
-        levels: The noise of each on the samples that judge.
+        levels: The noise of each on the samples that judge; first of the network as it is, and then with ever
+            more done to it.
+
+    Returns:
+        The best way, and whether more samples would hardly decide otherwise, or hardly gain by it.
     """
-    best = _PLAIN
-    for remedies in graph_models:
-        gain, error = difference(levels[best], levels[remedies])
+    best, clear = _PLAIN, True
+    for way in itertools.islice(levels, 1, None):
+        gain, error = difference(levels[best], levels[way])
+        clear = clear and (abs(gain) > _CLEAR * error or error < _CLOSE)
         if gain > error:
-            best = remedies
+            best = way
+    return best, clear
+
+
+def _best(
+    prepared: Model, graph_models: Mapping[_Way, ir.Model], levels: Mapping[_Way, list[float]]
+) -> Compensated:
+    """The model with the weights that were best on the samples that judge."""
+    best, _ = _choice(levels)
     gain, error = difference(levels[_PLAIN], levels[best or _CORRECTED])
     judged = len(levels[_PLAIN])
     if not best:
@@ -276,7 +303,7 @@ def _noise_levels(
     Args:
         graph_models: Float networks; the first one is what all are compared with.
         quantizer: How they are quantized.
-        feeds: The samples.
+        feeds: The samples. Those that are left when the choice is clear are not run.
         single: Whether each feed is one sample.
     """
     reference, picks = graph_models[_PLAIN], find_picks(graph_models[_PLAIN])
@@ -294,4 +321,6 @@ def _noise_levels(
         wanted, rows = exact.run(feed), 1 if single else batch_rows(feed) or 1
         for way, network in networks.items():
             levels[way] += Noise.of(wanted, network.run(feed), rows).levels.tolist()
+        if len(levels[_PLAIN]) >= _FEWEST_JUDGES and _choice(levels)[1]:
+            break
     return levels

@@ -6,9 +6,9 @@ matrices for that: rows of input values times a matrix of weights.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -197,31 +197,19 @@ _SHRINKAGE = 0.3
 #: Inputs whose gradients are updated together, by one product of matrices.
 _INPUTS_PER_UPDATE = 16
 
+#: The most multiplications of one product of matrices. OpenBLAS divides larger ones among threads, which wait
+#: for each other sixteen times as long as they compute where other work keeps the processor busy.
+_LARGEST_PRODUCT = 1 << 18
+
+#: Layers that are solved at once.
+_THREADS = 4
+
 #: A flip must lower the error by at least this share of the error that it adds by itself. It is more than
 #: float32's rounding errors amount to.
 _LEAST_GAIN = 1e-4
 
-#: The most passes over all weights of a layer; there are fewer where a pass flips nothing. The first pass
-#: gains most; with four, networks gained no more SQNR on other data than with two.
-_PASSES = 2
-
-
-@dataclass(frozen=True)
-class LayerRounding:
-    """How the weights of one layer were rounded.
-
-    Attributes:
-        before: Mean squared error of the output per place, summed over channels, with weights rounded to
-            nearest; measured on the data that was used, without shrinkage.
-        after: The same error with the chosen rounding.
-        flipped: Number of weights that are not rounded to nearest.
-        weights: Number of weights in the layer.
-    """
-
-    before: float
-    after: float
-    flipped: int
-    weights: int
+#: The most passes over all weights of a layer. A second one lowers the error by 2 % of what it is at most.
+_PASSES = 1
 
 
 @dataclass(frozen=True)
@@ -230,11 +218,12 @@ class AdaptivelyRounded:
 
     Attributes:
         model: The new model.
-        layers: Layer name to how its weights were rounded; the weights of other layers are unchanged.
+        shifts: Layer name to what is added to the mean of each output channel by rounding this way and not to
+            nearest, float32 of shape (channels,); the weights of other layers are unchanged.
     """
 
     model: ir.Model
-    layers: Mapping[str, LayerRounding]
+    shifts: Mapping[str, NDArray[np.float32]]
 
 
 def adapt_rounding(
@@ -269,7 +258,7 @@ def adapt_rounding(
         seed: Seed of the random choice of places.
 
     Returns:
-        The new model, and each layer's errors.
+        The new model, and by how much the layers' outputs are shifted.
 
     Raises:
         CalibrationDataError: There is no data, or the model fails on it.
@@ -292,14 +281,18 @@ def adapt_rounding(
         raise CalibrationDataError("the data holds no samples to adapt rounding to; give some")
     copy = model.clone()
     nodes = {node.name: node for node in copy.graph}
-    layers = {}
-    with progress_bar("Rounding weights", len(problems), enabled=False) as advance:
-        for name in list(problems):
-            # Removed from the dictionary, so that its matrices are freed before the next layer is solved.
-            weights, layers[name] = problems.pop(name).solve()
+    shifts = {}
+    with (
+        progress_bar("Rounding weights", len(problems), enabled=False) as advance,
+        ThreadPoolExecutor(_THREADS, "trtint8-round") as pool,
+    ):
+        # Removed from the dictionary, so that a layer's matrices are freed when it is solved.
+        solved = {name: pool.submit(problems.pop(name).solve) for name in list(problems)}
+        for name, future in solved.items():
+            weights, shifts[name] = future.result()
             set_constant_input(nodes[name], 1, weights)
             advance(1)
-    return AdaptivelyRounded(copy, layers)
+    return AdaptivelyRounded(copy, shifts)
 
 
 def descend(
@@ -317,43 +310,57 @@ def descend(
     Returns:
         The errors afterwards, and which weights are flipped, both of the shape of ``errors``.
     """
-    # With outputs along the last axis, all values of one input are contiguous in memory.
-    errors, steps = (array.swapaxes(1, 2).copy() for array in (errors, steps))
-    flipped = np.zeros(errors.shape, bool)
-    inputs = errors.shape[1]
+    groups, outputs, inputs = errors.shape
+    pieces = -(-outputs // max(1, _LARGEST_PRODUCT // (_INPUTS_PER_UPDATE * inputs)))
+    columns = pieces * -(-outputs // pieces)
+
+    def turned(values: NDArray[np.float32]) -> NDArray[np.float32]:
+        # With outputs along the last axis, all values of one input are contiguous in memory.
+        copied = np.zeros((groups, inputs, columns), values.dtype)
+        copied[..., :outputs] = values.swapaxes(1, 2)
+        return copied
+
+    def divided(values: NDArray[np.float32]) -> NDArray[np.float32]:
+        return values.reshape(groups, -1, pieces, columns // pieces).swapaxes(1, 2)
+
+    errors, given, steps = turned(errors), turned(steps), turned(steps)
+    # A flip adds step * (2 * gradient + step * H's diagonal) to the error.
+    bound = -(0.5 + 0.5 * _LEAST_GAIN) * np.diagonal(hessian, axis1=1, axis2=2)[..., None]
+    bound = bound.astype(hessian.dtype)
     for _ in range(passes):
         settled = True
         for start in range(0, inputs, _INPUTS_PER_UPDATE):
-            stop = min(start + _INPUTS_PER_UPDATE, inputs)
-            gradient = hessian[:, start:stop] @ errors
-            for row in range(start, stop):
-                step = steps[:, row]
-                own = step**2 * hessian[:, row, row, None]
-                flip = -2 * step * gradient[:, row - start] - own > _LEAST_GAIN * own
-                if not flip.any():
-                    continue
-                settled = False
-                added = np.where(flip, step, 0.0)
-                errors[:, row] += added
-                step -= 2 * added
-                flipped[:, row] ^= flip
-                later = slice(row + 1, stop)
-                gradient[:, row + 1 - start :] += hessian[:, later, row, None] * added[:, None]
+            rows = slice(start, min(start + _INPUTS_PER_UPDATE, inputs))
+            step, among = steps[:, rows], hessian[:, rows, rows]
+            gradient, added = np.empty_like(step), np.empty_like(step)
+            np.matmul(hessian[:, None, rows], divided(errors), out=divided(gradient))
+            needed = step * step * bound[:, rows]
+            for row in range(step.shape[1]):
+                flip = step[:, row] * gradient[:, row] < needed[:, row]
+                np.multiply(step[:, row], flip, out=added[:, row])
+                gradient[:, row + 1 :] += among[:, row + 1 :, row, None] * added[:, None, row]
+            errors[:, rows] += added
+            step -= 2 * added
+            settled = settled and not added.any()
         if settled:
             break
-    return errors.swapaxes(1, 2), flipped.swapaxes(1, 2)
+    return errors.swapaxes(1, 2)[:, :outputs], (steps != given).swapaxes(1, 2)[:, :outputs]
 
 
 class _Problem:
-    """The rounding of one layer: its weights as matrices, and the matrices H of its input."""
+    """The rounding of one layer: its weights as matrices, and the matrices H of its input.
+
+    Blocks of inputs are solved as groups of their own.
+    """
 
     def __init__(self, form: MatrixForm, grid: RoundingGrid) -> None:
         self._form, self._grid = form, grid
-        inputs = form.order.shape[2]
-        edges = np.linspace(0, inputs, -(-inputs // _LARGEST_BLOCK) + 1).astype(int)
-        self._blocks = [slice(start, stop) for start, stop in itertools.pairwise(edges.tolist())]
-        sizes = [block.stop - block.start for block in self._blocks]
-        self._sums = [np.zeros((len(form.order), size, size)) for size in sizes]
+        groups, _, inputs = form.order.shape
+        self._blocks = -(-inputs // _LARGEST_BLOCK)
+        size = -(-inputs // self._blocks)
+        self._more = self._blocks * size - inputs
+        self._sums = np.zeros((groups * self._blocks, size, size), np.float32)
+        self._means = np.zeros((groups * self._blocks, size), np.float32)
         self._places = 0
 
     def add(self, values: NDArray[np.float32], seed: tuple[int, ...], first: int) -> None:
@@ -364,35 +371,38 @@ class _Problem:
             seed: Seed of the random choice of places.
             first: Number of the batch's first sample in the data.
         """
-        rows = self._form.rows(values, _PLACES, seed, first)
+        rows = self._with_more(self._form.rows(values, _PLACES, seed, first), 0)
+        rows = rows.reshape(len(rows), *self._means.shape)
         self._places += len(rows)
-        for block, sums in zip(self._blocks, self._sums, strict=True):
-            part = rows[:, :, block]
-            sums += part.transpose(1, 2, 0) @ part.transpose(1, 0, 2)
+        self._sums += rows.transpose(1, 2, 0) @ rows.transpose(1, 0, 2)
+        self._means += rows.sum(axis=0)
 
-    def solve(self) -> tuple[NDArray[np.float32], LayerRounding]:
+    def solve(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Rounds the weights.
 
         Returns:
-            The rounded weights, float32, and their errors.
+            The rounded weights, and what they add to the mean of each output channel; both float32.
         """
-        order = self._form.order
+        groups, outputs, _ = self._form.order.shape
+        weights = math.prod(self._form.shape)
+        # Inputs that fill the last block are those of one weight more, which is zero.
+        filled = self._with_more(self._form.order, weights).reshape(groups, outputs, self._blocks, -1)
+        order = filled.swapaxes(1, 2).reshape(groups * self._blocks, outputs, -1)
         errors, steps = (
-            values.astype(np.float32).reshape(-1)[order] for values in (self._grid.errors, self._grid.steps)
+            np.append(values, np.float32(0))[order] for values in (self._grid.errors, self._grid.steps)
         )
-        chosen = np.zeros(order.shape, bool)
-        before = after = 0.0
-        for block, sums in zip(self._blocks, self._sums, strict=True):
-            hessian = (sums / self._places).astype(np.float32)
-            remaining, chosen[:, :, block] = descend(
-                errors[:, :, block], steps[:, :, block], _shrunk(hessian), _PASSES
-            )
-            before += _objective(errors[:, :, block], hessian)
-            after += _objective(remaining, hessian)
-        flipped = np.zeros(order.size, bool)
+        hessian = _shrunk(self._sums) * np.float32(1 / self._places)
+        _, chosen = descend(errors, steps, hessian, _PASSES)
+        shifts = (chosen * steps) @ self._means[..., None] / self._places
+        flipped = np.zeros(weights + 1, bool)
         flipped[order] = chosen
-        weights = self._grid.rounded(flipped.reshape(self._form.shape))
-        return weights, LayerRounding(before, after, int(chosen.sum()), chosen.size)
+        rounded = self._grid.rounded(flipped[:-1].reshape(self._form.shape))
+        return rounded, shifts.reshape(groups, self._blocks, outputs).sum(axis=1).reshape(-1)
+
+    def _with_more(self, values: NDArray[Any], value: int) -> NDArray[Any]:
+        """Values with a last axis of inputs, so many more that all blocks have the same size."""
+        edges = [(0, 0)] * (values.ndim - 1) + [(0, self._more)]
+        return np.pad(values, edges, constant_values=value) if self._more else values
 
 
 def _rounding_problem(layer: Layer, placement: Placement) -> _Problem | None:
@@ -416,10 +426,6 @@ def _shrunk(hessian: NDArray[np.float32]) -> NDArray[np.float32]:
     diagonal = np.arange(hessian.shape[-1])
     shrunk[:, diagonal, diagonal] = hessian[:, diagonal, diagonal]
     return shrunk
-
-
-def _objective(errors: NDArray[np.float32], hessian: NDArray[np.float32]) -> float:
-    return float(((errors @ hessian) * errors).sum(dtype=np.float64))
 
 
 #: In steps of the grid: weights that are closer to the grid than this differ from it only by float32's
@@ -462,21 +468,21 @@ class RoundingGrid:
         if axis is not None:
             scale = np.expand_dims(scale, others)
         scale = np.broadcast_to(scale, weights.shape)
-        rest = weights.astype(np.float64) / scale - nearest
+        rest = weights / scale - nearest.astype(np.float32)
         other = np.where(np.abs(rest) < _ON_GRID, 0, np.sign(rest)).astype(np.int32)
         # The largest weight determines the scale, so it is not changed, and no weight may become larger.
         fixed = (np.abs(weights) == peak) | (np.abs(nearest + other) > QMAX)
         return cls(weights, scale, peak, nearest, np.where(fixed, 0, other))
 
     @property
-    def errors(self) -> NDArray[np.float64]:
-        """What rounding to nearest adds to each weight, float64."""
-        return np.asarray(self.nearest * self.scale.astype(np.float64) - self.weights, np.float64)
+    def errors(self) -> NDArray[np.float32]:
+        """What rounding to nearest adds to each weight, float32."""
+        return self.nearest.astype(np.float32) * self.scale - self.weights
 
     @property
-    def steps(self) -> NDArray[np.float64]:
-        """What taking the other neighbour in place of the nearest adds to each weight, float64."""
-        return np.asarray(self.other * self.scale.astype(np.float64), np.float64)
+    def steps(self) -> NDArray[np.float32]:
+        """What taking the other neighbour in place of the nearest adds to each weight, float32."""
+        return self.other.astype(np.float32) * self.scale
 
     def rounded(self, flipped: NDArray[np.bool_]) -> NDArray[np.float32]:
         """Weights on the grid, which give the same scale and are quantized to exactly these integers.
@@ -488,6 +494,5 @@ class RoundingGrid:
             Integer multiples of the scale, float32. In place of ±127 times the scale stands the largest
             weight itself, so that the scale of the new weights is the same to the last bit.
         """
-        integers = self.nearest + np.where(flipped, self.other, 0)
-        values = np.where(np.abs(integers) == QMAX, np.sign(integers) * self.peak, integers * self.scale)
-        return values.astype(np.float32)
+        integers = (self.nearest + flipped * self.other).astype(np.float32)
+        return np.where(np.abs(integers) == QMAX, np.sign(integers) * self.peak, integers * self.scale)

@@ -12,7 +12,7 @@ from calibrators.errors import CalibrationDataError
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal
 from trtint8.cli.main import main
-from trtint8.tuning.remedies.held_out import CORRECTION
+from trtint8.tuning.remedies.held_out import CORRECTION, ROUNDING
 
 RANGES = {"x": 1.0, "relu_out": 4.0}
 
@@ -50,7 +50,7 @@ def test_biases_that_gain_on_other_samples_are_corrected(tmp_path):
     data = clipped(64)
     files = quantized(tmp_path, data)
     assert CORRECTION in files.rounded.remedies
-    assert files.rounded.samples == 48
+    assert 12 <= files.rounded.samples <= 48
     assert files.rounded.gain_db > files.rounded.error_db > 0
 
     held = clipped(40, seed=9)
@@ -60,6 +60,30 @@ def test_biases_that_gain_on_other_samples_are_corrected(tmp_path):
         for one in (plain, files.model)
     )
     assert after > before + 1
+
+
+def mixed(count, seed=0):
+    """Samples of two patterns, which INT8 represents, so that errors of weights make up for each other."""
+    values = normal(count, 2, seed=seed) @ normal(2, 32, seed=99) / 4
+    return {"x": np.round(127 * values).clip(-127, 127).astype(np.float32) / 127}
+
+
+def test_weights_are_rounded_where_that_gains_more_than_biases_alone(tmp_path):
+    g = Shaped(quantized=False)
+    model = g.model({"x": ["N", 32]}, g.op("Gemm", ["x", g.weights(32, 8)], "layer"))
+    options = {"table": trtint8.CalibrationTable({"x": 1.0}), "rounding": mixed(64)}
+    files = trtint8.write_quantized(model, output=tmp_path / "q.onnx", **options)
+    assert files.rounded.remedies == (ROUNDING, CORRECTION)
+    before, after = (
+        trtint8.validate(one, mixed(40, seed=9), reference=model, metrics=["sqnr"], progress=False)
+        for one in (trtint8.quantize(model, options["table"]), files.model)
+    )
+    assert after.outputs[0].sqnr_db > before.outputs[0].sqnr_db + 3
+
+
+def test_all_samples_judge_where_the_difference_is_not_clear(tmp_path):
+    values = np.where(np.arange(64)[:, None] % 5 == 1, 4, 0.5) * mixed(64)["x"]
+    assert quantized(tmp_path, {"x": values.astype(np.float32)}).rounded.samples == 48
 
 
 def test_what_was_done_stands_in_the_model_and_its_table_and_reference_stay(tmp_path, recwarn):
@@ -111,7 +135,7 @@ def test_samples_for_which_outputs_stay_as_good_change_nothing(tmp_path):
         model, trtint8.CalibrationTable({"x": 1.0}), tmp_path / "q.onnx", rounding=inside
     )
     assert files.rounded.remedies == ()
-    assert files.rounded.samples == 48
+    assert files.rounded.samples == 12  # a difference of nothing is known at once
 
 
 def test_a_network_that_picks_is_judged_by_what_it_picks_from(tmp_path):
@@ -143,6 +167,6 @@ def test_the_command_line_says_what_was_done(tmp_path, capsys):
     main(["quantize", *names[:2], "-o", names[2], "--round", names[3], "--json"])
     found = json.loads(capsys.readouterr().out)["rounding"]
     assert CORRECTION in found["remedies"]
-    assert found["samples"] == 48
+    assert found["samples"] >= 12
     main(["quantize", *names[:2], "-o", names[2], "--round", names[3]])
     assert CORRECTION in capsys.readouterr().out
