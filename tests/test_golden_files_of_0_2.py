@@ -24,7 +24,6 @@ import pytest
 from onnx import numpy_helper
 
 import trtint8
-from calibrators.tensorrt.calibration_cache import read_cache
 from trtint8.cli.main import main
 
 GOLDEN = Path(__file__).parent / "golden" / "0.2"
@@ -53,7 +52,7 @@ def test_table_and_sidecar():
     assert (table.provenance.inputs, table.warnings, table.provenance.samples) == (None, (), 64)
     info = trtint8.read_engine_info("tiny.engine")
     assert (info.calibrated_inputs, info.warnings, info.flavor) == (None, (), "rtx")
-    assert read_cache("tiny.cache").amax == pytest.approx(RANGES)
+    assert trtint8.CalibrationTable.load("tiny.cache").amax == pytest.approx(RANGES)
 
 
 def test_validate():
