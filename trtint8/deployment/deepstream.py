@@ -69,8 +69,13 @@ def deepstream_files(source: DeploySource) -> Files:
     Raises:
         UnsupportedError: nvinfer cannot feed the engine, or cannot load it and there is no Q/DQ model to
             build another one from.
+
+    Warns:
+        UserWarning: nvinfer scales the channels otherwise than the calibration did.
     """
     spec = _image(source)
+    if source.preprocessing is not None:
+        _check_scaling(source.preprocessing)
     source = source.for_full_tensorrt("DeepStream")
     qdq = source.qdq_files()
     files: dict[str, str | Path | Model] = dict(qdq)
@@ -109,6 +114,24 @@ def deepstream_files(source: DeploySource) -> Files:
             deviation=_deviation_text(source.preprocessing),
         ),
     }
+
+
+def _check_scaling(wanted: Preprocessing) -> None:
+    """Refuses what no factor and offsets of nvinfer give, and warns of what they only come near to."""
+    scaling = Scaling.of(wanted)
+    # "Float, >0.0" and "all values >= 0" in the documentation of these properties.
+    if scaling.factor <= 0 or min(scaling.offsets) < 0:
+        raise UnsupportedError(
+            "nvinfer multiplies by a factor above 0 and subtracts offsets of 0 or more, which gives no "
+            f"images as of the calibration ({wanted}): the factor would be {scaling.factor:g} and the least "
+            f"offset {min(scaling.offsets):g}; deploy for Triton, or make such a step part of the network"
+        )
+    if scaling.deviation > _TOLERANCE:
+        warn_user(
+            "nvinfer has one factor for all channels, and the standard deviations of the calibration "
+            f"({wanted}) differ: images are scaled by the mean of the factors, up to "
+            f"{100 * scaling.deviation:.2g} % off; 'README.md' in the folder says what to do about that"
+        )
 
 
 def nvinfer_config(source: DeploySource, spec: TensorSpec) -> Code:

@@ -175,7 +175,9 @@ class DeploySource:
             return None
         if self.is_model and not self._is_quantized:
             return prepare(self.qdq_model)
-        if FLOAT_MODEL not in self.qdq_model.graph_model.metadata_props:
+        # Models of 0.2 do not name their float model. An engine with a table had pairs placed by it.
+        has_table = not self.is_model and self.info.table_fingerprint is not None
+        if FLOAT_MODEL not in self.qdq_model.graph_model.metadata_props and not has_table:
             return None  # another tool made it, with pairs of any kind
         return as_float_model(self.qdq_model, self._origin())
 
