@@ -54,6 +54,15 @@ _ON_WHITE = ("#8fa3b5", "#2f7fc1", "#7a8591", "#dfe3e6", "#606870", "#d9633a")
 #: Pixels of a PNG for each SVG unit.
 _PIXELS = 3
 
+#: A legend in one row of small letters.
+_LEGEND: dict[str, Any] = {
+    "frameon": False,
+    "fontsize": 9,
+    "borderpad": 0.2,
+    "handletextpad": 0.4,
+    "columnspacing": 1.0,
+}
+
 #: What the axes show, x before y, with the unit where the numbers have none; None where a page says it.
 Labels = tuple[str, str] | None
 
@@ -134,7 +143,8 @@ def histogram_chart(card: Card) -> str:
 
 def draw_histogram(card: Card, labels: Labels = None) -> Figure:
     """Draws what :func:`histogram_chart` shows, of a card with bars."""
-    figure, axes = _axes(340, 150, left=36, bottom=20, right=10, top=8, labels=labels)
+    legend = 0 if labels is None else _LINE_HEIGHT
+    figure, axes = _axes(340, 150 + legend, left=36, bottom=20 + legend, right=10, top=8, labels=labels)
     top = 2.0 * max(card.bar_counts)
     edges = [card.bar_width * i for i in range(len(card.bar_counts) + 1)]
     right = max(edges[-1], *(choice.amax for choice in card.ranges)) * 1.015
@@ -152,6 +162,12 @@ def draw_histogram(card: Card, labels: Labels = None) -> Figure:
             lw=width,
             ls=(0, tuple(length / width for length in dashes)) if dashes else "-",
             clip_on=False,
+            label=choice.method,
+        )
+    if labels is not None:
+        place = (0, _LINE_HEIGHT / 72 / figure.get_figheight())
+        figure.legend(
+            **_LEGEND, loc="lower left", bbox_to_anchor=place, ncols=len(card.ranges), labelcolor=_MUTED
         )
     decades = range(math.ceil(math.log10(top)))
     step = 1 if len(decades) <= 4 else (2 if len(decades) <= 7 else 3)
@@ -240,9 +256,9 @@ def draw_points(
         ring = Ellipse(place, _RING * unit_x, _RING * unit_y, fill=False, edgecolor=_LOUD, lw=1.8)
         axes.add_patch(ring).set_clip_on(False)
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} %"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _with_unit(value, "%")))
     axes.yaxis.set_major_locator(MaxNLocator(5))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.4g} {y_unit}".strip()))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _with_unit(value, y_unit)))
     return figure
 
 
@@ -251,6 +267,11 @@ def _around(values: Sequence[float]) -> tuple[float, float]:
     low, high = min(values, default=0.0), max(values, default=1.0)
     room = 0.08 * (high - low) or 0.5
     return low - room, high + room
+
+
+def _with_unit(value: float, unit: str) -> str:
+    """The label of a tick; none beyond the ends of a share, where the axis has room."""
+    return "" if unit == "%" and not 0 <= value <= 100 else f"{value:.4g} {unit}".strip()
 
 
 def count_label(count: float) -> str:

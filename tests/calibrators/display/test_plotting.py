@@ -64,6 +64,20 @@ def test_pictures_are_svg(table):
     assert points.svg.count("var(--accent)") >= 2
 
 
+def test_lines_of_a_histogram_are_named(table):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
+    texts = set(ElementTree.fromstring(table.plot("x").svg).itertext())
+    assert {"minmax", "entropy", "percentile", "mse"} <= texts
+
+
+def test_no_tick_of_a_share_is_below_zero_or_above_100_percent():
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
+    picture = plot_points([(0.0, 100.0, True)], "%", "points", ("in float", "top1"))
+    texts = [text for text in ElementTree.fromstring(picture.svg).itertext() if text.endswith(" %")]
+    values = [float(text.removesuffix(" %").replace("\N{MINUS SIGN}", "-")) for text in texts]
+    assert {0.0, 100.0} <= set(values) and all(0 <= value <= 100 for value in values)
+
+
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
