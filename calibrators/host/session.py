@@ -195,27 +195,6 @@ def give_back_freed_memory() -> None:
         trim(0)
 
 
-#: Parameters of glibc's mallopt: how much freed memory it keeps at the end of the heap, and from which size
-#: on an array has pages of its own, which are returned when it is freed; the largest that it takes.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _LARGEST_THRESHOLD = -1, -3, 32 << 20
-
-
-def keep_freed_memory(most: int) -> None:
-    """Has freed memory kept for the next arrays of this process, where the C library can be asked to.
-
-    Without an arena of ONNX Runtime, each tensor takes memory from the C library. glibc returns all but a
-    little of it to the system when it is freed, and the system fills the pages of the next tensor with zeros.
-    Of networks in many sessions that takes more than a third of the processor time.
-
-    Args:
-        most: About how many bytes are kept; :func:`give_back_freed_memory` returns them as well.
-    """
-    set_option = getattr(_c_library(), "mallopt", None)
-    if set_option is not None:
-        set_option(_MMAP_THRESHOLD, _LARGEST_THRESHOLD)
-        set_option(_TRIM_THRESHOLD, most)
-
-
 @functools.cache
 def _c_library() -> ctypes.CDLL | None:
     try:

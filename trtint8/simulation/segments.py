@@ -20,12 +20,7 @@ from onnx import helper, numpy_helper
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, ModelError
-from calibrators.host.session import (
-    first_line,
-    give_back_freed_memory,
-    keep_freed_memory,
-    open_session,
-)
+from calibrators.host.session import first_line, give_back_freed_memory, open_session
 from calibrators.tables.choice import scale_of
 from trtint8.models.graph import values_read
 from trtint8.models.graph_writer import GraphWriter
@@ -450,8 +445,8 @@ def estimate_seconds(network: Network, feed: FeedDict) -> float:
 #: less of it, the network itself is run more often.
 _ROOM = 512 << 20
 
-#: Bytes of tensors that are made before freed memory is returned to the system, which is kept until then for
-#: those of the next segments. If it were never returned, a network took four times as much as its tensors.
+#: Bytes of tensors that are made before freed memory is returned to the system. Without that, a network took
+#: four times as much as its tensors.
 _MADE = 256 << 20
 
 
@@ -480,7 +475,6 @@ class _State:
         self.tensors: Tensors = dict(feed)
         self.variants: dict[str, Tensors] = {}
         self._made = 0
-        keep_freed_memory(_MADE)
 
     @property
     def outputs(self) -> Tensors:
