@@ -36,12 +36,12 @@ class Workbench:
         case: The network and its data.
         limit: The most calibration samples, and the most samples to tune on.
         table: The table of the method ``auto``; its histograms give the tables of the others.
-        seconds: How long the calibration took.
+        seconds: The processor time of the calibration.
     """
 
     def __init__(self, case: Case, limit: int) -> None:
         self.case, self.limit = case, limit
-        begun = time.perf_counter()
+        begun = time.process_time()
         self.table = trtint8.calibrate(
             case.model,
             case.calibration,
@@ -50,7 +50,7 @@ class Workbench:
             preprocessing=case.preprocessing,
             progress=False,
         )
-        self.seconds = time.perf_counter() - begun
+        self.seconds = time.process_time() - begun
 
     def with_auto(self) -> tuple[onnx.ModelProto, str]:
         """Ranges by the method ``auto``."""

@@ -65,17 +65,21 @@ def cases(folder: Path, wanted: Sequence[str]) -> Iterator[tuple[Case, Path | No
         np.save(case.pool, random_images(_POOL))
         _write_exposed(case)
         yield case, None
-    cifar = os.environ.get("TRTINT8_CIFAR10")
-    if "resnet56" in wanted and not cifar:
-        print("resnet56 is left out: the environment variable TRTINT8_CIFAR10 names no folder with its files")
-    elif cifar and "resnet56" in wanted:
-        case = Case("resnet56", "input", 50, folder)
-        case.model.write_bytes((Path(cifar) / "resnet56.onnx").read_bytes())
-        images = np.load(Path(cifar) / "calibration.npz")["images"]
+    trained, cifar = [name for name in wanted if name != "resnet50"], os.environ.get("TRTINT8_CIFAR10")
+    if trained and not cifar:
+        print(f"{', '.join(trained)} left out: the variable TRTINT8_CIFAR10 names no folder with the files")
+    for name in trained if cifar else ():
+        import trtint8
+
+        files = Path(cifar or "")
+        (given,) = trtint8.model_inputs(files / f"{name}.onnx")
+        case = Case(name, given.name, 50, folder)
+        case.model.write_bytes((files / f"{name}.onnx").read_bytes())
+        images = np.load(files / "calibration.npz")["images"]
         pixels = ((images / np.float32(255) - np.float32(MEAN)) / np.float32(STD)).transpose(0, 3, 1, 2)
         np.save(case.pool, np.ascontiguousarray(pixels, np.float32))
         _write_exposed(case)
-        yield case, Path(cifar) / "heldout.npz"
+        yield case, files / "heldout.npz"
 
 
 def _write_exposed(case: Case) -> None:

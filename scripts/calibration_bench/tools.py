@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +25,14 @@ PEERS = {
 }
 
 
-def install(peers: Path) -> list[str]:
-    """Makes an environment for each of the other tools; returns those that could be made."""
+def install(peers: Path, names: Sequence[str] = tuple(PEERS)) -> list[str]:
+    """Makes an environment for each of the other tools, or of some; returns those that could be made."""
     made = []
-    for name, packages in PEERS.items():
+    for name in names:
         python = peers / name / "bin" / "python"
         if not python.exists():
             venv.create(peers / name, with_pip=True)
-        command = [os.fspath(python), "-m", "pip", "install", "--quiet", *packages]
+        command = [os.fspath(python), "-m", "pip", "install", "--quiet", *PEERS[name]]
         if subprocess.run(command, check=False).returncode:
             print(f"{name}: cannot be installed here, left out")
         else:

@@ -91,12 +91,63 @@ def _cosine(step: Step) -> ir.Value:
     return step.writer.op("Neg", step.writer.op("Sin", step.input(0)))
 
 
+def _tangent(step: Step) -> ir.Value:
+    writer = step.writer
+    return writer.op("Add", writer.op("Mul", step.output, step.output), writer.number(1.0))
+
+
+def _inverse(constant: float, square: float, *, root: bool = True, sign: float = 1.0) -> Rule:
+    """The rule of an inverse of a function of angles.
+
+    Its slope is ``sign`` over ``constant + square x^2``, or over the root of that, which is taken to be more
+    than zero, so that nothing becomes infinite.
+    """
+
+    def derivative(step: Step) -> ir.Value:
+        writer, x = step.writer, step.input(0)
+        scaled = writer.op("Mul", writer.op("Mul", x, x), writer.number(square))
+        total = writer.op("Add", scaled, writer.number(constant))
+        total = writer.op("Max", total, writer.number(_LEAST_NORM))
+        return writer.op("Div", writer.number(sign), writer.op("Sqrt", total) if root else total)
+
+    return _one_input(derivative)
+
+
+def _bent(step: Step, above: float, below: ir.Value) -> ir.Value:
+    """A slope above zero, and another one below it."""
+    positive = step.writer.op("Greater", step.input(0), step.writer.number(0.0))
+    return step.writer.op("Where", positive, step.writer.number(above), below)
+
+
 def _elu(step: Step) -> ir.Value:
     """1 above zero, and below it alpha exp(x), which is the output and alpha more."""
+    alpha = step.writer.number(step.attributes.get("alpha", 1.0))
+    return _bent(step, 1.0, step.writer.op("Add", step.output, alpha))
+
+
+def _celu(step: Step) -> ir.Value:
+    """1 above zero, and below it exp(x / alpha), which is the output over alpha and 1 more."""
+    alpha = step.writer.number(step.attributes.get("alpha", 1.0))
+    quotient = step.writer.op("Div", step.output, alpha)
+    return _bent(step, 1.0, step.writer.op("Add", quotient, step.writer.number(1.0)))
+
+
+def _selu(step: Step) -> ir.Value:
+    """Those of Elu, times gamma; the defaults are ONNX's."""
+    gamma, alpha = step.attributes.get("gamma", 1.0507010221), step.attributes.get("alpha", 1.6732632423)
+    below = step.writer.op("Add", step.output, step.writer.number(gamma * alpha))
+    return _bent(step, gamma, below)
+
+
+def _softsign(step: Step) -> ir.Value:
+    """One over the square of 1 + |x|, and x over that is the output."""
     writer = step.writer
-    below = writer.op("Add", step.output, writer.number(step.attributes.get("alpha", 1.0)))
-    positive = writer.op("Greater", step.input(0), writer.number(0.0))
-    return writer.op("Where", positive, writer.number(1.0), below)
+    rest = writer.op("Sub", writer.number(1.0), writer.op("Abs", step.output))
+    return writer.op("Mul", rest, rest)
+
+
+def _above_threshold(step: Step) -> ir.Value:
+    return step.writer.op("Greater", step.input(0), step.writer.number(step.attributes.get("alpha", 1.0)))
 
 
 def _gelu(step: Step) -> ir.Value:
@@ -179,6 +230,11 @@ def _add(step: Step) -> Mapping[int, ir.Value]:
     return {index: step.like(index, step.gradient) for index in step.wanted}
 
 
+def _mean(step: Step) -> Mapping[int, ir.Value]:
+    share = step.writer.op("Div", step.gradient, step.writer.number(len(step.node.inputs)), like=step.output)
+    return {index: step.like(index, share) for index in step.wanted}
+
+
 def _sub(step: Step) -> Mapping[int, ir.Value]:
     negative = step.writer.op("Neg", step.gradient) if 1 in step.wanted else step.gradient
     return {index: step.like(index, negative if index else step.gradient) for index in step.wanted}
@@ -216,10 +272,18 @@ def _identity(step: Step) -> Mapping[int, ir.Value]:
 
 ELEMENTWISE: Mapping[str, Rule] = {
     "Abs": _one_input(lambda step: step.writer.op("Sign", step.input(0))),
+    "Acos": _inverse(1.0, -1.0, sign=-1.0),
+    "Acosh": _inverse(-1.0, 1.0),
     "Add": _add,
+    "Asin": _inverse(1.0, -1.0),
+    "Asinh": _inverse(1.0, 1.0),
+    "Atan": _inverse(1.0, 1.0, root=False),
+    "Atanh": _inverse(1.0, -1.0, root=False),
     "Cast": _cast,
+    "Celu": _one_input(_celu),
     "Clip": _kept_where(_within),
     "Cos": _one_input(_cosine),
+    "Cosh": _one_input(lambda step: step.writer.op("Sinh", step.input(0))),
     "Div": _div,
     "Dropout": _identity,
     "Elu": _one_input(_elu),
@@ -232,6 +296,7 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "LeakyRelu": _leaky_relu,
     "Log": _log,
     "Max": _extreme,
+    "Mean": _mean,
     "Min": _extreme,
     "Mish": _one_input(_mish),
     "Mul": _mul,
@@ -240,12 +305,18 @@ ELEMENTWISE: Mapping[str, Rule] = {
     "Pow": _pow,
     "Reciprocal": _one_input(_reciprocal),
     "Relu": _kept_where(_positive),
+    "Selu": _one_input(_selu),
     "Sigmoid": _one_input(_sigmoid),
     "Sin": _one_input(_sine),
+    "Sinh": _one_input(lambda step: step.writer.op("Cosh", step.input(0))),
     "Softplus": _one_input(lambda step: step.writer.op("Sigmoid", step.input(0))),
+    "Softsign": _one_input(_softsign),
     "Sqrt": _one_input(_sqrt),
     "Sub": _sub,
+    "Sum": _add,
+    "Tan": _one_input(_tangent),
     "Tanh": _one_input(_tanh),
+    "ThresholdedRelu": _kept_where(_above_threshold),
     "Where": _where,
 }
 

@@ -41,6 +41,14 @@ CASES = {
     "Elu": of_one("Elu", alpha=0.7),
     "Sin": of_one("Sin"),
     "Softplus": of_one("Softplus"),
+    "Asinh": of_one("Asinh"),
+    "Atan": of_one("Atan"),
+    "Celu": of_one("Celu", alpha=0.7),
+    "Cosh": of_one("Cosh"),
+    "Selu": of_one("Selu"),
+    "Sinh": of_one("Sinh"),
+    "Softsign": of_one("Softsign"),
+    "ThresholdedRelu": of_one("ThresholdedRelu", alpha=1.0),
 }
 
 #: Of operators that are new in opset 18 or 20.
@@ -77,6 +85,15 @@ def test_of_positive_values(kind):
     assert_gradients([(kind, ["x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": POSITIVE}, step=1e-3)
 
 
+@pytest.mark.parametrize("kind", ["Acos", "Asin", "Atanh", "Tan"])
+def test_of_values_between_minus_one_and_one(kind):
+    assert_gradients([(kind, ["x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": AWAY / 4}, step=1e-3)
+
+
+def test_acosh_of_values_above_one():
+    assert_gradients([("Acosh", ["x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": POSITIVE + 1}, step=1e-3)
+
+
 @pytest.mark.parametrize(
     ("kind", "constants", "attributes"),
     [("Sqrt", [], {}), ("Log", [], {}), ("Pow", [0.5], {}), ("Pow", [0.0], {})],
@@ -111,7 +128,7 @@ def test_a_clip_without_bounds_passes_everything_on():
     assert_gradients([("Clip", ["x"], "y", {})], {"x": ["N", 3, 5]}, feed={"x": AWAY})
 
 
-@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("kind", ["Add", "Sub", "Mul", "Div", "Sum", "Mean"])
 @pytest.mark.parametrize("second", [["N", 3, 5], [3, 1], [5]])
 def test_of_two_tensors_one_of_which_may_be_broadcast(kind, second):
     feed = {"x": AWAY, "z": np.resize(POSITIVE, [2 if size == "N" else size for size in second])}
@@ -129,8 +146,9 @@ def test_where():
 
 
 def test_every_rule_is_tested():
-    others = {"Sqrt", "Log", "Reciprocal", "Add", "Sub", "Mul", "Div", "Max", "Min", "Where"}
-    assert {*CASES, *LATER, *others} == set(ELEMENTWISE)
+    others = {"Sqrt", "Log", "Reciprocal", "Add", "Sub", "Mul", "Div", "Max", "Min", "Where", "Sum", "Mean"}
+    bounded = {"Acos", "Acosh", "Asin", "Atanh", "Tan"}
+    assert {*CASES, *LATER, *others, *bounded} == set(ELEMENTWISE)
 
 
 X = {"x": ["N", 4, 6]}
