@@ -321,6 +321,10 @@ def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:
         raise CalibrationDataError(
             f"input '{spec.name}' takes {spec.dtype} but its data is uint8 images; {_declaring(spec)}"
         )
+    if array.dtype.kind in "USMmc":
+        raise CalibrationDataError(
+            f"input '{spec.name}' takes {spec.dtype} but its data is {array.dtype}; give numbers of that type"
+        )
     ragged = "pad the samples to one length and " if array.dtype.hasobject else ""
     raise CalibrationDataError(
         f"input '{spec.name}' takes {spec.dtype} but its data is {array.dtype}; {ragged}"

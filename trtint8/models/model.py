@@ -25,7 +25,7 @@ from onnx_ir.passes import common
 from calibrators import records
 from calibrators.checks import check_ending, refuse_empty_path, warn_user
 from calibrators.data.inputs import CalibratedInputs, InputSpec, OpenShape
-from calibrators.errors import ModelError, enumerated
+from calibrators.errors import Argument, ModelError, advice, enumerated
 from calibrators.files import is_file, is_folder
 from calibrators.host.weights import LightModel
 from trtint8.models.checks import (
@@ -286,8 +286,16 @@ def rebuilt(graph_model: ir.Model, name: str) -> Model:
 
 
 _EXPORT = "export the network of PyTorch with torch.onnx.export and give the .onnx file"
-_OF_ARRAYS = "it holds arrays, so give the model first and the data after it"
-_OF_RANGES = "if it is a table, give the model first and the table after it"
+_OF_ARRAYS = "it holds arrays, so " + advice(
+    f"give the model first and {Argument('data')} after it",
+    f"give the model first and {Argument('calibration')} after it",
+    "give an ONNX model in its place",
+)
+_OF_RANGES = "if it is a table, " + advice(
+    f"give the model first and {Argument('table')} after it",
+    f"give the model first and {Argument('calibration')} after it",
+    "give an ONNX model in its place",
+)
 _ENGINE = "it is an engine, so give the ONNX model that it was built from"
 _UNPACK = "unpack it, and give the .onnx file in it"
 

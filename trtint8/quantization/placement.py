@@ -15,7 +15,7 @@ from typing import Literal
 import onnx_ir as ir
 
 from calibrators.checks import several
-from calibrators.errors import ModelError, counted, enumerated
+from calibrators.errors import Argument, ModelError, counted, enumerated
 from calibrators.operators import OPERATORS, Product, operator_named, operator_of
 from trtint8.models.graph import is_constant, nodes_inside
 from trtint8.models.plugins import unknown_nodes
@@ -490,12 +490,13 @@ def _matching(names: Sequence[str], patterns: Sequence[str], argument: str) -> d
     matching: dict[str, str] = {}
     for pattern in several(patterns):
         if not isinstance(pattern, str):
-            raise ModelError(f"{argument}: {pattern!r} is no name of a node; give strings")
+            raise ModelError(f"{Argument(argument)}: {pattern!r} is no name of a node; give strings")
         matched = [name for name in names if name == pattern] or fnmatch.filter(names, pattern)
         if not matched:
             examples = ", ".join(f"'{name}'" for name in names[:3])
             raise ModelError(
-                f"{argument}: '{pattern}' matches no node that could be quantized; names look like {examples}"
+                f"{Argument(argument)}: '{pattern}' matches no node that could be quantized; names look like "
+                f"{examples}"
             )
         matching |= dict.fromkeys(matched, pattern)
     return matching

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.inputs import shape_text
 from calibrators.data.sources.arrays import is_class_indices
-from calibrators.errors import Argument, CalibrationDataError, advice, enumerated
+from calibrators.errors import Argument, CalibrationDataError, advice, counted, enumerated
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, DeclaredShape, by_sample
 from trtint8.validation.meters import PERCENT, CountedSumsMeter, HitMeter, Measurand, SumsMeter
 
@@ -100,7 +100,7 @@ def check_class_folders(folders: Sequence[str] | None, form: BatchForm, metrics:
         output = form.outputs[name]
         if form.is_class_scores(name) and output.shape[1] != len(folders):
             raise CalibrationDataError(
-                f"the data has {len(folders)} sub-folders, which are classes in the order of their names, "
+                f"the data has {counted(len(folders), 'sub-folder')}, classes in the order of their names, "
                 f"from '{folders[0]}' to '{folders[-1]}', and output '{name}' has {output.shape[1]} classes; "
                 + advice(
                     f"without labels, judge by {Argument('metrics', 'agreement')}",

@@ -16,7 +16,7 @@ from calibrators import records
 from calibrators.checks import warn_user
 from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import TableError
+from calibrators.errors import Argument, TableError, advice
 from calibrators.histograms.binning import PER_OCTAVE, Octaves
 from calibrators.histograms.histogram import Histogram, bins_within
 from calibrators.records import Count, Line, NonNegativeFloat32, NonPositiveFloat32, Text
@@ -168,7 +168,8 @@ class TableRecord:
 _INSTEAD = {
     ".npz": "it holds arrays, of which 'trtint8 calibrate' makes a table",
     ".npy": "it holds an array; 'trtint8 calibrate' makes a table of samples",
-    ".onnx": "it is a model, so give the model first and the table after it",
+    ".onnx": "it is a model, so "
+    + advice(f"give {Argument('model')} first and the table after it", "give a table in its place"),
 }
 
 

@@ -372,7 +372,7 @@ def test_files_of_another_kind_are_told_what_to_do(tmp_path, monkeypatch, capsys
 MISPLACED = [
     (("calibrate", "cal.npz", "net.onnx", "-o", "o.json"), "cal.npz", "model first"),
     (("calibrate", "net.onnx", "net.onnx", "-o", "o.json"), "net.onnx", "model first"),
-    (("calibrate", "t.json", "cal.npz", "-o", "o.json"), "t.json", "model first"),
+    (("calibrate", "t.json", "cal.npz", "-o", "o.json"), "t.json", "ONNX model in its place"),
     (("calibrate", "net.pt", "cal.npz", "-o", "o.json"), "net.pt", "torch.onnx.export"),
     (("calibrate", "a.zip", "cal.npz", "-o", "o.json"), "a.zip", "unpack"),
     (("calibrate", "net.onnx", "a.zip", "-o", "o.json"), "a.zip", "unpack"),
@@ -382,8 +382,8 @@ MISPLACED = [
     (("calibrate", "empty.onnx", "cal.npz", "-o", "o.json"), "empty.onnx", "export"),
     (("calibrate", "nowhere.onnx", "cal.npz", "-o", "o.json"), "nowhere.onnx", "path"),
     (("calibrate", "net.onnx", "split", "-o", "o.json"), "split", "split/train"),
-    (("quantize", "t.json", "net.onnx", "-o", "o.onnx"), "t.json", "table after it"),
-    (("quantize", "net.onnx", "net.onnx", "-o", "o.onnx"), "net.onnx", "table after it"),
+    (("quantize", "t.json", "net.onnx", "-o", "o.onnx"), "t.json", "TABLE after it"),
+    (("quantize", "net.onnx", "net.onnx", "-o", "o.onnx"), "net.onnx", "the table after it"),
     (("quantize", "net.onnx", "cal.npz", "-o", "o.onnx"), "cal.npz", "trtint8 calibrate"),
     (("quantize", "net.onnx", "folder", "-o", "o.onnx"), "folder", "file"),
     (("sensitivity", "net.onnx", "cal.npz", "t.json", "-o", "o.json"), "cal.npz", "trtint8 calibrate"),
@@ -412,3 +412,26 @@ def test_what_stands_in_the_wrong_place_is_said_with_what_to_do(
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and name in said and advice in said
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advised", "not_advised"),
+    [
+        ("lint d.npz", "give an ONNX model", "DATA"),
+        ("lint t.json", "give an ONNX model", "TABLE"),
+        ("calibrate d.npz m.onnx -o t.json", "DATA", "TABLE"),
+        ("build d.npz m.onnx -o e.engine", "DATA_OR_TABLE", "the data"),
+        ("table show m.onnx", "give a table", "MODEL"),
+        ("calibrate m.onnx words.npy -o t.json", "give numbers", "astype"),
+        ("quantize m.onnx t.json -o q.onnx --keep-float nothing", "--keep-float", "keep_float"),
+    ],
+)
+def test_advice_names_what_the_verb_takes(arguments, advised, not_advised, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(DEMO_MODEL, "m.onnx")
+    np.savez("d.npz", images=np.zeros((4, 1, 8, 8), np.float32))
+    np.save("words.npy", np.array(["a", "b"]))
+    trtint8.CalibrationTable({"images": 1.0}).save("t.json")
+    assert main(arguments.split()) == 2
+    said = capsys.readouterr().err
+    assert advised in said and not_advised not in said
