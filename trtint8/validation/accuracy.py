@@ -99,6 +99,8 @@ class Accuracy(Result):
             others than FP32's. One entry for each tensor that shows picks and that the model gives; an
             engine gives its outputs alone. Empty where ``outputs`` is.
         name: What tables call the model: INT8, or float where no layer of it is in INT8.
+        reference_varies: Whether FP32 gives one sample other outputs than another. Where it does not, the
+            samples show nothing, and no budget can be judged by them.
     """
 
     judged: str
@@ -120,6 +122,7 @@ class Accuracy(Result):
     warnings: tuple[str, ...] = ()
     picks_changed: tuple[PicksChanged, ...] = ()
     name: str = VALIDATED
+    reference_varies: bool = True
 
     def __repr__(self) -> str:
         parts = (counted(self.samples, "sample"), accuracy_summary(self))
@@ -258,6 +261,10 @@ class Compared(Protocol):
     @property
     def picks_changed(self) -> tuple[PicksChanged, ...]:
         """How many picks are others than FP32's."""
+
+    @property
+    def reference_varies(self) -> bool:
+        """Whether FP32 gives one sample other outputs than another."""
 
     @property
     def also(self) -> Mapping[str, Compared]:

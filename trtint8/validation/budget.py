@@ -112,8 +112,12 @@ class Goal:
         """
         score = score_of(accuracy, self.metric)
         fits, samples = self.fits(score), counted(accuracy.samples, "sample")
+        why = None
         if score.value is not None and math.isnan(score.value):
             why = f"{self.name} has no value on them"
+        elif not accuracy.reference_varies:
+            why = "FP32 gives the same outputs for all of them"
+        if why:
             note = f"on {samples} the budget ({self}) cannot be judged, because {why}"
             return Judgement(str(self), False, None, None, None, False, (note,), score.is_share)
         kept = "kept" if fits else "missed"

@@ -8,6 +8,7 @@ models are read, checked and opened. Comparisons that do not say what they seem 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
@@ -199,6 +201,8 @@ class BatchResult:
         models: What was measured on each model, in the order of ``descriptions``.
         in_integers: What the first model computed in integers on this batch, and on others before it; None
             where it is not run in an arithmetic.
+        all_alike: Identifies what the reference gives for each sample of the batch; None where it gives one
+            sample other values than another.
     """
 
     descriptions: Mapping[str, str]
@@ -209,6 +213,7 @@ class BatchResult:
     reference: ModelMeters
     models: tuple[ModelMeters, ...]
     in_integers: InIntegers | None = None
+    all_alike: bytes | None = None
 
 
 class OpenModels:
@@ -350,6 +355,7 @@ class OpenModels:
             ModelMeters(reference, None),
             tuple(models),
             tells() if tells else None,
+            _all_alike(wanted.values(), rows),
         )
 
     def _by_name(self, arrays: Sequence[NDArray[Any]], further: Sequence[str]) -> tuple[Outputs, Outputs]:
@@ -385,6 +391,7 @@ class _Totals:
             for model in first.models
         ]
         self._in_integers = first.in_integers
+        self._given: set[bytes | None] = set()
 
     def add(self, result: BatchResult) -> None:
         for name, description in result.descriptions.items():
@@ -396,6 +403,7 @@ class _Totals:
         if self._choice is None:
             self._check_alike(result)
         self._samples += result.samples
+        self._given.add(result.all_alike)
         # The first batch may have no detections, by which others show how they are read.
         self._form = result.form
         self._reference.merge(result.reference)
@@ -413,7 +421,17 @@ class _Totals:
                     f"'{other.title}' for another; give labels that fit the outputs of all batches"
                 )
 
+    @property
+    def _reference_varies(self) -> bool:
+        """Whether the reference gives one sample other values than another, or there is only one."""
+        return self._samples == 1 or None in self._given or len(self._given) > 1
+
     def accuracy(self) -> Accuracy:
+        if not self._reference_varies:
+            warn_user(
+                f"{REFERENCE} gives the same outputs for all {self._samples:,} samples, so they do not show "
+                "what INT8 costs; check the samples and how they are preprocessed"
+            )
         results = {
             name: self._of_model(description, meters)
             for (name, description), meters in zip(self._descriptions.items(), self._models, strict=True)
@@ -461,6 +479,7 @@ class _Totals:
             chosen=self._chosen,
             tensors=meters.tensors.value() if meters.tensors else None,
             picks_changed=meters.picks.value() if meters.picks else (),
+            reference_varies=self._reference_varies,
         )
 
     def _with_comparisons(self, accuracy: Accuracy, others: Mapping[str, ModelMeters]) -> Accuracy:
@@ -503,6 +522,21 @@ def _fidelity_meter(metrics: Sequence[Metric], parts: Sequence[OutputPart]) -> F
     asked = {metric for metric in metrics if isinstance(metric, str)}.intersection(OUTPUT_METRICS)
     names = [part.name for part in parts]
     return FidelityMeter(names, tokens="token_cosine" in asked) if asked else None
+
+
+def _all_alike(outputs: Iterable[NDArray[Any]], rows: int) -> bytes | None:
+    """What outputs give for each of the samples along axis 0; None where they differ.
+
+    An output that has no row for each sample is taken as a whole.
+    """
+    digest = hashlib.blake2b()
+    for output in outputs:
+        own = output if output.ndim and output.shape[0] == rows else output[np.newaxis]
+        # The second row tells of most outputs that they differ, so few are read whole.
+        if len(own) > 1 and ((own[0] != own[1]).any() or (own != own[:1]).any()):
+            return None
+        digest.update(own[:1].tobytes())
+    return digest.digest()
 
 
 def _share(measures: Mapping[str, Measure], name: str, *, of_reference: bool = False) -> Share | None:

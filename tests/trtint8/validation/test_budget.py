@@ -1,6 +1,7 @@
 """What a budget means for a network, and when it is kept."""
 
 import contextlib
+import dataclasses
 import math
 
 import numpy as np
@@ -271,3 +272,11 @@ def test_where_other_samples_decided_it_says_which_budget_leaves_room():
     lost = compared(4, outputs=(Fidelity("classes", 20.0, 0.4, 0.5),))
     assert "0.4" in drop.judge(lost, Score(0.4, 20.0, 0.6, margin=0.1)).notes[-1]
     assert "leave room" not in drop.judge(lost, Score(0.4, 20.0, 0.6, margin=0.7)).notes[-1]
+
+
+def test_samples_that_show_nothing_judge_nothing():
+    outputs = (Fidelity("classes", math.inf, 1.0, 0.0),)
+    found = goal(MAPS, minimum=30.0, metric="sqnr")
+    assert found.judge(compared(4, outputs=outputs)).fits
+    judged = found.judge(dataclasses.replace(compared(4, outputs=outputs), reference_varies=False))
+    assert (judged.fits, judged.value) == (False, None)

@@ -3,6 +3,7 @@
 import math
 import threading
 import warnings
+from functools import partial
 
 import numpy as np
 import onnx
@@ -71,6 +72,28 @@ def test_a_tenth_of_the_amplitude_as_noise_is_twenty_decibels(batch_size):
     assert result.outputs[0].sqnr_db == pytest.approx(20.0, abs=1e-4)
     assert result.outputs[0].max_error == pytest.approx(0.25)  # of 2.5, the largest logit
     assert result.top1 is None and result.agreement == Share(6, 6)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 6])
+def test_outputs_that_are_the_same_for_all_samples_show_nothing(batch_size):
+    def compared(reference):
+        reference = partial(_rows_of, reference)
+        return _beside_itself(
+            {"INT8": reference}, ["y"], INPUTS, LOGITS, None, batch_size, reference=reference
+        )
+
+    with pytest.warns(UserWarning, match="same outputs for all 6 samples"):
+        assert not compared(lambda x: np.zeros_like(x)).reference_varies
+    with pytest.warns(UserWarning, match="same outputs"):
+        assert not compared(lambda x: np.full((len(x), 3), 7.0, np.float32)).reference_varies
+    for one in range(6):  # whichever sample differs
+        assert compared(lambda x, one=one: np.float32(x.argmax(1, keepdims=True) == one)).reference_varies
+    alone = _beside_itself({"INT8": lambda x: [x]}, ["y"], INPUTS, LOGITS[:1])
+    assert alone.reference_varies  # nothing tells
+
+
+def _rows_of(function, x):
+    return [function(x)]
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 6])
