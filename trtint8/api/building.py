@@ -88,7 +88,7 @@ def build_int8_engine(
         keep_int8: Names of nodes, or patterns, that are in INT8 although TensorRT for RTX is estimated to be
             faster with them in FP16.
         rounding: Whether biases are corrected by the mean error of each layer, and weights are rounded so
-            that layers' outputs change least: on the explicit route, with a quarter of the calibration
+            that layers' outputs change least: on the explicit route, with a fifth of the calibration
             samples, at least 16 and at most 128. Every fourth of them changes weights, and only where that
             gains on the others.
         cut_at: Names of tensors: the engine is that of the model up to them, for nodes that TensorRT does not

@@ -51,12 +51,15 @@ _FEWEST_SAMPLES = 16
 #: and about how many bytes they have.
 _MOST_WITHIN, _MOST_SAMPLES, _MOST_BYTES = 128, 256, 64 << 20
 
+#: One in so many samples of a calibration is read again, so that it takes about as long as that.
+_SHARE = 5
+
 #: The most samples that are run at once.
 _MOST_ROWS = 12
 
 #: No more samples judge once each difference is so many times its standard error, or known to so many
 #: decibels; and the fewest that judge.
-_CLEAR, _CLOSE, _FEWEST_JUDGES = 4, 0.05, 12
+_CLEAR, _CLOSE, _FEWEST_JUDGES = 4, 0.1, 12
 
 #: The most bytes of constants for which weights are changed unasked: four networks are open at once.
 _LARGEST_WEIGHTS = 1 << 29
@@ -125,7 +128,7 @@ def compensate(
         data: Calibration samples, spread evenly where their number is known.
         data_options: How the samples are read.
         again: Whether the model was just calibrated with the same data. Then it takes about as long as that:
-            a quarter of the samples is used, at least 16 and at most 128, and large weights stay as they are.
+            a fifth of the samples is used, at least 16 and at most 128, and large weights stay as they are.
             Nothing is warned of once more, and data that cannot be read a second time changes nothing.
             Otherwise up to 256 samples are used, and weights may be of any size.
 
@@ -243,7 +246,7 @@ def _read(part: Model, data: DataSource, data_options: DataOptions, calibrated: 
         part: The model.
         data: The data.
         data_options: How it is read.
-        calibrated: How many samples the model was calibrated with, of which a quarter is read; None where
+        calibrated: How many samples the model was calibrated with, of which a fifth is read; None where
             that does not matter.
 
     Returns:
@@ -258,7 +261,9 @@ def _read(part: Model, data: DataSource, data_options: DataOptions, calibrated: 
     batches = open_data(with_recorded_states(data, part), part.inputs, options)
     if batches.source.is_random:
         return []
-    most = _MOST_SAMPLES if calibrated is None else min(_MOST_WITHIN, max(_FEWEST_SAMPLES, calibrated // 4))
+    most = (
+        _MOST_SAMPLES if calibrated is None else min(_MOST_WITHIN, max(_FEWEST_SAMPLES, calibrated // _SHARE))
+    )
     feeds: Iterator[FeedDict] = _spread(batches, most)
     samples: dict[int, FeedDict] = {}
     nbytes = 0

@@ -208,8 +208,9 @@ _THREADS = 4
 #: float32's rounding errors amount to.
 _LEAST_GAIN = 1e-4
 
-#: The most passes over all weights of a layer. A second one lowers the error by 2 % of what it is at most.
-_PASSES = 1
+#: The most passes over all weights of a layer. The second lowers the error by another 2 %, and four gained no
+#: more SQNR on other data than two.
+_PASSES = 2
 
 
 @dataclass(frozen=True)
