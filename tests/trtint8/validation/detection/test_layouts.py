@@ -134,7 +134,7 @@ def test_the_output_of_a_yolo_network():
         ({"y": yolo(([10, 10, 4, 2], 1, 40.0))[None]}, "'y' .*1x6x12"),
         (
             {"p2": np.zeros((1, 22, 22, 95), np.float32), "p3": np.zeros((1, 11, 11, 95), np.float32)},
-            r"'p2' \(float32, 1x22x22x95\), .*decode",
+            r"'p2' \(float32, 1x22x22x95\), .*DetectionAgreement",
         ),
     ],
 )
