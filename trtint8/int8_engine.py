@@ -271,7 +271,6 @@ def _refuse_without_effect(
         "batch_size": sources.data.batch_size,
         "limit": sources.data.limit,
         "skip_bad": sources.data.skip_bad,
-        "rounding": wanted.rounding,
     }
     if loaded.is_quantized:
         given = {

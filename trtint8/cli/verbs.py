@@ -503,9 +503,8 @@ def _add(group: Any, parameter: inspect.Parameter, text: str, spellings: Mapping
         text = _help(way.help or form.help or text, spellings, {})
         group.add_argument(name, metavar=way.metavar or name.upper(), nargs=nargs, help=text)
         return
-    flags, given = way.flags or (f"--{_dashed(name)}",), _given(parameter, form, way)
-    if given["dest"] != name:
-        flags = (f"--{_dashed(given['dest'])}",)
+    given = _given(parameter, form, way)
+    flags = way.flags or (f"--{_dashed(given['dest'])}",)
     required = way.required or parameter.default is parameter.empty
     text = _help(way.help or text, spellings, given)
     group.add_argument(*flags, required=required, help=text, **given)

@@ -54,7 +54,7 @@ from trtint8.models.serialization import runnable
 from trtint8.models.session import ModelSession, open_graph_model, open_model
 from trtint8.runtime.bindings import NO_CODE, LoadingOptions
 from trtint8.runtime.engine import Engine
-from trtint8.validation.accuracy import Accuracy, Runner, ValidatedModel
+from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel
 from trtint8.validation.comparison import OpenModels, Origin, RunningReference
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredOutputs
@@ -594,7 +594,7 @@ def identified(accuracy: Accuracy, origins: Sequence[Origin], reference: Model) 
     return replace(
         accuracy,
         judged_fingerprint=origins[0].engine,
-        name=origins[0].called,
+        name=origins[0].called if origins[0].called not in accuracy.also else VALIDATED,
         warnings=tuple(dict.fromkeys(warning for origin in origins for warning in origin.warnings)),
         reference_fingerprint=_fingerprint_of(reference, origins),
     )

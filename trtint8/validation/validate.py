@@ -32,7 +32,7 @@ from trtint8.models.model import Model, ModelSource, inputs_ahead, load_model
 from trtint8.models.serialization import fits_message, to_proto
 from trtint8.models.session import ModelSession, open_model
 from trtint8.runtime.bindings import LoadingOptions
-from trtint8.validation.accuracy import NOT_IN_INT8, REFERENCE, VALIDATED, Accuracy
+from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.budget import Budget
 from trtint8.validation.comparison import (
     BatchResult,
@@ -96,7 +96,7 @@ def validate_models(
             (both except by workers, where samples are read elsewhere), or the one called INT8 is a float
             model.
     """
-    if taken := [name for name in also if name in (VALIDATED, NOT_IN_INT8, REFERENCE)]:
+    if taken := [name for name in also if name in (VALIDATED, REFERENCE)]:
         whose = "reference" if taken[0] == REFERENCE else "model"
         raise ModelError(f"'{taken[0]}' in {Argument('also')} is the name of the {whose}; take another")
     whole = load_model(reference)

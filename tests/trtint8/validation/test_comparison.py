@@ -508,7 +508,7 @@ def test_a_float_model_in_place_of_a_quantized_one(tmp_path, quantized, mistaken
     assert "'half.onnx'" in sentence
     assert said(scaled(1.0, TensorProto.FLOAT16), DATA, scaled(1.0)) == []
     # Only the model that is called INT8 has to be in INT8.
-    assert said(quantized, mistaken_comparisons_images[1:], DEMO_MODEL, also={"unquantized": DEMO_MODEL}) == []
+    assert said(quantized, mistaken_comparisons_images[1:], DEMO_MODEL, also={"float": DEMO_MODEL}) == []
 
 
 def test_a_quantized_model_in_place_of_the_reference(tmp_path, quantized, mistaken_comparisons_images):
