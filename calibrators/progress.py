@@ -110,7 +110,7 @@ class Phase:
     Attributes:
         what: What is being done, in a word or two.
         total: How many steps there are; None where that is not known.
-        work: The work of one step.
+        work: The work of one step; 0 where steps are of unlike sizes, so that they only show that it goes on.
         planned: The work that the job has planned for the phase; None where it has planned none.
         begun: When it began.
         done: How many steps are done.
@@ -172,7 +172,7 @@ class Phase:
                 done steps of its own.
         """
         left = self.work_left
-        if left is None or self._first is None or self._last is None:
+        if left is None or not self.work or self._first is None or self._last is None:
             return None if left is None else left * per_unit
         (first, before), (last, done) = self._first, self._last
         own = (last - first) / (done - before) if done > before else (first - self.begun) / before
@@ -291,11 +291,14 @@ class _Job:
 
     def time_left(self) -> TimeLeft | None:
         """How long the job still takes; None where that is not known, as before anything was done."""
-        spent = 0.0 if math.isnan(self._begun) else _clock() - self._begun
+        now = _clock()
+        spent = 0.0 if math.isnan(self._begun) else now - self._begun
         done = self._work_done + sum(phase.work_done for phase in self.phases)
         if not done:
             return None
-        usual = spent / done  # seconds for a unit of work
+        # What has no work until it ends does not say how long a unit takes.
+        unmeasured = sum(now - phase.begun for phase in self.phases[-1:] if not phase.work)
+        usual = (spent - unmeasured) / done  # seconds for a unit of work
         at_least = any(plan.at_least for plan in self.plans)
         parts = [phase.seconds_left(usual) for phase in self.phases[-1:]]
         parts += [None if phase.work_left is None else usual * phase.work_left for phase in self.phases[:-1]]
@@ -305,7 +308,8 @@ class _Job:
             unknown = unknown or None in to_come
             seconds += usual * sum(work for work in to_come if work is not None)
             if plan.planned is not None:  # which covers what is not known of its phases
-                seconds, unknown = max(seconds, usual * (plan.planned - (done - plan.before))), False
+                rest = usual * (plan.planned - (done - plan.before)) - unmeasured
+                seconds, unknown = max(seconds, rest), False
         if not seconds or spent < _TOO_EARLY * (spent + seconds):
             return None
         return TimeLeft(seconds, at_least or unknown)
@@ -361,7 +365,7 @@ def progress_bar(
     Args:
         description: What is being done, in a word or two.
         total: How many steps there are; None where that is not known.
-        work: The work of one step, in the unit of the job.
+        work: The work of one step, in the unit of the job; 0 where steps are of unlike sizes.
         enabled: False shows nothing, unless it is a phase of a job that does.
 
     Yields:

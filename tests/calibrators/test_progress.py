@@ -150,6 +150,19 @@ def test_a_part_counts_as_it_was_planned(clock):
         assert time_left().seconds == pytest.approx(10 * 15 / 30)
 
 
+def test_steps_of_unlike_sizes_count_when_all_of_them_are_done(clock):
+    engines = {"FP32": 1.0, "FP16": 1.0, "INT8": 1.0}
+    with job(engines):
+        for number, name in enumerate(engines):
+            with job({}, part_of=name):
+                for done, (_, said) in enumerate(work(clock, "own", 8, 1.0, total="unknown", work=0.0), 1):
+                    left = 8.0 * (2 - number) + 8.0 - done
+                    if number == 0:
+                        assert said is None  # nothing has been done yet
+                    elif left:
+                        assert (said.seconds, said.at_least) == (pytest.approx(left), False)
+
+
 def test_what_is_not_known_makes_it_the_least_time(clock):
     with job({"a": 10.0, "b": 10.0, "c": None}):
         *_, (_, said) = work(clock, "a", 10, 1.0)
