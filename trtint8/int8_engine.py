@@ -283,7 +283,7 @@ def _refuse_without_effect(
         advice = "leave it out, or give the float model"
     elif calibrator:
         place = "the ranges are those of a calibrator"
-        advice = "leave it out, or give samples in the calibrator's place"
+        advice = "give it to the calibrator, or give samples in the calibrator's place"
     elif sources.calibrates:
         return
     elif sources.calibration is not None:

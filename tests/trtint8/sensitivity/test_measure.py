@@ -448,11 +448,11 @@ def test_gradients_predict_what_a_run_of_every_layer_shows(probe, exact):
 def test_a_network_whose_gradients_are_unknown_is_run_layer_by_layer(caplog):
     g = Shaped(quantized=False)
     first = g.op("MatMul", ["x", g.constant(g.random.standard_normal((4, 4)).astype(np.float32))], "first")
-    model = prepare(load_model(g.model({"x": ["N", 4]}, g.op("Softsign", [first], "sign")))).graph_model
+    model = prepare(load_model(g.model({"x": ["N", 4]}, g.op("Sign", [first], "sign")))).graph_model
     placement = place(model)
     caplog.set_level("INFO", logger="trtint8.sensitivity.measure")
     probe = Probe(model, Quantizer.of(placement, {"x": 4.0}), INPUTS, 0, None)
-    assert "Softsign 'sign': the gradient of this operator is not known" in caplog.text
+    assert "Sign 'sign': the gradient of this operator is not known" in caplog.text
     assert probe.begin({"x": PROBE_X}, 0, labelled=False) > 0
     found = probe.run({"x": PROBE_X}, None, 0).effects
     assert not found.predicted
