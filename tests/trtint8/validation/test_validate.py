@@ -109,7 +109,7 @@ def test_threads_run_parts_of_a_batch_with_the_same_results(monkeypatch):
         assert result.samples == len(data)
 
 
-@pytest.mark.parametrize("name", ["INT8", "float", "FP32"])
+@pytest.mark.parametrize("name", ["INT8", "FP32"])
 def test_names_that_are_taken(name):
     with pytest.raises(ModelError, match=f"'{name}' in also is the name of the"):
         trtint8.validate(scaled(1.0), DATA, reference=scaled(1.0), also={name: scaled(1.0)})
@@ -119,6 +119,9 @@ def test_what_has_no_layer_in_int8_is_not_called_int8(tmp_path):
     with pytest.warns(UserWarning, match="neither Q/DQ pairs"):
         found = trtint8.validate(scaled(1.0), DATA, reference=scaled(1.0), progress=False)
     assert found.name == "float" and "<th>float</th>" in re.sub(r"<th[^>]*>", "<th>", found._repr_html_())
+    with pytest.warns(UserWarning, match="neither Q/DQ pairs"):
+        other = trtint8.validate(scaled(1.0), DATA, reference=scaled(1.0), also={"float": scaled(0.5)})
+    assert other.name == "INT8" and set(other.also) == {"float"}  # a name that somebody gave stays that one's
     onnx.save(scaled(0.5), tmp_path / "e.qdq.onnx")
     # No node was meant to run in INT8.
     engine_beside(tmp_path, fingerprint(load_model(tmp_path / "e.qdq.onnx").graph_model))
