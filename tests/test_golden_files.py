@@ -95,7 +95,7 @@ def test_engine_sidecar(tmp_path):
     # files beside the engine, and whether it joins samples.
     before = document(GOLDEN / "model.engine.json")
     more = {"kernels": [], "float_nodes": [], "qdq_fingerprint": None, "written": {}, "joins_samples": None}
-    newer = {"calibrated_inputs": None, "changed_weights": [], "warnings": []}
+    newer = {"calibrated_inputs": None, "changed_weights": [], "warnings": [], "float_causes": {}}
     assert document(tmp_path / "model.engine.json") == {**before, **more, **newer}
 
 
@@ -151,6 +151,8 @@ def without_newer(value):
             "tensors": None,
             "picks_changed": [],
             "warnings": [],
+            "name": "INT8",
+            "reference_varies": True,
         }
         return {
             key: without_newer(entry)

@@ -12,7 +12,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
@@ -175,6 +175,7 @@ class Quantized(Printed):
         quant_info: Tensor to its whole config, as PPQ writes it for its own backend; null without
             ``--configs``.
         float32: Node that stays in FP32 amid FP16, to the reason; null without ``--float16``.
+        float32_causes: The same nodes to the causes for programs; null without ``--float16``.
         equalization: What was equalized; null without ``--equalize``.
         rounding: How biases were corrected and weights rounded; null without ``--round``.
     """
@@ -190,6 +191,7 @@ class Quantized(Printed):
     act_quant_info: Mapping[str, float] | None
     quant_info: Mapping[str, TensorConfig] | None
     float32: Mapping[str, str] | None
+    float32_causes: Mapping[str, str] | None
     equalization: Equalization | None
     rounding: Compensation | None
 
@@ -367,7 +369,7 @@ class Run(Printed):
 
 #: Verb to the type of what it prints.
 OUTPUTS: dict[str, Any] = {
-    "doctor": Mapping[str, str | Sequence[str] | Mapping[str, bool]],
+    "doctor": Mapping[str, str | list[str] | Mapping[str, bool]],
     "calibrate": Calibrated,
     "quantize": Quantized,
     "migrate": MigratedModel,

@@ -112,6 +112,7 @@ INFO = EngineInfo(
     model_fingerprint="0a" * 32,
     missing_ranges=(("x", "layer x"),),
     float_nodes=(("up", "no kernel"),),
+    float_causes={"up": "target"},
     shared_scales=(("s1", "s2"),),
     hardware_compatibility="ampere_plus",
     table_fingerprint=TABLE.fingerprint,
