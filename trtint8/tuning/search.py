@@ -230,10 +230,11 @@ class Search:
                 self._try(best, key, name, remedy, _LEAST_GAIN_DB)
         if plain.candidate is not unequalized.candidate:
             # Other weights may leave less for the remedies for weights than equalization itself gains.
+            equalized = best.candidate
             self._in_float(
                 best, unequalized.candidate, (), self._remedies_for_weights, "without equalization"
             )
-            if best.candidate.remedies[: len(plain.candidate.remedies)] != plain.candidate.remedies:
+            if best.candidate is not equalized:
                 plain = unequalized
         if not self._fits(best.score):
             self._restore_fewest_to_float(best, plain)
