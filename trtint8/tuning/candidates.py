@@ -119,6 +119,8 @@ class Scorer:
         self._outputs: list[list[NDArray[Any]]] = []
         self._names: list[str] = []
         self._scored = False
+        self._results: list[BatchResult] = []
+        self._has_margin = False
 
     def score(self, candidate: Candidate) -> Score:
         """Runs a candidate on all samples.
@@ -127,16 +129,16 @@ class Scorer:
             CalibrationDataError: The metric does not apply to the model or the data, or is not a number for
                 the first candidate.
         """
-        metrics = [self.metric, "sqnr"]
+        metrics, first = [self.metric, "sqnr"], not self._scored
         with (
-            self._opened({VALIDATED: candidate.quantized()}, metrics) as opened,
+            # What the samples show is the same for all candidates.
+            self._opened({VALIDATED: candidate.quantized()}, metrics, shows=first) as opened,
             opened.results(self.batches, progress=False) as found,
         ):
-            results = list(found)
-        accuracy = merge_results(results, metrics, self.batches.class_names)
+            self._results = list(found)
+        accuracy = merge_results(self._results, metrics, self.batches.class_names)
         score = score_of(accuracy, self.metric)
-        if has_margin(accuracy, self.metric):
-            score = replace(score, margin=self._margin(results, metrics))
+        self._has_margin = has_margin(accuracy, self.metric)
         if not self._scored and score.value is not None and math.isnan(score.value):
             raise CalibrationDataError(
                 f"metric '{metric_name(self.metric)}' has no value for the model in INT8: the shape of an "
@@ -168,28 +170,38 @@ class Scorer:
         Raises:
             CalibrationDataError: A metric does not apply to the model or the data.
         """
-        with self._opened({VALIDATED: judged, **(others or {})}, metrics) as opened:
+        with self._opened({VALIDATED: judged, **(others or {})}, metrics, shows=True) as opened:
             # No bar unless it is a phase of a job.
             return compare_models(opened, self.batches, description=description, progress=False)
 
     @contextlib.contextmanager
     def _opened(
-        self, models: Mapping[str, ir.Model | IntegerRuns], metrics: Sequence[Metric] | None
+        self, models: Mapping[str, ir.Model | IntegerRuns], metrics: Sequence[Metric] | None, *, shows: bool
     ) -> Iterator[OpenModels]:
         """Models by their names, ready to be run beside the float model."""
         with self._reference() as reference:
             validated = [self._validated(name, model) for name, model in models.items()]
-            yield OpenModels(validated, reference, self._names, self.model.inputs, metrics, self._declared)
+            inputs, declared = self.model.inputs, self._declared
+            yield OpenModels(validated, reference, self._names, inputs, metrics, declared, shows=shows)
 
-    def _margin(self, results: Sequence[BatchResult], metrics: Sequence[Metric]) -> float:
-        """How much worse the metric may be on other samples: the figures without some of the batches tell."""
-        parts = min(len(results), _MOST_PARTS)
+    def margin(self) -> float:
+        """How much worse the metric may be on other samples, for the candidate that was scored last.
+
+        The figures without some of the batches tell.
+        """
+        if not self._has_margin:
+            return 0.0
+        parts = min(len(self._results), _MOST_PARTS)
         without = []
         for part in range(parts if parts >= _FEWEST_PARTS else 0):
-            others = [result for number, result in enumerate(results) if number % parts != part]
+            others = [
+                replace(result, shown=None)
+                for number, result in enumerate(self._results)
+                if number % parts != part
+            ]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # which all batches have given already
-                score = score_of(merge_results(others, metrics), self.metric)
+                score = score_of(merge_results(others, [self.metric, "sqnr"]), self.metric)
             # A metric that compares with labels depends on the samples more than the loss does.
             without.append(score.value if score.drop is None else score.drop)
         return jackknife_margin([math.nan if figure is None else figure for figure in without])

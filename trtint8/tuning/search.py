@@ -301,6 +301,8 @@ class Search:
         sizes = candidate.table.provenance.input_sizes
         cost = float_cost(candidate.model.graph_model, candidate.keep_float, sizes)
         taken = is_taken(score)
+        if taken:  # the others are not described any further
+            score = dataclasses.replace(score, margin=self._scorer.margin())
         self._keeps_budget = self._keeps_budget or (taken and self._fits(score))
         if not self._restores:
             self._plan_restoring(needed=not self._keeps_budget)

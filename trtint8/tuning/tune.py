@@ -58,7 +58,7 @@ from trtint8.tuning.search import Recalibrate, Search, remedies, search_work
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
 from trtint8.tuning.stopwatch import SpeedPlan
 from trtint8.validation.accuracy import Accuracy, accuracy_html, accuracy_summary
-from trtint8.validation.budget import Budget, Goal, Score
+from trtint8.validation.budget import Budget, Goal, Score, judged
 from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.metrics import Metric
 
@@ -296,7 +296,7 @@ def _tune_prepared(
     else:
         runs = (scorer.in_integers(one, arithmetic) for one in (best, before))
         compared = scorer.compare(next(runs), metrics, {BEFORE: next(runs)}, description=JUDGING)
-    accuracy = replace(compared, judgement=goal.judge(compared, found.score))
+    accuracy = judged(compared, goal, found.score)
     if planner and plan:
         with job({}, keep=False):
             plan = planner.completed(plan, best.keep_float)

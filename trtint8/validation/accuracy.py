@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
@@ -22,7 +22,7 @@ from trtint8.arithmetic.simulation import InIntegers
 from trtint8.arithmetic.storage import InnerTensor
 from trtint8.validation.fidelity import Fidelity, PicksChanged, picks_text
 from trtint8.validation.meters import DECIBELS, PERCENT
-from trtint8.validation.significance import Comparison, Share, as_number
+from trtint8.validation.significance import Comparison, SameAnswer, Share, as_number
 from trtint8.validation.tensors import ComparedTensors
 
 #: Runs a model: a feed to the list of its outputs, in the order of the output names.
@@ -67,6 +67,21 @@ VALIDATED = "INT8"
 NOT_IN_INT8 = "float"
 
 
+@dataclass(frozen=True)
+class SeenSamples(Result):
+    """What FP32's outputs say of the samples that models are compared on.
+
+    Attributes:
+        different: How many samples there are of which no two have the same outputs.
+        repeats: How often there is a sample with the same outputs, at least.
+        broken: Names of outputs that hold NaN, to the number of samples for which they do.
+    """
+
+    different: PositiveCount
+    repeats: PositiveCount
+    broken: Mapping[str, PositiveCount]
+
+
 @dataclass(frozen=True, repr=False)
 class Accuracy(Result):
     """How a model, usually in INT8, compares with FP32.
@@ -99,8 +114,7 @@ class Accuracy(Result):
             others than FP32's. One entry for each tensor that shows picks and that the model gives; an
             engine gives its outputs alone. Empty where ``outputs`` is.
         name: What tables call the model: INT8, or float where no layer of it is in INT8.
-        reference_varies: Whether FP32 gives one sample other outputs than another. Where it does not, the
-            samples show nothing, and no budget can be judged by them.
+        seen: What FP32's outputs say of the samples; None in results of version 0.2 and older.
     """
 
     judged: str
@@ -122,7 +136,7 @@ class Accuracy(Result):
     warnings: tuple[str, ...] = ()
     picks_changed: tuple[PicksChanged, ...] = ()
     name: str = VALIDATED
-    reference_varies: bool = True
+    seen: SeenSamples | None = None
 
     def __repr__(self) -> str:
         parts = (counted(self.samples, "sample"), accuracy_summary(self))
@@ -173,8 +187,7 @@ class Judgement(InMetricUnit):
         goal: What has to be kept, in words.
         fits: Whether these samples keep it; False where they cannot judge.
         value: The metric of the model, in its unit. Of a share it is in per cent, as ``value_percent`` is.
-            None where it has no value on these samples, such as detections where neither model finds any:
-            they cannot judge.
+            None where the samples cannot judge.
         drop: The metric of FP32 minus the model's, in its unit; for ``max_error`` the error itself. Of a
             share it is in points, as ``drop_percent`` is. None for a metric that is infinite where outputs
             equal FP32's.
@@ -183,6 +196,7 @@ class Judgement(InMetricUnit):
         notes: The same as sentences.
         is_share: Whether the metric is a share; then ``value``, ``drop`` and ``step`` are in per cent. False
             in results of version 0.2 and older.
+        unjudged: Why these samples cannot judge, as a sentence; None where they can.
     """
 
     _also_in_json: ClassVar[tuple[str, ...]] = (*InMetricUnit._also_in_json, "step_percent")
@@ -195,6 +209,7 @@ class Judgement(InMetricUnit):
     too_fine: bool
     notes: tuple[str, ...]
     is_share: bool = False
+    unjudged: str | None = None
 
     @property
     def step_percent(self) -> float | None:
@@ -223,6 +238,8 @@ class Measure(Result):
             ``dB``, or empty where the unit is the metric's own.
         perfect: For a metric that compares with FP32, the value of a model whose outputs are FP32's; None for
             other metrics.
+        same_answer: What the metric would be for a network that gives every sample the same answer; None
+            where nothing tells.
     """
 
     name: str
@@ -232,6 +249,7 @@ class Measure(Result):
     title: str = ""
     unit: str = ""
     perfect: float | None = None
+    same_answer: SameAnswer | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Returns the fields; an infinite value is the text ``inf`` or ``-inf``.
@@ -263,8 +281,8 @@ class Compared(Protocol):
         """How many picks are others than FP32's."""
 
     @property
-    def reference_varies(self) -> bool:
-        """Whether FP32 gives one sample other outputs than another."""
+    def seen(self) -> SeenSamples | None:
+        """What FP32's outputs say of the samples."""
 
     @property
     def also(self) -> Mapping[str, Compared]:
@@ -281,6 +299,61 @@ class Compared(Protocol):
     @property
     def tensors(self) -> ComparedTensors | None:
         """How close tensors inside the network are to FP32's; None where that was not asked for."""
+
+
+#: Of so many different samples, FP32 has more than the same answer for all by more than chance, unless it is
+#: hardly better.
+_TELLING_SAMPLES = 50
+
+
+def nothing_shown(accuracy: Compared, measures: Sequence[Measure]) -> str | None:
+    """Why samples do not show what a model loses, as a sentence; None where they may.
+
+    A network that gives every sample the same answer has lost everything. Samples on which it does as well
+    as FP32 show nothing.
+
+    Args:
+        accuracy: The comparison.
+        measures: The metrics that matter.
+    """
+    seen = accuracy.seen
+    if seen is None:
+        return None
+    for output, samples in seen.broken.items():
+        return (
+            f"{REFERENCE}'s output '{output}' has values that are not numbers for {samples:,} of "
+            f"{counted(accuracy.samples, 'sample', ',')}, so nothing can be compared with it there; mend the "
+            "network or its preprocessing, or leave these samples out"
+        )
+    if accuracy.samples == 1:
+        return None
+    if seen.different == 1:
+        return (
+            f"{REFERENCE} gives the same outputs for all {accuracy.samples:,} samples, so they do not show "
+            "what INT8 costs; check the samples and how they are preprocessed"
+        )
+    for measure in measures:
+        same, reference = measure.same_answer, reference_value(measure)
+        if same is None or reference is None or same.is_beaten:
+            continue
+        if reference <= same.value or seen.different >= _TELLING_SAMPLES:
+            return not_beaten(measure, same, reference)
+    return None
+
+
+def not_beaten(measure: Measure, same: SameAnswer, reference: float) -> str:
+    """That FP32 is no better than a network that gives every sample the same answer, as a sentence."""
+    has, would_have = (_value(value, measure.unit) for value in (reference, same.value))
+    return (
+        f"{measure_title(measure)}: {REFERENCE} has {has}, and a network that gives every sample the same "
+        f"answer would have {would_have}, so the samples do not show what INT8 costs; give samples with "
+        "other answers, or check labels and preprocessing"
+    )
+
+
+def reference_value(measure: Measure) -> float | None:
+    """What FP32 has of a metric: the value of equal outputs where the metric compares with FP32."""
+    return as_number(measure.reference) if measure.perfect is None else measure.perfect
 
 
 def percent(share: Share | None) -> str:

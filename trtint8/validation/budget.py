@@ -7,10 +7,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
-from calibrators.checks import is_number
+from calibrators.checks import is_number, warn_user
 from calibrators.errors import Argument, CalibrationDataError, counted
-from trtint8.validation.accuracy import Compared, InMetricUnit, Judgement, Measure
+from trtint8.validation.accuracy import (
+    Accuracy,
+    Compared,
+    InMetricUnit,
+    Judgement,
+    Measure,
+    not_beaten,
+    nothing_shown,
+    reference_value,
+)
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS, Fidelity
 from trtint8.validation.meters import DECIBELS, PERCENT
@@ -112,28 +122,57 @@ class Goal:
         """
         score = score_of(accuracy, self.metric)
         fits, samples = self.fits(score), counted(accuracy.samples, "sample")
-        why = None
-        if score.value is not None and math.isnan(score.value):
-            why = f"{self.name} has no value on them"
-        elif not accuracy.reference_varies:
-            why = "FP32 gives the same outputs for all of them"
-        if why:
-            note = f"on {samples} the budget ({self}) cannot be judged, because {why}"
-            return Judgement(str(self), False, None, None, None, False, (note,), score.is_share)
-        kept = "kept" if fits else "missed"
-        notes = [f"on {samples} the budget ({self}) is {kept}: {self.describe(score)}"]
-        step, too_fine = self._step(accuracy), False
+        step, finer = self._step(accuracy), None
         if step is not None and self.max_drop is not None and 0 < self.max_drop < step:
-            too_fine = True
-            notes.append(
+            finer = (
                 f"the budget of {_points(self.max_drop)} is finer than {samples} can show, as one sample is "
                 f"{_points(step, '.3g')}; judge by {math.ceil(100 / self.max_drop):,} samples or more"
             )
+        if why := self._why_unjudged(accuracy, score) or (finer if fits else None):
+            note = f"on {samples} the budget ({self}) cannot be judged: {why}"
+            too_fine = why == finer
+            return Judgement(
+                str(self), False, None, None, step, too_fine, (note,), score.is_share, unjudged=why
+            )
+        kept = "kept" if fits else "missed"
+        notes = [f"on {samples} the budget ({self}) is {kept}: {self.describe(score)}"]
+        if finer:
+            notes.append(finer)
         if decided is not None and not fits and self.fits(decided):
             notes.append(f"the samples that decided keep it ({self.describe(decided)}){self._room(decided)}")
         return Judgement(
-            str(self), fits, score.value, score.drop, step, too_fine, tuple(notes), score.is_share
+            str(self), fits, score.value, score.drop, step, finer is not None, tuple(notes), score.is_share
         )
+
+    def _why_unjudged(self, accuracy: Compared, score: Score) -> str | None:
+        """Why samples cannot judge the goal, as a sentence; None where they can.
+
+        They have to be such that a network that gives every sample the same answer misses the goal.
+        """
+        measure = None if _is_of_outputs(self.metric) else _measure_of(accuracy, self.metric)
+        if why := nothing_shown(accuracy, [measure] if measure else []):
+            return why
+        if score.value is not None and math.isnan(score.value):
+            return (
+                f"{self.name} has no value on them, as values are not numbers, shapes differ from FP32's, or "
+                "nothing is detected; give other samples, or name another metric"
+            )
+        if accuracy.seen and accuracy.seen.different == 1:
+            return "one sample does not show what others lose; give more samples"
+        same = measure.same_answer if measure else None
+        if measure is None or same is None:
+            return None
+        reference = reference_value(measure)
+        if not same.is_beaten and reference is not None:
+            return not_beaten(measure, same, reference)
+        its_own = replace(measure, value=same.value)
+        its_score = replace(score, value=_value(its_own), drop=_drop(its_own))
+        if self.fits(its_score):
+            return (
+                "a network that gives every sample the same answer keeps it too, with "
+                f"{self.describe(its_score)}; give a stricter budget, or samples with other answers"
+            )
+        return None
 
     def _room(self, decided: Score) -> str:
         """Which budget leaves room for other samples, in words; empty where none is known."""
@@ -149,10 +188,11 @@ class Goal:
 
     def _step(self, accuracy: Compared) -> float | None:
         """How many points one sample is; None for a metric that counts no samples."""
-        if isinstance(self.metric, str) and self.metric in OUTPUT_METRICS:
+        if _is_of_outputs(self.metric):
             return None
         value = _measure_of(accuracy, self.metric).value
-        return 100 / value.total if isinstance(value, Share) else None
+        repeats = accuracy.seen.repeats if accuracy.seen else 1
+        return 100 * repeats / value.total if isinstance(value, Share) else None
 
     def describe(self, score: Score) -> str:
         """A score in words."""
@@ -162,6 +202,26 @@ class Goal:
             return value
         points = "points" if self.unit == PERCENT else self.unit
         return f"drop {_figure(score.drop, points)}, {value}"
+
+
+def judged(accuracy: Accuracy, goal: Goal | None, decided: Score | None = None) -> Accuracy:
+    """A comparison with what its samples say of a goal, where there is one.
+
+    Args:
+        accuracy: The comparison.
+        goal: The goal; None for none.
+        decided: See :meth:`Goal.judge`.
+
+    Warns:
+        UserWarning: The samples do not show what INT8 costs, or cannot judge the goal.
+    """
+    doubt = nothing_shown(accuracy, accuracy.measures)
+    judgement = goal.judge(accuracy, decided) if goal else None
+    if doubt:
+        warn_user(doubt)
+    if judgement and judgement.unjudged not in (None, doubt):
+        warn_user(judgement.notes[0])
+    return replace(accuracy, judgement=judgement)
 
 
 @dataclass(frozen=True)
@@ -215,7 +275,7 @@ class Budget:
         if metric is None:
             choice = usual_metrics(form)
             metric, chosen = choice.budget, choice.reason
-        if isinstance(metric, str) and metric in OUTPUT_METRICS:
+        if _is_of_outputs(metric):
             name, unit, equal = metric, DECIBELS if metric == "sqnr" else "", _EQUAL_OUTPUTS[metric]
         else:
             (measurand,) = measurands([metric], form)
@@ -301,7 +361,7 @@ class Score(InMetricUnit):
         is_share: Whether the metric is a share; then ``value`` and ``drop`` are in per cent. False where
             version 0.2 or an older one has written the score.
         margin: How much worse the metric may be on other samples of the same kind: half the width of its 95 %
-            interval. 0 where that is not known, and for shares.
+            interval. 0 where that is not known, for shares, and for candidates that were not taken.
     """
 
     drop: float | None
@@ -309,6 +369,11 @@ class Score(InMetricUnit):
     value: float | None = None
     is_share: bool = False
     margin: float = 0.0
+
+
+def _is_of_outputs(metric: Metric) -> TypeGuard[str]:
+    """True for a metric of single outputs."""
+    return isinstance(metric, str) and metric in OUTPUT_METRICS
 
 
 def _measure_of(accuracy: Compared, metric: Metric) -> Measure:
@@ -325,7 +390,7 @@ def score_of(accuracy: Compared, metric: Metric) -> Score:
         metric: The metric. One of single outputs is taken from the output where it is worst.
     """
     sqnr_db = _worst(accuracy.outputs, "sqnr")
-    if not (isinstance(metric, str) and metric in OUTPUT_METRICS):
+    if not _is_of_outputs(metric):
         measure = _measure_of(accuracy, metric)
         return Score(_drop(measure), sqnr_db, _value(measure), _is_share(measure))
     value, equal = _worst(accuracy.outputs, metric), _EQUAL_OUTPUTS[metric]
@@ -340,7 +405,7 @@ def has_margin(accuracy: Compared, metric: Metric) -> bool:
         accuracy: The comparison of the model with FP32, by this metric among others.
         metric: The metric.
     """
-    if isinstance(metric, str) and metric in OUTPUT_METRICS:
+    if _is_of_outputs(metric):
         return metric != _LARGEST_ERROR
     return _measure_of(accuracy, metric).unit != PERCENT
 

@@ -18,6 +18,7 @@ from calibrators.data.sources.arrays import is_class_indices
 from calibrators.errors import Argument, CalibrationDataError, advice, counted, enumerated
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, DeclaredShape, by_sample
 from trtint8.validation.meters import PERCENT, CountedSumsMeter, HitMeter, Measurand, SumsMeter
+from trtint8.validation.significance import SameAnswer, compare_hits
 
 #: The metric of all outputs of classes at once.
 AGREEMENT_ALL = "agreement_all"
@@ -30,8 +31,10 @@ def agreement(name: str, output: str) -> Measurand:
         name: The metric's name in results.
         output: The output that has the class scores.
     """
-    measure = partial(_hits, partial(_agrees, name, output))
-    return Measurand(name, True, HitMeter, measure, unit=PERCENT, perfect=1.0, output=output)
+    agrees = partial(_agrees, name, output)
+    answers = partial(_ClassAnswers.of, agrees, partial(_classes, name, (output,)), 1)
+    measure = partial(_hits, agrees)
+    return Measurand(name, True, HitMeter, measure, unit=PERCENT, perfect=1.0, output=output, answers=answers)
 
 
 def agreement_all(form: BatchForm) -> Measurand:
@@ -49,15 +52,17 @@ def agreement_all(form: BatchForm) -> Measurand:
             "output as in agreement:OUTPUT"
         )
     titles = enumerated([f"'{name}'" for name in form.class_outputs])
-    measure = partial(_hits, partial(_agree_in_all, form.class_outputs))
+    agree = partial(_agree_in_all, form.class_outputs)
+    classes = partial(_classes, AGREEMENT_ALL, form.class_outputs)
     return Measurand(
         AGREEMENT_ALL,
         True,
         HitMeter,
-        measure,
+        partial(_hits, agree),
         title=f"same class as FP32 in all of {titles}",
         unit=PERCENT,
         perfect=1.0,
+        answers=partial(_ClassAnswers.of, agree, classes, 1),
     )
 
 
@@ -69,9 +74,11 @@ def top_k(name: str, output: str, k: int) -> Measurand:
         output: The output that has the class scores.
         k: How many scores count.
     """
-    measure = partial(_hits, partial(_in_top, name, output, k))
+    in_top = partial(_in_top, name, output, k)
+    answers = partial(_ClassAnswers.of, in_top, _labels, k)
     check = partial(_check_labels, name, output)
-    return Measurand(name, False, HitMeter, measure, unit=PERCENT, check_labels=check)
+    measure = partial(_hits, in_top)
+    return Measurand(name, False, HitMeter, measure, unit=PERCENT, check_labels=check, answers=answers)
 
 
 def rank_in(name: str) -> int | None:
@@ -112,6 +119,56 @@ def check_class_folders(folders: Sequence[str] | None, form: BatchForm, metrics:
 
 def _hits(find: Callable[[Batch], NDArray[np.bool_]], batch: Batch) -> HitMeter:
     return HitMeter([find(batch)])
+
+
+def _classes(metric: str, outputs: Sequence[str], batch: Batch) -> NDArray[np.int64]:
+    """The reference's class in each of some outputs, shape (samples, outputs)."""
+    scores = [_scores(batch.reference[name], batch.rows, metric, name) for name in outputs]
+    return np.stack([one.argmax(axis=1) for one in scores], axis=1)
+
+
+def _labels(batch: Batch) -> NDArray[np.int64]:
+    assert batch.labels is not None
+    return batch.labels.astype(np.int64)[:, None]
+
+
+class _ClassAnswers:
+    """The right class of each sample, and whether the reference gives it.
+
+    Args:
+        most: How many classes a network may name for a sample.
+        wanted: The right classes, int64 of shape (samples, outputs).
+        hits: Whether the reference gives them, bool of shape (samples,).
+    """
+
+    def __init__(self, most: int, wanted: NDArray[np.int64], hits: NDArray[np.bool_]) -> None:
+        self._most, self._wanted, self._hits = most, wanted, hits
+
+    @classmethod
+    def of(
+        cls,
+        find: Callable[[Batch], NDArray[np.bool_]],
+        classes: Callable[[Batch], NDArray[np.int64]],
+        most: int,
+        batch: Batch,
+    ) -> _ClassAnswers:
+        """The answers of a batch of the reference."""
+        return cls(most, classes(batch), find(batch))
+
+    def joined(self, later: Sequence[_ClassAnswers]) -> _ClassAnswers:
+        """Makes these answers and those of later batches one."""
+        parts = (self, *later)
+        wanted = np.concatenate([part._wanted for part in parts])
+        return _ClassAnswers(self._most, wanted, np.concatenate([part._hits for part in parts]))
+
+    def same_for_all(self, _reference: float, different: NDArray[np.intp]) -> SameAnswer:
+        """How often the most frequent classes are right, and whether the reference is right more often."""
+        wanted, hits = self._wanted[different], self._hits[different]
+        _, kinds, counts = np.unique(wanted, axis=0, return_inverse=True, return_counts=True)
+        frequent = np.argsort(-counts, kind="stable")[: self._most]
+        same: NDArray[np.bool_] = np.isin(kinds.ravel(), frequent)
+        found = compare_hits(hits, same, "")
+        return SameAnswer(float(same.mean()), found.significant and found.difference > 0)
 
 
 def _agrees(name: str, output: str, batch: Batch) -> NDArray[np.bool_]:
@@ -217,7 +274,7 @@ def pixels(name: str, output: str, form: BatchForm) -> Measurand:
         CalibrationDataError: The output has no classes of positions, or the maps have another shape.
     """
     titles = (f"positions of '{output}' with the label's class", f"positions of '{output}' with FP32's class")
-    return _of_maps(name, output, form, share, _count_hits, titles)
+    return _of_maps(name, output, form, share, _count_hits, titles, _most_frequent)
 
 
 def mean_iou(name: str, output: str, form: BatchForm) -> Measurand:
@@ -235,7 +292,7 @@ def mean_iou(name: str, output: str, form: BatchForm) -> Measurand:
         CalibrationDataError: The output has no classes of positions, or the maps have another shape.
     """
     titles = (f"mean IoU of '{output}' with the labels", f"mean IoU of '{output}' with FP32")
-    return _of_maps(name, output, form, mean_overlap, _count_overlaps, titles)
+    return _of_maps(name, output, form, mean_overlap, _count_overlaps, titles, _overlap_of_most_frequent)
 
 
 def _of_maps(
@@ -245,8 +302,19 @@ def _of_maps(
     value: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     count: Callable[[str, DeclaredShape, bool, Batch], SumsMeter],
     titles: tuple[str, str],
+    of_one_class: Callable[[NDArray[np.int64]], float],
 ) -> Measurand:
-    """A metric of maps of classes; the titles are those with labels and without."""
+    """A metric of maps of classes.
+
+    Args:
+        name: The metric's name in results.
+        output: The output.
+        form: The form of a batch.
+        value: The metric's value from totals.
+        count: Measures a batch.
+        titles: The titles with labels and without.
+        of_one_class: The metric of one class everywhere, by how many positions have each class.
+    """
     with_labels, own = _has_label_maps(name, output, form), form.outputs[output]
     start: Callable[[], SumsMeter] = partial(SumsMeter, value)
     if with_labels:
@@ -260,7 +328,55 @@ def _of_maps(
         unit=PERCENT,
         perfect=None if with_labels else 1.0,
         output=output,
+        answers=partial(_MapAnswers.of, output, own.declared, with_labels, of_one_class),
     )
+
+
+def _most_frequent(counts: NDArray[np.int64]) -> float:
+    return float(counts.max(initial=0)) / max(1, int(counts.sum()))
+
+
+def _overlap_of_most_frequent(counts: NDArray[np.int64]) -> float:
+    """The mean over classes: the most frequent one is in the union everywhere, the others are never found."""
+    return _most_frequent(counts) / max(1, int(np.count_nonzero(counts)))
+
+
+class _MapAnswers:
+    """How many positions have each class.
+
+    Args:
+        of_one_class: The metric of one class everywhere, by these counts.
+        counts: The number of positions of each class, int64 of shape (classes,).
+    """
+
+    def __init__(self, of_one_class: Callable[[NDArray[np.int64]], float], counts: NDArray[np.int64]) -> None:
+        self._of_one_class, self._counts = of_one_class, counts
+
+    @classmethod
+    def of(
+        cls,
+        output: str,
+        declared: DeclaredShape,
+        with_labels: bool,
+        of_one_class: Callable[[NDArray[np.int64]], float],
+        batch: Batch,
+    ) -> _MapAnswers:
+        """The answers of a batch of the reference."""
+        maps = _maps(output, declared, with_labels, batch)
+        return cls(of_one_class, np.bincount(maps.wanted[maps.valid]))
+
+    def joined(self, later: Sequence[_MapAnswers]) -> _MapAnswers:
+        """Makes these answers and those of later batches one."""
+        counts = [part._counts for part in (self, *later)]
+        total = np.zeros(max(map(len, counts)), np.int64)
+        for own in counts:
+            total[: len(own)] += own
+        return _MapAnswers(self._of_one_class, total)
+
+    def same_for_all(self, reference: float, _different: NDArray[np.intp]) -> SameAnswer:
+        """The metric where the most frequent class is everywhere."""
+        value = self._of_one_class(self._counts)
+        return SameAnswer(value, reference > value)
 
 
 def _no_position(name: str, output: ArrayForm) -> str:

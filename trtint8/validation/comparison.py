@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
 from calibrators.data.batches import Batches, LabelledFeed, observed
-from calibrators.data.feeds import FeedDict, batch_rows
+from calibrators.data.feeds import FeedDict, batch_rows, is_float
 from calibrators.data.inputs import CalibratedInputs, DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
 from calibrators.data.samples import DataFingerprint, check_feed, numbered
@@ -51,15 +52,16 @@ from trtint8.validation.accuracy import (
     Accuracy,
     Measure,
     Runner,
+    SeenSamples,
     ValidatedModel,
 )
-from trtint8.validation.batch import Batch, BatchForm, Outputs, count_rows
-from trtint8.validation.budget import Budget, Goal
+from trtint8.validation.batch import Batch, BatchForm, Outputs, by_sample, count_rows
+from trtint8.validation.budget import Budget, Goal, judged
 from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.detection.decoding import may_hold_rows
 from trtint8.validation.detection.layouts import SeenLayouts
 from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter, PicksMeter
-from trtint8.validation.meters import Measurand
+from trtint8.validation.meters import Answers, Measurand
 from trtint8.validation.metrics import (
     Choice,
     Metric,
@@ -75,7 +77,7 @@ from trtint8.validation.output_shapes import (
     differing_outputs,
     outputs_without_samples,
 )
-from trtint8.validation.significance import Share, as_number
+from trtint8.validation.significance import SameAnswer, Share, as_number
 from trtint8.validation.tensors import TensorMeter, pick_tensors, reasons_for_absence, values_per_sample
 
 
@@ -129,6 +131,9 @@ def merge_results(
         CalibrationDataError: There is no batch, a metric does not apply to one, there are more or fewer
             folders than classes, or the budget does not apply to the metric.
         ModelError: A model was not run in the same way on all batches.
+
+    Warns:
+        UserWarning: The samples do not show what INT8 costs, or cannot judge the budget.
     """
     totals: _Totals | None = None
     goal: Goal | None = None
@@ -140,8 +145,7 @@ def merge_results(
         totals.add(result)
     if totals is None:
         raise CalibrationDataError("the data has no samples; pass at least one")
-    accuracy = totals.accuracy()
-    return replace(accuracy, judgement=goal.judge(accuracy)) if goal else accuracy
+    return judged(totals.accuracy(), goal)
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,53 @@ class ModelMeters:
 
 
 @dataclass(frozen=True)
+class _Shown:
+    """What the reference's outputs show of the samples of a batch.
+
+    Attributes:
+        digests: What tells the outputs of a sample from those of others: uint64, shape (samples,).
+        broken: Names of outputs that hold NaN, to the number of samples for which they do.
+        answers: The right answers of each metric that has some, by the metric's name.
+    """
+
+    digests: NDArray[np.uint64]
+    broken: Mapping[str, int]
+    answers: Mapping[str, Answers]
+
+    @classmethod
+    def of(cls, batch: Batch, asked: Sequence[Measurand]) -> _Shown:
+        """What a batch of the reference shows.
+
+        Args:
+            batch: The reference's outputs.
+            asked: The metrics.
+        """
+        hashes = [hashlib.blake2b(digest_size=8) for _ in range(batch.rows)]
+        broken = {}
+        for name, output in batch.reference.items():
+            rows = by_sample(output, batch.rows)
+            for row, digest in enumerate(hashes):
+                # What has no row for each sample is taken as a whole.
+                digest.update(f"{output.dtype} {output.shape[1:]} {rows.shape[1]} ".encode())
+                digest.update(np.ascontiguousarray(rows[min(row, len(rows) - 1)]).data)
+            if is_float(output.dtype) and (holding := np.isnan(rows).any(axis=1).sum()):
+                broken[name] = int(holding) if len(rows) == batch.rows else batch.rows
+        digests = np.frombuffer(b"".join(one.digest() for one in hashes), np.uint64)
+        return cls(digests, broken, {one.name: one.answers(batch) for one in asked if one.answers})
+
+    def joined(self, later: Sequence[_Shown]) -> _Shown:
+        """What this batch and later ones show, in their order."""
+        parts = (self, *later)
+        broken: Counter[str] = Counter()
+        for part in parts:
+            broken.update(part.broken)
+        answers = {
+            name: own.joined([other.answers[name] for other in later]) for name, own in self.answers.items()
+        }
+        return _Shown(np.concatenate([part.digests for part in parts]), broken, answers)
+
+
+@dataclass(frozen=True)
 class BatchResult:
     """What was measured on one batch.
 
@@ -201,8 +252,7 @@ class BatchResult:
         models: What was measured on each model, in the order of ``descriptions``.
         in_integers: What the first model computed in integers on this batch, and on others before it; None
             where it is not run in an arithmetic.
-        all_alike: Identifies what the reference gives for each sample of the batch; None where it gives one
-            sample other values than another.
+        shown: What the reference's outputs show of the samples; None where that is known already.
     """
 
     descriptions: Mapping[str, str]
@@ -213,7 +263,7 @@ class BatchResult:
     reference: ModelMeters
     models: tuple[ModelMeters, ...]
     in_integers: InIntegers | None = None
-    all_alike: bytes | None = None
+    shown: _Shown | None = None
 
 
 class OpenModels:
@@ -228,6 +278,7 @@ class OpenModels:
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
         declared: What the reference declares of its outputs; where None all shapes are fixed, and no output
             is measured in parts.
+        shows: Whether it is looked for what the reference's outputs show of the samples.
 
     Attributes:
         metrics: The metrics that were asked for, or None.
@@ -244,10 +295,12 @@ class OpenModels:
         inputs: Sequence[InputSpec],
         metrics: Sequence[Metric] | None,
         declared: DeclaredOutputs | None = None,
+        *,
+        shows: bool = True,
     ) -> None:
         check_metrics(metrics or ())  # before the run
         self.metrics = metrics
-        self._models, self._reference = tuple(models), reference
+        self._models, self._reference, self._shows = tuple(models), reference, shows
         self._outputs, self._inputs = tuple(output_names), tuple(inputs)
         whole = tuple(OutputPart(name, name) for name in output_names)
         self._declared = declared or DeclaredOutputs({}, whole)
@@ -355,7 +408,7 @@ class OpenModels:
             ModelMeters(reference, None),
             tuple(models),
             tells() if tells else None,
-            _all_alike(wanted.values(), rows),
+            _Shown.of(batch, asked) if self._shows else None,
         )
 
     def _by_name(self, arrays: Sequence[NDArray[Any]], further: Sequence[str]) -> tuple[Outputs, Outputs]:
@@ -391,7 +444,9 @@ class _Totals:
             for model in first.models
         ]
         self._in_integers = first.in_integers
-        self._given: set[bytes | None] = set()
+        self._seen: SeenSamples | None = None
+        self._same_answers: dict[str, SameAnswer] = {}
+        self._shown: list[_Shown] = []
 
     def add(self, result: BatchResult) -> None:
         for name, description in result.descriptions.items():
@@ -403,7 +458,8 @@ class _Totals:
         if self._choice is None:
             self._check_alike(result)
         self._samples += result.samples
-        self._given.add(result.all_alike)
+        if result.shown:
+            self._shown.append(result.shown)
         # The first batch may have no detections, by which others show how they are read.
         self._form = result.form
         self._reference.merge(result.reference)
@@ -421,17 +477,8 @@ class _Totals:
                     f"'{other.title}' for another; give labels that fit the outputs of all batches"
                 )
 
-    @property
-    def _reference_varies(self) -> bool:
-        """Whether the reference gives one sample other values than another, or there is only one."""
-        return self._samples == 1 or None in self._given or len(self._given) > 1
-
     def accuracy(self) -> Accuracy:
-        if not self._reference_varies:
-            warn_user(
-                f"{REFERENCE} gives the same outputs for all {self._samples:,} samples, so they do not show "
-                "what INT8 costs; check the samples and how they are preprocessed"
-            )
+        self._look()
         results = {
             name: self._of_model(description, meters)
             for (name, description), meters in zip(self._descriptions.items(), self._models, strict=True)
@@ -442,6 +489,19 @@ class _Totals:
             also={name: results[name] for name in others},
             in_integers=self._in_integers,
         )
+
+    def _look(self) -> None:
+        """Finds what all batches show of the samples."""
+        if not self._shown:
+            return
+        shown = self._shown[0].joined(self._shown[1:])
+        _, different, repeats = np.unique(shown.digests, return_index=True, return_counts=True)
+        self._seen = SeenSamples(len(different), int(repeats.min()), dict(shown.broken))
+        for measurand in self._asked:
+            if answers := shown.answers.get(measurand.name):
+                own = self._reference.values.get(measurand.name, measurand.perfect)
+                assert own is not None
+                self._same_answers[measurand.name] = answers.same_for_all(as_number(own), different)
 
     @property
     def _chosen(self) -> str | None:
@@ -465,6 +525,7 @@ class _Totals:
                 measurand.title,
                 measurand.unit,
                 perfect if measurand.relative else None,
+                self._same_answers.get(name),
             )
         return Accuracy(
             description,
@@ -479,7 +540,7 @@ class _Totals:
             chosen=self._chosen,
             tensors=meters.tensors.value() if meters.tensors else None,
             picks_changed=meters.picks.value() if meters.picks else (),
-            reference_varies=self._reference_varies,
+            seen=self._seen,
         )
 
     def _with_comparisons(self, accuracy: Accuracy, others: Mapping[str, ModelMeters]) -> Accuracy:
@@ -522,21 +583,6 @@ def _fidelity_meter(metrics: Sequence[Metric], parts: Sequence[OutputPart]) -> F
     asked = {metric for metric in metrics if isinstance(metric, str)}.intersection(OUTPUT_METRICS)
     names = [part.name for part in parts]
     return FidelityMeter(names, tokens="token_cosine" in asked) if asked else None
-
-
-def _all_alike(outputs: Iterable[NDArray[Any]], rows: int) -> bytes | None:
-    """What outputs give for each of the samples along axis 0; None where they differ.
-
-    An output that has no row for each sample is taken as a whole.
-    """
-    digest = hashlib.blake2b()
-    for output in outputs:
-        own = output if output.ndim and output.shape[0] == rows else output[np.newaxis]
-        # The second row tells of most outputs that they differ, so few are read whole.
-        if len(own) > 1 and ((own[0] != own[1]).any() or (own != own[:1]).any()):
-            return None
-        digest.update(own[:1].tobytes())
-    return digest.digest()
 
 
 def _share(measures: Mapping[str, Measure], name: str, *, of_reference: bool = False) -> Share | None:

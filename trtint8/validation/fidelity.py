@@ -19,7 +19,7 @@ from calibrators.operators import Shown
 from trtint8.models.outputs.picked import ShownPicks
 from trtint8.validation.batch import Batch, BatchForm, by_sample
 from trtint8.validation.meters import DECIBELS, Measurand, SumsMeter
-from trtint8.validation.significance import Comparison
+from trtint8.validation.significance import Comparison, SameAnswer
 
 #: Metrics that are measured for each output by itself. The first three are computed from the same sums.
 OUTPUT_METRICS = ("sqnr", "cosine", "max_error", "token_cosine")
@@ -354,6 +354,7 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
         perfect=None if with_labels else math.inf,
         output=output,
         check_labels=partial(_check_labels, name, with_labels),
+        answers=partial(_LevelAnswers.of, pooled) if with_labels else None,
     )
 
 
@@ -441,6 +442,50 @@ class _PsnrMeter:
     def against(self, other: _PsnrMeter, name: str) -> Comparison | None:
         """Compares by a paired bootstrap; both models have the same peak."""
         return self._sums.against(other._sums, name)
+
+
+class _LevelAnswers:
+    """The sums of what was wanted of each sample, by which one value everywhere has a level.
+
+    Args:
+        pooled: Whether the errors of all samples are in one mean.
+        sums: The sum, the sum of squares and the number of elements, float64 of shape (samples, 3).
+        low: The smallest value that was wanted.
+        high: The largest one.
+        is_uint8: Whether the values are uint8.
+    """
+
+    def __init__(
+        self, pooled: bool, sums: NDArray[np.float64], low: float, high: float, *, is_uint8: bool
+    ) -> None:
+        self._pooled, self._sums = pooled, sums
+        self._low, self._high, self._is_uint8 = low, high, is_uint8
+
+    @classmethod
+    def of(cls, pooled: bool, batch: Batch) -> _LevelAnswers:
+        """The answers of a batch with labels."""
+        assert batch.labels is not None
+        wanted = by_sample(batch.labels.astype(np.float64), batch.rows)
+        squares = _squares(wanted)
+        sums = np.column_stack([wanted.sum(axis=1), squares])
+        ends = float(wanted.min(initial=math.inf)), float(wanted.max(initial=-math.inf))
+        return cls(pooled, sums, *ends, is_uint8=batch.labels.dtype == np.uint8)
+
+    def joined(self, later: Sequence[_LevelAnswers]) -> _LevelAnswers:
+        """Makes these answers and those of later batches one."""
+        parts = (self, *later)
+        low, high = min(part._low for part in parts), max(part._high for part in parts)
+        sums = np.concatenate([part._sums for part in parts])
+        return _LevelAnswers(self._pooled, sums, low, high, is_uint8=self._is_uint8)
+
+    def same_for_all(self, reference: float, _different: NDArray[np.intp]) -> SameAnswer:
+        """The level of the mean of all values, everywhere."""
+        total, squares, count = self._sums.T
+        mean = total.sum() / max(1.0, count.sum())
+        errors = np.stack([squares - 2 * mean * total + mean * mean * count, count], axis=1)
+        level = noise_level(errors.sum(axis=0)) if self._pooled else mean_level(_levels(errors).sum(axis=0))
+        value = 20 * math.log10(peak(self._low, self._high, is_uint8=self._is_uint8)) + float(level)
+        return SameAnswer(value, reference > value)
 
 
 def _empty_meter(pooled: bool) -> _PsnrMeter:

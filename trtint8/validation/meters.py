@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from calibrators.checks import warn_user
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
-from trtint8.validation.significance import Comparison, Share, compare_hits, compare_totals, compare_values
+from trtint8.validation.significance import (
+    Comparison,
+    SameAnswer,
+    Share,
+    compare_hits,
+    compare_totals,
+    compare_values,
+)
 
 
 class Meter(Protocol):
@@ -39,6 +46,26 @@ class Meter(Protocol):
 
         Returns:
             The comparison; None where samples have no values of their own.
+        """
+        ...
+
+
+class Answers(Protocol):
+    """The right answers of samples: what they say of a network that gives every sample the same one.
+
+    It is sent to other processes as a meter is.
+    """
+
+    def joined(self, later: Sequence[Any]) -> Answers:
+        """Makes these answers and those of later batches one."""
+        ...
+
+    def same_for_all(self, reference: float, different: NDArray[np.intp]) -> SameAnswer:
+        """How well a network does that gives every sample the same answer.
+
+        Args:
+            reference: The metric of FP32.
+            different: The indices of samples of which no two are the same.
         """
         ...
 
@@ -206,6 +233,8 @@ class Measurand:
         check_labels: Refuses labels that the metric could not be measured with. It takes a batch that was not
             run, without outputs, and the form of one that was: so what would fail at the end of long work is
             known before it.
+        answers: Takes the right answers from a batch of the reference; None for a metric of which nothing
+            tells what the same answer for every sample would give.
     """
 
     name: str
@@ -217,6 +246,7 @@ class Measurand:
     perfect: float | None = None
     output: str = ""
     check_labels: Callable[[Batch, BatchForm], None] = _take_all
+    answers: Callable[[Batch], Answers] | None = None
 
     @property
     def on_reference(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from trtint8.validation.detection.agreement import (
     PRECISIONS,
     DetectionAgreement,
     MeanAveragePrecision,
+    NothingFound,
     box_precision,
     has_library,
     has_true_boxes,
@@ -393,7 +394,8 @@ def _measurand(metric: Metric, form: BatchForm) -> Measurand:
     if isinstance(metric, DetectionAgreement):
         return metric.measurand(form)
     if not isinstance(metric, str):
-        return user_measurand(metric)
+        found = user_measurand(metric)
+        return replace(found, answers=NothingFound) if isinstance(metric, MeanAveragePrecision) else found
     base, colon, output = metric.partition(":")
     if base == DetectionAgreement.name:
         return DetectionAgreement(output or None).measurand(form)

@@ -150,6 +150,20 @@ class Comparison:
         return self.p_value < _SIGNIFICANT
 
 
+@dataclass(frozen=True)
+class SameAnswer(Result):
+    """What a metric would be for a network that gives every sample the same answer, the best one.
+
+    Attributes:
+        value: The metric of such a network, in the unit of the metric.
+        is_beaten: Whether FP32 is better by more than chance. Where samples have no answers of their own,
+            whether it is better.
+    """
+
+    value: float
+    is_beaten: bool
+
+
 def compare_hits(hits: NDArray[np.bool_], other: NDArray[np.bool_], against: str) -> Comparison:
     """Compares two models that were right or wrong on the same samples.
 

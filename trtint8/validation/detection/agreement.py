@@ -25,6 +25,7 @@ from trtint8.validation.class_scores import share
 from trtint8.validation.detection.boxes import Decode, box_overlaps, found_tables, given_tables
 from trtint8.validation.detection.layouts import LAYOUTS, class_count, layout_reader
 from trtint8.validation.meters import PERCENT, CountedSumsMeter, Measurand, SumsMeter
+from trtint8.validation.significance import SameAnswer
 
 #: COCO's thresholds, 0.50 to 0.95 in steps of 0.05.
 COCO_IOU = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
@@ -299,6 +300,7 @@ class DetectionAgreement:
             unit=PERCENT,
             perfect=None if with_labels else 1.0,
             check_labels=partial(_check_truth, classes),
+            answers=NothingFound,
         )
 
     def _measure(self, decode: Decode, with_labels: bool, classes: int | None, batch: Batch) -> SumsMeter:
@@ -324,6 +326,24 @@ class DetectionAgreement:
         own = copied(outputs) if callable(self.decode) else outputs
         tables = found_tables(self.name, decode, own, batch.feeds)
         return [table[table[:, 5] > self.score] for table in tables]
+
+
+class NothingFound:
+    """What a network has that finds nothing: no precision, and nothing in common with others.
+
+    Args:
+        batch: The batch, of which nothing is needed.
+    """
+
+    def __init__(self, _batch: Batch) -> None: ...
+
+    def joined(self, _later: Sequence[NothingFound]) -> NothingFound:
+        """Adds later batches, of which nothing is needed either."""
+        return self
+
+    def same_for_all(self, reference: float, _different: NDArray[np.intp]) -> SameAnswer:
+        """The metric of that network, which FP32 has to be above."""
+        return SameAnswer(0.0, reference > 0)
 
 
 def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], iou: float) -> int:
@@ -469,6 +489,7 @@ def box_precision(name: str, form: BatchForm, layout: str | None = None) -> Meas
         title=f"mAP@{ends} by the labels",
         unit=PERCENT,
         check_labels=partial(_check_truth, classes),
+        answers=NothingFound,
     )
 
 
