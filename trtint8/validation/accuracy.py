@@ -301,9 +301,9 @@ class Compared(Protocol):
         """How close tensors inside the network are to FP32's; None where that was not asked for."""
 
 
-#: Of so many different samples, FP32 has more than the same answer for all by more than chance, unless it is
-#: hardly better.
-_TELLING_SAMPLES = 50
+#: Fewer different samples show of no metric that FP32 is better than chance, as their intervals say. So many
+#: show it of every network that has learned something.
+_FEWEST_SAMPLES, _ENOUGH_SAMPLES = 6, 50
 
 
 def nothing_shown(accuracy: Compared, measures: Sequence[Measure]) -> str | None:
@@ -334,9 +334,9 @@ def nothing_shown(accuracy: Compared, measures: Sequence[Measure]) -> str | None
         )
     for measure in measures:
         same, reference = measure.same_answer, reference_value(measure)
-        if same is None or reference is None or same.is_beaten:
+        if same is None or reference is None or same.is_beaten or seen.different < _FEWEST_SAMPLES:
             continue
-        if reference <= same.value or seen.different >= _TELLING_SAMPLES:
+        if reference <= same.value or seen.different >= _ENOUGH_SAMPLES:
             return not_beaten(measure, same, reference)
     return None
 
@@ -344,10 +344,15 @@ def nothing_shown(accuracy: Compared, measures: Sequence[Measure]) -> str | None
 def not_beaten(measure: Measure, same: SameAnswer, reference: float) -> str:
     """That FP32 is no better than a network that gives every sample the same answer, as a sentence."""
     has, would_have = (_value(value, measure.unit) for value in (reference, same.value))
-    return (
+    both = (
         f"{measure_title(measure)}: {REFERENCE} has {has}, and a network that gives every sample the same "
-        f"answer would have {would_have}, so the samples do not show what INT8 costs; give samples with "
-        "other answers, or check labels and preprocessing"
+        f"answer would have {would_have}"
+    )
+    if reference > same.value:
+        return f"{both}, which may be chance; give more samples, or check labels and preprocessing"
+    return (
+        f"{both}, so the samples do not show what INT8 costs; give samples with other answers, or check "
+        "labels and preprocessing"
     )
 
 

@@ -215,7 +215,7 @@ def judged(accuracy: Accuracy, goal: Goal | None, decided: Score | None = None) 
     Warns:
         UserWarning: The samples do not show what INT8 costs, or cannot judge the goal.
     """
-    doubt = nothing_shown(accuracy, accuracy.measures)
+    doubt = nothing_shown(accuracy, accuracy.measures[:1])
     judgement = goal.judge(accuracy, decided) if goal else None
     if doubt:
         warn_user(doubt)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from calibrators.errors import CalibrationDataError
-from trtint8.validation.accuracy import Accuracy, Measure
+from trtint8.validation.accuracy import Accuracy, Measure, SeenSamples
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.budget import Budget, Goal, Score, score_of
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.metrics import DetectionAgreement
-from trtint8.validation.significance import Share
+from trtint8.validation.significance import SameAnswer, Share
 
 SCORES = {"logits": np.zeros((4, 10), np.float32)}
 MAPS = {"classes": np.zeros((4, 3, 8, 8), np.float32)}
@@ -162,7 +162,7 @@ def top1(lost, samples):
 @pytest.mark.parametrize(
     ("lost", "samples", "max_drop", "fits", "too_fine"),
     [
-        (0, 100, 0.1, True, True),
+        (0, 100, 0.1, None, True),
         (1, 100, 0.1, False, True),
         (1, 100, 1.0, True, False),
         (2, 100, 1.0, False, False),
@@ -170,15 +170,17 @@ def top1(lost, samples):
         (1, 100, 0.0, False, False),
         (3, 1000, 0.3, True, False),
         (4, 1000, 0.3, False, False),
-        (0, 300, 0.3, True, True),
+        (0, 300, 0.3, None, True),
     ],
 )
 def test_what_samples_say_of_a_largest_drop(lost, samples, max_drop, fits, too_fine):
     found = goal(SCORES, INDICES, max_drop=max_drop).judge(top1(lost, samples))
-    assert (found.fits, found.too_fine) == (fits, too_fine)
-    assert (found.drop, found.step) == (100 * lost / samples, 100 / samples)
-    assert found.value == 100 * (samples - 10 - lost) / samples
-    assert len(found.notes) == 1 + too_fine
+    assert (found.fits, found.too_fine, found.step) == (bool(fits), too_fine, 100 / samples)
+    if fits is None:  # whether it is kept or missed, nothing less than one sample can be lost
+        assert found.unjudged in found.notes[0] and (found.drop, found.value) == (None, None)
+        return
+    assert (found.drop, found.value) == (100 * lost / samples, 100 * (samples - 10 - lost) / samples)
+    assert len(found.notes) == 1 + too_fine and found.unjudged is None
 
 
 def test_scores_and_judgements_in_words():
@@ -278,5 +280,36 @@ def test_samples_that_show_nothing_judge_nothing():
     outputs = (Fidelity("classes", math.inf, 1.0, 0.0),)
     found = goal(MAPS, minimum=30.0, metric="sqnr")
     assert found.judge(compared(4, outputs=outputs)).fits
-    judged = found.judge(dataclasses.replace(compared(4, outputs=outputs), reference_varies=False))
-    assert (judged.fits, judged.value) == (False, None)
+    seen = SeenSamples(4, 1, {})
+    assert found.judge(dataclasses.replace(compared(4, outputs=outputs), seen=seen)).fits
+    for samples, nothing in (
+        (4, SeenSamples(1, 4, {})),
+        (1, SeenSamples(1, 1, {})),
+        (4, SeenSamples(4, 1, {"classes": 1})),
+    ):
+        accuracy = dataclasses.replace(compared(samples, outputs=outputs), seen=nothing)
+        judged = found.judge(accuracy)
+        assert (judged.fits, judged.value, judged.drop) == (False, None, None)
+        assert judged.unjudged in judged.notes[0]
+
+
+def same_for_all(samples, right, fp32, same, is_beaten, **limits):
+    """What is said of top-1 of INT8 and FP32 beside that of a network with one answer."""
+    measure = Measure(
+        "top1", Share(right, samples), Share(fp32, samples), unit="%", same_answer=SameAnswer(same, is_beaten)
+    )
+    accuracy = dataclasses.replace(compared(samples, measure), seen=SeenSamples(samples, 1, {}))
+    return goal(SCORES, INDICES, **limits).judge(accuracy)
+
+
+def test_a_budget_that_the_same_answer_for_all_would_keep_is_not_judged():
+    assert same_for_all(1000, 985, 990, 0.1, is_beaten=True, max_drop=1).fits
+    assert not same_for_all(1000, 95, 100, 0.11, is_beaten=False, max_drop=1).fits  # chance
+    assert same_for_all(1000, 95, 100, 0.11, is_beaten=False, max_drop=1).value is None
+    missed = same_for_all(1000, 900, 990, 0.1, is_beaten=True, max_drop=1)
+    assert (missed.fits, missed.unjudged) == (False, None)
+    # One class has 95 % of the samples: a point is nothing beside it, half a point tells.
+    assert same_for_all(1000, 958, 960, 0.95, is_beaten=True, max_drop=1).unjudged
+    assert same_for_all(1000, 958, 960, 0.95, is_beaten=True, max_drop=0.5).fits
+    assert same_for_all(1000, 958, 960, 0.95, is_beaten=True, minimum=90).unjudged
+    assert same_for_all(1000, 958, 960, 0.95, is_beaten=True, minimum=95.5).fits

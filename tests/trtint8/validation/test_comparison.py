@@ -22,9 +22,9 @@ from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model
 from trtint8.models.session import ModelSession, StoppableRuns, open_model
 from trtint8.validation import comparison, opening
-from trtint8.validation.accuracy import ValidatedModel
+from trtint8.validation.accuracy import SeenSamples, ValidatedModel
 from trtint8.validation.comparison import OpenModels, Reference, RunningReference, compare_models
-from trtint8.validation.significance import Share
+from trtint8.validation.significance import SameAnswer, Share
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 6)),)
 PAIRS = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
@@ -83,13 +83,35 @@ def test_outputs_that_are_the_same_for_all_samples_show_nothing(batch_size):
         )
 
     with pytest.warns(UserWarning, match="same outputs for all 6 samples"):
-        assert not compared(lambda x: np.zeros_like(x)).reference_varies
+        assert compared(lambda x: np.zeros_like(x)).seen == SeenSamples(1, 6, {})
     with pytest.warns(UserWarning, match="same outputs"):
-        assert not compared(lambda x: np.full((len(x), 3), 7.0, np.float32)).reference_varies
+        assert compared(lambda x: np.full((len(x), 3), 7.0, np.float32)).seen.different == 1
     for one in range(6):  # whichever sample differs
-        assert compared(lambda x, one=one: np.float32(x.argmax(1, keepdims=True) == one)).reference_varies
+        found = compared(lambda x, one=one: np.float32(x.argmax(1, keepdims=True) == one))
+        assert found.seen == SeenSamples(2, 1, {})
     alone = _beside_itself({"INT8": lambda x: [x]}, ["y"], INPUTS, LOGITS[:1])
-    assert alone.reference_varies  # nothing tells
+    assert alone.seen == SeenSamples(1, 1, {})  # nothing tells
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 6])
+def test_samples_that_repeat_and_values_that_are_no_numbers_are_counted(batch_size):
+    def compared(reference, metrics=None, labels=None):
+        models = {"INT8": lambda x: [np.nan_to_num(reference(x))]}
+        options = {"reference": partial(_rows_of, reference), "metrics": metrics}
+        return _beside_itself(models, ["y"], INPUTS, LOGITS, labels, batch_size, **options)
+
+    found = compared(lambda x: np.float32(np.eye(3)[x.argmax(1) // 2]))
+    assert found.seen == SeenSamples(3, 2, {})
+    with pytest.warns(UserWarning, match="'y' has values that are not numbers for 2 of 6 samples"):
+        found = compared(lambda x: np.where(x.argmax(1, keepdims=True) < 2, np.nan, x))
+    assert found.seen == SeenSamples(5, 1, {"y": 2})
+    # Three pairs of the same samples are three samples.
+    pairs = compared(lambda x: np.float32(np.eye(3)[x.argmax(1) // 2]), ["agreement"])
+    assert pairs.measures[0].same_answer == SameAnswer(1 / 3, is_beaten=False)
+    labels = np.array([0, 0, 0, 0, 1, 2])
+    with pytest.warns(UserWarning, match=r"FP32 has 16.67 %, .* 66.67 %"):
+        top1, top2 = compared(lambda x: x, ["top1", "top2"], labels).measures
+    assert (top1.same_answer.value, top2.same_answer.value) == (4 / 6, 5 / 6)
 
 
 def _rows_of(function, x):

@@ -231,7 +231,10 @@ def test_values_that_are_infinite_or_no_numbers():
     endless = g.op("Add", ["x", g.constant(np.float32([0, -np.inf]))], "masked")
     chances = g.op("Softmax", [endless], "chances", axis=-1)
     model = g.model({"x": ["N", 2]}, g.op("Add", [chances, g.op("Sqrt", ["x"], "root")], "last"))
-    with pytest.warns(UserWarning, match="float model"):
+    with (
+        pytest.warns(UserWarning, match="float model"),
+        pytest.warns(UserWarning, match="not numbers for 1 of"),
+    ):
         found = compared(model, model, images=np.float32([[1, 2], [-1, 2]]))
     tensors = by_name(found)
     assert tensors["masked_out"].steps == 0 and tensors["masked_out"].sqnr_db == math.inf
@@ -246,6 +249,7 @@ def test_the_result_does_not_depend_on_batches():
         assert several[name].steps == pytest.approx(tensor.steps, rel=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:same class")  # of this network
 def test_the_result_of_workers_is_that_of_one_process(workers_here):
     model = normalized()
     table = trtint8.calibrate(model, IMAGES, progress=False)
@@ -336,6 +340,7 @@ def test_in_a_report_and_beside_another_run(tmp_path, capsys):
     assert next(row.values for row in rows if row.name == "largest sum")[0].endswith("'conv'")
 
 
+@pytest.mark.filterwarnings("ignore:same class")  # of this network
 def test_tables_beside_each_other_in_an_arithmetic(tmp_path):
     onnx.save(normalized(), tmp_path / "fp32.onnx")
     for method in ("minmax", "entropy"):

@@ -53,19 +53,21 @@ def test_several_models_side_by_side():
 
 def test_a_budget_is_of_the_first_metric():
     """The negative network has every class wrong."""
-    asked = {"reference": scaled(1.0), "labels": np.arange(4), "progress": False}
-    kept = trtint8.validate(scaled(0.5), DATA, max_drop=0, **asked).judgement
-    assert (kept.goal, kept.fits, kept.drop, kept.step) == ("top1: a drop of at most 0 points", True, 0, 25)
-    missed = trtint8.validate(scaled(-1.0), DATA, max_drop=50, also={"half": scaled(0.5)}, **asked)
+    data = np.concatenate([DATA, 2 * DATA])
+    asked = {"reference": scaled(1.0), "labels": np.arange(8) % 4, "progress": False}
+    kept = trtint8.validate(scaled(0.5), data, max_drop=0, **asked).judgement
+    assert (kept.goal, kept.fits, kept.drop) == ("top1: a drop of at most 0 points", True, 0)
+    assert kept.step == 12.5 and kept.unjudged is None
+    missed = trtint8.validate(scaled(-1.0), data, max_drop=50, also={"half": scaled(0.5)}, **asked)
     assert (missed.judgement.fits, missed.judgement.drop) == (False, 100.0)
     assert missed.also["half"].judgement is None
-    level = trtint8.validate(scaled(0.5), DATA, metrics=["sqnr", "top1"], minimum=6, **asked).judgement
+    level = trtint8.validate(scaled(0.5), data, metrics=["sqnr", "top1"], minimum=6, **asked).judgement
     # Half the signal is noise of a quarter of its power.
     assert (level.goal, level.fits) == ("sqnr: at least 6 dB", True)
     assert level.value == pytest.approx(6.0206, abs=1e-4)
-    assert trtint8.validate(scaled(0.5), DATA, **asked).judgement is None
+    assert trtint8.validate(scaled(0.5), data, **asked).judgement is None
     with pytest.raises(CalibrationDataError, match="max_drop"):
-        trtint8.validate(scaled(0.5), DATA, metrics=[], minimum=6, **asked)
+        trtint8.validate(scaled(0.5), data, metrics=[], minimum=6, **asked)
 
 
 def test_the_float_model_opens_while_the_other_one_is_read(monkeypatch):
