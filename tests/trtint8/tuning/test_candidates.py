@@ -53,18 +53,22 @@ def test_a_score_and_its_comparison_agree(candidate, batches):
 
 
 def test_a_level_has_a_margin_and_a_share_has_none(candidate, batches):
-    assert Scorer(candidate.model, batches, "top1").score(candidate).margin == 0
+    def margin(batches, metric):
+        scorer = Scorer(candidate.model, batches, metric)
+        assert scorer.score(candidate).margin == 0  # until it is asked for
+        return scorer.margin()
+
+    assert margin(batches, "top1") == 0
     images = np.concatenate([feed["images"] for feed in batches])
     smaller = open_batches({"images": images}, candidate.model.inputs, batch_size=12)
-    score = Scorer(candidate.model, smaller, "sqnr").score(candidate)
     levels = []
     for part in range(8):  # as many batches
         feeds = [feed for number, feed in enumerate(smaller) if number != part]
         others = Scorer(candidate.model, Batches.of_feeds(partial(iter, feeds)), "sqnr")
         levels.append(others.score(candidate).sqnr_db)
     # Student's t for seven degrees of freedom; the jackknife's variance of eight parts.
-    assert score.margin == pytest.approx(2.365 * np.sqrt(7 * np.var(levels)), rel=0.01)
-    assert Scorer(candidate.model, batches, "sqnr").score(candidate).margin == 0  # three say too little
+    assert margin(smaller, "sqnr") == pytest.approx(2.365 * np.sqrt(7 * np.var(levels)), rel=0.01)
+    assert margin(batches, "sqnr") == 0  # three say too little
 
 
 def test_agreement_is_a_share_of_other_classes(candidate, batches):
@@ -93,6 +97,16 @@ def test_the_float_model_runs_once(candidate, batches, monkeypatch):
     assert first == second
     # Three batches, once for the float model.
     assert runs.count(False) == 3 and runs.count(True) == 6
+
+
+def test_what_samples_show_is_looked_for_with_the_first_candidate(candidate, batches):
+    same = {
+        name: np.zeros((16, *array.shape[1:]), array.dtype) for name, array in next(iter(batches)).items()
+    }
+    scorer = Scorer(candidate.model, open_batches(same, candidate.model.inputs, batch_size=8), "agreement")
+    with pytest.warns(UserWarning, match="same outputs for all 16 samples"):
+        first = scorer.score(candidate)
+    assert scorer.score(candidate) == first  # and nothing is said again
 
 
 def test_outputs_that_are_kept_do_not_lie_in_the_memory_of_a_session(candidate, batches):

@@ -64,7 +64,7 @@ def test_samples_to_judge_by_are_others(held_out, tmp_path, monkeypatch):
                 data,
                 judge=judge,
                 metric="agreement",
-                max_drop=99.0,
+                max_drop=50.0,
                 limit=16,
                 batch_size=4,
                 round_weights=False,
@@ -73,7 +73,7 @@ def test_samples_to_judge_by_are_others(held_out, tmp_path, monkeypatch):
 
 def test_a_generator_to_judge_by_is_read_once(wild_table, held_out):
     judge = ({name: array[first : first + 50] for name, array in held_out.items()} for first in (0, 50))
-    found = trtint8.tune(DEMO_MODEL, wild_table, held_out, judge=judge, max_drop=99.0)
+    found = trtint8.tune(DEMO_MODEL, wild_table, held_out, judge=judge, max_drop=50.0)
     assert found.accuracy.samples == 100
 
 
@@ -118,7 +118,7 @@ def test_a_model_that_takes_one_sample_is_tuned_with_one_at_a_time():
 def test_too_few_samples_to_divide_are_named(wild_table, held_out, options, samples):
     judge = {name: array[:100] for name, array in held_out.items()}
     data = {name: array[100 : 100 + samples] for name, array in held_out.items()}
-    options = {"judge": judge, "max_drop": 99.0, "round_weights": False, **options}
+    options = {"judge": judge, "max_drop": 50.0, "round_weights": False, **options}
     with pytest.warns(UserWarning, match=f"^{samples} samples to tune on cannot be divided"):
         found = trtint8.tune(DEMO_MODEL, wild_table, data, **options)
     assert found.accuracy.samples == 100

@@ -98,6 +98,7 @@ def test_a_budget_that_only_the_samples_tuned_on_keep_is_named(tuned):
     assert "they miss it" in found._repr_html_()
 
 
+@pytest.mark.filterwarnings("ignore:on 32 samples")  # nearly all are of one class
 def test_uneven_channels_are_equalized_and_the_float_model_is_kept(tmp_path):
     images = normal(np.random.default_rng(1), 128, 3, 6, 6)
     onnx.save(uneven(), tmp_path / "m.onnx")
@@ -166,6 +167,7 @@ def test_a_network_without_class_scores_needs_no_options():
         ({"metric": lambda feeds, outputs, reference_outputs: 1.0, "max_drop": 0.0}, "<lambda>"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:PSNR of")  # the labels are noise
 def test_every_metric_is_a_budget(budget, value):
     images = normal(np.random.default_rng(1), 32, 3, 8, 8)
     labels = normal(np.random.default_rng(2), 16, 4, 8, 8)
