@@ -171,6 +171,12 @@ class EngineInfo(records.Result):
         return self.kernels or (part_totals(self.layers) if self.layers else ())
 
     @property
+    def in_int8(self) -> bool:
+        """Whether a layer is in INT8, as far as is known."""
+        counted = self.int8_layers
+        return bool(counted[0] if counted else self.quantized_nodes)
+
+    @property
     def int8_layers(self) -> tuple[int, int] | None:
         """Weighted nodes that run in INT8, and how many there are; None where that is not known.
 

@@ -33,7 +33,7 @@ from trtint8.runtime.bench import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
 from trtint8.sensitivity.results import Sensitivity
 from trtint8.tuning.tune import TuningLog
-from trtint8.validation.accuracy import Accuracy
+from trtint8.validation.accuracy import NOT_IN_INT8, VALIDATED, Accuracy
 from trtint8.validation.fidelity import Fidelity
 from trtint8.validation.tensors import ComparedTensor
 
@@ -90,6 +90,13 @@ class ReportFiles:
     bench: Benchmarks | None = None
     audit: Audit | None = None
     tuning: TuningLog | None = None
+
+    @property
+    def called(self) -> str:
+        """What the model is called: INT8, or float where no layer of it is in INT8."""
+        if self.engine:
+            return VALIDATED if self.engine.in_int8 else NOT_IN_INT8
+        return self.accuracy.name if self.accuracy else VALIDATED
 
     @property
     def calibrated_inputs(self) -> CalibratedInputs | None:

@@ -18,6 +18,7 @@ from trtint8.report.facts import Report
 from trtint8.report.graph import BADGES, LIBRARIES, PRECISION_NAMES, graph_json, library_script, script_hash
 from trtint8.report.layers import LEVELS, Tried
 from trtint8.report.worst import Worst, WorstSample, data_uri
+from trtint8.validation.accuracy import REFERENCE
 from trtint8.validation.tensors import TENSOR_COLUMNS, tensor_notes, tensor_rows
 
 #: Number of tensors whose cards are open at first; the others open on a click.
@@ -113,8 +114,13 @@ def level_labels() -> list[str]:
     return [f"under {ends[0]} %", *between, f"over {ends[-1]} %"]
 
 
-def describe_outcome(sample: WorstSample) -> str:
-    """How INT8's answer for a sample compares with FP32's and with the label, in a few words."""
+def describe_outcome(sample: WorstSample, name: str) -> str:
+    """How a model's answer for a sample compares with FP32's and with the label, in a few words.
+
+    Args:
+        sample: The sample.
+        name: What the model is called.
+    """
     if sample.answers is None:
         return ""
     fp32, int8 = sample.answers.classes
@@ -123,8 +129,8 @@ def describe_outcome(sample: WorstSample) -> str:
     if sample.label is None:
         return "another answer"
     if sample.label == fp32:
-        return "INT8 lost it"
-    return "INT8 got it right" if sample.label == int8 else "both wrong"
+        return f"{name} lost it"
+    return f"{name} got it right" if sample.label == int8 else "both wrong"
 
 
 def _describe_answers(sample: WorstSample, worst: Worst) -> str:
@@ -134,7 +140,7 @@ def _describe_answers(sample: WorstSample, worst: Worst) -> str:
     fp32, other = map(worst.class_name, sample.answers.classes)
     if not sample.flipped:
         return f"Both say {fp32}"
-    return f"FP32 says {fp32}, INT8 says {other}"
+    return f"{REFERENCE} says {fp32}, {worst.name} says {other}"
 
 
 def _tried_chart(tried: Tried | None, width: int) -> Markup:

@@ -24,7 +24,7 @@ from calibrators.data.sources.arrays import is_class_indices
 from calibrators.errors import Argument, CalibrationDataError, ModelError, counted
 from calibrators.progress import progress_bar
 from trtint8.models.outputs.joined import OutputPart, split_outputs
-from trtint8.validation.accuracy import Runner, ValidatedModel
+from trtint8.validation.accuracy import VALIDATED, Runner, ValidatedModel
 from trtint8.validation.batch import BatchForm, count_rows
 
 #: Longest side of a picture in a page, in pixels; larger pictures are reduced.
@@ -158,9 +158,10 @@ class Worst:
     Attributes:
         samples: Number of samples that were compared.
         flips: Number of samples with another class in INT8; None where the model is no classifier.
-        description: How the INT8 model was run, in words.
+        description: How the model was run, in words.
         worst: The worst samples, the worst first.
         class_names: The name of each class; empty where they are not known.
+        name: What the model is called: INT8, or float where no layer of it is in INT8.
     """
 
     samples: int
@@ -168,6 +169,7 @@ class Worst:
     description: str
     worst: tuple[WorstSample, ...]
     class_names: tuple[str, ...] = ()
+    name: str = VALIDATED
 
     @property
     def flipped(self) -> tuple[WorstSample, ...]:
@@ -237,7 +239,7 @@ def find_worst(
             fed += rows
             advance(rows)
     names = tuple(class_names) or batches.class_names or ()
-    return Worst(fed, flips if is_classifier else None, int8.description, tuple(worst), names)
+    return Worst(fed, flips if is_classifier else None, int8.description, tuple(worst), names, int8.name)
 
 
 def measure_batch(

@@ -160,7 +160,8 @@ def _worst(
     if files.calibrated_inputs is not None:
         options = options.calibrated(files.calibrated_inputs, "the model that is reported on")
     batches = reference.open_data(data, options)
-    with open_validated(VALIDATED, validated, original.inputs, declared, loading, integers=integers) as int8:
+    name = files.called if integers is None else VALIDATED
+    with open_validated(name, validated, original.inputs, declared, loading, integers=integers) as int8:
         # An engine gives only what is picked.
         gives_sources = int8.further == declared.further
         return find_worst(

@@ -892,7 +892,6 @@ def _of_engine(plan: Path) -> Origin:
         return Origin(what, "the engine")
     info = read_engine_info(plan)
     identity = info.qdq_fingerprint or info.plan_sha256
-    in_int8 = bool(info.int8_layers[0] if info.int8_layers else info.quantized_nodes)
     # Without a table, the model that was built had Q/DQ pairs already or a calibrator of the user's.
     if info.table_fingerprint is None:
         return Origin(
@@ -901,7 +900,7 @@ def _of_engine(plan: Path) -> Origin:
             engine=identity,
             inputs=info.calibrated_inputs,
             warnings=info.warnings,
-            in_int8=in_int8,
+            in_int8=info.in_int8,
         )
     try:
         table = read_engine_table(plan, info)
@@ -916,7 +915,7 @@ def _of_engine(plan: Path) -> Origin:
         identity,
         info.calibrated_inputs,
         info.warnings,
-        in_int8,
+        info.in_int8,
     )
 
 

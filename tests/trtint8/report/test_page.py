@@ -277,11 +277,10 @@ def test_worst_samples_of_what_is_no_classifier(found):
     ],
 )
 def test_outcomes(label, flipped, words):
-    assert (
-        describe_outcome(WorstSample(0, 0.1, Answers((0, 2), (2.0, 1.0), (1.0, 2.0), flipped), label))
-        == words
-    )
-    assert describe_outcome(WorstSample(0, 0.1)) == ""
+    sample = WorstSample(0, 0.1, Answers((0, 2), (2.0, 1.0), (1.0, 2.0), flipped), label)
+    assert describe_outcome(sample, "INT8") == words
+    assert describe_outcome(sample, "float") == words.replace("INT8", "float")
+    assert describe_outcome(WorstSample(0, 0.1), "INT8") == ""
 
 
 def test_nothing_is_loaded_and_names_are_escaped(page, document):
