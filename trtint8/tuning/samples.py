@@ -229,18 +229,21 @@ def check_judging(model: Model, goal: Goal, form: BatchForm, judge: Batches) -> 
         How many batches there are.
 
     Raises:
-        CalibrationDataError: A sample does not fit the model, or a label is one that the metrics which the
-            result is judged by cannot take, such as a class that the model does not have.
+        CalibrationDataError: A sample does not fit the model, there are too few for the goal, or a label is
+            one that the metrics which the result is judged by cannot take, such as a class that the model
+            does not have.
     """
     metrics = usual_metrics(form).names if goal.chosen else [goal.metric]
-    found, batches = measurands(metrics, form), 0
+    found, batches, samples = measurands(metrics, form), 0, 0
     for batch in judge.labelled():
         check_feed(batch.feed, model.inputs, batch.first, judge.name_of)
         rows = batch_rows(batch.feed) or 1
         labels = first_labels(batch.labels, rows, batch.first)
         for one in found:
             one.check_labels(Batch(batch.feed, {}, {}, labels, rows, batch.first, judge.name_of), form)
-        batches += 1
+        batches, samples = batches + 1, samples + rows
+    if samples:
+        goal.check_samples(samples, form)
     return batches
 
 

@@ -344,14 +344,15 @@ def nothing_shown(accuracy: Compared, measures: Sequence[Measure]) -> str | None
 def not_beaten(measure: Measure, same: SameAnswer, reference: float) -> str:
     """That FP32 is no better than a network that gives every sample the same answer, as a sentence."""
     has, would_have = (_value(value, measure.unit) for value in (reference, same.value))
-    both = (
-        f"{measure_title(measure)}: {REFERENCE} has {has}, and a network that gives every sample the same "
-        f"answer would have {would_have}"
+    found = (
+        f"{measure_title(measure)}: a network that gives every sample the same answer would have {would_have}"
     )
+    if measure.perfect is None:
+        found += f", and {REFERENCE} has {has}"
     if reference > same.value:
-        return f"{both}, which may be chance; give more samples, or check labels and preprocessing"
+        return f"{found}, which may be chance; give more samples, or check labels and preprocessing"
     return (
-        f"{both}, so the samples do not show what INT8 costs; give samples with other answers, or check "
+        f"{found}, so the samples do not show what INT8 costs; give samples with other answers, or check "
         "labels and preprocessing"
     )
 

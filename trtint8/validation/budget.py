@@ -23,7 +23,7 @@ from trtint8.validation.accuracy import (
 )
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import OUTPUT_METRICS, Fidelity
-from trtint8.validation.meters import DECIBELS, PERCENT
+from trtint8.validation.meters import DECIBELS, PERCENT, HitMeter
 from trtint8.validation.metrics import (
     Metric,
     check_metrics,
@@ -122,12 +122,8 @@ class Goal:
         """
         score = score_of(accuracy, self.metric)
         fits, samples = self.fits(score), counted(accuracy.samples, "sample")
-        step, finer = self._step(accuracy), None
-        if step is not None and self.max_drop is not None and 0 < self.max_drop < step:
-            finer = (
-                f"the budget of {_points(self.max_drop)} is finer than {samples} can show, as one sample is "
-                f"{_points(step, '.3g')}; judge by {math.ceil(100 / self.max_drop):,} samples or more"
-            )
+        step = self._step(accuracy)
+        finer = self._finer_than(step, accuracy.samples)
         if why := self._why_unjudged(accuracy, score) or (finer if fits else None):
             note = f"on {samples} the budget ({self}) cannot be judged: {why}"
             too_fine = why == finer
@@ -142,6 +138,35 @@ class Goal:
             notes.append(f"the samples that decided keep it ({self.describe(decided)}){self._room(decided)}")
         return Judgement(
             str(self), fits, score.value, score.drop, step, finer is not None, tuple(notes), score.is_share
+        )
+
+    def check_samples(self, samples: int, form: BatchForm) -> None:
+        """Refuses samples to judge by that are too few for the largest drop, before long work begins.
+
+        Args:
+            samples: How many there are.
+            form: The form of a batch of them.
+
+        Raises:
+            CalibrationDataError: One of them is more than the largest drop.
+        """
+        counts = any(isinstance(one.start(), HitMeter) for one in measurands([self.metric], form))
+        if counts and (finer := self._finer_than(100 / samples, samples)):
+            raise CalibrationDataError(f"{finer}, or allow a larger drop as {Argument('max_drop')}")
+
+    def _finer_than(self, step: float | None, samples: int) -> str | None:
+        """That the largest drop is a part of a sample, as a sentence; None where it is not.
+
+        Args:
+            step: How many points one sample is; None for a metric that counts no samples.
+            samples: How many samples there are.
+        """
+        if step is None or self.max_drop is None or not 0 < self.max_drop < step:
+            return None
+        return (
+            f"the budget of {_points(self.max_drop)} is finer than {counted(samples, 'sample')} can show, as "
+            f"one sample is {_points(step, '.3g')}; judge by {math.ceil(100 / self.max_drop):,} different "
+            "samples or more"
         )
 
     def _why_unjudged(self, accuracy: Compared, score: Score) -> str | None:
