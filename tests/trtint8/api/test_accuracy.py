@@ -142,7 +142,7 @@ def test_the_search_ends_where_the_budget_is_kept_from_the_start(split, held_out
         DEMO_MODEL,
         split.calibration_images[:64],
         held_out,
-        minimum=0.5,
+        minimum=50,
         metric="top1",
         on_trial=trials.append,
         progress=False,

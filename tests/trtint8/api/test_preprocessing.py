@@ -39,14 +39,13 @@ def model(tmp_path, monkeypatch):
     weights = numpy_helper.from_array((drawn.standard_normal((8, 3, 3, 3)) / 5).astype(np.float32), "w")
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4, name="conv"),
-        helper.make_node("GlobalAveragePool", ["c"], ["p"], name="pool"),
-        helper.make_node("Flatten", ["p"], ["y"], name="flat"),
+        helper.make_node("GlobalAveragePool", ["c"], ["y"], name="pool"),
     ]
     graph = helper.make_graph(
         nodes,
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 16, 16])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 8, 1, 1])],
         [weights],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "m.onnx")
@@ -205,14 +204,13 @@ def form(request, tmp_path, monkeypatch):
     nodes = [
         *moved,
         helper.make_node("Conv", ["t" if moved else "x", "w"], ["c"], pads=[1] * 4, name="conv"),
-        helper.make_node("GlobalAveragePool", ["c"], ["p"]),
-        helper.make_node("Flatten", ["p"], ["y"]),
+        helper.make_node("GlobalAveragePool", ["c"], ["y"]),
     ]
     graph = helper.make_graph(
         nodes,
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 8, 1, 1])],
         [numpy_helper.from_array(weights, "w")],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "m.onnx")
