@@ -102,12 +102,13 @@ class FidelityMeter:
             cosines_of_tokens = [math.nan, 1.0] if self._tokens and reference.ndim > 1 else [0.0, 0.0]
             return [*[math.nan] * 4, *cosines_of_tokens, math.nan]
         sums, largest = np.zeros(6), 0.0
-        for wanted, got in in_blocks(reference, output):
-            error = wanted - got
-            pairs = ((wanted, wanted), (got, got), (wanted, got), (error, error))
-            cosines = row_cosines(got, wanted) if self._tokens and reference.ndim > 1 else np.empty(0)
-            sums += [*(inner_product(a, b) for a, b in pairs), float(cosines.sum()), cosines.size]
-            largest = float(np.maximum(largest, np.abs(error).max(initial=0.0)))
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no difference
+            for wanted, got in in_blocks(reference, output):
+                error = wanted - got
+                pairs = ((wanted, wanted), (got, got), (wanted, got), (error, error))
+                cosines = row_cosines(got, wanted) if self._tokens and reference.ndim > 1 else np.empty(0)
+                sums += [*(inner_product(a, b) for a, b in pairs), float(cosines.sum()), cosines.size]
+                largest = float(np.maximum(largest, np.abs(error).max(initial=0.0)))
         return [*sums.tolist(), largest]
 
 

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from trtint8.cli.main import main
+from trtint8.validation.metrics import Detections
 
 DRAWN = np.random.default_rng(0)
 ROWS = DRAWN.standard_normal((120, 8)).astype(np.float32)
@@ -38,7 +39,7 @@ def _model(nodes, inputs, outputs, **constants):
 FLOAT, INTEGER = TensorProto.FLOAT, TensorProto.INT64
 EYE = np.eye(8, 5, dtype=np.float32)
 #: Added to the scores of five classes: the first one is always the largest.
-ALWAYS_FIRST = np.float32([99, 0, 0, 0, 0])
+ALWAYS_FIRST = np.float32([9, 0, 0, 0, 0])
 
 
 def classifier(last="Identity", bias=0):
@@ -237,7 +238,7 @@ def test_precision_by_boxes_elsewhere_judges_nothing():
 
 
 def _boxes_of(rows):
-    return trtint8.Detections(rows[:, :4], rows[:, 4], rows[:, 5])
+    return Detections(rows[:, :4], rows[:, 4], rows[:, 5])
 
 
 @pytest.fixture
@@ -246,6 +247,7 @@ def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     onnx.save(classifier(), "m.onnx")
     shuffled = np.random.default_rng(1).permutation(CLASSES)
+    np.savez("tuned_on.npz", x=ROWS, labels=CLASSES)
     np.savez("good.npz", x=ROWS, labels=CLASSES)
     np.savez("shuffled.npz", x=ROWS, labels=shuffled)
     np.savez("one.npz", x=ROWS[CLASSES == 1], labels=CLASSES[CLASSES == 1])
@@ -276,7 +278,7 @@ def test_verbs_end_with_a_status_and_pages_say_why(files, capsys, data, status):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("data", "status"), [("good", 0), ("shuffled", 1), ("one", 1)])
 def test_tune_ends_with_a_status(files, capsys, data, status):
-    line = ["tune", "m.onnx", "good.npz", "good.npz", "--judge", f"{data}.npz", "--max-drop", "10"]
+    line = ["tune", "m.onnx", "tuned_on.npz", "tuned_on.npz", "--judge", f"{data}.npz", "--max-drop", "10"]
     assert main([*line, "-o", "o.onnx", "--no-round-weights", "--json"]) == status
     tuned = json.loads(capsys.readouterr().out)
     assert (tuned["accuracy"]["judgement"]["unjudged"] is None) == (not status)
@@ -285,7 +287,18 @@ def test_tune_ends_with_a_status(files, capsys, data, status):
 
 def test_tune_refuses_samples_that_are_too_few_before_it_begins(files, capsys):
     np.savez("few.npz", x=ROWS[:20], labels=CLASSES[:20])
-    line = ["tune", "m.onnx", "good.npz", "good.npz", "--judge", "few.npz", "--max-drop", "1", "-o", "o.onnx"]
+    line = [
+        "tune",
+        "m.onnx",
+        "tuned_on.npz",
+        "tuned_on.npz",
+        "--judge",
+        "few.npz",
+        "--max-drop",
+        "1",
+        "-o",
+        "o.onnx",
+    ]
     assert main(line) == 2
     said = capsys.readouterr().err
     assert "20 samples" in said and "--max-drop" in said and not Path("o.onnx").exists()
