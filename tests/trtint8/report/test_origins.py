@@ -100,8 +100,8 @@ def written(tmp_path_factory):
     one, table = str(folder / "one.onnx"), str(folder / "one.table.json")
     equalized, tuned = str(folder / "equalized.onnx"), str(folder / "tuned.onnx")
     assert main(["quantize", one, table, "-o", equalized, "--equalize", paths["d.npz"]]) == 0
-    command = ["tune", one, paths["d.npz"], paths["held.npz"], "--min", "30", "-o", tuned]
-    assert main(command) == 0
+    command = ["tune", one, paths["d.npz"], paths["held.npz"], "--metric", "sqnr", "--min", "20"]
+    assert main([*command, "-o", tuned]) == 0
     return folder
 
 

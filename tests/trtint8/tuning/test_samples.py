@@ -284,17 +284,23 @@ def test_metrics_that_only_the_samples_to_judge_by_have_labels_for():
 @pytest.mark.parametrize(
     ("model", "judge", "budget"),
     [
-        (scores(), with_label(3), {}),
+        (scores(), with_label(3), {"max_drop": 20}),
         (scores(), with_label(4), {"metric": "sqnr"}),  # of no labels
-        (scores(), with_label(4), {"metric": "agreement"}),
-        (scores(), with_label(4, np.float32), {}),
-        (scores(), PLAIN, {}),
+        (scores(), with_label(4), {"metric": "agreement", "max_drop": 20}),
+        (scores(), with_label(4, np.float32), {"max_drop": 20}),
+        (scores(), PLAIN, {"minimum": 90}),
         (maps(), with_label(4), {}),
-        (scores(), [CLASSES], {}),
+        (scores(), [CLASSES], {"max_drop": 0}),
     ],
 )
 def test_batches_with_usable_labels_are_counted(model, judge, budget):
     assert checked(model, judge, **budget) == 3
+
+
+def test_samples_are_at_least_as_many_as_the_budget_needs():
+    for judge, few in ((PLAIN, "6 samples"), ({"x": IMAGES[:1]}, "1 sample")):
+        with pytest.raises(CalibrationDataError, match=rf"1 point .*{few} .* 100 .* max_drop"):
+            checked(scores(), judge, tuned_on=PLAIN)
 
 
 def test_levels_that_are_not_finite():

@@ -102,7 +102,7 @@ def test_a_budget_that_only_the_samples_tuned_on_keep_is_named(tuned):
 def test_uneven_channels_are_equalized_and_the_float_model_is_kept(tmp_path):
     images = normal(np.random.default_rng(1), 128, 3, 6, 6)
     onnx.save(uneven(), tmp_path / "m.onnx")
-    options = {"max_drop": 3.0, "batch_size": 16, "progress": False}
+    options = {"max_drop": 4.0, "batch_size": 16, "progress": False}
     found = trtint8.tune(tmp_path / "m.onnx", images[:64], images[64:], **options)
     assert found.candidate.remedies[0] == "cross-layer equalization"
     after, before = (one.outputs[0].sqnr_db for one in (found.accuracy, found.accuracy.also["before"]))
