@@ -279,9 +279,16 @@ def _read(part: Model, data: DataSource, data_options: DataOptions, calibrated: 
 
 
 def _spread(batches: Batches, most: int) -> Iterator[FeedDict]:
-    """Gives batches that are spread evenly, at least as many as wanted if there are; reads no others."""
-    step = max(1, (batches.num_batches or 0) // max(1, most))
-    return iter(batches.passing(lambda: itertools.islice(batches.start(), 0, None, step)))
+    """Gives so many batches that are spread evenly, or all if there are fewer; reads no others.
+
+    Where nobody knows how many there are, these are the first ones.
+    """
+    count = batches.num_batches or 0
+    taken = {number * count // most for number in range(most)}
+    if len(taken) < most:
+        return iter(batches)
+    chosen = (number in taken for number in itertools.count())
+    return iter(batches.passing(lambda: itertools.compress(batches.start(), chosen)))
 
 
 def _rows(part: Model, placement: Placement, samples: Sequence[FeedDict]) -> int:

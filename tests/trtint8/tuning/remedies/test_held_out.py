@@ -121,6 +121,13 @@ def test_too_few_different_samples_change_nothing(tmp_path, data):
     assert constants(onnx.load(files.model)) == constants(trtint8.quantize(network(), table()))
 
 
+def test_samples_are_taken_from_all_of_the_data(tmp_path):
+    """Of 500 samples 256 are read, and only the last 200 differ from each other."""
+    alike = np.repeat(clipped(1)["x"], 300, axis=0)
+    files = quantized(tmp_path, {"x": np.concatenate([alike, clipped(200)["x"]])})
+    assert CORRECTION in files.rounded.remedies
+
+
 def test_samples_for_which_outputs_stay_as_good_change_nothing(tmp_path):
     inside = {"x": np.round(normal(64, 32) * 20).clip(-127, 127).astype(np.float32) / 127}
     model = network()
