@@ -89,8 +89,8 @@ _RESTORING = "Restoring"
 #: What remedies are called in results.
 _EQUALIZATION, _ROUNDING, _CORRECTION = "cross-layer equalization", "adaptive rounding", "bias correction"
 
-#: Calibrates a model with the calibration data, or with the samples that are given.
-Recalibrate = Callable[[Model, Sequence[FeedDict] | None], CalibrationTable]
+#: Calibrates by a method a model with the calibration data, or with the samples that are given.
+Recalibrate = Callable[[str, Model, Sequence[FeedDict] | None], CalibrationTable]
 
 #: Makes a candidate with a remedy from another candidate; None where the remedy does not apply.
 Remedy = Callable[[Candidate], "Candidate | None"]
@@ -334,13 +334,12 @@ class Search:
         return None if table is None else dataclasses.replace(start, table=table)
 
     def _equalized(self, start: Candidate, least_gain: float) -> Candidate | None:
-        recalibrate = self._recalibrate
-        assert recalibrate is not None
-        graph_model = start.model.graph_model
+        assert self._recalibrate is not None
+        graph_model, clips, method = start.model.graph_model, self._through_clips, start.table.method
+        calibrate = partial(self._recalibrate, method)
         samples = list(single_samples(start.model, iter(head(self._watched(), _CHECKED_SAMPLES))))
         samples = samples[:_CHECKED_SAMPLES]
-        clips, method = self._through_clips, start.table.method
-        gain = partial(gain_on_others, start, samples, recalibrate, through_clips=clips)
+        gain = partial(gain_on_others, start, samples, calibrate, through_clips=clips)
         if len(samples) > 1 and gain() <= least_gain:
             return None
         equalized = equalize(graph_model, self._feeds("Equalizing"), method, through_clips=clips)
@@ -348,7 +347,7 @@ class Search:
             return None
         model = rebuilt(equalized.model, start.model.name)
         # It is the same function, but channels that are alike take another rule for ranges.
-        table = recalibrate(model, None)
+        table = calibrate(model, None)
         name = _EQUALIZATION
         if equalized.headroom is not None:
             name += f" through clips, exact up to {equalized.headroom:.3g} times the peaks"

@@ -116,6 +116,15 @@ def test_uneven_channels_are_equalized_and_the_float_model_is_kept(tmp_path):
     assert written.model.read_bytes() == saved
 
 
+def test_an_equalized_network_keeps_the_method_of_chosen_ranges():
+    images = normal(np.random.default_rng(1), 300, 3, 6, 6)
+    options = {"minimum": 3, "metric": "sqnr", "round_weights": False, "progress": False}
+    found = trtint8.tune(uneven(), images[:150], images[150:], method="percentile", **options)
+    taken = [trial.what for trial in found.trials if trial.taken]
+    assert taken[1:3] == ["ranges chosen by the network's outputs", "cross-layer equalization"]
+    assert found.candidate.table.method == "auto"
+
+
 @pytest.mark.parametrize(("gain", "taken"), [(-1.0, False), (0.09, False), (0.11, True)])
 def test_what_gains_nothing_on_other_samples_is_not_taken(gain, taken, monkeypatch):
     asked = []
