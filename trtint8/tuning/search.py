@@ -288,6 +288,7 @@ class Search:
         """The score of a candidate: that of the interrupted search, where it is known, or a new one."""
         known = self._journal.next
         if known is not None:
+            self._foresee(known.score, taken=known.taken)
             self._record(known)
             return known.score
         self._limit.check()
@@ -301,16 +302,18 @@ class Search:
         sizes = candidate.table.provenance.input_sizes
         cost = float_cost(candidate.model.graph_model, candidate.keep_float, sizes)
         taken = is_taken(score)
-        self._keeps_budget = self._keeps_budget or (taken and self._fits(score))
-        if not self._restores:
-            self._plan_restoring(needed=not self._keeps_budget)
+        self._foresee(score, taken=taken)
         left = time_left()
         seconds_left = left.seconds if left else None
         self._record(Trial(what, score, taken, len(candidate.keep_float), cost, seconds, seconds_left))
         return score
 
-    def _plan_restoring(self, *, needed: bool) -> None:
+    def _foresee(self, score: Score, *, taken: bool) -> None:
         """Plans the least that restoring layers to float takes, where that is needed as far as is known."""
+        self._keeps_budget = self._keeps_budget or (taken and self._fits(score))
+        if self._restores:
+            return
+        needed = not self._keeps_budget
         found, scored = self._samples.num_samples, self._scorer.batches.num_samples
         self._plan.at_least = needed
         if needed and found is not None and scored is not None:
