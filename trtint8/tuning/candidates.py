@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +16,7 @@ import msgspec
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
 from calibrators.data.samples import SampleSizes
@@ -187,8 +187,7 @@ class Scorer:
         without = []
         for part in range(parts if parts >= _FEWEST_PARTS else 0):
             others = [result for number, result in enumerate(results) if number % parts != part]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # which all batches have given already
+            with without_warnings():  # which all batches have given already
                 score = score_of(merge_results(others, metrics), self.metric)
             # A metric that compares with labels depends on the samples more than the loss does.
             without.append(score.value if score.drop is None else score.drop)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.errors import counted
@@ -775,8 +775,7 @@ def gain_on_others(
     scorer = Scorer(start.model, Batches.of_feeds(lambda: iter(others)), "sqnr")
 
     def sqnr_db(model: Model) -> float:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the ranges are not used
+        with without_warnings():  # the ranges are not used
             table = calibrate(model, seen)
         return scorer.score(dataclasses.replace(start, model=model, table=table)).sqnr_db
 

@@ -127,6 +127,15 @@ def test_an_equalized_network_keeps_the_method_of_chosen_ranges():
     assert found.candidate.table.method == "auto"
 
 
+def test_a_result_has_the_warnings_that_were_shown(recwarn):
+    """What is tried calibrates with some samples, which may be unlike others among these few."""
+    images, samples = (np.random.default_rng(seed).standard_normal((300, 3, 6, 6)) for seed in (1, 2))
+    samples[::70] *= 60
+    options = {"minimum": 3, "metric": "sqnr", "round_weights": False, "progress": False}
+    found = trtint8.tune(uneven(), images.astype(np.float32), samples.astype(np.float32), **options)
+    assert {*found.warnings} == {str(one.message) for one in recwarn}
+
+
 def test_what_is_left_of_a_search_that_goes_on_is_what_was_left_of_it(tmp_path):
     """Once the budget is kept, no layers are to be restored to float, so that the time is no longer open."""
     images = normal(np.random.default_rng(1), 128, 3, 6, 6)

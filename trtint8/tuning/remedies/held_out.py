@@ -6,8 +6,8 @@ decided by counts, and never by a clock: the same data gives the same model on a
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx_ir as ir
 
+from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows, copied_feed, joined
 from calibrators.data.inputs import DataOptions
@@ -150,9 +151,7 @@ def compensate(
         return unchanged("not tried unasked, as the weights are large")
     part = runnable_part(prepared)
     try:
-        with warnings.catch_warnings():
-            if again:
-                warnings.simplefilter("ignore")
+        with without_warnings() if again else contextlib.nullcontext():
             samples = _read(part, data, data_options, table.provenance.samples if again else None)
     except Exception:
         # A generator is used up, and a loader of the user's may fail in any way. The first time it did not.
@@ -164,9 +163,8 @@ def compensate(
     rows = _rows(part, placement, samples)
     fit = _batches(samples[::_EVERY], rows)
     judging = _batches([one for number, one in enumerate(samples) if number % _EVERY], rows)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        # Whoever quantizes the model warns of tensors that were zero. What is not finite does not gain.
-        warnings.simplefilter("ignore")
+    # Whoever quantizes the model warns of tensors that were zero. What is not finite does not gain.
+    with without_warnings(), np.errstate(all="ignore"):
         graph_models = _ways(part.graph_model, placement, table, fit)
         if len(graph_models) == 1:
             return unchanged("no biases to correct, and no weights to round")
