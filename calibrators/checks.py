@@ -260,6 +260,18 @@ def keeping_warnings(
         _KEPT.reset(before)
 
 
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """Leaves out what is warned of in the block, as of ranges that are only tried; nor is it kept."""
+    kept = _KEPT.set(())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        _KEPT.reset(kept)
+
+
 def kept_warnings() -> tuple[str, ...]:
     """What was warned of since the outermost :func:`keeping_warnings` began; empty outside of one."""
     return tuple(_KEPT.get()[0]) if _KEPT.get() else ()

@@ -103,7 +103,7 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-@dataclass
+@dataclass(eq=False)
 class Phase:
     """A phase that has begun.
 
@@ -179,7 +179,7 @@ class Phase:
         return max(0.0, left / self.work * own - (_clock() - last))
 
 
-@dataclass
+@dataclass(eq=False)
 class Plan:
     """The phases of a job, or of a part of it, that are still to come.
 

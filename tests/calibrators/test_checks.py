@@ -16,11 +16,13 @@ from calibrators.checks import (
     check_ending,
     check_path,
     is_number,
+    keeping_warnings,
     positive_integer,
     refuse_empty_path,
     several,
     warn_user,
     with_users_line,
+    without_warnings,
 )
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
@@ -214,3 +216,11 @@ def test_a_warning_that_names_an_argument_is_shown_as_any_other():
         "UserWarning",
         "give limit=3\n",
     ]
+
+
+def test_what_is_only_tried_warns_of_nothing(recwarn):
+    with keeping_warnings() as said:
+        with without_warnings():
+            warn_user("tried")
+        warn_user("taken")
+    assert said == [str(one.message) for one in recwarn] == ["taken"]

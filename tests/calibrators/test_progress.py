@@ -150,6 +150,17 @@ def test_a_part_counts_as_it_was_planned(clock):
         assert time_left().seconds == pytest.approx(10 * 15 / 30)
 
 
+def test_what_is_planned_after_a_part_that_planned_as_much_counts(clock):
+    with job({}) as plan:
+        with job({}):
+            pass
+        plan.to_come["second"] = 10
+        with progress_bar("first", 10) as advance:
+            clock.now += 10
+            advance(10)
+        assert time_left().seconds == pytest.approx(10)
+
+
 def test_steps_of_unlike_sizes_count_when_all_of_them_are_done(clock):
     engines = {"FP32": 1.0, "FP16": 1.0, "INT8": 1.0}
     with job(engines):

@@ -6,7 +6,6 @@ The scales of its activations are inputs, so that one session tries any set of r
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.checks import without_warnings
 from calibrators.data.feeds import FeedDict, OneSample, is_float, joined
 from calibrators.data.samples import Outputs
 from calibrators.errors import CalibrationDataError
@@ -173,8 +173,7 @@ class TrialNetwork:
         Args:
             amax: The range of every quantized activation.
         """
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of tensors that were zero; whoever quantizes the model warns
+        with without_warnings():  # of tensors that were zero; whoever quantizes the model warns
             return Quantizer.of(self._placement, amax).scales
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +16,7 @@ import msgspec
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
 from calibrators.data.samples import SampleSizes
@@ -199,8 +199,7 @@ class Scorer:
                 for number, result in enumerate(self._results)
                 if number % parts != part
             ]
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # which all batches have given already
+            with without_warnings():  # which all batches have given already
                 score = score_of(merge_results(others, [self.metric, "sqnr"]), self.metric)
             # A metric that compares with labels depends on the samples more than the loss does.
             without.append(score.value if score.drop is None else score.drop)

@@ -289,7 +289,7 @@ class TrtexecStopwatch:
                     save_model(model, self._directory / f"{name}.{form}.onnx")
             self._write_script(missing)
             raise MeasurementsNeededError(self._directory, len(missing))
-        return [self._timing(name) for name in names]
+        return [self._timing(self._name(kept)) for kept in choices]
 
     def _name(self, kept: frozenset[str]) -> str:
         """What the files of a choice begin with, which those of another search never do."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +23,7 @@ from functools import partial
 import numpy as np
 import onnx_ir as ir
 
+from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.errors import counted
@@ -89,8 +89,8 @@ _RESTORING = "Restoring"
 #: What remedies are called in results.
 _EQUALIZATION, _ROUNDING, _CORRECTION = "cross-layer equalization", "adaptive rounding", "bias correction"
 
-#: Calibrates a model with the calibration data, or with the samples that are given.
-Recalibrate = Callable[[Model, Sequence[FeedDict] | None], CalibrationTable]
+#: Calibrates by a method a model with the calibration data, or with the samples that are given.
+Recalibrate = Callable[[str, Model, Sequence[FeedDict] | None], CalibrationTable]
 
 #: Makes a candidate with a remedy from another candidate; None where the remedy does not apply.
 Remedy = Callable[[Candidate], "Candidate | None"]
@@ -288,6 +288,7 @@ class Search:
         """The score of a candidate: that of the interrupted search, where it is known, or a new one."""
         known = self._journal.next
         if known is not None:
+            self._foresee(known.score, taken=known.taken)
             self._record(known)
             return known.score
         self._limit.check()
@@ -303,16 +304,18 @@ class Search:
         taken = is_taken(score)
         if taken:  # the others are not described any further
             score = dataclasses.replace(score, margin=self._scorer.margin())
-        self._keeps_budget = self._keeps_budget or (taken and self._fits(score))
-        if not self._restores:
-            self._plan_restoring(needed=not self._keeps_budget)
+        self._foresee(score, taken=taken)
         left = time_left()
         seconds_left = left.seconds if left else None
         self._record(Trial(what, score, taken, len(candidate.keep_float), cost, seconds, seconds_left))
         return score
 
-    def _plan_restoring(self, *, needed: bool) -> None:
+    def _foresee(self, score: Score, *, taken: bool) -> None:
         """Plans the least that restoring layers to float takes, where that is needed as far as is known."""
+        self._keeps_budget = self._keeps_budget or (taken and self._fits(score))
+        if self._restores:
+            return
+        needed = not self._keeps_budget
         found, scored = self._samples.num_samples, self._scorer.batches.num_samples
         self._plan.at_least = needed
         if needed and found is not None and scored is not None:
@@ -336,13 +339,12 @@ class Search:
         return None if table is None else dataclasses.replace(start, table=table)
 
     def _equalized(self, start: Candidate, least_gain: float) -> Candidate | None:
-        recalibrate = self._recalibrate
-        assert recalibrate is not None
-        graph_model = start.model.graph_model
+        assert self._recalibrate is not None
+        graph_model, clips, method = start.model.graph_model, self._through_clips, start.table.method
+        calibrate = partial(self._recalibrate, method)
         samples = list(single_samples(start.model, iter(head(self._watched(), _CHECKED_SAMPLES))))
         samples = samples[:_CHECKED_SAMPLES]
-        clips, method = self._through_clips, start.table.method
-        gain = partial(gain_on_others, start, samples, recalibrate, through_clips=clips)
+        gain = partial(gain_on_others, start, samples, calibrate, through_clips=clips)
         if len(samples) > 1 and gain() <= least_gain:
             return None
         equalized = equalize(graph_model, self._feeds("Equalizing"), method, through_clips=clips)
@@ -350,7 +352,7 @@ class Search:
             return None
         model = rebuilt(equalized.model, start.model.name)
         # It is the same function, but channels that are alike take another rule for ranges.
-        table = recalibrate(model, None)
+        table = calibrate(model, None)
         name = _EQUALIZATION
         if equalized.headroom is not None:
             name += f" through clips, exact up to {equalized.headroom:.3g} times the peaks"
@@ -775,8 +777,7 @@ def gain_on_others(
     scorer = Scorer(start.model, Batches.of_feeds(lambda: iter(others)), "sqnr")
 
     def sqnr_db(model: Model) -> float:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the ranges are not used
+        with without_warnings():  # the ranges are not used
             table = calibrate(model, seen)
         return scorer.score(dataclasses.replace(start, model=model, table=table)).sqnr_db
 

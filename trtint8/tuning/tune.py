@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx_ir as ir
@@ -25,6 +25,7 @@ from calibrators.display.cards import html_table
 from calibrators.display.picture import Picture, data_frame, plot_points
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
 from calibrators.files import refuse_losing, refuse_overwriting, write_atomically, written_together
+from calibrators.histograms.thresholds import Method
 from calibrators.progress import CALIBRATING, JUDGING, SEARCHING, job
 from calibrators.records import Count, NonNegative
 from calibrators.run import RunOptions
@@ -522,15 +523,17 @@ def tune_from_sources(
         if SEARCHING in plan.to_come:
             plan.to_come[SEARCHING] = search_work(tried, scored_samples(tuned_on), calibrated_with)
 
-    def calibrated(changed: Model, samples: Sequence[FeedDict] | None = None) -> CalibrationTable:
+    def calibrated(
+        method: str, changed: Model, samples: Sequence[FeedDict] | None = None
+    ) -> CalibrationTable:
         assert not isinstance(calibration, CalibrationTable)
-        run = RunOptions(progress=progress)
+        run, by_method = RunOptions(progress=progress), replace(options, method=cast("Method", method))
         if samples is not None:  # which are read already
-            return calibrate_model(changed, lambda: iter(samples), options, DataOptions(), run)
+            return calibrate_model(changed, lambda: iter(samples), by_method, DataOptions(), run)
         return calibrate_model(
             changed,
             calibration,
-            options,
+            by_method,
             calibration_data,
             run,
             on_open=lambda batches: plan_search(batches.num_samples),
@@ -556,7 +559,7 @@ def tune_from_sources(
         if known:
             plan.to_come.pop(CALIBRATING)
             plan_search(known.provenance.samples)
-        table = known or calibrated(prepared)
+        table = known or calibrated(options.method, prepared)
         with warning_of_inputs(table.provenance.inputs, "the network", tuned_on, validated_on) as watched:
             tuned = _tune_prepared(
                 prepared,

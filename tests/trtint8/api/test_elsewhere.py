@@ -72,6 +72,17 @@ def test_both_parts_together_compute_what_the_model_does():
     np.testing.assert_allclose(run(tail, middle)["logits"], run(whole, feed)["logits"], rtol=1e-5, atol=1e-5)
 
 
+def test_both_parts_say_of_themselves_what_the_model_does(tmp_path):
+    """Such as the names of the classes, which stand in the Q/DQ model and in what is deployed."""
+    whole = onnx.load(DEMO_MODEL)
+    whole.doc_string, whole.model_version = "digits", 7
+    onnx.helper.set_model_props(whole, {"names": "{0: 'zero'}"})
+    tensor = next(node for node in whole.graph.node if node.op_type == "Gemm").input[0]
+    for part in trtint8.cut_model(whole, tensor):
+        assert {entry.key: entry.value for entry in part.metadata_props} == {"names": "{0: 'zero'}"}
+        assert (part.doc_string, part.model_version) == ("digits", 7)
+
+
 def test_a_tensor_that_is_not_there_is_refused():
     with pytest.raises(ModelError, match="nowhere"):
         trtint8.cut_model(DEMO_MODEL, ["nowhere"])

@@ -70,4 +70,14 @@ def uneven():
     return g.model({"x": ["N", 3, 6, 6]}, x)
 
 
+def picking():
+    """A network whose second layer reads the samples whose largest value is positive: sometimes none."""
+    g = Shaped(quantized=False)
+    first = g.op("Gemm", ["x", g.constant(np.eye(4, dtype=np.float32))], "first")
+    largest = g.op("ReduceMax", [first], "largest", axes=[1], keepdims=0)
+    picked = g.op("Greater", [largest, g.constant(np.float32(0))], "picked")
+    rows = g.op("Compress", [first, picked], "rows", axis=0)
+    return g.model({"x": ["N", 4]}, g.op("Gemm", [rows, g.weights(4, 3), g.weights(3)], "second"))
+
+
 OPERATORS = ("plain", "grouped", "depthwise", "up", "up_grouped", "gemm", "gemm_plain", "matmul")

@@ -112,6 +112,16 @@ def test_the_search_goes_on_with_what_each_version_writes(rtx, prepared, table, 
     assert journeys <= 3
 
 
+@pytest.mark.filterwarnings("ignore:.*may overflow in FP16", "ignore:with 2 of 2 layers in FP16")
+def test_an_engine_that_ends_with_all_layers_in_fp16_takes_as_long(rtx, prepared, table, tmp_path):
+    found, _ = planned(prepared, table, tmp_path, "101600")
+    goal = SpeedGoal(None, EstimatorOptions("rtx", progress=False), folder=tmp_path / "there")
+    planner = SpeedPlanner(prepared, table, goal, Journal())
+    again = planner.completed(found, planner.layers)
+    assert again.keep_float == planner.layers
+    assert again.seconds == again.fp16_seconds == found.fp16_seconds
+
+
 @pytest.mark.filterwarnings("ignore:.*may overflow in FP16", "ignore:the engine .* drops out")
 def test_engines_that_cannot_be_built_drop_out(rtx, prepared, table, tmp_path):
     with pytest.raises(Exception, match="no layer is found to be faster in INT8"):

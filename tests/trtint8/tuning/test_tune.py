@@ -1,5 +1,6 @@
 """Tuning from end to end, on the demo model with a hot pixel among the calibration data."""
 
+import contextlib
 import dataclasses
 import json
 import shlex
@@ -12,6 +13,7 @@ import pytest
 
 import trtint8
 from calibrators.errors import OutputError, TableError
+from calibrators.progress import time_left
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, outlier_stream, tied
 from tests.trtint8.tuning.networks import uneven
@@ -115,6 +117,45 @@ def test_uneven_channels_are_equalized_and_the_float_model_is_kept(tmp_path):
     saved = written.model.read_bytes()
     assert main(shlex.split(written.command)[1:]) == 0
     assert written.model.read_bytes() == saved
+
+
+def test_an_equalized_network_keeps_the_method_of_chosen_ranges():
+    images = normal(np.random.default_rng(1), 300, 3, 6, 6)
+    options = {"minimum": 3, "metric": "sqnr", "round_weights": False, "progress": False}
+    found = trtint8.tune(uneven(), images[:150], images[150:], method="percentile", **options)
+    taken = [trial.what for trial in found.trials if trial.taken]
+    assert taken[1:3] == ["ranges chosen by the network's outputs", "cross-layer equalization"]
+    assert found.candidate.table.method == "auto"
+
+
+def test_a_result_has_the_warnings_that_were_shown(recwarn):
+    """What is tried calibrates with some samples, which may be unlike others among these few."""
+    images, samples = (np.random.default_rng(seed).standard_normal((300, 3, 6, 6)) for seed in (1, 2))
+    samples[::70] *= 60
+    options = {"minimum": 3, "metric": "sqnr", "round_weights": False, "progress": False}
+    found = trtint8.tune(uneven(), images.astype(np.float32), samples.astype(np.float32), **options)
+    assert {*found.warnings} == {str(one.message) for one in recwarn}
+
+
+def test_what_is_left_of_a_search_that_goes_on_is_what_was_left_of_it(tmp_path):
+    """Once the budget is kept, no layers are to be restored to float, so that the time is no longer open."""
+    images = normal(np.random.default_rng(1), 128, 3, 6, 6)
+    options = {"minimum": 10, "metric": "sqnr", "round_weights": False, "progress": False}
+    is_open = []
+
+    def note(_trial):
+        left = time_left()
+        is_open.append(left is not None and left.at_least)
+        if len(is_open) == 2:
+            raise KeyboardInterrupt
+
+    for resume in (False, True):
+        options |= {"checkpoint": tmp_path / "t.checkpoint", "resume": resume, "on_trial": note}
+        with contextlib.suppress(KeyboardInterrupt):
+            found = trtint8.tune(uneven(), images[:64], images[64:], **options)
+    assert [trial.taken for trial in found.trials[:2]] == [True, True]
+    assert is_open[:2] == is_open[2:4] == [True, False]
+    assert not any(is_open[4:])
 
 
 @pytest.mark.parametrize(("gain", "taken"), [(-1.0, False), (0.09, False), (0.11, True)])

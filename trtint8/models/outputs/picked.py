@@ -27,7 +27,7 @@ from trtint8.models.graph import (
     values_behind,
     values_read,
 )
-from trtint8.models.model import Model
+from trtint8.models.model import Model, forget_origin
 from trtint8.models.outputs.joined import inferred_copy
 from trtint8.models.plugins import plugin_nodes
 from trtint8.models.serialization import fingerprint
@@ -140,13 +140,19 @@ def _part(graph_model: ir.Model, starts: Sequence[ir.Value], outputs: Sequence[i
     part = ir.convenience.extract(graph, [*starts, *inputs], outputs)
     for value in [value for value in part.inputs if not value.uses() and not value.is_graph_output()]:
         part.inputs.remove(value)
-    return ir.Model(
+    model = ir.Model(
         part,
         ir_version=graph_model.ir_version,
         producer_name=graph_model.producer_name,
         producer_version=graph_model.producer_version,
+        domain=graph_model.domain,
+        model_version=graph_model.model_version,
+        doc_string=graph_model.doc_string,
         functions=[function.clone() for function in graph_model.functions.values()],
+        metadata_props=dict(graph_model.metadata_props),  # the names of classes, for one
     )
+    forget_origin(model)
+    return model
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ def correct_biases(
     for feed in feeds:
         empty = False
         for name, (sums, count) in network.errors(feed).items():
-            means.setdefault(name, _Mean()).add(-sums, count)
+            if count:  # where a network picks rows by its own values, there may be none
+                means.setdefault(name, _Mean()).add(-sums, count)
     if empty:
         raise CalibrationDataError("the data holds no samples to correct biases with; give some")
     corrections = {name: mean.value.astype(np.float32) for name, mean in means.items()}

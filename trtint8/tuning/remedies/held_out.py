@@ -6,20 +6,21 @@ decided by counts, and never by a clock: the same data gives the same model on a
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 
+from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows, copied_feed, joined
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource, open_data
-from calibrators.data.samples import DataFingerprint
+from calibrators.data.samples import DataFingerprint, check_feed
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model, record_remedies
@@ -150,9 +151,7 @@ def compensate(
         return unchanged("not tried unasked, as the weights are large")
     part = runnable_part(prepared)
     try:
-        with warnings.catch_warnings():
-            if again:
-                warnings.simplefilter("ignore")
+        with without_warnings() if again else contextlib.nullcontext():
             samples = _read(part, data, data_options, table.provenance.samples if again else None)
     except Exception:
         # A generator is used up, and a loader of the user's may fail in any way. The first time it did not.
@@ -164,10 +163,11 @@ def compensate(
     rows = _rows(part, placement, samples)
     fit = _batches(samples[::_EVERY], rows)
     judging = _batches([one for number, one in enumerate(samples) if number % _EVERY], rows)
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        # Whoever quantizes the model warns of tensors that were zero. What is not finite does not gain.
-        warnings.simplefilter("ignore")
+    # Whoever quantizes the model warns of tensors that were zero. What is not finite does not gain.
+    with without_warnings(), np.errstate(all="ignore"):
         graph_models = _ways(part.graph_model, placement, table, fit)
+        if len(graph_models) == 1:
+            return unchanged("no biases to correct, and no weights to round")
         quantizer = Quantizer.of(placement, table.amax)
         levels = _noise_levels(graph_models, quantizer, judging, single=rows == 1)
     return _best(prepared, graph_models, levels)
@@ -177,14 +177,12 @@ def compensate(
 _Way: TypeAlias = tuple[str, ...]
 
 _PLAIN: _Way = ()
-_CORRECTED: _Way = (CORRECTION,)
-_ROUNDED: _Way = (ROUNDING, CORRECTION)
 
 
 def _ways(
     graph_model: ir.Model, placement: Placement, table: CalibrationTable, fit: Sequence[FeedDict]
 ) -> dict[_Way, ir.Model]:
-    """A network as it is, and with ever more done to its weights.
+    """A network as it is, and with ever more done to its weights, as far as there is something to do.
 
     Args:
         graph_model: The float network; not changed.
@@ -199,11 +197,13 @@ def _ways(
         name: correction - rounded.shifts[name] if name in rounded.shifts else correction
         for name, correction in corrected.corrections.items()
     }
-    return {
-        _PLAIN: graph_model,
-        _CORRECTED: corrected.model,
-        _ROUNDED: with_corrections(rounded.model, corrections),
-    }
+    ways: dict[_Way, ir.Model] = {_PLAIN: graph_model}
+    correction = (CORRECTION,) if corrections else ()
+    if correction:
+        ways[correction] = corrected.model
+    if rounded.shifts:
+        ways[(ROUNDING, *correction)] = with_corrections(rounded.model, corrections)
+    return ways
 
 
 def _choice(levels: Mapping[_Way, list[float]]) -> tuple[_Way, bool]:
@@ -230,7 +230,8 @@ def _best(
 ) -> Compensated:
     """The model with the weights that were best on the samples that judge."""
     best, _ = _choice(levels)
-    gain, error = difference(levels[_PLAIN], levels[best or _CORRECTED])
+    first_tried = next(way for way in levels if way)
+    gain, error = difference(levels[_PLAIN], levels[best or first_tried])
     judged = len(levels[_PLAIN])
     if not best:
         return Compensated(prepared, Compensation((), gain, error, judged, "no clear gain on other samples"))
@@ -264,12 +265,15 @@ def _read(part: Model, data: DataSource, data_options: DataOptions, calibrated: 
     most = (
         _MOST_SAMPLES if calibrated is None else min(_MOST_WITHIN, max(_FEWEST_SAMPLES, calibrated // _SHARE))
     )
-    feeds: Iterator[FeedDict] = _spread(batches, most)
+    spread = _spread(batches, max(_FEWEST_SAMPLES, most // (batches.batch_size or 1)))
+    feeds: Iterator[FeedDict] = iter(spread)
     samples: dict[int, FeedDict] = {}
-    nbytes = 0
+    read = nbytes = 0
     for feed in itertools.islice(feeds if together else single_samples(part, feeds), most):
-        if nbytes > _MOST_BYTES and len(samples) >= _FEWEST_SAMPLES:
+        if len(samples) >= _FEWEST_SAMPLES and (read >= most or nbytes > _MOST_BYTES):
             break
+        check_feed(feed, part.inputs, read, spread.name_of)
+        read += batch_rows(feed) or 1
         # One that was there before would judge what was made with it.
         digest = sum(DataFingerprint().observe(feed))
         if digest not in samples:
@@ -278,10 +282,24 @@ def _read(part: Model, data: DataSource, data_options: DataOptions, calibrated: 
     return list(samples.values())
 
 
-def _spread(batches: Batches, most: int) -> Iterator[FeedDict]:
-    """Gives batches that are spread evenly, at least as many as wanted if there are; reads no others."""
-    step = max(1, (batches.num_batches or 0) // max(1, most))
-    return iter(batches.passing(lambda: itertools.islice(batches.start(), 0, None, step)))
+def _spread(batches: Batches, most: int) -> Batches:
+    """Gives so many batches that are spread evenly, or all if there are fewer; reads no others.
+
+    Where nobody knows how many there are, these are all of them, from the first one on.
+    """
+    count, size = batches.num_batches or 0, batches.batch_size or 1
+    taken = sorted({number * count // most for number in range(most)})
+    if len(taken) < most:
+        return batches
+
+    def start() -> Iterator[Any]:
+        wanted = set(taken)
+        return (batch for number, batch in enumerate(batches.start()) if number in wanted)
+
+    def name_of(sample: int) -> str:
+        return batches.name_of(taken[sample // size] * size + sample % size)
+
+    return batches.passing(start, name_of=name_of)
 
 
 def _rows(part: Model, placement: Placement, samples: Sequence[FeedDict]) -> int:

@@ -101,7 +101,8 @@ class MatrixForm:
             chosen: NDArray[np.float32] = patches[index]
         else:
             # A matrix without an axis of places has one place per sample.
-            listed = values.reshape(len(values), -1, values.shape[-1])
+            # No -1: where a network picks rows by its own values, there may be none.
+            listed = values.reshape(len(values), math.prod(values.shape[1:-1]), values.shape[-1])
             chosen = listed[every, _choose(listed.shape[1], places, seeds)]
         return chosen.reshape(-1, self.order.shape[0], self.order.shape[2])
 
@@ -392,9 +393,10 @@ class _Problem:
         errors, steps = (
             np.append(values, np.float32(0))[order] for values in (self._grid.errors, self._grid.steps)
         )
-        hessian = _shrunk(self._sums) * np.float32(1 / self._places)
+        places = max(self._places, 1)  # a layer that no sample reached is rounded to nearest
+        hessian = _shrunk(self._sums) * np.float32(1 / places)
         _, chosen = descend(errors, steps, hessian, _PASSES)
-        shifts = (chosen * steps) @ self._means[..., None] / self._places
+        shifts = (chosen * steps) @ self._means[..., None] / places
         flipped = np.zeros(weights + 1, bool)
         flipped[order] = chosen
         rounded = self._grid.rounded(flipped[:-1].reshape(self._form.shape))

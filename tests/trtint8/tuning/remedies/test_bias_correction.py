@@ -10,7 +10,7 @@ from calibrators.errors import CalibrationDataError
 from calibrators.host.observer import Observer
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, specs
-from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, prepared
+from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, picking, prepared
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
@@ -134,6 +134,18 @@ def test_a_shared_bias_becomes_two():
     found = corrected(prepared(g.model({"x": ["N", 1]}, g.op("Mul", [left, right], "both"))), [[[0.4]]])
     np.testing.assert_allclose(array(found.model, "left", 2), [1.4], rtol=1e-5)
     np.testing.assert_allclose(array(found.model, "right", 2), [2.2], rtol=1e-5)
+
+
+def test_samples_of_which_a_layer_reads_nothing_do_not_count():
+    model, some, none = prepared(picking()), np.abs(normal(8, 4)), -np.abs(normal(3, 4))
+    placement = place(model)
+    ranges = dict.fromkeys(placement.tensors, 1.0)
+    alone, mixed, never = (
+        correct_biases(model, placement, ranges, [{"x": part} for part in parts]).corrections
+        for parts in ((some,), (some, none), (none,))
+    )
+    np.testing.assert_array_equal(mixed["second"], alone["second"])
+    assert set(never) == {"first"}
 
 
 def test_no_data():

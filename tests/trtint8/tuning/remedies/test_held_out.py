@@ -17,14 +17,14 @@ from trtint8.tuning.remedies.held_out import CORRECTION, ROUNDING
 RANGES = {"x": 1.0, "relu_out": 4.0}
 
 
-def network(picks=False):
+def network(picks=False, batch="N"):
     """Two layers whose inputs are mostly above the range, so that INT8 shifts every output."""
     g = Shaped(quantized=False)
     x = g.op("Relu", [g.op("Gemm", ["x", g.weights(32, 32)], "first")], "relu")
     scores = g.op("Gemm", [x, g.weights(32, 8)], "second")
     if not picks:
-        return g.model({"x": ["N", 32]}, scores)
-    model = g.model({"x": ["N", 32]}, g.op("ArgMax", [scores], "best", axis=1))
+        return g.model({"x": [batch, 32]}, scores)
+    model = g.model({"x": [batch, 32]}, g.op("ArgMax", [scores], "best", axis=1))
     model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
     return model
 
@@ -121,6 +121,44 @@ def test_too_few_different_samples_change_nothing(tmp_path, data):
     assert constants(onnx.load(files.model)) == constants(trtint8.quantize(network(), table()))
 
 
+def test_samples_are_taken_from_all_of_the_data(tmp_path):
+    """Of 500 samples 256 are read, and only the last 200 differ from each other."""
+    alike = np.repeat(clipped(1)["x"], 300, axis=0)
+    files = quantized(tmp_path, {"x": np.concatenate([alike, clipped(200)["x"]])})
+    assert CORRECTION in files.rounded.remedies
+
+
+@pytest.mark.parametrize(("batch", "together"), [("N", 1), (1, 1), (8, 8)])
+def test_as_many_samples_are_read_whatever_the_batch_of_the_model(tmp_path, batch, together):
+    """Of 512 samples 256 are read; the others would be refused."""
+    data = clipped(512)
+    data["x"][np.arange(512) // together % 2 == 1] = np.nan
+    assert CORRECTION in quantized(tmp_path, data, network(batch=batch)).rounded.remedies
+    data["x"][0] = np.nan
+    with pytest.raises(CalibrationDataError, match="NaN"):
+        quantized(tmp_path, data, network(batch=batch))
+
+
+@pytest.mark.parametrize(("node", "remedies"), [("MatMul", (ROUNDING,)), ("Gemm", (ROUNDING, CORRECTION))])
+def test_only_what_was_done_is_named(tmp_path, node, remedies):
+    """A MatMul has no bias to correct."""
+    g = Shaped(quantized=False)
+    model = g.model({"x": ["N", 32]}, g.op(node, ["x", g.weights(32, 8)], "layer"))
+    ranges = trtint8.CalibrationTable({"x": 1.0})
+    files = trtint8.write_quantized(model, ranges, tmp_path / "q.onnx", rounding=mixed(64))
+    assert files.rounded.remedies == remedies
+
+
+def test_a_network_with_nothing_to_change_stays_as_it_is(tmp_path):
+    g = Shaped(quantized=False)
+    shared = g.weights(32, 32)
+    left, right = (g.op("MatMul", ["x", shared], name) for name in ("left", "right"))
+    model = g.model({"x": ["N", 32]}, g.op("Mul", [left, right], "product"))
+    ranges = trtint8.CalibrationTable({"x": 1.0})
+    files = trtint8.write_quantized(model, ranges, tmp_path / "q.onnx", rounding=mixed(64))
+    assert (files.rounded.remedies, files.rounded.gain_db) == ((), None)
+
+
 def test_samples_for_which_outputs_stay_as_good_change_nothing(tmp_path):
     inside = {"x": np.round(normal(64, 32) * 20).clip(-127, 127).astype(np.float32) / 127}
     model = network()
@@ -157,6 +195,14 @@ def test_data_that_does_not_fit_is_refused(tmp_path):
     with pytest.raises(CalibrationDataError, match="x"):
         quantized(tmp_path, {"x": normal(64, 5)})
     assert not (tmp_path / "q.onnx").exists()
+
+
+def test_a_sample_that_is_no_number_is_named(tmp_path):
+    """Of 500 samples 256 are read, nearly every other one."""
+    data = clipped(500)
+    data["x"][490:492, 3] = np.nan
+    with pytest.raises(CalibrationDataError, match=r"'x'.* NaN .*sample 49[01]"):
+        quantized(tmp_path, data)
 
 
 def test_the_command_line_says_what_was_done(tmp_path, capsys):

@@ -10,7 +10,7 @@ from onnx import helper
 from calibrators.errors import CalibrationDataError
 from calibrators.host.session import open_session
 from tests.trtint8.onnx_models import Shaped
-from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, prepared
+from tests.trtint8.tuning.networks import OPERATORS, array, every_operator, normal, picking, prepared
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.config import TensorQuantConfig, quantize
 from trtint8.quantization.placement import place
@@ -279,6 +279,18 @@ def test_what_is_left_alone():
     assert set(found.shifts) == {"last"}
     for name in ("left", "kept"):
         np.testing.assert_array_equal(array(found.model, name, 1), array(model, name, 1))
+
+
+def test_samples_of_which_a_layer_reads_nothing_do_not_count():
+    model, some, none = prepared(picking()), np.abs(normal(8, 4)), -np.abs(normal(3, 4))
+    alone, mixed, never = (
+        array(adapted(model, [{"x": part} for part in parts]).model, "second", 1)
+        for parts in ((some,), (some, none), (none,))
+    )
+    np.testing.assert_array_equal(mixed, alone)
+    weights = array(model, "second", 1)
+    scale = weight_scale(weights, 1)
+    np.testing.assert_allclose(never, np.rint(weights / scale) * scale, rtol=1e-6)
 
 
 def test_no_data():
