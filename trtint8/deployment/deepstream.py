@@ -358,7 +358,10 @@ def _calibration_text(source: DeploySource, found: tuple[int, CalibrationTable] 
     if missing is None:
         words = "Whether these are all tensors is not known, because there is no float model to compare with."
     elif not missing:
-        words = "These are all floating-point tensors of the model."
+        words = (
+            "These are all floating-point tensors of the model, after constants and batch normalization are "
+            "folded into its layers."
+        )
     else:
         words = (
             f"**{counted(missing, 'tensor')} of the model have no range in it**, and TensorRT runs what is "

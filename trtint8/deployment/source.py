@@ -366,7 +366,8 @@ class DeploySource:
         if not is_own and (found := lint(model)):
             warn_user(
                 f"'{model.name}' has {counted(len(found), 'place')} that TensorRT refuses or runs in float, "
-                f"such as '{found[0].node}': {found[0].message}; 'trtint8 lint' shows them, and mends them with --fix"
+                f"such as '{found[0].node}': {found[0].message}; 'trtint8 lint' shows them, and with --fix "
+                "mends them"
             )
         return self
 
