@@ -214,8 +214,11 @@ BOXES = {
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no compiler of C++")
 @pytest.mark.parametrize("layout", ["columns", "rows", "objectness", "corners"])
-def test_the_parser_finds_the_boxes(deploy, tmp_path, layout):
+@pytest.mark.parametrize("unit", ["pixels", "shares"])
+def test_the_parser_finds_the_boxes(deploy, tmp_path, layout, unit):
     rows = np.array(BOXES["rows" if layout == "columns" else layout], np.float32)
+    if unit == "shares":
+        rows[:, :4] /= np.float32([100, 50, 100, 50])
     rows = np.concatenate([rows, np.full((1, rows.shape[1]), np.nan, np.float32)])
     if layout == "corners":
         model = parsed(
@@ -248,4 +251,4 @@ def test_the_parser_finds_the_boxes(deploy, tmp_path, layout):
         check=True,
     )
     found = [[float(part) for part in line.split()] for line in done.stdout.splitlines()]
-    assert found == [[0, 6, 17, 8, 6, 0.25], [1, 0, 20, 100, 10, 0.75]]
+    np.testing.assert_allclose(found, [[0, 6, 17, 8, 6, 0.25], [1, 0, 20, 100, 10, 0.75]], atol=1e-4)
