@@ -509,6 +509,13 @@ def read_source(
         source = replace(source, preprocessing=preprocessing)
     if preprocessing is not None:
         _check_images_fit(source.info, source.image_input, preprocessing)
+    if asked.labels is not None and source.scores is None and source.detector is None:
+        outputs = ", ".join(f"'{one.name}' {shape_text(one.shape)}" for one in source.info.outputs)
+        warn_user(
+            f"no output of '{path}' ({outputs}) has a score for each of the {len(asked.labels)} classes in "
+            f"{Argument('class_names')}, or boxes of them in a known layout, so nothing decodes the outputs; "
+            "check the number of names"
+        )
     return source
 
 

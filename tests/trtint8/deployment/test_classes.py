@@ -100,7 +100,8 @@ def test_names_in_a_model_that_are_none(deploy, metadata):
 
 
 def test_outputs_that_no_decoder_is_known_of(deploy):
-    folder = deploy(network("columns", 9), "deepstream", class_names=NAMES)
+    with pytest.warns(UserWarning, match="'y' Nx9x64.* 2 classes"):
+        folder = deploy(network("columns", 9), "deepstream", class_names=NAMES)
     found = properties(folder)
     assert (found["network-type"], found["output-tensor-meta"]) == ("100", "1")
     assert (folder / "labels.txt").read_text() == "cat\ndog\n"
@@ -115,6 +116,12 @@ def test_a_classifier(deploy, tmp_path):
     folder = deploy(classifier(), "triton", class_names=NAMES)
     assert (folder / "net" / "labels.txt").read_text() == "cat\ndog\n"
     assert 'dims: [ 2 ] label_filename: "labels.txt" }' in (folder / "net" / "config.pbtxt").read_text()
+
+
+def test_names_of_other_classes_than_the_outputs_have(deploy):
+    with pytest.warns(UserWarning, match="'y' Nx2.* 3 classes"):
+        folder = deploy(classifier(), "triton", class_names=[*NAMES, "cow"])
+    assert "label_filename" not in (folder / "net" / "config.pbtxt").read_text()
 
 
 def test_a_detector_in_triton(deploy):
