@@ -1,7 +1,9 @@
 """A configuration of DeepStream's nvinfer.
 
 Its properties are those of "Gst-nvinfer File Configuration Specifications" in NVIDIA's documentation
-(docs.nvidia.com/metropolis/deepstream/dev-guide/text/DS_plugin_gst-nvinfer.html).
+(docs.nvidia.com/metropolis/deepstream/dev-guide/text/DS_plugin_gst-nvinfer.html). Sources that DeepStream
+installs say what that page leaves open: gstnvinfer.cpp pads with black, and takes the nearest pixels where no
+filter is named (NvBufSurfTransform_Inter in nvbufsurftransform.h).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from trtint8.deployment.content import (
 from trtint8.deployment.source import Code, DeploySource, Detector, fits_key_file
 from trtint8.engine.file import TensorSpec
 from trtint8.models.model import Model
-from trtint8.validation.detection.decoding import GridRows
+from trtint8.validation.detection.decoding import LONGEST_SHARE, GridRows
 
 #: How far the factors of two channels may be apart before DeepStream's one factor counts as different.
 _TOLERANCE = 1e-6
@@ -71,11 +73,10 @@ def deepstream_files(source: DeploySource) -> Files:
             build another one from.
 
     Warns:
-        UserWarning: nvinfer scales the channels otherwise than the calibration did.
+        UserWarning: nvinfer makes other images of frames than the calibration had, or tensors have no range.
     """
     spec = _image(source)
-    if source.preprocessing is not None:
-        _check_scaling(source.preprocessing)
+    _check_preprocessing(source.preprocessing)
     source = source.for_full_tensorrt("DeepStream")
     qdq = source.qdq_files()
     files: dict[str, str | Path | Model] = dict(qdq)
@@ -111,27 +112,49 @@ def deepstream_files(source: DeploySource) -> Files:
             plan=plan_text(source, "deepstream"),
             outputs=_outputs_text(source),
             calibration=_calibration_text(source, found),
-            deviation=_deviation_text(source.preprocessing),
+            differences=_differences_text(source.preprocessing),
         ),
     }
 
 
-def _check_scaling(wanted: Preprocessing) -> None:
-    """Refuses what no factor and offsets of nvinfer give, and warns of what they only come near to."""
+def _check_preprocessing(wanted: Preprocessing | None) -> None:
+    """Refuses what no factor and offsets of nvinfer give, and warns of what nvinfer does otherwise."""
+    if wanted is None:
+        warn_user(
+            "how raw images become what the network takes is not known, so nvinfer feeds pixels from 0 to "
+            f"255 as they are; give {Argument('preprocessing')} unless the network takes such pixels"
+        )
+        return
     scaling = Scaling.of(wanted)
-    # "Float, >0.0" and "all values >= 0" in the documentation of these properties.
+    # "Float, >0.0" and "all values >= 0" are the ranges of these properties in the documentation. Where the
+    # factor is not above 0, nvdsinfer_context_impl.cpp uses neither of them, without a word.
     if scaling.factor <= 0 or min(scaling.offsets) < 0:
         raise UnsupportedError(
             "nvinfer multiplies by a factor above 0 and subtracts offsets of 0 or more, which gives no "
             f"images as of the calibration ({wanted}): the factor would be {scaling.factor:g} and the least "
             f"offset {min(scaling.offsets):g}; deploy for Triton, or make such a step part of the network"
         )
-    if scaling.deviation > _TOLERANCE:
-        warn_user(
-            "nvinfer has one factor for all channels, and the standard deviations of the calibration "
-            f"({wanted}) differ: images are scaled by the mean of the factors, up to "
-            f"{100 * scaling.deviation:.2g} % off; 'README.md' in the folder says what to do about that"
+    for difference in _differences(wanted):
+        warn_user(f"{difference}; 'README.md' in the folder says what to do about that")
+
+
+def _differences(wanted: Preprocessing) -> list[str]:
+    """What nvinfer does to frames otherwise than the calibration did to images."""
+    found = []
+    if wanted.letterbox:
+        found.append(f"nvinfer pads frames with black, and the calibration did with the value {PADDING}")
+    if wanted.crop or isinstance(wanted.resize, int):
+        found.append(
+            "nvinfer resizes whole frames to the network's size, whatever their aspect ratio, and the "
+            f"calibration did it otherwise ({wanted})"
         )
+    deviation = Scaling.of(wanted).deviation
+    if deviation > _TOLERANCE:
+        found.append(
+            "nvinfer has one factor for all channels, and the standard deviations of the calibration differ "
+            f"({wanted}): images are scaled by the mean of the factors, up to {100 * deviation:.2g} % off"
+        )
+    return found
 
 
 def nvinfer_config(source: DeploySource, spec: TensorSpec) -> Code:
@@ -172,6 +195,8 @@ def nvinfer_config(source: DeploySource, spec: TensorSpec) -> Code:
             if wanted.letterbox
             else ["maintain-aspect-ratio=0"]
         ),
+        "# 1 is bilinear.",
+        "scaling-filter=1",
         f"output-blob-names={';'.join(output.name for output in source.info.outputs)}",
         *_output_properties(source),
     ]
@@ -231,6 +256,7 @@ def parser(detector: Detector) -> Code:
         objectness=_truth(grid is not None and grid.rows is GridRows.OBJECTNESS_AND_SCORES),
         corners=_truth(grid is None),
         classes=detector.classes,
+        longest_share=Code(f"{LONGEST_SHARE:.1f}F"),
     )
 
 
@@ -310,24 +336,17 @@ def _image(source: DeploySource) -> TensorSpec:
     return spec
 
 
-def _deviation_text(wanted: Preprocessing | None) -> Code:
+def _differences_text(wanted: Preprocessing | None) -> Code:
     """What of the preprocessing nvinfer does otherwise."""
-    if wanted is None:
+    found = [] if wanted is None else _differences(wanted)
+    if not found:
         return Code("")
-    parts = [
-        f"nvinfer pads frames by itself, and no property says with what value: here it is {PADDING}."
-        if wanted.letterbox
-        else "nvinfer resizes each frame to the network's size by itself: no property says to what size it "
-        "is resized before a crop."
-    ]
-    deviation = Scaling.of(wanted).deviation
-    if deviation > _TOLERANCE:
-        parts.append(
-            "It has one factor for all channels, and here that is the mean of three, which differ from it by "
-            f"up to {100 * deviation:.2g} %: **the images are not exactly those of the calibration**. Use "
-            "Gst-nvdspreprocess with a function of your own where that matters."
-        )
-    return Code(" ".join(parts))
+    parts = [f"**{difference[0].upper()}{difference[1:]}.**" for difference in found]
+    return Code(
+        f"{' '.join(parts)} Gst-nvdspreprocess with a function of your own gives exactly the images of the "
+        "calibration. Or calibrate and validate with preprocessing that nvinfer has: images resized to the "
+        "network's size, and one standard deviation for all channels."
+    )
 
 
 def _calibration_text(source: DeploySource, found: tuple[int, CalibrationTable] | None) -> Code:
@@ -340,7 +359,10 @@ def _calibration_text(source: DeploySource, found: tuple[int, CalibrationTable] 
     if missing is None:
         words = "Whether these are all tensors is not known, because there is no float model to compare with."
     elif not missing:
-        words = "These are all floating-point tensors of the model."
+        words = (
+            "These are all floating-point tensors of the model, after constants and batch normalization are "
+            "folded into its layers."
+        )
     else:
         words = (
             f"**{counted(missing, 'tensor')} of the model have no range in it**, and TensorRT runs what is "

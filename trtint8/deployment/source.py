@@ -22,12 +22,19 @@ from typing import Any, NewType
 
 import onnx_ir as ir
 
-from calibrators.checks import check_path, positive_integer
+from calibrators.checks import check_path, positive_integer, warn_user
 from calibrators.data.images.files import MOST_PIXELS
 from calibrators.data.images.preprocessing import RESIZING, Preprocessing, check_preprocessing
 from calibrators.data.images.true_boxes import class_names
 from calibrators.data.inputs import shape_text
-from calibrators.errors import Argument, CalibrationDataError, EngineError, TableError, UnsupportedError
+from calibrators.errors import (
+    Argument,
+    CalibrationDataError,
+    EngineError,
+    TableError,
+    UnsupportedError,
+    counted,
+)
 from calibrators.files import is_file
 from calibrators.operators import operator_of
 from calibrators.tables.ranges import TableSource, as_table
@@ -38,6 +45,7 @@ from trtint8.calibration import float_tensors
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, read_engine_table
 from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes
 from trtint8.engine.qdq import load_engine_qdq, tensor_specs, tried_shapes
+from trtint8.interop.lint import lint
 from trtint8.interop.migrate import plan_migration
 from trtint8.interop.unquantize import as_float_model, pair_ranges
 from trtint8.models.graph import computes_in
@@ -355,6 +363,12 @@ class DeploySource:
                 f"'{model.name}' holds Q/DQ pairs and is deployed with them, so {names[0]} has no effect; "
                 "leave it out, or give the float model"
             )
+        if not is_own and (found := lint(model)):
+            warn_user(
+                f"'{model.name}' has {counted(len(found), 'place')} that TensorRT refuses or runs in float, "
+                f"such as '{found[0].node}': {found[0].message}; 'trtint8 lint' shows them, and with --fix "
+                "mends them"
+            )
         return self
 
     def _refuse_without_effect(self) -> None:
@@ -495,6 +509,13 @@ def read_source(
         source = replace(source, preprocessing=preprocessing)
     if preprocessing is not None:
         _check_images_fit(source.info, source.image_input, preprocessing)
+    if asked.labels is not None and source.scores is None and source.detector is None:
+        outputs = ", ".join(f"'{one.name}' {shape_text(one.shape)}" for one in source.info.outputs)
+        warn_user(
+            f"no output of '{path}' ({outputs}) has a score for each of the {len(asked.labels)} classes in "
+            f"{Argument('class_names')}, or boxes of them in a known layout, so nothing decodes the outputs; "
+            "check the number of names"
+        )
     return source
 
 

@@ -19,7 +19,7 @@ from calibrators import records
 from calibrators.checks import check_path
 from calibrators.data.inputs import CalibratedInputs, InputSpec, shape_text
 from calibrators.display.cards import html_table
-from calibrators.errors import EngineError, megabytes
+from calibrators.errors import Argument, EngineError, advice, megabytes
 from calibrators.files import is_file, write_atomically, written_together
 from calibrators.records import Count, Line, PositiveCount, Sha256, Text
 from calibrators.tables.table import CalibrationTable
@@ -253,6 +253,19 @@ def save_engine(path: str | os.PathLike[str], plan: bytes, info: EngineInfo) -> 
     return info
 
 
+_OF_ARRAYS = "it holds arrays, so give the engine in its place"
+_OF_TEXT = "if it is a table, " + advice(
+    f"give its model, and the table as {Argument('table')}", "give the engine in its place"
+)
+
+#: What to do about a file without a sidecar that is no engine, by its ending.
+_INSTEAD = {
+    **dict.fromkeys((".npz", ".npy"), _OF_ARRAYS),
+    **dict.fromkeys((".json", ".cache", ".txt", ".csv"), _OF_TEXT),
+    ".onnx": "it is a model, so build an engine of it and give that",
+}
+
+
 def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
     """Reads an engine's sidecar and makes sure that it belongs to the plan.
 
@@ -294,6 +307,8 @@ def read_sidecar(path: str | os.PathLike[str]) -> EngineInfo:
     try:
         document = records.read(sidecar)
     except FileNotFoundError:
+        if instead := _INSTEAD.get(Path(path).suffix.lower()):
+            raise EngineError(f"'{os.fspath(path)}' is no engine; {instead}") from None
         raise EngineError(
             f"the engine '{os.fspath(path)}' has no sidecar '{sidecar.name}' beside it; copy both files, or "
             f"build the engine with trtint8"

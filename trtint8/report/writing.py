@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from calibrators import records
 from calibrators.checks import check_ending, refuse_empty_path, several
+from calibrators.data.batches import warning_of_inputs
 from calibrators.data.inputs import DataOptions
 from calibrators.data.opening import DataSource
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError, UnsupportedError
@@ -157,11 +158,14 @@ def _worst(
         )
     reference = Reference.of(load_original(model))
     original, declared = reference.model, reference.declared
-    if files.calibrated_inputs is not None:
-        options = options.calibrated(files.calibrated_inputs, "the model that is reported on")
+    what = "the model that is reported on"
+    options = options.calibrated(files.calibrated_inputs, what)
     batches = reference.open_data(data, options)
     name = files.called if integers is None else VALIDATED
-    with open_validated(name, validated, original.inputs, declared, loading, integers=integers) as int8:
+    with (
+        open_validated(name, validated, original.inputs, declared, loading, integers=integers) as int8,
+        warning_of_inputs(files.calibrated_inputs, what, batches) as (watched,),
+    ):
         # An engine gives only what is picked.
         gives_sources = int8.further == declared.further
         return find_worst(
@@ -170,7 +174,7 @@ def _worst(
             (*declared.shapes, *int8.further),
             declared.parts if gives_sources else output_parts(original.graph_model),
             original.inputs,
-            batches,
+            watched,
             preprocessing=options.applied,
             class_names=_class_names(class_names),
         )

@@ -253,8 +253,12 @@ class LocalNetwork:
             reached = (name for name in leaving[layer.name] if values[name] in in_int8)
             for name in sorted(name for name in reached if may_be_float(values[name])):
                 exact, rounded = map(self._as_float, (values[name], in_int8[values[name]]))
-                self._give(layer, "passing", self._power(exact))
-                self._give(layer, "noise", self._power(self._writer.op("Sub", exact, rounded)))
+                if beside.keeps_size(values[name]):
+                    self._give(layer, "passing", self._power(exact))
+                    self._give(layer, "noise", self._power(self._writer.op("Sub", exact, rounded)))
+                else:  # INT8 may find another number of values
+                    self._give(layer, "exact", self._writer.op("Identity", exact))
+                    self._give(layer, "rounded", self._writer.op("Identity", rounded))
         # It is run with a few samples: to optimize it takes longer than it would save.
         self._session = open_graph_model(beside.model, threads=threads, optimize=False, used_up=True)
 
@@ -275,11 +279,22 @@ class LocalNetwork:
         found = outputs[len(reference) :]
         sums: dict[str, dict[str, float]] = {layer.name: {} for layer in self._layers}
         channels: dict[str, NDArray[np.float64]] = {}
+
+        def add(name: str, part: str, power: float) -> None:
+            sums[name][part] = sums[name].get(part, 0.0) + power
+
+        exact: NDArray[Any] = np.empty(0)
         for (name, part), array in zip(self._parts, found, strict=True):
             if part == "channels":
                 channels[name] = array.astype(np.float64)
+            elif part == "exact":
+                exact = array
+            elif part == "rounded":
+                signal, noise = _powers(exact, array)
+                add(name, "passing", signal)
+                add(name, "noise", noise)
             else:
-                sums[name][part] = sums[name].get(part, 0.0) + float(array)
+                add(name, part, float(array))
         return reference, {
             name: LayerErrors(
                 parts["signal"],

@@ -15,7 +15,8 @@ from calibrators.operators import Axes, Product, operator_of
 from calibrators.tables.choice import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import is_constant, values_read
-from trtint8.models.graph_writer import GraphWriter, reached_from
+from trtint8.models.graph_writer import GraphWriter
+from trtint8.models.shapes import open_shape
 from trtint8.quantization.placement import Edge, Placement
 from trtint8.quantization.qdq import activation_scales, insert_qdq, make_pair, read_weights, rounded_weights
 
@@ -222,6 +223,8 @@ class BesideFloat:
         self.model = graph_model.clone()
         self.nodes = tuple(self.model.graph)
         self.layers = tuple(find_layers(self.model.graph, quantizer.placement))
+        shapes = map(open_shape, self.model.graph.inputs)
+        self._open_sizes = {size for shape in shapes for size in shape or () if isinstance(size, str)}
         self.writer = GraphWriter(self.model.graph)
         self._quantized = QuantizedLayers(self.writer, quantizer)
 
@@ -249,17 +252,29 @@ class BesideFloat:
             InnerReadError: A graph inside a node reads what layers compute.
         """
         layers = {layer.node: layer for layer in self.layers}
-        reached = reached_from(self.nodes, (layer.node.outputs[0] for layer in self.layers))
         tensors: dict[ir.Value, ir.Value] = {}
         for node in self.nodes:
             if node in layers:
                 tensors |= zip(node.outputs, self._quantized.append(layers[node], tensors), strict=True)
-            elif any(value in reached for value in values_read(node)):
-                if any(value in reached for value in set(values_read(node)) - set(node.inputs)):
-                    raise InnerReadError(f"a graph inside '{node.name}' reads what is quantized")
-                inputs = [None if value is None else tensors.get(value, value) for value in node.inputs]
-                tensors |= zip(node.outputs, self.writer.copies(node, inputs), strict=True)
+                continue
+            # Masks and places depend on layers as well; the size of a tensor mostly does not.
+            read = [value for value in values_read(node) if value in tensors]
+            if not read or (operator_of(node).reads_shape and all(map(self.keeps_size, read))):
+                continue
+            if any(value not in node.inputs for value in read):
+                raise InnerReadError(f"a graph inside '{node.name}' reads what is quantized")
+            inputs = [None if value is None else tensors.get(value, value) for value in node.inputs]
+            tensors |= zip(node.outputs, self.writer.copies(node, inputs), strict=True)
         return tensors
+
+    def keeps_size(self, value: ir.Value) -> bool:
+        """True if a tensor has the same size in INT8, because only sizes of inputs decide it.
+
+        Args:
+            value: A tensor of the float network.
+        """
+        sizes = open_shape(value)
+        return sizes is not None and all(isinstance(size, int) or size in self._open_sizes for size in sizes)
 
     def give(self, value: ir.Value, element_type: ir.DataType = ir.DataType.FLOAT) -> None:
         """Makes an appended value an output behind the others."""

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from calibrators.checks import warn_user
 from calibrators.data.batches import Batches, LabelledFeed, observed
 from calibrators.data.feeds import FeedDict, batch_rows, is_float
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import CalibratedInputs, DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
 from calibrators.data.samples import DataFingerprint, check_feed, numbered
@@ -789,12 +790,17 @@ def as_calibrated(
         integers: How the first model is computed in integers; None where it is run as it is.
 
     Warns:
-        UserWarning: Other preprocessing is given, or another model was calibrated with other one.
+        UserWarning: Other preprocessing is given, or another model was calibrated with other one; once for
+            all models of the same preprocessing.
     """
     known = [(what, inputs) for what, inputs in fed if inputs is not None]
     if integers is not None and integers.table is not None and integers.table.provenance.inputs:
         known.insert(0, ("the table", integers.table.provenance.inputs))
+    seen: list[Preprocessing] = []
     for what, inputs in known:
+        if inputs.images is None or any(map(inputs.images.is_same, seen)):
+            continue
+        seen.append(inputs.images)
         if options.applied is None:
             options = options.calibrated(inputs, what)
         else:

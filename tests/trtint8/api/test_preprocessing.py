@@ -118,6 +118,50 @@ def test_every_verb_that_reads_samples_warns_of_inputs_far_beyond(model, verb):
     assert len([one for one in said if "'x'" in one]) == 1
 
 
+#: Calls that read samples with ``more``, after a calibration with other preprocessing.
+USES = {
+    "validate": lambda data, **more: trtint8.validate("q.onnx", data, reference="m.onnx", **more),
+    "validate several": lambda data, **more: trtint8.validate(
+        "q.onnx", data, reference="m.onnx", also={"same": "q.onnx"}, **more
+    ),
+    "arithmetic": lambda data, **more: trtint8.validate(
+        "m.onnx", data, reference="m.onnx", arithmetic="explicit", table="t.json", **more
+    ),
+    "sensitivity": lambda data, **more: trtint8.measure_sensitivity("m.onnx", "t.json", data, **more),
+    "tune": lambda data, **more: trtint8.tune("m.onnx", "t.json", data, metric="sqnr", minimum=1, **more),
+    "equalize": lambda data, **more: trtint8.write_quantized(
+        "m.onnx", "t.json", "e.onnx", equalize=data, **more
+    ),
+    "round": lambda data, **more: trtint8.write_quantized(
+        "m.onnx", "t.json", "r.onnx", rounding=data, **more
+    ),
+    "report": lambda data, **more: trtint8.write_report(
+        ["q.onnx"], "r.html", model="m.onnx", data=data, **more
+    ),
+    "deploy": lambda data, **more: trtint8.deploy("q.onnx", "triton", "there", **more),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_other_preprocessing_is_a_warning_once(model, use):
+    """Where a validation compares several models of one calibration, too."""
+    wanted, other = KINDS["mean and std"], KINDS["BGR"]
+    _quantized(model, wanted, "16")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        USES[use]("heldout16.npz", preprocessing=other)
+    found = [str(one.message) for one in said if str(other) in str(one.message)]
+    assert len(found) == 1 and str(wanted) in found[0]
+
+
+def test_a_report_warns_of_inputs_far_beyond(model):
+    trtint8.calibrate(model, "calibration32.npz", output="t.json")
+    trtint8.write_quantized(model, "t.json", "q.onnx")
+    far = {"x": 50 * np.load("heldout32.npz")["x"]}
+    with pytest.warns(UserWarning, match="'x' has values up to"):
+        trtint8.write_report(["q.onnx"], "r.html", model=model, data=far)
+
+
 def test_arrays_have_no_preprocessing_and_images_after_them_need_one(model):
     table = trtint8.calibrate(model, "calibration32.npz", output="t.json")
     assert table.provenance.inputs.preprocessing == "none"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calibrators.cuda import gpu_problem
+from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import CalibratedInputs
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
@@ -130,6 +131,47 @@ def test_inputs_far_beyond_those_of_the_calibration_are_a_warning(largest, use, 
     assert main(["run", "x.engine", data, "-o", str(out / "o.npz"), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)["warnings"]
     assert ["'images'" in warning for warning in printed] == ([True] if largest == 1.0 else [])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "image", "shape"),
+    [
+        (Preprocessing(layout="NHWC", mean=(0.4, 0.5, 0.6), channels="BGR"), (4, 5, 3), (None, 4, 5, 3)),
+        (Preprocessing(layout="NHWC", std=(0.3,)), (4, 5, 1), (None, 4, 5, 1)),
+        (Preprocessing(mean=(0.1307,), std=(0.3081,)), (4, 5, 1), (None, 1, 4, 5)),
+        (Preprocessing(crop=(4, 5), std=(0.2, 0.3, 0.4)), (6, 7, 3), (None, 3, 4, 5)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("how", ["arrays", "prepared", "folder"])
+def test_images_are_prepared_as_for_the_calibration(wanted, image, shape, how, use, out, tmp_path, capsys):
+    images = np.random.default_rng(0).integers(0, 256, (3, *image), dtype=np.uint8)
+    engine = use(y=lambda fed: fed)
+    engine.inputs = (TensorSpec("images", "float32", shape),)
+    engine.info = SimpleNamespace(
+        inputs=engine.inputs,
+        outputs=(TensorSpec("y", "float32", shape),),
+        calibrated_inputs=CalibratedInputs(wanted, {"images": float(np.abs(wanted(images)).max())}),
+    )
+    data = tmp_path / "data.npz"
+    if how == "folder":
+        pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+        data = tmp_path / "data"
+        data.mkdir()
+        for number, one in enumerate(images):
+            pillow.fromarray(one.squeeze()).save(data / f"{number}.png")
+    else:
+        np.savez(data, images=wanted(images) if how == "prepared" else images)
+    assert main(["run", "x.engine", str(data), "-o", str(out / "o.npz"), "--batch-size", "2", "--json"]) == 0
+    assert not json.loads(capsys.readouterr().out)["warnings"]
+    with np.load(out / "o.npz") as written:
+        np.testing.assert_array_equal(written["y"], wanted(images))
+    if how == "prepared":
+        return
+    other = ["--scale", "1", "--layout", wanted.layout, *(["--crop", "4,5"] if wanted.crop else [])]
+    assert main(["run", "x.engine", str(data), "-o", str(out / "o.npz"), "--json", *other]) == 0
+    said = [one for one in json.loads(capsys.readouterr().out)["warnings"] if str(wanted) in one]
+    assert len(said) == 1 and "scale 1," in said[0]
 
 
 @pytest.mark.parametrize("shape", [("time", "batch"), (6, "batch")])

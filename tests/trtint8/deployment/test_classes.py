@@ -100,7 +100,8 @@ def test_names_in_a_model_that_are_none(deploy, metadata):
 
 
 def test_outputs_that_no_decoder_is_known_of(deploy):
-    folder = deploy(network("columns", 9), "deepstream", class_names=NAMES)
+    with pytest.warns(UserWarning, match="'y' Nx9x64.* 2 classes"):
+        folder = deploy(network("columns", 9), "deepstream", class_names=NAMES)
     found = properties(folder)
     assert (found["network-type"], found["output-tensor-meta"]) == ("100", "1")
     assert (folder / "labels.txt").read_text() == "cat\ndog\n"
@@ -115,6 +116,12 @@ def test_a_classifier(deploy, tmp_path):
     folder = deploy(classifier(), "triton", class_names=NAMES)
     assert (folder / "net" / "labels.txt").read_text() == "cat\ndog\n"
     assert 'dims: [ 2 ] label_filename: "labels.txt" }' in (folder / "net" / "config.pbtxt").read_text()
+
+
+def test_names_of_other_classes_than_the_outputs_have(deploy):
+    with pytest.warns(UserWarning, match="'y' Nx2.* 3 classes"):
+        folder = deploy(classifier(), "triton", class_names=[*NAMES, "cow"])
+    assert "label_filename" not in (folder / "net" / "config.pbtxt").read_text()
 
 
 def test_a_detector_in_triton(deploy):
@@ -214,8 +221,11 @@ BOXES = {
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no compiler of C++")
 @pytest.mark.parametrize("layout", ["columns", "rows", "objectness", "corners"])
-def test_the_parser_finds_the_boxes(deploy, tmp_path, layout):
+@pytest.mark.parametrize("unit", ["pixels", "shares"])
+def test_the_parser_finds_the_boxes(deploy, tmp_path, layout, unit):
     rows = np.array(BOXES["rows" if layout == "columns" else layout], np.float32)
+    if unit == "shares":
+        rows[:, :4] /= np.float32([100, 50, 100, 50])
     rows = np.concatenate([rows, np.full((1, rows.shape[1]), np.nan, np.float32)])
     if layout == "corners":
         model = parsed(
@@ -248,4 +258,4 @@ def test_the_parser_finds_the_boxes(deploy, tmp_path, layout):
         check=True,
     )
     found = [[float(part) for part in line.split()] for line in done.stdout.splitlines()]
-    assert found == [[0, 6, 17, 8, 6, 0.25], [1, 0, 20, 100, 10, 0.75]]
+    np.testing.assert_allclose(found, [[0, 6, 17, 8, 6, 0.25], [1, 0, 20, 100, 10, 0.75]], atol=1e-4)

@@ -10,6 +10,7 @@ import pytest
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.errors import UnsupportedError
 from tests.trtint8.deployment.conftest import IMAGES, LOGITS, shapes
+from tests.trtint8.deployment.settings import SETTINGS
 from trtint8.deployment.cpp import cpp_files, docker_files, model_header
 from trtint8.deployment.writing import deploy
 from trtint8.engine.file import TensorSpec
@@ -490,3 +491,24 @@ def test_the_program_says_what_is_wrong(run, tmp_path):
     assert "model.engine: it needs TensorRT 10.9.0.34 (tensorrt) and a GPU of compute capability" in run(
         images=large
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["deviations", "caffe", "last, bgr", "grey", "grey, last", "negative"])
+def test_images_are_prepared_as_trtint8_does_it(name, make_engine, tmp_path):
+    setting, folder = SETTINGS[name], tmp_path / "there"
+    spec = setting.input
+    outputs = (TensorSpec("logits", "float32", ("batch", 48 * setting.channels)),)
+    engine = make_engine(
+        inputs=(spec, TensorSpec("size", "int64", (1,))),
+        outputs=outputs,
+        profiles=({"images": shapes(1, 2, 4, spec.shape[1:])},),
+    )
+    compiled(engine, folder, setting.wanted)
+    (folder / "out").mkdir()
+    setting.images.tofile(folder / "images.rgb")
+    np.array([48 * setting.channels]).tofile(folder / "size.bin")
+    subprocess.run([folder / "run", "model.engine", ".", "out"], cwd=folder, check=True)
+    wanted = setting.wanted(setting.images)
+    found = np.fromfile(folder / "out" / "logits.bin", np.float32).reshape(wanted.shape)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6 * np.abs(wanted).max())

@@ -217,9 +217,21 @@ def test_a_model_with_pairs_is_deployed_with_them_or_placed_anew(float_file, tab
     assert weight_scales(deployed(tmp_path / "anew")) == [16, 16]
     # Another tool's pairs are what its quantization was trained with.
     onnx.save(conv_relu_conv(), tmp_path / "other.onnx")
-    trtint8.deploy(tmp_path / "other.onnx", "triton", tmp_path / "other")
+    with pytest.warns(UserWarning, match="kernel_shape"):  # for TensorRT 8.6
+        trtint8.deploy(tmp_path / "other.onnx", "triton", tmp_path / "other")
     with pytest.raises(UnsupportedError, match=r"other\.onnx"):
         trtint8.deploy(tmp_path / "other.onnx", "triton", tmp_path / "no", target="tensorrt-10")
+
+
+def test_pairs_of_another_tool_that_tensorrt_refuses_are_named(tmp_path):
+    model = parsed(
+        "float[N, 16] x", "float[N, 16] y",
+        "q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) y = MatMul (d, w)",
+        s=np.float32(0.5), z=np.uint8(3), w=np.eye(16, dtype=np.float32),
+    )  # fmt: skip
+    onnx.save(model, tmp_path / "other.onnx")
+    with pytest.warns(UserWarning, match=r"'other\.onnx' has .* such as"):
+        trtint8.deploy(tmp_path / "other.onnx", "triton", tmp_path / "there")
 
 
 def test_an_equalized_model_has_a_table_of_its_own(tmp_path):

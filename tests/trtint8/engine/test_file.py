@@ -124,6 +124,17 @@ def test_missing_sidecar(path):
 
 
 @pytest.mark.parametrize(
+    ("name", "said"),
+    [("images.npz", "arrays"), ("net.onnx", "model"), ("net.table.json", "table"), ("net.cache", "table")],
+)
+def test_what_is_no_engine_is_said_to_be_none(tmp_path, name, said):
+    path = tmp_path / name
+    path.write_bytes(b"PK")
+    with pytest.raises(EngineError, match=rf"{name}' is no engine; .*{said}"):
+        read_engine_info(path)
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"{", "cannot be read"),

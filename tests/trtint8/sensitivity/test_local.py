@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from calibrators.histograms.rules import decibels
-from tests.trtint8.onnx_models import Shaped
+from tests.trtint8.onnx_models import Shaped, parsed
 from tests.trtint8.simulation.two_products import WEIGHTS as LOCAL_NETWORK_WEIGHTS
 from tests.trtint8.simulation.two_products import X as LOCAL_NETWORK_X
 from tests.trtint8.simulation.two_products import opened_products
@@ -142,3 +142,22 @@ def test_channels_of_a_convolution_over_time_are_no_time_steps():
     propagate(network, {"x": x}, by_itself.watch(1, alone=True))
     _, measured = LocalNetwork(model, quantizer, network, threads=1).measure({"x": x})
     assert measured["conv"].channels.tolist() == by_itself.channels("conv").tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.49])  # of the second, INT8 finds another number of values
+def test_where_masks_and_sizes_depend_on_values(threshold):
+    model = parsed(
+        "float[N, 4] x", "float[M] y",
+        "a = MatMul (x, w) g = Greater (a, t) f = Reshape (g, s) b = Reshape (a, s) c = Compress (b, f) "
+        "y = Neg (c)",
+        w=np.eye(4, dtype=np.float32), t=np.float32(threshold), s=np.array([-1]),
+    )  # fmt: skip
+    model = prepare(load_model(model.SerializeToString())).graph_model
+    quantizer = Quantizer.of(place(model), {"x": 127.0})
+    network = cut(model, quantizer)
+    x = np.array([[0.4, 0.6, 1.2, -3.3], [0.495, 2.0, 7.7, 5.1]], np.float32)
+    (name,) = (layer.name for layer in network.layers)
+    wanted, found = LocalMeter((name,)), LocalMeter((name,))
+    propagate(network, {"x": x}, wanted.watch(len(x), alone=True))
+    found.add(len(x), LocalNetwork(model, quantizer, network, threads=1).measure({"x": x})[1])
+    assert found.levels(name) == pytest.approx(wanted.levels(name), abs=1e-3)

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 
 import trtint8
 from calibrators.host.session import open_session
-from tests.trtint8.onnx_models import Shaped, tied
+from tests.trtint8.onnx_models import Shaped, parsed, tied
 from tests.trtint8.simulation.two_products import X, opened_products
 from tests.trtint8.tuning.networks import normal, prepared
 from trtint8.models.serialization import fingerprint
@@ -51,6 +51,39 @@ def test_the_network_beside_the_float_network_is_the_quantized_one():
     np.testing.assert_array_equal(exact, open_graph_model(opened.model).run({"x": X})[0])
     quantized = open_graph_model(quantized_network(opened.model, opened.quantizer))
     np.testing.assert_array_equal(rounded, quantized.run({"x": X})[0])
+
+
+#: How y follows from b and a mask of a, and in how many elements.
+MASKS = {
+    "cast": ("N, 8", "m = Cast <to = 1> (g) y = Mul (b, m)"),
+    "turned": ("N, 8", "n = Not (g) m = Cast <to = 1> (n) y = Mul (b, m)"),
+    "counted": ("N, 8", "i = Cast <to = 7> (g) m = Cast <to = 1> (i) y = Mul (b, m)"),
+    "chosen": ("N, 8", "y = Where (g, b, t)"),
+    "largest": ("N, 8", "i = ArgMax <axis = 1, keepdims = 0> (a) e = Gather (v, i) y = Add (b, e)"),
+    "found": ("M", "f = Reshape (g, s) y = Compress (b, f)"),
+    "sized": ("M", "f = Reshape (g, s) c = Compress (b, f) z = Shape (c) o = Expand (t, z) y = Sub (c, o)"),
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_masks_and_places_are_those_of_int8(kind):
+    shape, nodes = MASKS[kind]
+    model = parsed(
+        "float[N, 8] x", f"float[{shape}] y",
+        f"a = MatMul (x, w) g = Greater (a, t) b = MatMul (x, v) {nodes}",
+        w=normal(8, 8), v=normal(8, 8)[::-1].copy(), t=np.zeros((), np.float32), s=np.array([-1]),
+    )  # fmt: skip
+    feed = {"x": normal(64, 8)}
+    graph_model = prepared(model)
+    table = trtint8.calibrate(model, feed, method="minmax", progress=False)
+    quantizer = Quantizer.of(place(graph_model), table.amax)
+    beside = BesideFloat(graph_model, quantizer)
+    beside.give(beside.append_int8()[beside.model.graph.outputs[0]])
+    exact, rounded = open_graph_model(beside.model).run(feed)
+    np.testing.assert_array_equal(exact, open_graph_model(graph_model).run(feed)[0])
+    wanted = open_graph_model(quantized_network(graph_model, quantizer)).run(feed)[0]
+    np.testing.assert_array_equal(rounded, wanted)
+    assert beside.keeps_size(beside.model.graph.outputs[0]) == (shape != "M")
 
 
 def test_what_a_graph_inside_a_node_reads_is_appended_no_second_time():

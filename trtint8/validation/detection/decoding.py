@@ -162,7 +162,7 @@ def _fits(rows: NDArray[np.float64], order: RowOrder) -> bool:
 _LEAST_SCORE, _MOST_OVERLAP = 0.001, 0.7
 
 #: Boxes in pixels have a side longer than this; shares of an image have none.
-_LONGEST_SHARE = 2.0
+LONGEST_SHARE = 2.0
 
 #: Where most boxes have a class whose score is above this, scores hold only if there is an object: most boxes
 #: of a grid show none.
@@ -284,7 +284,7 @@ def grid_of(array: NDArray[Any], masks: int = 0) -> Grid | None:
     scores = rows[..., 4 : 4 + count]
     if not count:
         return None
-    in_pixels = bool(sizes.max() > _LONGEST_SHARE)
+    in_pixels = bool(sizes.max() > LONGEST_SHARE)
     if boxes_last:
         return None if _ends_with_angle(scores) else Grid(GridRows.SCORES, count, boxes_last, in_pixels)
     # Of boxes by their corners, the second corner is rarely the smaller one.
