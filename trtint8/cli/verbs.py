@@ -127,7 +127,7 @@ def _pairs(read: Callable[[str, str], Any] = lambda text, _name: text) -> _Reade
     def pair(text: str, name: str) -> tuple[str, Any]:
         key, equals, value = text.rpartition("=")
         if not (equals and key and value):
-            raise UnsupportedError(f"{name}: '{text}' is not NAME=VALUE")
+            raise UnsupportedError(f"{name}: '{text}' is not NAME=VALUE; give a name, '=' and a value")
         return key, read(value, name)
 
     return lambda texts, name, _options: _named((pair(text, name) for text in texts), name)
@@ -181,7 +181,7 @@ def _numbers(kind: Callable[[str], Any], what: str) -> _Reader:
             try:
                 kind(part)
             except ValueError:
-                raise CalibrationDataError(f"{name}: '{part}' is not {what}") from None
+                raise CalibrationDataError(f"{name}: '{part}' is not {what}; give {what}") from None
         return kind(text) if len(parts) == 1 else tuple(map(kind, parts))
 
     return read

@@ -432,6 +432,18 @@ MISPLACED = [
     (("quantize", "net.onnx", "cal.npz", "-o", "o.onnx"), "cal.npz", "trtint8 calibrate"),
     (("quantize", "net.onnx", "folder", "-o", "o.onnx"), "folder", "file"),
     (("sensitivity", "net.onnx", "cal.npz", "t.json", "-o", "o.json"), "cal.npz", "trtint8 calibrate"),
+    (("calibrate", "net.tflite", "cal.npz", "-o", "o.json"), "net.tflite", "tf2onnx"),
+    (("calibrate", "net.onnx", "net.engine", "-o", "o.json"), "net.engine", "samples in its place"),
+    (("build", "net.onnx", "t.json", "-o", "o.json"), "'o.json'", ".engine"),
+    (("deploy", "cal.npz", "--to", "triton", "-o", "o"), "cal.npz", "holds arrays"),
+    (("deploy", "net.pt", "--to", "triton", "-o", "o"), "net.pt", "torch.onnx.export"),
+    (("deploy", "t.json", "--to", "triton", "-o", "o"), "t.json", "engine in its place"),
+    (("validate", "net.pt", "cal.npz", "--reference", "net.onnx"), "net.pt", "torch.onnx.export"),
+    (("run", "net.onnx", "cal.npz", "-o", "o.npz"), "net.onnx", "trtint8 build"),
+    (("run", "cal.npz", "net.engine", "-o", "o.npz"), "cal.npz", "engine first and DATA"),
+    (("table", "drop", "t.json", "nothing", "-o", "o.json"), "'nothing'", "'images'"),
+    (("table", "extract", "net.onnx", "-o", "o.json"), "net.onnx", "quantized model"),
+    (("demo", "--output", "t.json"), "'t.json'", "another one"),
 ]
 
 
@@ -448,7 +460,8 @@ def test_what_stands_in_the_wrong_place_is_said_with_what_to_do(
     for archive in ("a.zip", "zipped.npz"):
         with zipfile.ZipFile(archive, "w") as written:
             written.writestr("readme.txt", "no array")
-    Path("net.pt").write_bytes(b"PK\x03\x04")
+    for network in ("net.pt", "net.tflite", "net.engine"):
+        Path(network).write_bytes(b"PK\x03\x04")
     Path("empty.onnx").touch()
     for folder in ("folder", "split/train/cat"):
         Path(folder).mkdir(parents=True)
@@ -467,6 +480,8 @@ def test_what_stands_in_the_wrong_place_is_said_with_what_to_do(
         ("calibrate d.npz m.onnx -o t.json", "DATA", "TABLE"),
         ("build d.npz m.onnx -o e.engine", "DATA_OR_TABLE", "the data"),
         ("table show m.onnx", "give a table", "MODEL"),
+        ("table extract t.json -o o.json", "give an ONNX model", "MODEL.onnx"),
+        ("deploy d.npz --to cpp -o d", "give an engine", "DATA"),
         ("calibrate m.onnx words.npy -o t.json", "give numbers", "astype"),
         ("quantize m.onnx t.json -o q.onnx --keep-float nothing", "--keep-float", "keep_float"),
     ],
