@@ -325,7 +325,7 @@ _WAYS = {
     "io_types": Way(
         ("--io-type",), "NAME=TYPE", "type of an input or output in the engine: fp32, fp16, bf16 or int8"
     ),
-    "labels": Way(help="an .npy or .npz with labels that do not come with the data"),
+    "labels": Way(help="labels that do not come with the data: .npy, .npz or, for images, .json of COCO"),
     "layer_precisions": Way(
         ("--layer-precision",),
         "LAYER=TYPE",
