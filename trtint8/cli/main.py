@@ -23,7 +23,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any, NoReturn
 
 from calibrators.checks import keeping_warnings
-from calibrators.errors import Advice, Argument, TrtInt8Error, in_one_line
+from calibrators.errors import Advice, Argument, TrtInt8Error, enumerated, in_one_line
 from calibrators.files import exists, noting_what_is_written
 from calibrators.imports import import_lazily
 from calibrators.progress import lines_without_terminal
@@ -280,14 +280,13 @@ class VerbParser(argparse.ArgumentParser):
 
     def _meant(self, name: str) -> str:
         """What was probably meant by an option that there is not."""
-        arguments = {_name(one).lower(): _name(one) for one in self._get_positional_actions()}
-        bare = name.lstrip("-").replace("_", "-").lower()
-        if bare in arguments:
-            return f": {arguments[bare]} is given without one, as in '{self.short_usage()}'"
+        for one in self._get_positional_actions():
+            if _bare(name) in (_bare(one.dest), _bare(_name(one))):
+                return f": {_name(one)} is given without one, as in '{self.short_usage()}'"
         verbs = [verb for verb in VERBS if name in _options_of(verb)] if name.startswith("--") else []
         if verbs:
-            return f" here, only for {_listed(verbs)}; leave it out"
-        return f"{likely(f'--{bare}', self._option_string_actions)}; '{self.prog} --help' lists all"
+            return f" here, only for {enumerated(verbs)}; leave it out"
+        return f"{likely(name, self._option_string_actions)}; '{self.prog} --help' lists all"
 
     def _given(self) -> str:
         """What stands for which argument."""
@@ -318,8 +317,14 @@ def likely(word: str, names: Iterable[str]) -> str:
         word: The word.
         names: The names that there are.
     """
-    found = difflib.get_close_matches(word.lower(), list(names), 1)
-    return f" (did you mean {found[0]}?)" if found else ""
+    bare = {name.lstrip("-"): name for name in names}
+    found = difflib.get_close_matches(_bare(word), bare, 1)
+    return f" (did you mean {bare[found[0]]}?)" if found else ""
+
+
+def _bare(word: str) -> str:
+    """Returns a word as names are written, without the dashes of an option."""
+    return word.lstrip("-").replace("_", "-").lower()
 
 
 def _listed(words: Sequence[str]) -> str:

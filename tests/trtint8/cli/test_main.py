@@ -277,7 +277,7 @@ def test_mistakes_are_named(parser, words, named, capsys):
     ("words", "named"),
     [
         ("-v", ("-v", "trtint8 --help")),
-        ("--verbose build m.onnx", ("--verbose", "--version")),
+        ("--verson build m.onnx", ("--verson", "--version")),
         ("calibrate m.onnx a.npz -o t.json --methd mse", ("--methd", "--method")),
         ("calibrate m.onnx a.npz -o t.json --target rtx", ("--target", "build", "quantize")),
         ("calibrate m.onnx a.npz -o t.json --batch-size x", ("--batch-size", "'x'", "integer")),
@@ -288,6 +288,7 @@ def test_mistakes_are_named(parser, words, named, capsys):
         ("validate m.onnx a.npz --max-drop x", ("--max-drop", "'x'", "number")),
         ("deploy a.engine --to triton --to cpp -o d", ("--to", "triton", "cpp")),
         ("table", ("ACTION", "table ACTION ...")),
+        ("table convert t.json --output t.cache", ("--output", "TO", "table convert FROM TO")),
         ("table shw t.json", ("'shw'", "mean show?", "convert")),
         ("table set t.json --methd mse -o o.json", ("table set: ", "--methd", "--method")),
         ("doctor --jsn", ("--jsn", "--json")),
