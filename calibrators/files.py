@@ -102,6 +102,31 @@ _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
 )
 
 
+#: Endings of files to what these hold.
+_HELD = {
+    ".onnx": "model",
+    **dict.fromkeys((".npz", ".npy"), "arrays"),
+    **dict.fromkeys((".engine", ".plan"), "engine"),
+    **dict.fromkeys((".json", ".cache", ".txt", ".csv"), "table"),
+    **dict.fromkeys((".pt", ".pth"), "PyTorch"),
+    **dict.fromkeys((".tflite", ".pb", ".h5", ".keras"), "TensorFlow"),
+    **dict.fromkeys((".zip", ".tar", ".gz", ".tgz"), "archive"),
+}
+
+
+def kind_by_ending(path: str | os.PathLike[str]) -> str:
+    """Returns what a file probably holds, for a message about a file in the place of another one.
+
+    Args:
+        path: The file.
+
+    Returns:
+        ``model``, ``arrays``, ``engine``, ``table``, ``archive``, or whose network it is: ``PyTorch`` or
+        ``TensorFlow``. An empty text where the ending does not say it.
+    """
+    return _HELD.get(Path(path).suffix.lower(), "")
+
+
 def is_file(path: str | os.PathLike[str]) -> bool:
     """Whether there is a file; there is none of a name that no file can have, such as one of 300 letters."""
     return os.path.isfile(path)  # noqa: PTH113  # pathlib raises OSError for such names

@@ -168,25 +168,25 @@ def calibrate(
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         data: What :func:`calibrators.data.opening.open_batches` takes: an array, a dict of arrays, an
             ``.npz``, a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
-        output: The file to write: a ``.json``, or a ``.cache`` for TensorRT; other endings name other
+        output: The file to write: a ``.json``, or a ``.cache`` for TensorRT. Other endings name other
             formats.
-        method: ``auto`` tries several ways to turn histograms into ranges, runs the quantized network on a
-            few of the samples, and takes the way that costs its outputs least. ``entropy``, ``percentile``,
+        method: ``auto`` tries several ways to choose ranges from histograms. It runs the quantized network on
+            a few of the samples, and takes the way that costs its outputs least. ``entropy``, ``percentile``,
             ``mse`` and ``minmax`` look at each tensor alone.
-        cut_at: Names of tensors: only what comes before them is calibrated. Quantize and build it with the
-            same ``cut_at``.
-        batch_size: Samples per batch; the model's own where it is fixed, else 32, or as many as keep the
-            activations that are observed within 192 MiB.
+        cut_at: Names of tensors at which the model is cut: only the part before them is calibrated. Quantize
+            and build it with the same ``cut_at``.
+        batch_size: Samples per batch. By default that of the model if it is fixed, and else 32, or fewer so
+            that the observed activations need at most 192 MiB.
         limit: Use only this many samples.
         shuffle: Take the samples in random order.
         seed: Seed of the random order.
         preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
-            labels, and warn of them by name. By default the first one is refused.
-        tensors: ``all`` float activations, as the implicit route wants; or only those that get Q/DQ
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
+            labels. A warning names them. By default the first such file is refused.
+        tensors: ``all`` float activations, as the implicit route needs them; or only those that get Q/DQ
             pairs, which is quicker.
-        threads: How many threads run the model and count; all that this process may use where None. Over
-            Ray, the number per worker; 1 where None.
+        threads: How many threads run the model and count; all that this process may use where None. Over Ray,
+            the number per worker; 1 where None.
         progress: Show a progress bar on a terminal.
         checkpoint: A file that keeps the progress of the run. It is deleted when ``output`` is written.
         resume: Continue from that file where there is one. The data is read again from its start, compared
@@ -195,9 +195,9 @@ def calibrate(
         checkpoint_seconds: The least time between two writes of the checkpoint, in seconds.
         executor: ``local``; ``ray`` for workers on the cluster that Ray finds, or on this machine; or a
             :class:`RayExecutor`, which says where and how many.
-        device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which takes
-            onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray
-            that takes an executor with ``num_gpus``.
+        device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which needs
+            onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray it
+            needs an executor with ``num_gpus``.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:

@@ -33,7 +33,7 @@ from calibrators.errors import (
     as_argument,
     enumerated,
 )
-from calibrators.files import check_writable, refuse_overwriting
+from calibrators.files import check_writable, kind_by_ending, refuse_overwriting
 from calibrators.histograms.thresholds import Method
 from calibrators.progress import BUILDING, CALIBRATING, job
 from calibrators.run import RunOptions
@@ -71,7 +71,6 @@ from trtint8.models.model import (
     ModelSource,
     has_pairs,
     load_model,
-    names_model,
     prepare,
 )
 from trtint8.models.serialization import runnable
@@ -170,9 +169,9 @@ def _build(
 ) -> BuildResult:
     output = check_writable(output)
     refuse_overwriting([output, sidecar_path(output)], [model, sources.calibration])
-    if names_model(output):
+    if kind_by_ending(output) not in ("engine", ""):
         raise OutputError(
-            f"the engine's name '{output}' ends in .onnx, by which models are told from engines; give it "
+            f"the engine's name '{output}' ends in {output.suffix}, as files of another kind do; give it "
             "another ending, such as .engine"
         )
     # A table that is not changed may be read from where it would be written.

@@ -463,7 +463,8 @@ class CalibrationTable(Result):
         for pattern in given:
             matched = [name for name in self.amax if name == pattern] or fnmatch.filter(self.amax, pattern)
             if not matched:
-                raise TableError(f"'{pattern}' matches no tensor of the table")
+                known = enumerated(f"'{name}'" for name in self.amax)
+                raise TableError(f"'{pattern}' matches no tensor of the table; it has {known}")
             dropped.update(matched)
         if dropped and len(dropped) == len(self.amax):
             shown = enumerated(f"'{pattern}'" for pattern in given)

@@ -1,4 +1,4 @@
-"""An engine from a folder of images, whose preprocessing stands in a file."""
+"""An engine from a folder of images, with a file that describes the preprocessing."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def main() -> None:
     (OUTPUT / "preprocess.toml").write_text(PREPROCESSING)
 
     preprocessing = trtint8.Preprocessing.load(OUTPUT / "preprocess.toml")
-    # So small a network gains nothing in INT8: without keep_int8 its layers would be in FP16.
+    # INT8 gains nothing in a network as small as this one. Without keep_int8 its layers would stay in FP16.
     result = trtint8.build_int8_engine(
         DEMO_MODEL,
         OUTPUT / "calibration",

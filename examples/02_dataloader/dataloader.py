@@ -33,7 +33,7 @@ def main() -> None:
     calibration = DataLoader(Digits(digits.train_images[:500], digits.train_labels), batch_size=50)
     heldout = DataLoader(Digits(digits.heldout_images, digits.heldout_labels), batch_size=50)
 
-    # So small a network gains nothing in INT8: without keep_int8 its layers would be in FP16.
+    # INT8 gains nothing in a network as small as this one. Without keep_int8 its layers would stay in FP16.
     result = trtint8.build_int8_engine(DEMO_MODEL, calibration, OUTPUT / "digits.engine", keep_int8=["*"])
     accuracy = trtint8.validate(result.engine, heldout, reference=DEMO_MODEL)
     print("calibrated on", result.table.provenance.samples, "samples")

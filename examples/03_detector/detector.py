@@ -64,7 +64,7 @@ def main() -> None:
     """Quantizes the detector, judges it by its detections, and builds the engine."""
     OUTPUT.mkdir(exist_ok=True)
     raw = trtint8.Preprocessing()  # uint8 images, divided by 255
-    # So small a network gains nothing in INT8: without keep_int8 its layers would be in FP16.
+    # INT8 gains nothing in a network as small as this one. Without keep_int8 its layers would stay in FP16.
     result = trtint8.build_int8_engine(
         HERE / "detector.onnx",
         HERE / "calibration.npz",

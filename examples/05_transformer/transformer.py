@@ -1,4 +1,4 @@
-"""A vision transformer: outlier channels made alike, the rest in FP16."""
+"""A vision transformer: channels get similar ranges, and what is outside INT8 is in FP16."""
 
 from pathlib import Path
 

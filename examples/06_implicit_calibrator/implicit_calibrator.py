@@ -1,4 +1,4 @@
-"""TensorRT's own calibrator in a builder of one's own, then its cache without data; TensorRT 8.5 to 10.x."""
+"""TensorRT's own calibrator in a builder of your own, then its cache without data; TensorRT 8.5 to 10.x."""
 
 import hashlib
 import sys
@@ -27,7 +27,7 @@ def make_calibrator(images, cache, **options):
 
 
 def build(ranges) -> bytes:
-    """Builds with TensorRT's API as one does without trtint8; ``ranges`` is a calibrator, or a cache."""
+    """Builds with TensorRT's API as without trtint8; ``ranges`` is a calibrator, or a cache."""
     import tensorrt as trt
 
     logger = trt.Logger(trt.Logger.WARNING)

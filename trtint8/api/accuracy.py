@@ -121,19 +121,19 @@ def validate(
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
-            labels, and warn of them by name. By default the first one is refused.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
+            labels. A warning names them. By default the first such file is refused.
         executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
             a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
-        threads: Threads for each model in ONNX Runtime; its own choice where None. Where a model computes
-            every sample by itself, they run parts of a batch. Over Ray, the number per worker; 1 where None.
+        threads: Threads for each model in ONNX Runtime; its own choice where None. They run parts of a batch
+            if a model computes every sample by itself. Over Ray, the number per worker; 1 where None.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         plugins: Paths of shared libraries with the plugins that engines use.
-        tensors: Names of tensors inside the reference, or patterns with ``*`` and ``?``, to compare as well.
+        tensors: Tensors inside the reference to compare as well: names, or patterns with ``*`` and ``?``.
             ``tensors`` of the result has the SQNR of each and its largest difference in steps of its scale,
-            names the first one that differs by more than a step, and says why a model lacks others. Tensors
-            that are looked at are not fused, which may change the last bits of outputs. Where
-            ``batch_size`` is None, batches are so small that the tensors of one fit into memory.
+            names the first one that differs by more than a step, and says why a model lacks others. These
+            tensors are not fused, which may change the last bits of outputs. Where ``batch_size`` is None,
+            batches are so small that the tensors of one fit into memory.
         progress: Show a progress bar on a terminal.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -234,14 +234,14 @@ def measure_sensitivity(
         table: The ranges, or the file that holds them.
         data: What :func:`calibrate` takes; its labels, where it has some, are class indices.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
-        keep_float: Names of nodes, or patterns, that stay in float throughout.
-        tolerance_db: Stop once the SQNR of every layer that matters is known to within so many decibels; 0
-            takes all samples, each of which then shows what the layers cost.
+        keep_float: Nodes that stay in float throughout: names, or patterns.
+        tolerance_db: Stop when the SQNR of every layer that matters is known to within so many decibels. 0
+            takes all samples, and each of them shows what single layers cost.
         batch_size: Samples per batch.
         limit: Use only this many samples; all where None.
         preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
-            labels, and warn of them by name. By default the first one is refused.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
+            labels. A warning names them. By default the first such file is refused.
         checkpoint: A file that keeps what was measured so far; one that exists is continued.
         threads: Threads per operator; ONNX Runtime's choice where None. Over Ray, the number per worker; 1
             where None.
@@ -330,63 +330,62 @@ def tune(
 
     Args:
         model: A float model: a path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
-        calibration: Calibration samples, or a table, or the file that holds one. Ranges are only chosen with
-            histograms, and weights are only equalized with samples.
+        calibration: Calibration samples, or a table, or the file that holds one. Ranges are chosen anew only
+            from histograms, and channels are equalized only with samples.
         data: Samples to tune on, as :func:`calibrate` takes them; they are read several times. Half of them
             find the remedies, and the other half decides what is taken; of fewer than eight samples, or a
             single batch, all do both, with a warning.
         max_drop: How much the metric may lose, in its own unit: points for a share, decibels for ``psnr``
             against labels. For ``max_error``, the largest error.
         minimum: The least value of the metric, in its own unit: per cent for a share, decibels for ``sqnr``
-            and ``psnr``. Where neither limit is given, a share may lose one point, and ``psnr`` against
-            labels half a decibel; ``sqnr``, and ``psnr`` against FP32, have to be 20 dB.
+            and ``psnr``. If neither limit is given, a share may lose one point, and ``psnr`` against labels
+            half a decibel; ``sqnr``, and ``psnr`` against FP32, have to be at least 20 dB.
         metric: What :func:`validate` takes as one of its metrics; of a function larger values are better.
             Where None, the outputs decide: for one row of class scores per sample top-1 where there are class
             indices as labels, else agreement; for detections with true boxes as labels ``map``; for every
             other network, and for embeddings, ``sqnr``. Of ``sqnr``, ``cosine``, ``max_error`` and
             ``token_cosine`` the output, or the quantity in one, counts where it is worst.
         labels: Labels that do not come with the data.
-        judge: Other samples to judge the result by, with labels of their own; every other batch of the
-            shuffled ``data`` where None.
-        method: How ranges are chosen at first, where ``calibration`` is samples.
-        round_weights: Whether adaptive rounding is tried, which takes more time than the other remedies for
+        judge: Other samples to judge the result by, with their own labels. Where None, every other batch of
+            the shuffled ``data`` judges.
+        method: How ranges are chosen at first, if ``calibration`` is samples.
+        round_weights: Whether adaptive rounding is tried. It takes more time than the other remedies for
             weights.
-        equalize_clips: Whether equalization also scales channels that stay below a quarter of the bound of a
-            Clip, such as a Relu6, which hides them from equalization otherwise. The network then computes the
-            same as long as these channels stay below four times their largest values in the samples; beyond
-            that they are cut off earlier than before. It needs calibration samples, not a table.
+        equalize_clips: Whether equalization also scales channels in front of a Clip, such as a Relu6, if they
+            stay below a quarter of its bound. The network then computes the same as long as these channels
+            stay below four times their largest values in the samples. Beyond that they are cut off earlier
+            than before. It needs calibration samples, not a table.
         float16: Whether what stays in float becomes FP16. Where None, it does for TensorRT for RTX, which
             takes types from the graph.
         seed: Seed of everything that is random.
         batch_size: Samples per batch.
         limit: Use only this many samples of ``data``, and as many of ``judge``.
         preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
-            labels, and warn of them by name. By default the first one is refused.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
+            labels. A warning names them. By default the first such file is refused.
         minutes: How long the search may take. Then it ends with the best so far, which is judged as usual.
         checkpoint: A file that keeps what was tried, so that an interrupted search can be continued. It stays
             after the end, so that nothing is lost before the result is written.
-        resume: Continue from the checkpoint where there is one, with the same arguments and samples; else it
-            is overwritten.
+        resume: Continue from the checkpoint, with the same arguments and samples. Otherwise the checkpoint is
+            overwritten.
         on_goal: Called with what the result has to keep, before the calibration.
         on_trial: Called with everything that the search tries, also with what an interrupted search that is
             continued has tried.
         progress: Show progress bars on a terminal or in a notebook.
-        speed: Name of a GPU, or its figures, as :func:`audit` takes them, for which the times of engines are
-            estimated; or ``"here"``, and at most 12 engines are built and timed on the GPU of this machine.
-            Layers that are not faster in INT8 there stay in FP16 from the start, whatever they cost in
-            accuracy; implies ``float16``. At most half of ``minutes`` is spent on it. Without it, speed is
-            left out.
+        speed: A GPU, as :func:`audit` takes it, for which the times of engines are estimated; or ``"here"``:
+            then at most 12 engines are built and timed on the GPU of this machine. Layers that are not faster
+            in INT8 stay in FP16 from the start, whatever they cost in accuracy. Implies ``float16``. It takes
+            at most half of ``minutes``. Without it, speed plays no part.
         measure_with: A folder for engines that are timed on another machine, with ``trtexec`` of TensorRT 8.5
-            to 11: their models are written there with a script, and the call ends with
-            :class:`~trtint8.tuning.measured.MeasurementsNeededError`. Once the script has run there, the same
-            call goes on with what it left. ``speed`` then names the GPU that the other machine is to have, or
-            is left out.
-        profile: With ``speed``, the shapes of dynamic inputs, of which the optimal ones are taken.
-        target: With ``speed``, which TensorRT builds the engines that are estimated or timed. For it the
-            model is quantized; without ``speed`` for TensorRT for RTX where this is ``rtx``, and else as
-            :func:`trtint8.quantize` does without a target.
-        arithmetic: Judges the result in the integers of a backend, as :func:`validate` takes it; the search
+            to 11. Their models and a script are written there, and the call ends with
+            :class:`~trtint8.tuning.measured.MeasurementsNeededError`. When the script has run on the other
+            machine, the same call goes on with its times. ``speed`` then names the GPU of the other machine,
+            or is left out.
+        profile: With ``speed``, the shapes of dynamic inputs. Engines are judged at the optimal ones.
+        target: With ``speed``, which TensorRT builds the engines that are estimated or timed; the model is
+            quantized for it. Without ``speed``, ``rtx`` quantizes for TensorRT for RTX, and every other
+            target as :func:`trtint8.quantize` does by default.
+        arithmetic: Judges the result in the integers of a backend, as :func:`validate` takes it. The search
             itself goes by Q/DQ pairs. None judges it by its pairs, too.
         on_speed_trial: Called with everything that the search for speed tries.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.

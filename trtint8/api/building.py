@@ -64,42 +64,43 @@ def build_int8_engine(
         calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of
             a table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None
             where ``dynamic_ranges`` cover what is needed.
-        output: The engine file. A file that would be written beside it and that no build of it has made, or
-            that was changed since, is not overwritten. What earlier builds of it wrote there and what does
-            not fit the new engine is removed.
+        output: The engine file. Files with the results of earlier builds are replaced, and those that do not
+            fit the new engine are removed. A file beside it is not overwritten if no build has made it, or if
+            you changed it.
         method: How ranges are chosen from sample inputs.
-        route: ``explicit`` puts Q/DQ pairs into the graph; ``implicit`` uses the calibrators and dynamic
-            ranges of TensorRT 8.5 to 10.x; ``auto`` is implicit where a calibrator is given or TensorRT is
-            older than 10.1.
-        target: Which TensorRT builds; ``auto`` takes the full TensorRT where it and a GPU are present, else
+        route: ``explicit`` puts Q/DQ pairs into the graph. ``implicit`` uses the calibrators and dynamic
+            ranges of TensorRT 8.5 to 10.x. ``auto`` is implicit if a calibrator is given or TensorRT is older
+            than 10.1, and else explicit.
+        target: Which TensorRT builds. ``auto`` takes the full TensorRT if it and a GPU are present, and else
             TensorRT for RTX.
         dynamic_ranges: Tensor name to amax or (min, max), or a file (see
             :func:`calibrators.tables.ranges.read_ranges`); overrides what was calibrated.
         profiles: Shapes of dynamic inputs. Without them the engine takes 1 to 32 samples, of sizes from the
             smallest to the largest that the calibration samples had where the model leaves sizes open.
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only. They also decide which
-            layers are estimated to be faster in FP16; without them an RTX 4090 does, or this machine's GPU.
-        fp16: Whether layers outside INT8 may run in FP16; they may where None. TensorRT decides where;
-            TensorRT 11 and RTX take types from the graph, which is converted, except nodes that would lose
-            accuracy, and inputs and outputs. Where None, a model with Q/DQ pairs keeps its types there. For
-            TensorRT for RTX, layers that are estimated to be faster in FP16 than in INT8 are then in FP16:
-            most convolutions of a small network, unless ``keep_int8`` names them.
-        keep_float: Names of nodes, or patterns, that stay in float.
-        keep_int8: Names of nodes, or patterns, that are in INT8 although TensorRT for RTX is estimated to be
-            faster with them in FP16.
+            layers are estimated to be faster in FP16. By default these estimates are for this machine's GPU,
+            or for an RTX 4090 if there is none.
+        fp16: Whether layers outside INT8 may run in FP16; they may where None. TensorRT 8 to 10 decides
+            where. TensorRT 11 and TensorRT for RTX take types from the graph, so the graph is converted: all
+            but inputs, outputs and nodes that would lose accuracy. Where None, a model with Q/DQ pairs keeps
+            its types there. On TensorRT for RTX, layers that are estimated to be faster in FP16 then stay in
+            FP16: most convolutions of a small network. ``keep_int8`` puts them into INT8.
+        keep_float: Nodes that stay in float: names, or patterns with ``*`` and ``?``.
+        keep_int8: Nodes that are in INT8 even if TensorRT for RTX is estimated to run them faster in FP16:
+            names, or patterns.
         rounding: Whether biases are corrected by the mean error of each layer, and weights are rounded so
             that layers' outputs change least: on the explicit route, with a fifth of the calibration
             samples, at least 16 and at most 128. Every fourth of them changes weights, and only where that
             gains on the others.
-        cut_at: Names of tensors: the engine is that of the model up to them, for nodes that TensorRT does not
-            take. The rest, for ONNX Runtime, is written as ``<stem>.tail.onnx``, and the float model up to
-            them as ``<stem>.float.onnx``.
+        cut_at: Names of tensors at which the model is cut, for nodes that TensorRT does not take. The engine
+            is that of the part before them. The rest is written as ``<stem>.tail.onnx``, for ONNX Runtime,
+            and the float model of the first part as ``<stem>.float.onnx``.
         options: Everything else about the build. ``fp16`` takes precedence over theirs.
         batch_size: Samples per calibration batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
-            labels, and warn of them by name. By default the first one is refused.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
+            labels. A warning names them. By default the first such file is refused.
         progress: Show progress on a terminal.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 

@@ -69,7 +69,7 @@ def migrate(
         model: The float model that was calibrated.
         cache: TensorRT's calibration cache, or any other table.
         fill: Whether tensors that the cache lacks get the ranges that follow from others.
-        keep_float: Names of nodes, or patterns, that stay in float.
+        keep_float: Nodes that stay in float: names, or patterns.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:

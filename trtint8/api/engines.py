@@ -52,15 +52,16 @@ def audit(
         model: A path, the serialized model or a ``ModelProto``; a float model.
         table: Its calibration table, or the file that holds it.
         gpu: Name of a GPU such as "RTX 4090" (see :data:`trtint8.auditing.gpus.GPUS`), or the figures of one.
-        profile: Shapes of dynamic inputs, of which the optimal ones are taken; where None, a batch of 8 of
-            the largest calibration samples.
-        target: Which TensorRT builds; ``auto`` takes the full TensorRT where it and a GPU are present, else
+        profile: Shapes of dynamic inputs; the optimal ones count. Where None, a batch of 8 of the largest
+            calibration samples.
+        target: Which TensorRT builds. ``auto`` takes the full TensorRT if it and a GPU are present, and else
             TensorRT for RTX.
-        keep_float: Names of nodes, or patterns, that stay in float.
-        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        keep_float: Nodes that stay in float: names, or patterns.
+        keep_int8: Nodes that are in INT8 even if that is estimated to be slower: names, or patterns.
         layer_times: Measured times of layers, to stand beside the estimated ones: the precision of an engine,
-            such as ``FP16`` or ``INT8+FP16``, to the file that ``trtexec --exportProfile`` wrote of it. The
-            file ``NAME.layers.json`` of ``--exportLayerInfo`` is read beside ``NAME.profile.json``.
+            such as ``FP16`` or ``INT8+FP16``, to the file that ``trtexec --exportProfile`` wrote for it. The
+            file of ``--exportLayerInfo`` has to lie beside it: ``NAME.layers.json`` beside
+            ``NAME.profile.json``.
         options: Everything else about the builds; ``fp16`` has no effect.
         progress: Show a progress bar on a terminal for every build.
 
@@ -109,7 +110,7 @@ def bench(
 
     Args:
         engines: Engine files. Files that end in ``.json`` hold times that ``trtexec --exportTimes`` wrote on
-            any machine, and stand beside them; they alone need no GPU.
+            any machine. They stand beside the others, and alone they need no GPU.
         data: What to feed: one batch of it is fed again and again. Random values by default.
         baseline: A float model: engines of it in FP32 and in FP16 are built and measured as well.
         seconds: How long each engine is measured, in seconds.
@@ -119,7 +120,8 @@ def bench(
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         plugins: Paths of shared libraries with the plugins that the engines, and ``baseline``, use.
         batch_size: Samples per batch. Without it, random values have the batch size that the first profile is
-            optimized for, and times of ``trtexec``, whose files do not say it, are those of single samples.
+            optimized for. Files of ``trtexec`` do not say their batch size; without it, their times are taken
+            as those of single samples.
         limit: Use only this many samples of ``data``.
         preprocessing: How raw images become what the engine is fed.
         example_inputs: What the forward of ``baseline`` takes where it is a ``torch.nn.Module``; see
@@ -176,13 +178,13 @@ def deploy(
         output: The folder, which must not exist or be empty. After a crash it is complete or not there.
         table: The ranges of a model, or the file that holds them; an engine has its own.
         target: The TensorRT that pairs are placed for: ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11``, or
-            ``tensorrt`` for any of them. By default that of the engine, where it can be used, and else
+            ``tensorrt`` for any of them. By default that of the engine if the engine can be used, and else
             ``tensorrt``.
         profiles: Shapes of the dynamic inputs of a model; an engine has its own.
-        keep_float: Names of nodes, or patterns, that stay in float where pairs are placed. What an engine was
-            told to keep in float stays so.
+        keep_float: Nodes that stay in float when pairs are placed anew: names, or patterns. What an engine
+            was told to keep in float stays so.
         class_names: Names of the classes in the order of their indices, a text file with one per line, or a
-            dataset file of ultralytics. By default those that the model itself names.
+            dataset file of ultralytics. By default the names that the model itself has.
         preferred_batch_sizes: The batch sizes that Triton is to prefer.
         preprocessing: How raw images become what the engine is fed. It goes along in a form that what runs
             the engine can use.
@@ -236,12 +238,12 @@ def write_report(
     """Writes one self-contained HTML page on one INT8 model: accuracy, layers, tensors and samples.
 
     Args:
-        sources: The folder that ``trtint8 build`` wrote to; or an engine, with which the files beside it are
-            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy,
+        sources: The folder that ``trtint8 build`` wrote to; or an engine, and the files beside it are read
+            too; or single files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy,
             audit, bench and tuning.
         output: The HTML file.
         model: The float model.
-        data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
+        data: Held-out data; the page shows the samples with the largest differences. Needs ``model``.
         labels: Labels that do not come with the data.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
@@ -249,10 +251,10 @@ def write_report(
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the models are fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
-            labels, and warn of them by name. By default the first one is refused.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
+            labels. A warning names them. By default the first such file is refused.
         arithmetic: Runs INT8 in the integers of a backend, as :func:`validate` takes it: the float model by
-            the table, or where there is none the Q/DQ model by its pairs. None runs it as it is.
+            the table, or the Q/DQ model by its pairs if there is no table. None runs it as it is.
 
     Returns:
         ``output``.

@@ -120,17 +120,17 @@ def quantize(
     Args:
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         table: The ranges, or the file that holds them; with ``float16`` best those of all tensors.
-        keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
-        keep_int8: With ``float16``, names of nodes, or patterns, that are in INT8 although that is estimated
-            to be slower.
+        keep_float: Nodes that stay in float: names, or patterns with ``*`` and ``?``.
+        keep_int8: With ``float16``, nodes that are in INT8 even if that is estimated to be slower: names, or
+            patterns.
         target: What the model is built for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11`` or
-            ``dla``. What it does not run in INT8 stays in float. ``tensorrt`` quantizes what at least one of
-            them runs in INT8.
-        compute_capability: The GPU's, like "8.6", for a target other than ``tensorrt``. A target that has no
-            INT8 on that GPU is refused.
-        float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy. For ``rtx``
-            layers that are estimated to be slower in INT8 than in FP16 become FP16, too: on the GPU of
-            ``compute_capability``, or else on an RTX 4090.
+            ``dla``. What the target does not run in INT8 stays in float. ``tensorrt`` stands for all of them:
+            what at least one of them runs in INT8 is quantized.
+        compute_capability: Of the GPU, like "8.6", for a target other than ``tensorrt``. A GPU on which the
+            target has no INT8 is refused.
+        float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy. For
+            ``rtx``, layers that are estimated to be slower in INT8 become FP16, too. The estimate is for the
+            GPU of ``compute_capability``, or else for an RTX 4090.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
         equalize: Calibration samples, which are read twice. Channels of the float model get similar ranges
             without a change of its function, and it is calibrated anew with the table's method (see
@@ -142,8 +142,8 @@ def quantize(
         batch_size: Samples per batch of ``equalize`` and ``rounding``.
         limit: Use only this many samples of them.
         preprocessing: How their raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
-            labels, and warn of them by name. By default the first one is refused.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
+            labels. A warning names them. By default the first such file is refused.
         progress: Show a progress bar on a terminal while calibrating.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -209,8 +209,9 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
         model: See :func:`trtint8.quantize`, as for all that is not described here.
         table: The ranges, or the file that holds them; with ``float16`` best those of all tensors.
         output: The file of the model with Q/DQ pairs, which ends in ``.onnx``.
-        cut_at: Names of tensors: the model is taken up to them only, and they become outputs. The rest is
-            written as ``<stem>.tail.onnx``, and the float model up to them as ``<stem>.float.onnx``.
+        cut_at: Names of tensors at which the model is cut. They become the outputs of the Q/DQ model. The
+            rest is written as ``<stem>.tail.onnx``, and the float model of the first part as
+            ``<stem>.float.onnx``.
 
     Returns:
         The files, and what is in them.

@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         states=False,
         json="all figures",
         engines=Way(metavar="ENGINE"),
+        transfers=Way(help="do not measure the copies to and from the GPU with each inference"),
         baseline=Way(metavar="FP32.onnx", once=True),
     )
 

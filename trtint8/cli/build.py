@@ -46,12 +46,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ),
         rounding=Way(
             ("--no-round",),
-            help="leave weights and biases as they are; by default biases are corrected and weights rounded "
-            "up or down, where that gains on samples that it was not made with",
+            help="leave weights and biases as they are. By default biases are corrected and weights rounded "
+            "up or down, if that gains on samples that it was not made with",
         ),
         profiles=Way(
             ("--profile",),
-            help="shapes of a dynamic input, like images=1x3x224x224,8x3x224x224,32x3x224x224; an input that "
+            help="shapes of a dynamic input, like images=1x3x224x224,8x3x224x224,32x3x224x224. An input that "
             "is named again begins another profile",
         ),
     )

@@ -43,7 +43,9 @@ def run(options: argparse.Namespace) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"cannot make the folder '{folder}': {error.strerror or error}") from error
+        raise OutputError(
+            f"cannot make the folder '{folder}': {error.strerror or error}; give another one"
+        ) from error
     output = check_writable(folder / "digits.engine", named=False)
     # So small a network gains no speed in INT8; the demo shows what INT8 does to accuracy and size.
     result = building.build_int8_engine(

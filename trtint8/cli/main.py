@@ -19,11 +19,11 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn
 
 from calibrators.checks import keeping_warnings
-from calibrators.errors import Advice, Argument, TrtInt8Error, in_one_line
+from calibrators.errors import Advice, Argument, TrtInt8Error, enumerated, in_one_line
 from calibrators.files import exists, noting_what_is_written
 from calibrators.imports import import_lazily
 from calibrators.progress import lines_without_terminal
@@ -109,7 +109,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         argv = [*argv[1:2], "--help"]
     verb = argv[0] if argv else ""
     if verb not in VERBS and not verb.startswith("-"):
-        wrong = f"there is no verb '{verb}'{_similar(verb)}" if verb else "there is no verb"
+        wrong = f"there is no verb '{verb}'{likely(verb, VERBS)}" if verb else "there is no verb"
         say(f"trtint8: {wrong}; 'trtint8 --help' lists all")
         return 2
     if argv[0] in VERBS and (problem := spaced_values(argv)):
@@ -145,12 +145,6 @@ def _run(arguments: Sequence[str] | None) -> int:
     return status or 0
 
 
-def _similar(verb: str) -> str:
-    """The verb that was probably meant, as a question."""
-    found = difflib.get_close_matches(verb.lower(), VERBS, 1)
-    return f" (did you mean '{found[0]}'?)" if found else ""
-
-
 def _spelled(message: object, options: argparse.Namespace) -> str:
     """What an error or a warning says, with the arguments that it names as the verb has them."""
     spelled = getattr(options, "spelled", {})
@@ -183,9 +177,9 @@ def _as_option(argument: Argument, spelled: Mapping[str, str]) -> str:
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of a command line, which knows the options of the verb that stands first."""
-    parser = argparse.ArgumentParser("trtint8", description="INT8 TensorRT engines from ONNX models.")
+    parser = VerbParser("trtint8", description="INT8 TensorRT engines from ONNX models.")
     parser.add_argument("--version", action="version", version=f"trtint8 {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, parser_class=VerbParser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for verb, text in VERBS.items():
         sub = verbs.add_parser(verb, help=text, formatter_class=argparse.RawDescriptionHelpFormatter)
         # Only the verb that was asked for is imported: help and table need no ONNX Runtime.
@@ -198,33 +192,166 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 class VerbParser(argparse.ArgumentParser):
-    """A parser that takes options between positional arguments, too, as in ``build MODEL -o ENGINE DATA``.
+    """A parser that says a mistake in one sentence, and takes options between positional arguments, too.
 
-    A plain parser gives a positional argument that may be left out, or repeated, nothing more once an option
-    has come after the first.
+    A plain parser prints the whole usage, and for an option that a verb lacks that of ``trtint8`` itself. It
+    gives a positional argument that may be left out, or repeated, nothing more once an option has come after
+    the first, as in ``build MODEL -o ENGINE DATA``.
     """
 
     _within = False
+    _found: argparse.Namespace | None = None
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parses as any parser, and where something was not understood, options before the rest.
 
         Args:
             args: The arguments.
-            namespace: None: the attributes are those of a new one.
+            namespace: Gets the attributes; a new one where None.
 
         Returns:
-            The namespace, and the arguments that were not understood.
+            The namespace, and no arguments: those that were not understood are refused.
         """
-        found, left = super().parse_known_args(args, namespace)
+        if self._within:
+            return super().parse_known_args(args, namespace)
+        words = sys.argv[1:] if args is None else list(args)
+        self._refuse_unknown_options(words)
+        self._found = namespace or argparse.Namespace()
+        _, left = super().parse_known_args(words, self._found)
         # A verb with verbs of its own cannot be parsed in two passes, which are calls of this method.
-        if not left or self._within or self._subparsers is not None:
-            return found, left
-        self._within = True
-        try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._within = False
+        if left and self._subparsers is None:
+            self._within = True
+            try:
+                self._found, left = self.parse_known_intermixed_args(words, namespace)
+            finally:
+                self._within = False
+        if left:
+            self.error(
+                f"'{left[0]}' is one argument too many{self._given()}; leave it out, or name its option"
+            )
+        return self._found, left
+
+    def error(self, message: str) -> NoReturn:
+        """Says a mistake in one sentence and ends with status 2.
+
+        Args:
+            message: What is wrong, in words of this class or of ``argparse``.
+        """
+        for pattern, sentence in _MISTAKES.items():
+            if match := re.fullmatch(pattern, message):
+                names, value, choices = (*match.groups(), "", "")[:3]
+                every = [name.partition("/")[0] for name in names.split(", ")]
+                action = self._option_string_actions.get(every[0])
+                message = sentence.format(
+                    name=every[0],
+                    value=value,
+                    choices=choices,
+                    missing=f"{_listed(every)} {'is' if len(every) == 1 else 'are'} missing",
+                    written=_written(action) if action else every[0],
+                    likely=likely(value, re.findall(r"[^', ]+", choices)),
+                    given=self._given(),
+                    usage=self.short_usage(),
+                )
+                break
+        say(f"{self.prog}: {message}")
+        raise SystemExit(2)
+
+    def format_help(self) -> str:
+        """Returns the help; its usage is short, because it lists all options below."""
+        self.usage = self.short_usage().replace("%", "%%")
+        return super().format_help()
+
+    def short_usage(self) -> str:
+        """Returns the command line with what has to be given."""
+        wanted = [one for one in self._actions if one.required and one.option_strings]
+        options = [] if self._subparsers else ["[OPTION ...]"]
+        return " ".join([self.prog, *map(_written, (*self._get_positional_actions(), *wanted)), *options])
+
+    def _refuse_unknown_options(self, words: Sequence[str]) -> None:
+        """Refuses an option that there is not, which may be why others seem to be missing."""
+        known = self._option_string_actions
+        for word in words:
+            if word == "--" or (self._subparsers and not word.startswith("-")):
+                return  # no options follow, or those of another parser
+            name = word.partition("=")[0]
+            named = any(option.startswith(name) or option == name[:2] for option in known)
+            if re.fullmatch(r"-[^\d.\s]\S*", name) and not named:
+                self.error(f"there is no option {name}{self._meant(name)}")
+
+    def _meant(self, name: str) -> str:
+        """What was probably meant by an option that there is not."""
+        for one in self._get_positional_actions():
+            if _bare(name) in (_bare(one.dest), _bare(_name(one))):
+                return f": {_name(one)} is given without one, as in '{self.short_usage()}'"
+        verbs = [verb for verb in VERBS if name in _options_of(verb)] if name.startswith("--") else []
+        if verbs:
+            return f" here, only for {enumerated(verbs)}; leave it out"
+        return f"{likely(name, self._option_string_actions)}; '{self.prog} --help' lists all"
+
+    def _given(self) -> str:
+        """What stands for which argument."""
+        values = {_name(one): getattr(self._found, one.dest, None) for one in self._get_positional_actions()}
+        given = [f"{name} is '{value}'" for name, value in values.items() if isinstance(value, str)]
+        return f", and {_listed(given)}" if given else ""
+
+
+#: Mistakes in the words of ``argparse``, and as they are said here.
+_MISTAKES = {
+    "the following arguments are required: (.+)": "{missing}{given}; write '{usage}'",
+    "argument (.+): expected .+": "{name} is given without a value; write '{written}'",
+    "argument (.+): invalid int value: '(.*)'": "{name} is '{value}'; give an integer",
+    "argument (.+): invalid float value: '(.*)'": "{name} is '{value}'; give a number",
+    r"argument (.+): invalid choice: '(.*?)'.*\(choose from (.+)\)": (
+        "{name} is '{value}'{likely}; choose among {choices}"
+    ),
+    "argument (.+): ignored explicit argument '(.*)'": "{name} takes no value; leave out '={value}'",
+    "ambiguous option: (.+) could match (.+)": "{name} could be {value}; write it out",
+    "argument (.+): (.+)": "{name}: {value}",
+}
+
+
+def likely(word: str, names: Iterable[str]) -> str:
+    """Returns the name that a word was probably meant to be, as a question; nothing where there is none.
+
+    Args:
+        word: The word.
+        names: The names that there are.
+    """
+    bare = {name.lstrip("-"): name for name in names}
+    found = difflib.get_close_matches(_bare(word), bare, 1)
+    return f" (did you mean {bare[found[0]]}?)" if found else ""
+
+
+def _bare(word: str) -> str:
+    """Returns a word as names are written, without the dashes of an option."""
+    return word.lstrip("-").replace("_", "-").lower()
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def _name(action: argparse.Action) -> str:
+    return str(action.metavar or action.dest.upper())
+
+
+def _written(action: argparse.Action) -> str:
+    """Returns an argument as a command line has it."""
+    if action.option_strings:
+        value = _name(action)
+        if action.choices and not action.metavar:
+            value = f"{{{','.join(action.choices)}}}"
+        return f"{action.option_strings[0]} {value}"
+    several = f"{_name(action)} ..."
+    forms = {"?": f"[{_name(action)}]", "*": f"[{several}]", "+": several, argparse.PARSER: several}
+    return forms.get(str(action.nargs), _name(action))
+
+
+def _options_of(verb: str) -> Container[str]:
+    """Returns the options of a verb."""
+    parser = VerbParser(verb)
+    importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
+    return parser._option_string_actions
 
 
 #: Set by the shell when it asks for completions; the program is then started only to give them.

@@ -36,13 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         target=Way(metavar="NAME", choices=False),
         output=Way(("-o", "--output"), "OUT.onnx"),
         equalize=Way(
-            help="calibration samples: give channels similar ranges, calibrate anew with the table's method, "
-            "and write OUT.float.onnx and OUT.table.json as well"
+            help="calibration samples. Channels get similar ranges, and the model is calibrated anew by "
+            "the table's method. OUT.float.onnx and OUT.table.json are written as well"
         ),
         rounding=Way(
             ("--round",),
-            help="calibration samples: correct biases and round weights where that gains on other samples "
-            "than it was made with",
+            help="calibration samples. Biases are corrected and weights rounded up or down, if that gains on "
+            "samples that it was not made with",
         ),
     )
     parser.add_argument("--explain", action="store_true", help="print the reason of every decision")

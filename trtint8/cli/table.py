@@ -95,8 +95,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parsers["set"].add_argument(
         "--method", choices=tuple(METHODS), help="choose ranges anew, from the stored histograms"
     )
-    for action in parsers.values():
+    for name, action in parsers.items():
         spelled = spellings_of(action)
+        if name == "extract":
+            spelled["model"] = spelled.pop("table")
         action.set_defaults(files=["table", "other", "network"], spelled=spelled)
 
 
@@ -309,14 +311,17 @@ def _ranges(texts: list[str]) -> dict[str, float]:
     return named_values("TENSOR=AMAX", map(_range, texts), TableError)
 
 
+_FOR_EXAMPLE = "write for example images=2.64"
+
+
 def _range(text: str) -> tuple[str, float]:
     name, _, value = text.rpartition("=")
     try:
         amax = float(value)
     except ValueError:
-        raise TableError(f"'{text}' is not TENSOR=AMAX with a number") from None
+        raise TableError(f"'{text}' is not TENSOR=AMAX with a number; {_FOR_EXAMPLE}") from None
     if not name:
-        raise TableError(f"'{text}' is not TENSOR=AMAX")
+        raise TableError(f"'{text}' is not TENSOR=AMAX; {_FOR_EXAMPLE}")
     return name, amax
 
 

@@ -39,20 +39,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
         data=Way(help="samples to tune on, with labels where there are some"),
         metric=Way(
             metavar="NAME",
-            help="a metric of 'trtint8 validate', or MODULE:FUNCTION; default top1 for class scores, without "
-            "labels agreement; map for detections with true boxes as labels; and sqnr for other networks",
+            help="a metric of 'trtint8 validate', or MODULE:FUNCTION. By default, for class scores top1, or "
+            "agreement without labels; for detections map, if the labels are true boxes; and sqnr for other "
+            "networks",
             once=True,
         ),
+        measure_with=Way(
+            metavar="DIR",
+            help="a folder for engines that are timed on another machine, with trtexec of TensorRT 8.5 to "
+            "11. Their models and a script are written there. When the script has run on the other machine, "
+            "call again: the search goes on with its times. --speed then names the GPU of the other machine, "
+            "or is left out",
+        ),
         resume=Way(
-            help="continue an interrupted search from OUT.onnx.checkpoint, where there is one; the data has "
-            "to be the same"
+            help="continue an interrupted search from OUT.onnx.checkpoint, if it is there; the data has to "
+            "be the same"
         ),
     )
     parser.add_argument("-o", "--output", required=True, metavar="OUT.onnx", help="the Q/DQ model to write")
     parser.add_argument(
         "--keep-best",
         action="store_true",
-        help="write the best model found as OUT.onnx where it misses the budget, too; without it that model "
+        help="write the best model found as OUT.onnx even if it misses the budget. By default it then "
         "becomes OUT.missed.onnx. The status is 1 in both cases",
     )
 

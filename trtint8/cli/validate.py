@@ -21,10 +21,10 @@ EXAMPLE = """examples:
 
 #: The help of --metric, where Python takes functions and objects as well.
 METRICS = (
-    f"{NAMES}; of another output than the first as in psnr:NAME; of detections in a layout that you know "
-    "as in map:grid; or MODULE:FUNCTION, a metric of yours; by default what the outputs' shapes say: for "
-    "class scores top1 and top5 with labels, and agreement; for detections map and map50 with true boxes as "
-    "labels; for every network sqnr, cosine and max_error"
+    f"{NAMES}; or MODULE:FUNCTION, a metric of yours. psnr:NAME measures another output than the first, and "
+    "map:grid names the layout of detections. By default the outputs decide: for class scores top1 and top5 "
+    "if there are labels, and agreement; for detections map and map50 if the labels are true boxes; for "
+    "every network sqnr, cosine and max_error"
 )
 
 
@@ -39,8 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
             help="a Q/DQ model or an engine; with --arithmetic a float model or a Q/DQ one",
         ),
         data=Way(
-            help="held-out data; labels, class indices or arrays like an output, from its key 'labels' or "
-            "sub-folders"
+            help="held-out data. Its labels are class indices, or arrays like an output: the key 'labels' of "
+            "an .npz, or sub-folders"
         ),
         reference=Way(
             metavar="FP32.onnx", help="the FP32 model; with --arithmetic the model itself by default"
@@ -55,9 +55,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         minimum=Way(
             ("--min",),
             "VALUE",
-            help="the least value of the metric, in per cent or in its own unit, like 30 for 30 dB of sqnr; "
-            "with --max-drop or --min the status is 1 where the samples miss it, by the first --metric, or "
-            "by the one that 'trtint8 tune' takes by default",
+            help="the least value of the metric, in per cent or in its own unit, like 30 for 30 dB of sqnr. "
+            "With --max-drop or --min the status is 1 if the samples miss it. The first --metric counts, or "
+            "the one that 'trtint8 tune' takes by default",
         ),
     )
 

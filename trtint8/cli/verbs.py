@@ -127,7 +127,7 @@ def _pairs(read: Callable[[str, str], Any] = lambda text, _name: text) -> _Reade
     def pair(text: str, name: str) -> tuple[str, Any]:
         key, equals, value = text.rpartition("=")
         if not (equals and key and value):
-            raise UnsupportedError(f"{name}: '{text}' is not NAME=VALUE")
+            raise UnsupportedError(f"{name}: '{text}' is not NAME=VALUE; give a name, '=' and a value")
         return key, read(value, name)
 
     return lambda texts, name, _options: _named((pair(text, name) for text in texts), name)
@@ -181,7 +181,7 @@ def _numbers(kind: Callable[[str], Any], what: str) -> _Reader:
             try:
                 kind(part)
             except ValueError:
-                raise CalibrationDataError(f"{name}: '{part}' is not {what}") from None
+                raise CalibrationDataError(f"{name}: '{part}' is not {what}; give {what}") from None
         return kind(text) if len(parts) == 1 else tuple(map(kind, parts))
 
     return read
@@ -314,11 +314,23 @@ _WAYS = {
     "crop": Way(read=_square),
     "cut_at": Way(metavar="TENSOR"),
     "fp16": Way(action=argparse.BooleanOptionalAction),
+    "gpu_fallback": Way(help="fail where the DLA lacks a layer; by default such layers run on the GPU"),
     "keep_float": Way(metavar="PATTERN"),
     "keep_int8": Way(metavar="PATTERN"),
-    "io_formats": Way(("--io-format",), "NAME=FORMAT,..."),
-    "io_types": Way(("--io-type",), "NAME=TYPE"),
-    "layer_precisions": Way(("--layer-precision",), "LAYER=TYPE"),
+    "io_formats": Way(
+        ("--io-format",),
+        "NAME=FORMAT,...",
+        "formats that an input or output may have, like images=LINEAR,CHW32",
+    ),
+    "io_types": Way(
+        ("--io-type",), "NAME=TYPE", "type of an input or output in the engine: fp32, fp16, bf16 or int8"
+    ),
+    "labels": Way(help="labels that do not come with the data: .npy, .npz or, for images, .json of COCO"),
+    "layer_precisions": Way(
+        ("--layer-precision",),
+        "LAYER=TYPE",
+        "type of the layers of a name or pattern (*, ?): fp32, fp16, bf16 or int8",
+    ),
     "letterbox": Way(metavar="N or H,W", read=_square),
     "max_drop": Way(metavar="POINTS"),
     "memory_pools": Way(("--memory-pool",), "POOL=SIZE", "size of a memory pool, like workspace=1G"),
@@ -326,7 +338,11 @@ _WAYS = {
     "minimum": Way(("--min",), "VALUE"),
     "minutes": Way(metavar="N"),
     "optimization_level": Way(metavar="0-5"),
-    "output_types": Way(("--output-type",), "LAYER=TYPE"),
+    "output_types": Way(
+        ("--output-type",),
+        "LAYER=TYPE",
+        "type of the outputs of the layers of a name or pattern: fp32, fp16, bf16 or int8",
+    ),
     "plugins": Way(("--plugin",), "FILE.so"),
     "profiles": Way(("--profile",)),
     "round_weights": Way(action=argparse.BooleanOptionalAction),
@@ -667,8 +683,10 @@ VERB_OF = {
 def _help(text: str, spellings: Mapping[str, str], given: Mapping[str, Any]) -> str:
     """The help of an option, from what a docstring says of a parameter, with its default."""
     text = re.sub(r" \(see [^)]*\)|[;:] see :\w+:`[^`]*`|[,;] or None\b", "", text)
+    # What attributes of the result hold, and what None does, is for Python.
+    text = re.sub(r" ?(None \w|``\w+`` of the result )[^.]*\.", "", text)
     text = re.sub(r"(?:where|Where) (?:``\w+`` is )?None", _by_default, text)
-    text = re.sub(r":\w+:`(?:[\w.]*\.)?(\w+)`", lambda found: _called(found[1]), text)
+    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", lambda found: _called(found[1]), text)
     text = re.sub(r"``([^`]*)``", lambda found: spellings.get(found[1], found[1]), text)
     if given.get("action") == "store_true":
         text = re.sub(r"^Whether (to )?", "unless given, " if given["dest"].startswith("no_") else "", text)

@@ -20,7 +20,7 @@ from calibrators.checks import check_path
 from calibrators.data.inputs import CalibratedInputs, InputSpec, shape_text
 from calibrators.display.cards import html_table
 from calibrators.errors import Argument, EngineError, advice, megabytes
-from calibrators.files import is_file, write_atomically, written_together
+from calibrators.files import is_file, kind_by_ending, write_atomically, written_together
 from calibrators.records import Count, Line, PositiveCount, Sha256, Text
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Flavor, FlavorName, title_of
@@ -253,19 +253,6 @@ def save_engine(path: str | os.PathLike[str], plan: bytes, info: EngineInfo) -> 
     return info
 
 
-_OF_ARRAYS = "it holds arrays, so give the engine in its place"
-_OF_TEXT = "if it is a table, " + advice(
-    f"give its model, and the table as {Argument('table')}", "give the engine in its place"
-)
-
-#: What to do about a file without a sidecar that is no engine, by its ending.
-_INSTEAD = {
-    **dict.fromkeys((".npz", ".npy"), _OF_ARRAYS),
-    **dict.fromkeys((".json", ".cache", ".txt", ".csv"), _OF_TEXT),
-    ".onnx": "it is a model, so build an engine of it and give that",
-}
-
-
 def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
     """Reads an engine's sidecar and makes sure that it belongs to the plan.
 
@@ -291,6 +278,29 @@ def read_engine_info(path: str | os.PathLike[str]) -> EngineInfo:
     return info
 
 
+_BUILD = "build an engine of it with 'trtint8 build', and give that"
+
+#: What to do about a file that is no engine, by what it holds.
+_INSTEAD = {
+    "model": f"it is a model, so {_BUILD}",
+    "PyTorch": f"export the network of PyTorch with torch.onnx.export, {_BUILD}",
+    "TensorFlow": f"convert the network of TensorFlow with tf2onnx, {_BUILD}",
+    "arrays": "it holds arrays, so "
+    + advice(f"give the engine first and {Argument('data')} after it", "give an engine in its place"),
+    "table": "if it is a table, "
+    + advice(f"give its model, and the table as {Argument('table')}", "give an engine in its place"),
+}
+
+
+def instead_of_engine(path: str | os.PathLike[str]) -> str:
+    """Returns what to do about a file that is no engine by its ending; an empty text where it may be one.
+
+    Args:
+        path: The file.
+    """
+    return _INSTEAD.get(kind_by_ending(path), "")
+
+
 def read_sidecar(path: str | os.PathLike[str]) -> EngineInfo:
     """Reads an engine's sidecar, whatever has become of the plan.
 
@@ -307,8 +317,8 @@ def read_sidecar(path: str | os.PathLike[str]) -> EngineInfo:
     try:
         document = records.read(sidecar)
     except FileNotFoundError:
-        if instead := _INSTEAD.get(Path(path).suffix.lower()):
-            raise EngineError(f"'{os.fspath(path)}' is no engine; {instead}") from None
+        if instead := instead_of_engine(path):
+            raise EngineError(f"'{os.fspath(path)}' is not a TensorRT engine; {instead}") from None
         raise EngineError(
             f"the engine '{os.fspath(path)}' has no sidecar '{sidecar.name}' beside it; copy both files, or "
             f"build the engine with trtint8"

@@ -16,7 +16,7 @@ from calibrators import records
 from calibrators.errors import EngineError
 from calibrators.tensorrt.flavor import Flavor, FlavorName
 from calibrators.tensorrt.plugins import load_plugin_library
-from trtint8.engine.file import EngineInfo
+from trtint8.engine.file import EngineInfo, instead_of_engine
 from trtint8.engine.layers import Dimensions, Layer, LayerReport
 
 # Every plan begins with a letter and "trt"; the letter of TensorRT for RTX is "v".
@@ -58,7 +58,8 @@ def plan_flavor(plan: bytes, source: str) -> FlavorName:
     """
     if plan[1:4] != _MAGIC:
         kind = "is empty" if not plan else "is not a TensorRT engine"
-        raise EngineError(f"{source} {kind}; give a file that 'trtint8 build' or TensorRT wrote")
+        instead = instead_of_engine(source.strip("'")) or "give a file that 'trtint8 build' or TensorRT wrote"
+        raise EngineError(f"{source} {kind}; {instead}")
     if len(plan) < _SHORTEST or (plan[:4] == _RTX and len(plan) != _rtx_size(plan)):
         raise EngineError(f"{source} is truncated; copy it again or build the engine again")
     return "rtx" if plan[:4] == _RTX else "tensorrt"

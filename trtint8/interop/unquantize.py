@@ -657,7 +657,9 @@ def extract_table(model: Model) -> CalibrationTable:
                 f"up to {largest:g}; a table has room for one"
             )
     if not amax:
-        raise ModelError(f"'{model.name}' has no Q/DQ pairs on activations, so there is no table in it")
+        raise ModelError(
+            f"'{model.name}' has no Q/DQ pairs on activations, so no table is in it; give a quantized model"
+        )
     return CalibrationTable(amax)
 
 

@@ -26,7 +26,7 @@ from calibrators import records
 from calibrators.checks import check_ending, refuse_empty_path, warn_user
 from calibrators.data.inputs import CalibratedInputs, InputSpec, OpenShape
 from calibrators.errors import Argument, ModelError, advice, enumerated
-from calibrators.files import is_file, is_folder
+from calibrators.files import is_file, is_folder, kind_by_ending
 from calibrators.host.weights import LightModel
 from trtint8.models.checks import (
     check_complete,
@@ -285,7 +285,6 @@ def rebuilt(graph_model: ir.Model, name: str) -> Model:
     return replace(prepare(load_model(to_proto(graph_model))), name=name)
 
 
-_EXPORT = "export the network of PyTorch with torch.onnx.export and give the .onnx file"
 _OF_ARRAYS = "it holds arrays, so " + advice(
     f"give the model first and {Argument('data')} after it",
     f"give the model first and {Argument('calibration')} after it",
@@ -296,22 +295,18 @@ _OF_RANGES = "if it is a table, " + advice(
     f"give the model first and {Argument('calibration')} after it",
     "give an ONNX model in its place",
 )
-_ENGINE = "it is an engine, so give the ONNX model that it was built from"
-_UNPACK = "unpack it, and give the .onnx file in it"
 
-#: What to do about a file that is no ONNX model, by its ending.
+#: What to do about a file that is no ONNX model, by what it holds.
 _INSTEAD = {
-    **dict.fromkeys((".pt", ".pth"), _EXPORT),
-    **dict.fromkeys((".npz", ".npy"), _OF_ARRAYS),
-    **dict.fromkeys((".json", ".cache", ".txt", ".csv"), _OF_RANGES),
-    **dict.fromkeys((".engine", ".plan"), _ENGINE),
-    **dict.fromkeys((".zip", ".tar", ".gz", ".tgz"), _UNPACK),
+    "PyTorch": "export the network of PyTorch with torch.onnx.export and give the .onnx file",
+    "TensorFlow": "convert the network of TensorFlow with tf2onnx and give the .onnx file",
+    "arrays": _OF_ARRAYS,
+    "table": _OF_RANGES,
+    "engine": "it is an engine, so give the ONNX model that it was built from",
+    "archive": "unpack it, and give the .onnx file in it",
+    "": "export or download it again",
+    "model": "export or download it again",
 }
-
-
-def _instead_of(name: str) -> str:
-    """What to do about a file that is no ONNX model, by its ending."""
-    return _INSTEAD.get(Path(name).suffix.lower(), "export or download it again")
 
 
 def _parsed(name: str, parse: Callable[[], LightModel]) -> LightModel:
@@ -320,7 +315,8 @@ def _parsed(name: str, parse: Callable[[], LightModel]) -> LightModel:
     except OSError as error:
         raise ModelError(f"cannot read the model '{name}': {error.strerror or error}") from error
     except DecodeError as error:
-        raise ModelError(f"'{name}' is not an ONNX model, or is truncated; {_instead_of(name)}") from error
+        instead = _INSTEAD[kind_by_ending(name)]
+        raise ModelError(f"'{name}' is not an ONNX model, or is truncated; {instead}") from error
     except EncodeError as error:
         raise ModelError(
             f"'{name}' is larger than 2 GiB and does not fit one message; save it with external data and "

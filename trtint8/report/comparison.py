@@ -127,18 +127,18 @@ def compare_runs(
     """Compares several runs.
 
     Args:
-        sources: Two or more, one per run: a folder that ``trtint8 build`` wrote to; an engine, with which the
-            files beside it are read; or a single file of those that a report is made of.
-        arithmetic: Judges each run's table, or its Q/DQ model where it has no table, in the integers of a
-            backend, as :func:`validate` takes it; needs ``model`` and ``data``.
+        sources: Two or more, one for each run: a folder that ``trtint8 build`` wrote to; an engine, and the
+            files beside it are read too; or a single file of those that a report is made of.
+        arithmetic: Judges each run in the integers of a backend, as :func:`validate` takes it: its table, or
+            its Q/DQ model if there is no table. Needs ``model`` and ``data``.
         model: With ``arithmetic``, the float model.
         data: With ``arithmetic``, held-out samples, which are read once for each run.
         labels: Labels that do not come with the data.
         batch_size: Samples per batch.
         limit: Use only this many samples.
         preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
-            labels, and warn of them by name. By default the first one is refused.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
+            labels. A warning names them. By default the first such file is refused.
 
     Raises:
         TableError: There are fewer than two runs, a file is missing or malformed, or no two runs have a

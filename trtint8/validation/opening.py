@@ -157,9 +157,10 @@ class _Magnitudes:
         return cls(session, [value.name or "" for value in values])
 
     def observe(self, feed: FeedDict) -> None:
-        """Runs the model on a batch."""
-        for name, largest in zip(self._names, self._session.run(feed), strict=True):
-            self.found[name] = max(self.found[name], _number(float(largest)))
+        """Runs the model on a batch; one that does not fit is refused where it is compared."""
+        with contextlib.suppress(CalibrationDataError):
+            for name, largest in zip(self._names, self._session.run(feed), strict=True):
+                self.found[name] = max(self.found[name], _number(float(largest)))
 
 
 def _number(largest: float) -> float:

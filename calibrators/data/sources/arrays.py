@@ -36,7 +36,7 @@ from calibrators.data.feeds import (
 )
 from calibrators.data.inputs import DataOptions, shape_text
 from calibrators.errors import CalibrationDataError, DamagedFileError, counted, in_words
-from calibrators.files import exists, is_file
+from calibrators.files import exists, is_file, kind_by_ending
 
 # Sources -----------------------------------------------------------------------------------------------
 
@@ -110,17 +110,12 @@ def _from_arrays(arrays: Mapping[str, Any], binding: Binding) -> Arrays:
     return Arrays(fed, binding, count=count, labels=own_labels, is_single=single)
 
 
-_UNPACK = "unpack it, and give the folder"
-
-#: What to do about a file that is no data, by its ending.
+#: What to do about a file that is no data, by what it holds.
 _INSTEAD = {
-    ".onnx": "it is a model, so give the model first and the data after it",
-    ".pt": "save its tensors as arrays with numpy.savez",
-    ".pth": "save its tensors as arrays with numpy.savez",
-    ".zip": _UNPACK,
-    ".tar": _UNPACK,
-    ".gz": _UNPACK,
-    ".tgz": _UNPACK,
+    "model": "it is a model, so give the model first and the data after it",
+    "engine": "it is an engine, so give samples in its place",
+    "PyTorch": "save its tensors as arrays with numpy.savez",
+    "archive": "unpack it, and give the folder",
 }
 
 
@@ -143,7 +138,7 @@ class ArrayFile:
         if path.suffix.lower() not in ARRAY_SUFFIXES:
             advice = "pass a .npz, a .npy, or a folder of these or of images"
             raise CalibrationDataError(
-                f"cannot take data from the file '{path}'; {_INSTEAD.get(path.suffix.lower(), advice)}"
+                f"cannot take data from the file '{path}'; {_INSTEAD.get(kind_by_ending(path), advice)}"
             )
         # Only so many samples from the first on are read.
         first = None if options.shuffle else options.limit

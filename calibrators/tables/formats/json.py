@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +16,7 @@ from calibrators.checks import warn_user
 from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, TableError, advice
+from calibrators.files import kind_by_ending
 from calibrators.histograms.binning import PER_OCTAVE, Octaves
 from calibrators.histograms.histogram import Histogram, bins_within
 from calibrators.records import Count, Line, NonNegativeFloat32, NonPositiveFloat32, Text
@@ -164,11 +164,10 @@ class TableRecord:
     histograms: Mapping[str, HistogramRecord] = field(default_factory=dict)
 
 
-#: What to do about a file that is no table, by its ending.
+#: What to do about a file that is no table, by what it holds.
 _INSTEAD = {
-    ".npz": "it holds arrays, of which 'trtint8 calibrate' makes a table",
-    ".npy": "it holds an array; 'trtint8 calibrate' makes a table of samples",
-    ".onnx": "it is a model, so "
+    "arrays": "it holds arrays, of which 'trtint8 calibrate' makes a table",
+    "model": "it is a model, so "
     + advice(f"give {Argument('model')} first and the table after it", "give a table in its place"),
 }
 
@@ -193,7 +192,7 @@ def parse(data: bytes, source: str) -> TableRecord:
         )
         raise TableError(
             f"'{source}' is neither a JSON table nor a TensorRT calibration cache: {error}; "
-            f"{_INSTEAD.get(PurePath(source).suffix.lower(), forms)}"
+            f"{_INSTEAD.get(kind_by_ending(source), forms)}"
         ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise TableError(

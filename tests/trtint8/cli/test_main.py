@@ -251,18 +251,64 @@ def test_verbs_of_a_verb():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("words", "named"),
     [
-        ([], "the following arguments are required: MODEL, -o/--output"),
-        (["m", "-o", "e", "d", "more"], "unrecognized arguments: more"),
-        (["m", "--bad", "-o", "e"], "unrecognized arguments: --bad"),
-        (["m", "d", "-o"], "argument -o/--output: expected one argument"),
+        ("", ("MODEL", "-o", "build MODEL [DATA] -o")),
+        ("m -o e d more", ("'more'", "MODEL is 'm'", "DATA is 'd'")),
+        ("m --bad -o e", ("--bad", "build --help")),
+        ("m --kep-float=a -o e", ("--kep-float", "--keep-float")),
+        ("m --keep_float a", ("--keep_float", "--keep-float")),
+        ("m -mean 1 -o e", ("-mean", "--mean")),
+        ("m d --ouput e", ("--ouput", "--output")),
+        ("m --data d -o e", ("--data", "DATA", "build MODEL [DATA] -o")),
+        ("m d -o", ("-o OUTPUT",)),
+        ("m d e", ("-o", "MODEL is 'm'", "DATA is 'd'")),
     ],
 )
-def test_mistakes_are_named(parser, arguments, message, capsys):
+def test_mistakes_are_named(parser, words, named, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parser.parse_args(words.split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and line.startswith("build: ")
+    assert all(name in line for name in named)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("-v", ("-v", "trtint8 --help")),
+        ("--verson build m.onnx", ("--verson", "--version")),
+        ("calibrate m.onnx a.npz -o t.json --methd mse", ("--methd", "--method")),
+        ("calibrate m.onnx a.npz -o t.json --target rtx", ("--target", "build", "quantize")),
+        ("calibrate m.onnx a.npz -o t.json --batch-size x", ("--batch-size", "'x'", "integer")),
+        ("calibrate m.onnx a.npz -o t.json --method Mse", ("--method", "'Mse'", "mean mse?", "entropy")),
+        ("calibrate m.onnx a.npz -o t.json --batch 2", ("--batch-size", "--batch-axis")),
+        ("calibrate m.onnx a.npz -o t.json --resume=yes", ("--resume", "yes")),
+        ("calibrate a.npz -o t.json", ("DATA is missing", "MODEL is 'a.npz'")),
+        ("validate m.onnx a.npz --max-drop x", ("--max-drop", "'x'", "number")),
+        ("deploy a.engine --to triton --to cpp -o d", ("--to", "triton", "cpp")),
+        ("table", ("ACTION", "table ACTION ...")),
+        ("table convert t.json --output t.cache", ("--output", "TO", "table convert FROM TO")),
+        ("table shw t.json", ("'shw'", "mean show?", "convert")),
+        ("table set t.json --methd mse -o o.json", ("table set: ", "--methd", "--method")),
+        ("doctor --jsn", ("--jsn", "--json")),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(words, named, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 2 and line.startswith("trtint8")
+    assert all(name in line for name in named)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_help_begins_with_what_has_to_be_given(capsys):
     with pytest.raises(SystemExit):
-        parser.parse_args(arguments)
-    assert message in capsys.readouterr().err
+        main(["build", "--help"])
+    first = " ".join(capsys.readouterr().out.partition("\n\n")[0].split())
+    assert first == "usage: trtint8 build MODEL [DATA_OR_TABLE] -o OUT.engine [OPTION ...]"
 
 
 def completions(line, tmp_path):
@@ -329,7 +375,7 @@ def test_what_is_no_second_value(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "named"), [([], "--help"), (["calbrate"], "'calibrate'"), (["xyz"], "'xyz'")]
+    ("words", "named"), [([], "--help"), (["calbrate"], "mean calibrate?"), (["xyz"], "'xyz'")]
 )
 def test_no_verb_and_a_wrong_one(words, named, capsys):
     assert main(words) == 2
@@ -387,6 +433,18 @@ MISPLACED = [
     (("quantize", "net.onnx", "cal.npz", "-o", "o.onnx"), "cal.npz", "trtint8 calibrate"),
     (("quantize", "net.onnx", "folder", "-o", "o.onnx"), "folder", "file"),
     (("sensitivity", "net.onnx", "cal.npz", "t.json", "-o", "o.json"), "cal.npz", "trtint8 calibrate"),
+    (("calibrate", "net.tflite", "cal.npz", "-o", "o.json"), "net.tflite", "tf2onnx"),
+    (("calibrate", "net.onnx", "net.engine", "-o", "o.json"), "net.engine", "samples in its place"),
+    (("build", "net.onnx", "t.json", "-o", "o.json"), "'o.json'", ".engine"),
+    (("deploy", "cal.npz", "--to", "triton", "-o", "o"), "cal.npz", "holds arrays"),
+    (("deploy", "net.pt", "--to", "triton", "-o", "o"), "net.pt", "torch.onnx.export"),
+    (("deploy", "t.json", "--to", "triton", "-o", "o"), "t.json", "engine in its place"),
+    (("validate", "net.pt", "cal.npz", "--reference", "net.onnx"), "net.pt", "torch.onnx.export"),
+    (("run", "net.onnx", "cal.npz", "-o", "o.npz"), "net.onnx", "trtint8 build"),
+    (("run", "cal.npz", "net.engine", "-o", "o.npz"), "cal.npz", "engine first and DATA"),
+    (("table", "drop", "t.json", "nothing", "-o", "o.json"), "'nothing'", "'images'"),
+    (("table", "extract", "net.onnx", "-o", "o.json"), "net.onnx", "quantized model"),
+    (("demo", "--output", "t.json"), "'t.json'", "another one"),
 ]
 
 
@@ -403,7 +461,8 @@ def test_what_stands_in_the_wrong_place_is_said_with_what_to_do(
     for archive in ("a.zip", "zipped.npz"):
         with zipfile.ZipFile(archive, "w") as written:
             written.writestr("readme.txt", "no array")
-    Path("net.pt").write_bytes(b"PK\x03\x04")
+    for network in ("net.pt", "net.tflite", "net.engine"):
+        Path(network).write_bytes(b"PK\x03\x04")
     Path("empty.onnx").touch()
     for folder in ("folder", "split/train/cat"):
         Path(folder).mkdir(parents=True)
@@ -422,6 +481,8 @@ def test_what_stands_in_the_wrong_place_is_said_with_what_to_do(
         ("calibrate d.npz m.onnx -o t.json", "DATA", "TABLE"),
         ("build d.npz m.onnx -o e.engine", "DATA_OR_TABLE", "the data"),
         ("table show m.onnx", "give a table", "MODEL"),
+        ("table extract t.json -o o.json", "give an ONNX model", "MODEL.onnx"),
+        ("deploy d.npz --to cpp -o d", "give an engine", "DATA"),
         ("calibrate m.onnx words.npy -o t.json", "give numbers", "astype"),
         ("quantize m.onnx t.json -o q.onnx --keep-float nothing", "--keep-float", "keep_float"),
     ],

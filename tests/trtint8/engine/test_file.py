@@ -130,7 +130,7 @@ def test_missing_sidecar(path):
 def test_what_is_no_engine_is_said_to_be_none(tmp_path, name, said):
     path = tmp_path / name
     path.write_bytes(b"PK")
-    with pytest.raises(EngineError, match=rf"{name}' is no engine; .*{said}"):
+    with pytest.raises(EngineError, match=rf"{name}' is not a TensorRT engine; .*{said}"):
         read_engine_info(path)
 
 

@@ -58,3 +58,9 @@ def test_what_stays_within_fp16_gives_no_warning(recwarn):
     samples["x"][:4] /= 100
     found = trtint8.validate(stream(True, 1e4), samples, reference=stream(False, 1e4), progress=False)
     assert "FP16 in FP32 on a CPU" in found.judged and not recwarn
+
+
+def test_samples_that_do_not_fit_are_named_by_their_input():
+    samples = {"x": np.ones((8, 3), np.float32)}
+    with pytest.raises(trtint8.CalibrationDataError, match=r"'x' has shape 8x3 .* nx4"):
+        trtint8.validate(stream(True), samples, reference=stream(False), progress=False)
