@@ -7,10 +7,12 @@ needs neither TensorRT nor ONNX Runtime. The calls stand in :mod:`trtint8.api`.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
 
 import calibrators  # noqa: F401  # before ONNX Runtime: it turns off what that would send
 from trtint8.version import __version__ as __version__
+
+# As in `typing`, whose import takes most of the time until the program can heed Ctrl-C.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from calibrators.data.batches import Batches as Batches
