@@ -214,7 +214,6 @@ class Plan:
 
     Attributes:
         to_come: What each of them does, to its work; None where that is not known yet.
-        at_least: Whether there may be phases that are not planned.
         keep: Whether the bars of its phases stay when these have ended.
         part_of: What an outer job calls this part.
         planned: The work that the outer job has planned for this part, which it counts as; None where it has
@@ -224,7 +223,6 @@ class Plan:
     """
 
     to_come: dict[str, float | None]
-    at_least: bool = False
     keep: bool = True
     part_of: str = ""
     planned: float | None = None
@@ -286,10 +284,12 @@ class _Job:
         self, to_come: Mapping[str, float | None], part_of: str, work: float | None, *, keep: bool
     ) -> Iterator[Plan]:
         """Does a part that has phases of its own, and counts it as it was planned."""
-        planned, begun = self._begin(part_of, work), _clock()
+        planned = self._begin(part_of, work)
         is_whole = planned is not None and not to_come and not self._is_within_whole
-        plan = Plan(dict(to_come), False, keep, part_of, planned, begun, is_whole)
-        self._start(begun)
+        self._start(_clock())
+        # What was done since something ended belongs to what it is done for.
+        begun = self._ended if is_whole else _clock()
+        plan = Plan(dict(to_come), keep, part_of, planned, begun, is_whole)
         self.plans.append(plan)
         try:
             yield plan
@@ -390,7 +390,7 @@ class _Job:
         spent = 0.0 if math.isnan(self._begun) else now - self._begun
         if not seconds or spent < _TOO_EARLY * (spent + seconds):
             return None
-        return TimeLeft(seconds, unknown or any(plan.at_least for plan in self.plans))
+        return TimeLeft(seconds, unknown)
 
     def _usual(self, now: float) -> float | None:
         """The seconds that a unit of work took so far; None before something was done."""
