@@ -495,6 +495,7 @@ class _TerminalBars:
 
     def begin(self, job: _Job, phase: Phase) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+        from rich.table import Column
         from rich.text import Text
 
         class Time(ProgressColumn):
@@ -508,7 +509,7 @@ class _TerminalBars:
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
-                Time(),
+                Time(Column(no_wrap=True)),
                 console=literal_console(self._terminal),
             )
             self._bars.start()

@@ -73,15 +73,14 @@ _FAR_BEHIND_DB = 0.5
 #: makes behind remedies for weights is less than its share says.
 _NOISE_OF_RETURNED = 0.5
 
-#: The steps of a search, as its plan names them: what it does with equalization on half of some samples.
-_RANGES, _CHECK, _EQUALIZE, _ROUND, _CORRECT = "ranges", "check", "equalize", "round", "correct"
+#: The steps of a search that try remedies, as its plan names them.
+_RANGES, _EQUALIZE, _ROUND, _CORRECT = "ranges", "equalize", "round", "correct"
 
 #: The work of each step: calibrations, and runs of the float network for each of at most so many samples, as
 #: measured on several networks. For the estimate only.
 _STEPS: Mapping[str, tuple[float, float, int]] = {
     _RANGES: (0.2, 0.0, 0),
-    _CHECK: (0.0, 30.0, _CHECKED_SAMPLES),
-    _EQUALIZE: (1.0, 16.0, _REMEDY_SAMPLES),
+    _EQUALIZE: (0.0, 40.0, _CHECKED_SAMPLES),
     _ROUND: (0.0, 14.0, _REMEDY_SAMPLES),
     _CORRECT: (0.0, 4.0, _REMEDY_SAMPLES),
     MEASURING: (0.0, WORK, _SENSITIVITY_SAMPLES),
@@ -92,7 +91,7 @@ _SCORE = 2.0
 
 #: How many candidates are usually scored until few enough layers are in float, then with layers of less
 #: arithmetic, and in all where nothing is known yet. For the estimate only.
-_UNTIL_ENOUGH, _OF_LESS_ARITHMETIC, _RESTORED = 5, 2, 14
+_UNTIL_ENOUGH, _OF_LESS_ARITHMETIC, _RESTORED = 5, 2, 18
 
 #: How likely it is that something is done as long as nothing is known of it. For the estimate only.
 _PERHAPS = 0.5
@@ -124,10 +123,10 @@ class Found:
     complete: bool
 
 
-def remedies(*, equalize: bool, round_weights: bool) -> list[str]:
-    """Returns the keys of the remedies that a search tries always, in order."""
-    tried = [_RANGES, *([_EQUALIZE] if equalize else [])]
-    return [*tried, *([_ROUND] if round_weights else []), _CORRECT]
+def remedies(*, equalize: bool, round_weights: bool) -> tuple[list[str], list[str]]:
+    """Returns the keys of the remedies that a search always tries, in order; and those for weights."""
+    for_weights = [*([_ROUND] if round_weights else []), _CORRECT]
+    return [_RANGES, *([_EQUALIZE] if equalize else []), *for_weights], for_weights
 
 
 @dataclass(frozen=True)
@@ -139,12 +138,14 @@ class SearchWork:
         scored: How many samples candidates are scored with; None where that is not known.
         calibrated: How many samples the table is of; None where that is not known.
         method: The method of the table.
+        for_weights: The keys of the remedies for weights.
     """
 
     samples: int | None
     scored: int | None
     calibrated: int | None
     method: str
+    for_weights: Sequence[str]
 
     def of(self, step: str) -> float | None:
         """The work of a step, or of scoring a candidate; None where that is not known."""
@@ -170,13 +171,13 @@ class SearchWork:
             restored: How many candidates with layers in float are expected.
         """
         times = dict.fromkeys(left, 1.0)
+        scores = len(left) + restored
         if _EQUALIZE in left:
-            times |= {_CHECK: 1.0, _EQUALIZE: _PERHAPS}
-            again = max(again, _PERHAPS)
-        scores = sum(times[key] for key in left) + again + restored
-        for key in (_ROUND, _CORRECT):
+            # It is done with some samples first, and with all, and scored, only where others gain from that.
+            again, scores, times[_EQUALIZE] = _PERHAPS, scores - 1 + _PERHAPS, 1 + _PERHAPS
+        for key in self.for_weights:
             times[key] = times.get(key, 0.0) + again
-        times |= {MEASURING: measured, JUDGING: scores}
+        times |= {MEASURING: measured, JUDGING: scores + again}
         works = {step: self.of(step) for step, number in times.items() if number}
         return {step: None if work is None else times[step] * work for step, work in works.items()}
 
@@ -224,14 +225,14 @@ class Search:
         self._remedies_for_weights = (*([_ROUNDING] if round_weights else []), _CORRECTION)
         self._journal, self._limit, self._restores = journal, limit, False
         #: The remedies that are still to be tried, and whether layers may have to be restored to float.
-        self._left = remedies(equalize=recalibrate is not None, round_weights=round_weights)
+        self._left, for_weights = remedies(equalize=recalibrate is not None, round_weights=round_weights)
         #: For the plan, how likely the remedies for weights are made once more, without equalization, and the
         #: noise of the layers is measured; and how many candidates with layers in float are expected.
         self._again, self._measures, self._to_restore = 0.0, 0.0, 0.0
         #: The candidates with remedies for weights that were made, by the names of all their remedies.
         self._made: dict[tuple[str, ...], Candidate] = {}
         self._shares_of_arithmetic: Mapping[str, float] | None = None
-        self._plan, self._work = Plan({}), SearchWork(None, None, None, "")
+        self._plan, self._work = Plan({}), SearchWork(None, None, None, "", for_weights)
 
     def run(self, start: Candidate) -> Found:
         """Runs the search.
@@ -253,7 +254,13 @@ class Search:
             return True
 
         scored, calibrated = self._scorer.batches.num_samples, start.table.provenance.samples
-        self._work = SearchWork(self._samples.num_samples, scored, calibrated, start.table.method)
+        self._work = dataclasses.replace(
+            self._work,
+            samples=self._samples.num_samples,
+            scored=scored,
+            calibrated=calibrated,
+            method=start.table.method,
+        )
         with job({JUDGING: self._work.of(JUDGING)}, part_of=SEARCHING, keep=False) as self._plan:
             best = _Best(start, self._scored("as calibrated", start, is_taken), 0)
             # The time limit is checked between trials and between batches; what was begun is lost.
@@ -388,7 +395,7 @@ class Search:
         assert recalibrate is not None
         graph_model = start.model.graph_model
         clips, method = self._through_clips, start.table.method
-        with self._step(_CHECK):
+        with self._step(_EQUALIZE):
             samples = list(single_samples(start.model, iter(head(self._watched(), _CHECKED_SAMPLES))))
             samples = samples[:_CHECKED_SAMPLES]
             gain = partial(gain_on_others, start, samples, recalibrate, through_clips=clips)

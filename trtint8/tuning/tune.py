@@ -516,12 +516,14 @@ def tune_from_sources(
         tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
     calibration_data = replace(data_options, labels=None, limit=None)
 
-    tried = remedies(equalize=known is None, round_weights=round_weights)
+    tried, for_weights = remedies(equalize=known is None, round_weights=round_weights)
 
     def plan_search(calibrated_with: int | None, method: str) -> None:
         if SEARCHING in plan.to_come:
             half = scored_samples(tuned_on)
-            plan.to_come[SEARCHING] = SearchWork(half, half, calibrated_with, method).whole(tried)
+            plan.to_come[SEARCHING] = SearchWork(half, half, calibrated_with, method, for_weights).whole(
+                tried
+            )
 
     def calibrated(changed: Model, samples: Sequence[FeedDict] | None = None) -> CalibrationTable:
         assert not isinstance(calibration, CalibrationTable)
