@@ -275,7 +275,7 @@ class _Job:
         self._begun = math.nan
         #: How long all that was done took, its work, and when its last piece ended.
         self._spent, self._done, self._ended = 0.0, 0.0, math.nan
-        #: The same of what has a name.
+        #: The same of what has a name, the last of which counts as much as all before it.
         self._known: dict[str, tuple[float, float]] = {}
         self._lock = threading.Lock()
 
@@ -354,7 +354,7 @@ class _Job:
 
     def _learn(self, what: str, seconds: float, work: float) -> None:
         before, known = self._known.get(what, (0.0, 0.0))
-        self._known[what] = before + seconds, known + work
+        self._known[what] = before / 2 + seconds, known / 2 + work
 
     def advance(self, phase: Phase, steps: int) -> None:
         """Counts steps that were just completed."""
