@@ -23,6 +23,7 @@ from typing import TypeAlias
 from calibrators import records
 from calibrators.checks import check_path
 from calibrators.errors import OutputError
+from calibrators.interruption import deferred_interrupt
 
 if sys.platform != "win32":
     import fcntl
@@ -40,9 +41,22 @@ _NEW = "new"
 #: Seconds to wait while another process moves its files into the same folder, which takes milliseconds.
 _PATIENCE = 30.0
 
-#: The outputs that are put in their places while :func:`noting_what_is_written` runs, in order, to the number
-#: in the file system of what is put there.
-_written: ContextVar[dict[Path, int] | None] = ContextVar("written", default=None)
+
+@dataclass(frozen=True)
+class _Noted:
+    """What is written while :func:`noting_what_is_written` runs.
+
+    Attributes:
+        written: The outputs that are put in their places, in order, to the number in the file system of what
+            is put there.
+        temporary: The names of temporary files and folders.
+    """
+
+    written: dict[Path, int] = field(default_factory=dict)
+    temporary: list[Path] = field(default_factory=list)
+
+
+_noted: ContextVar[_Noted | None] = ContextVar("noted", default=None)
 
 #: What tells a file from every other one, and from itself before a change: its number in the file system, its
 #: size, and when it was written, in nanoseconds. Moving a file within its folder keeps all three.
@@ -53,21 +67,27 @@ Identity: TypeAlias = tuple[int, int, int]
 def noting_what_is_written() -> Iterator[Callable[[], list[Path]]]:
     """Notes which files and folders are written while the block runs.
 
+    After it no temporary file is left, even where Ctrl-C came just when one was made or removed.
+
     Yields:
         A function that returns those of them that are there, in the order in which they were written first.
     """
-    written: dict[Path, int] = {}
-    token = _written.set(written)
+    noted = _Noted()
+    token = _noted.set(noted)
     try:
-        yield lambda: [path for path, number in written.items() if _number(path) == number]
+        yield lambda: [path for path, number in noted.written.items() if _number(path) == number]
     finally:
-        _written.reset(token)
+        with deferred_interrupt():
+            for path in noted.temporary:
+                with contextlib.suppress(OSError):
+                    _remove(path)
+        _noted.reset(token)
 
 
 def _note(path: Path, new: Path) -> None:
     """Notes what is about to be put in its place: afterwards would be too late where Ctrl-C comes between."""
-    if (written := _written.get()) is not None and (number := _number(new)) is not None:
-        written[path] = number
+    if (noted := _noted.get()) is not None and (number := _number(new)) is not None:
+        noted.written[path] = number
 
 
 def _number(path: Path) -> int | None:
@@ -484,7 +504,7 @@ def _put_in_place(staging: Path, main: Path, seen: Mapping[Path, Identity | None
     """Moves complete files to their places, unless others were written meanwhile."""
     found = sorted((staging / _NEW).iterdir(), key=lambda new: (new.name == main.name, not new.is_dir()))
     moves = [_Move(new, _place(new, main)) for new in found]
-    with _alone_in(main.parent):
+    with _alone_in(main.parent), deferred_interrupt():
         for path, identity in seen.items():
             if identity_of(path) != identity:
                 raise FilesChangedError(
@@ -505,8 +525,8 @@ def _put_in_place(staging: Path, main: Path, seen: Mapping[Path, Identity | None
             for move in reversed(moves):
                 move.undo()
             raise
-    for move in moves:
-        move.kept.unlink(missing_ok=True)
+        for move in moves:
+            move.kept.unlink(missing_ok=True)
 
 
 def _place(new: Path, main: Path) -> Path:
@@ -621,7 +641,10 @@ def _key(path: Path) -> str:
 
 def _temporary(path: Path) -> Path:
     """A name that nothing has, beside a file that is to be written."""
-    return path.parent / f"{_host_prefix(path)}{os.getpid()}-{secrets.token_hex(8)}{_UNFINISHED}"
+    name = path.parent / f"{_host_prefix(path)}{os.getpid()}-{secrets.token_hex(8)}{_UNFINISHED}"
+    if (noted := _noted.get()) is not None:
+        noted.temporary.append(name)
+    return name
 
 
 def _host_prefix(path: Path) -> str:

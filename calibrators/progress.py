@@ -5,8 +5,9 @@ A job (:func:`job`) says up front which phases it has, and how much work each of
 there is neither (:func:`lines_without_terminal`), so that a log shows that the work goes on.
 
 Work is counted in one unit per job, such as runs of the float network on one sample. What was done says how
-long a unit takes, so the time left covers the phases to come. Where some of them are not known yet, the time
-is the least that it takes, and says so.
+long a unit takes, best of all what was done under the same name. So the time left covers the phases to come.
+Where some of them are not known yet, the time is the least that it takes, and says so. Nothing is said before
+there is something to go by.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ _clock = time.monotonic
 
 #: The share of a job that has to be done before its end is estimated: the first batch also opens the network.
 _TOO_EARLY = 0.05
+
+#: How often a phase has to complete steps before these say how long others take.
+_FEWEST_TIMES = 4
+
+#: Of times at which steps were completed, those are kept at which so many times as many were done.
+_CLOSE = 1.1
 
 #: Seconds between two lines where there is no terminal.
 _A_MINUTE = 60.0
@@ -126,10 +133,11 @@ class Phase:
     ended: float | None = None
     #: Whether it was known from the start how many steps there are.
     _counts: bool = field(init=False)
-    #: The time and the number of steps at the first and at the last time that some were completed. The first
-    #: ones take longer than others, because they open what the others use.
-    _first: tuple[float, int] | None = None
-    _last: tuple[float, int] | None = None
+    #: Times at which steps were completed, with the number of all that were done then: a few of the later
+    #: half, and the last one. The first ones take longer, because they open what the others use.
+    _marks: list[tuple[float, int]] = field(default_factory=list)
+    #: How often steps were completed.
+    _times: int = 0
 
     def __post_init__(self) -> None:
         self._counts = self.total is not None
@@ -139,8 +147,13 @@ class Phase:
         self.done += steps
         if self.total is not None:
             self.total = max(self.total, self.done)
-        self._last = (_clock(), self.done)
-        self._first = self._first or self._last
+        self._times += 1
+        marks = self._marks
+        if len(marks) > 1 and marks[-1][1] < _CLOSE * marks[-2][1]:
+            marks.pop()
+        marks.append((_clock(), self.done))
+        while len(marks) > 2 and marks[1][1] <= self.done / 2:
+            del marks[0]
 
     def end(self, *, complete: bool) -> None:
         """Ends the phase; one that is complete has no steps left, even where it stopped early."""
@@ -164,19 +177,35 @@ class Phase:
             return (self.total - self.done) * self.work
         return self.planned
 
-    def seconds_left(self, per_unit: float) -> float | None:
+    @property
+    def _own_rate(self) -> float | None:
+        """The seconds that a step takes, by the later half of those done; None before that is known."""
+        if not self.work or self._times < _FEWEST_TIMES:
+            return None
+        (first, before), (last, done) = self._marks[0], self._marks[-1]
+        return (last - first) / (done - before) if done > before else None
+
+    def measured(self, now: float) -> tuple[float, float]:
+        """How long the steps took that are done, and their work; 0 where that does not tell of others."""
+        rate = self._own_rate
+        if rate is None:
+            return 0.0, 0.0
+        first, before = self._marks[0]
+        return now - first + rate * before, self.work_done
+
+    def seconds_left(self, per_unit: float | None) -> float | None:
         """How long the phase still takes; None where that is not known.
 
         Args:
-            per_unit: How many seconds a unit of work took in the whole job, which counts until the phase has
-                done steps of its own.
+            per_unit: How many seconds a unit of work took elsewhere, which counts until the phase has done
+                steps of its own; None where that is not known.
         """
-        left = self.work_left
-        if left is None or not self.work or self._first is None or self._last is None:
-            return None if left is None else left * per_unit
-        (first, before), (last, done) = self._first, self._last
-        own = (last - first) / (done - before) if done > before else (first - self.begun) / before
-        return max(0.0, left / self.work * own - (_clock() - last))
+        left, rate = self.work_left, self._own_rate
+        if left is None:
+            return None
+        if rate is None:
+            return None if per_unit is None else left * per_unit
+        return max(0.0, left / self.work * rate - (_clock() - self._marks[-1][0]))
 
 
 @dataclass(eq=False)
@@ -185,18 +214,20 @@ class Plan:
 
     Attributes:
         to_come: What each of them does, to its work; None where that is not known yet.
-        at_least: Whether there may be phases that are not planned.
         keep: Whether the bars of its phases stay when these have ended.
-        planned: The work that an outer job has planned for this part, which it counts as; None where it has
+        part_of: What an outer job calls this part.
+        planned: The work that the outer job has planned for this part, which it counts as; None where it has
             planned none.
-        before: The work that was done before.
+        begun: When the part began.
+        is_whole: Whether it is measured as a whole, because it has no phases that were planned.
     """
 
     to_come: dict[str, float | None]
-    at_least: bool = False
     keep: bool = True
+    part_of: str = ""
     planned: float | None = None
-    before: float = 0.0
+    begun: float = math.nan
+    is_whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -241,26 +272,39 @@ class _Job:
         self.plans: list[Plan] = []
         #: The phases that are being done, the innermost last.
         self.phases: list[Phase] = []
-        self._work_done, self._begun = 0.0, math.nan
+        self._begun = math.nan
+        #: How long all that was done took, its work, and when its last piece ended.
+        self._spent, self._done, self._ended = 0.0, 0.0, math.nan
+        #: The same of what has a name, the last of which counts as much as all before it.
+        self._known: dict[str, tuple[float, float]] = {}
         self._lock = threading.Lock()
 
     @contextmanager
-    def part(self, to_come: Mapping[str, float | None], part_of: str, *, keep: bool) -> Iterator[Plan]:
+    def part(
+        self, to_come: Mapping[str, float | None], part_of: str, work: float | None, *, keep: bool
+    ) -> Iterator[Plan]:
         """Does a part that has phases of its own, and counts it as it was planned."""
-        plan = Plan(dict(to_come), keep=keep, planned=self._begin(part_of), before=self._work_done)
+        planned = self._begin(part_of, work)
+        is_whole = planned is not None and not to_come and not self._is_within_whole
+        self._start(_clock())
+        # What was done since something ended belongs to what it is done for.
+        begun = self._ended if is_whole else _clock()
+        plan = Plan(dict(to_come), keep, part_of, planned, begun, is_whole)
         self.plans.append(plan)
         try:
             yield plan
         finally:
             self.plans.remove(plan)
-            if plan.planned is not None:
-                self._work_done = plan.before + plan.planned
+            if planned is not None:
+                self._learn(part_of, _clock() - begun, planned)
+            if is_whole:
+                self._count(planned or 0.0)
 
     @contextmanager
     def phase(self, what: str, total: int | None, work: float) -> Iterator[Phase]:
         """Does a phase."""
         phase = Phase(what, total, work, self._begin(what), _clock())
-        self._begun = phase.begun if math.isnan(self._begun) else self._begun
+        self._start(phase.begun)
         self.phases.append(phase)
         if self._display:
             self._display.begin(self, phase)
@@ -270,17 +314,47 @@ class _Job:
             complete = True
         finally:
             phase.end(complete=complete)
-            self._work_done += phase.work_done
             self.phases.remove(phase)
+            self._learn(what, _clock() - phase.begun, phase.work_done)
+            if not self._is_within_whole:
+                self._count(phase.work_done)
             if self._display:
                 self._display.end(phase, keep=not complete or all(plan.keep for plan in self.plans))
 
-    def _begin(self, what: str) -> float | None:
-        """Takes a phase that begins off the plan; returns the work that was planned for it."""
+    def _begin(self, what: str, work: float | None = None) -> float | None:
+        """Takes what begins off the plan: so much work, or all that is planned of that name.
+
+        Returns:
+            The work that was planned for it.
+        """
         for plan in reversed(self.plans):
             if what in plan.to_come:
-                return plan.to_come.pop(what)
+                planned = plan.to_come.pop(what)
+                if work is None or planned is None:
+                    return planned if work is None else work
+                if planned > work:
+                    plan.to_come[what] = planned - work
+                return work
         return None
+
+    @property
+    def _is_within_whole(self) -> bool:
+        return any(plan.is_whole for plan in self.plans)
+
+    def _start(self, now: float) -> None:
+        if math.isnan(self._begun):
+            self._begun = self._ended = now
+
+    def _count(self, work: float) -> None:
+        """Counts what has just ended, with what came before it; what has no work tells nothing."""
+        now = _clock()
+        if work:
+            self._spent, self._done = self._spent + now - self._ended, self._done + work
+        self._ended = now
+
+    def _learn(self, what: str, seconds: float, work: float) -> None:
+        before, known = self._known.get(what, (0.0, 0.0))
+        self._known[what] = before / 2 + seconds, known / 2 + work
 
     def advance(self, phase: Phase, steps: int) -> None:
         """Counts steps that were just completed."""
@@ -292,27 +366,39 @@ class _Job:
     def time_left(self) -> TimeLeft | None:
         """How long the job still takes; None where that is not known, as before anything was done."""
         now = _clock()
-        spent = 0.0 if math.isnan(self._begun) else now - self._begun
-        done = self._work_done + sum(phase.work_done for phase in self.phases)
-        if not done:
-            return None
-        # What has no work until it ends does not say how long a unit takes.
-        unmeasured = sum(now - phase.begun for phase in self.phases[-1:] if not phase.work)
-        usual = (spent - unmeasured) / done  # seconds for a unit of work
-        at_least = any(plan.at_least for plan in self.plans)
-        parts = [phase.seconds_left(usual) for phase in self.phases[-1:]]
-        parts += [None if phase.work_left is None else usual * phase.work_left for phase in self.phases[:-1]]
-        seconds, unknown = sum(part for part in parts if part is not None), None in parts
+        usual = self._usual(now)
+
+        def seconds_for(what: str, work: float | None) -> float | None:
+            """How long work takes, by what was done under its name, or else by all that was done."""
+            spent, done = self._known.get(what, (0.0, 0.0))
+            rate = spent / done if done else usual
+            return None if work is None or rate is None else work * rate
+
+        parts = [
+            phase.seconds_left(seconds_for(phase.what, 1.0))
+            if phase is self.phases[-1]
+            else seconds_for(phase.what, phase.work_left)
+            for phase in self.phases
+        ]
+        seconds, unknown = sum(filter(None, parts)), None in parts
         for plan in reversed(self.plans):
-            to_come = plan.to_come.values()
-            unknown = unknown or None in to_come
-            seconds += usual * sum(work for work in to_come if work is not None)
-            if plan.planned is not None:  # which covers what is not known of its phases
-                rest = usual * (plan.planned - (done - plan.before)) - unmeasured
-                seconds, unknown = max(seconds, rest), False
+            parts = [seconds_for(what, work) for what, work in plan.to_come.items()]
+            seconds, unknown = seconds + sum(filter(None, parts)), unknown or None in parts
+            whole = seconds_for(plan.part_of, plan.planned)
+            if whole is not None:  # which covers what is not known of its phases
+                seconds, unknown = max(seconds, whole - (now - plan.begun)), False
+        spent = 0.0 if math.isnan(self._begun) else now - self._begun
         if not seconds or spent < _TOO_EARLY * (spent + seconds):
             return None
-        return TimeLeft(seconds, at_least or unknown)
+        return TimeLeft(seconds, unknown)
+
+    def _usual(self, now: float) -> float | None:
+        """The seconds that a unit of work took so far; None before something was done."""
+        spent, done = self._spent, self._done
+        if self.phases and not self._is_within_whole:
+            seconds, work = self.phases[-1].measured(now)
+            spent, done = spent + seconds, done + work
+        return spent / done if done else None
 
 
 _current: ContextVar[_Job | None] = ContextVar("job", default=None)
@@ -335,7 +421,12 @@ def _in_job(*, enabled: bool) -> Iterator[_Job]:
 
 @contextmanager
 def job(
-    to_come: Mapping[str, float | None], *, part_of: str = "", keep: bool = True, enabled: bool = True
+    to_come: Mapping[str, float | None],
+    *,
+    part_of: str = "",
+    work: float | None = None,
+    keep: bool = True,
+    enabled: bool = True,
 ) -> Iterator[Plan]:
     """Says up front which phases there will be, for as long as the block runs.
 
@@ -345,6 +436,7 @@ def job(
         to_come: The descriptions of the phases, as :func:`progress_bar` will have them, to their work; None
             where that is not known yet. What is left of them after the block is not to come any more.
         part_of: The phase of the outer job in place of which these phases come.
+        work: The work that this is of that phase; all of it where None.
         keep: Whether the bars stay when their phases have ended. They do not where messages say what came of
             them.
         enabled: False shows nothing.
@@ -352,7 +444,7 @@ def job(
     Yields:
         The plan, which may be changed.
     """
-    with _in_job(enabled=enabled) as current, current.part(to_come, part_of, keep=keep) as plan:
+    with _in_job(enabled=enabled) as current, current.part(to_come, part_of, work, keep=keep) as plan:
         yield plan
 
 
@@ -403,6 +495,7 @@ class _TerminalBars:
 
     def begin(self, job: _Job, phase: Phase) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+        from rich.table import Column
         from rich.text import Text
 
         class Time(ProgressColumn):
@@ -416,7 +509,7 @@ class _TerminalBars:
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
-                Time(),
+                Time(Column(no_wrap=True)),
                 console=literal_console(self._terminal),
             )
             self._bars.start()

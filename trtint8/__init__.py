@@ -6,11 +6,11 @@ needs neither TensorRT nor ONNX Runtime. The calls stand in :mod:`trtint8.api`.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
-
 import calibrators  # noqa: F401  # before ONNX Runtime: it turns off what that would send
 from trtint8.version import __version__ as __version__
+
+# In place of that of `typing`: what is imported here delays the moment from which the program heeds Ctrl-C.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from calibrators.data.batches import Batches as Batches
@@ -138,7 +138,9 @@ else:
     def __getattr__(name: str) -> object:
         if name not in _MODULES:
             raise AttributeError(f"module 'trtint8' has no attribute '{name}'")
-        found = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+        from importlib import import_module
+
+        found = globals()[name] = getattr(import_module(_MODULES[name]), name)
         return found
 
     def __dir__() -> list[str]:

@@ -9,9 +9,19 @@ import sys
 
 def main() -> int:
     """Runs the command line; see :func:`trtint8.cli.main.main`."""
-    from trtint8.cli.interruption import heeding_signals
+    work = _run
+    while True:
+        try:
+            from calibrators.interruption import heeding_signals
 
-    return heeding_signals(_run)
+            return heeding_signals(work)
+        except KeyboardInterrupt:  # signals were not heeded yet
+            work = _interrupted
+
+
+def _interrupted() -> int:
+    """Stands for the work after Ctrl-C while the module was imported that heeds it."""
+    raise KeyboardInterrupt
 
 
 def _run() -> int:

@@ -47,7 +47,7 @@ from trtint8.models.shapes import FittingBatchSize
 from trtint8.models.states import with_recorded_states
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.placement import placed_tensors
-from trtint8.range_choice.auto import MOST_SAMPLES, AutoRanges, runs_to_spend
+from trtint8.range_choice.auto import MOST_SAMPLES, TRIAL, AutoRanges, runs_to_spend
 from trtint8.version import __version__
 
 #: Which tensors are observed: all float activations, as the implicit route needs them, or only those that get
@@ -330,7 +330,7 @@ def calibration_work(samples: int | None, method: str) -> dict[str, float | None
     """
     work: dict[str, float | None] = {CALIBRATING: samples}
     if method == "auto":
-        work[CHOOSING] = None if samples is None else runs_to_spend(samples)
+        work[CHOOSING] = None if samples is None else TRIAL * runs_to_spend(samples)
     return work
 
 

@@ -15,14 +15,11 @@ import contextlib
 import math
 import os
 import re
-import signal
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -41,6 +38,7 @@ from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, advice, counted
 from calibrators.files import is_file
+from calibrators.interruption import deferred_interrupt
 from calibrators.progress import BUILDING, progress_bar
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import AnyCalibrator, ServedBuild
@@ -447,47 +445,6 @@ def _node(error: Any, flavor: Flavor) -> str:
     if flavor.names_failing_nodes:
         return f"node '{error.node_name()}' ({error.node_operator()})"
     return f"node number {error.node()}"
-
-
-@contextlib.contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Delays what handlers of Ctrl-C and SIGTERM raise while native code runs, until the block ends.
-
-    An exception cannot pass through TensorRT's callbacks. In threads other than the main thread Python
-    delivers no signals, so nothing is changed there; nor where a signal is ignored or ends the process at
-    once.
-
-    Yields:
-        A function that returns whether a handler has raised.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C was pressed; it replaces any other exception of the block.
-        BaseException: A handler of the program raised it; it replaces any other exception of the block.
-    """
-    raised: list[BaseException] = []
-    before: dict[int, Any] = {}
-
-    def defer(number: int, frame: FrameType | None) -> None:
-        try:
-            before[number](number, frame)
-        except BaseException as error:  # noqa: BLE001 - raised when the block ends
-            # Its traceback refers to the frames that were interrupted, which hold TensorRT's objects.
-            raised.append(error.with_traceback(None))
-
-    if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        before.update({number: handler for number, handler in handlers.items() if callable(handler)})
-    for number in before:
-        signal.signal(number, defer)
-    try:
-        yield lambda: bool(raised)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if raised:
-            # Taken out of the list, to which the frames of its traceback refer: otherwise they would stay in
-            # memory, with what they hold, until Python looks for such cycles.
-            raise raised.pop(0) from None
 
 
 def _new_monitor(trt: Any, advance: Callable[[int], None], cancelled: Callable[[], bool]) -> Any:

@@ -14,12 +14,12 @@ import onnx_ir as ir
 
 from calibrators.cuda import gpu_problem, primary_context
 from calibrators.errors import Argument, BuildError, ModelError, UnsupportedError, advice, enumerated
+from calibrators.interruption import deferred_interrupt
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import collected, shared_logger
 from trtint8.builder.build import (
     Build,
-    deferred_interrupt,
     network_flags,
     new_builder,
     parse_model,

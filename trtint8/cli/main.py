@@ -26,8 +26,8 @@ from calibrators.checks import keeping_warnings
 from calibrators.errors import Advice, Argument, TrtInt8Error, enumerated, in_one_line
 from calibrators.files import exists, noting_what_is_written
 from calibrators.imports import import_lazily
+from calibrators.interruption import STATUS, raise_if_stopped, stop
 from calibrators.progress import lines_without_terminal
-from trtint8.cli.interruption import STATUS, raise_if_stopped, stop
 from trtint8.cli.output import say, say_interrupted
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.version import __version__

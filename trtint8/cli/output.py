@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, TypeVar
 
 from calibrators.checks import kept_warnings
 from calibrators.errors import CalibrationDataError, OutputError, TrtInt8Error, counted, enumerated
+from calibrators.interruption import NOTHING
 from calibrators.progress import literal_console
-from trtint8.cli.interruption import NOTHING
 
 if TYPE_CHECKING:
     from calibrators.tables.table import CalibrationTable

@@ -20,6 +20,7 @@ from calibrators.data.samples import Preflight
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import TableError
 from calibrators.histograms.thresholds import Method
+from calibrators.progress import CALIBRATING, job, progress_bar
 from calibrators.run import RunOptions
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors
@@ -120,7 +121,11 @@ def equalize(
         return Equalized(copy, (), (), channels.skipped)
     samples = itertools.chain([first], batches)
     choice = FactorChoice.begin(model, placement, channels, shapes, forms, samples, method)
-    strengths = [choose_strength(choice, form) for form in forms]
+    with progress_bar("Choosing factors", len(forms), enabled=False) as advance:
+        strengths = []
+        for form in forms:
+            strengths.append(choose_strength(choice, form))
+            advance(1)
     match_shared_scales(choice, forms)
     apply_factors(copy, channels, choice.factors)
     equalized, unchanged = [], []
@@ -201,9 +206,10 @@ def equalize_and_calibrate(
     ).fitting(size)
     warn_of_random(data)
     part = runnable_part(prepared)
-    equalized = equalize(
-        part.graph_model, _checked(first_feeds(batches, _SAMPLES), part.inputs), table.method
-    )
+    with job({CALIBRATING: None}, enabled=progress):
+        equalized = equalize(
+            part.graph_model, _checked(first_feeds(batches, _SAMPLES), part.inputs), table.method
+        )
     run = RunOptions(progress=progress)
     if not equalized.forms:
         warn_user(_nothing_done(prepared.name, equalized))

@@ -85,7 +85,7 @@ _FEWEST_DIVIDED = 8
 
 
 def scored_samples(batches: Batches) -> int | None:
-    """Returns about how many of the samples to tune on decide (:func:`divide`); None where it is unknown."""
+    """Returns about how many samples each part of those to tune on has (:func:`divide`); None if unknown."""
     samples = batches.num_samples
     return samples // 2 if samples and samples >= _FEWEST_DIVIDED else samples
 

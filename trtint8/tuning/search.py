@@ -17,6 +17,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,12 +28,12 @@ from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.errors import counted
-from calibrators.progress import MEASURING, SEARCHING, Plan, job, progress_bar, time_left
+from calibrators.progress import JUDGING, MEASURING, SEARCHING, Plan, job, progress_bar, time_left
 from calibrators.tables.table import CalibrationTable
 from trtint8.equalization.equalize import equalize
 from trtint8.models.graph import constant_input, set_constant_input, value_names
 from trtint8.models.model import Model, rebuilt
-from trtint8.range_choice.auto import runs_to_spend
+from trtint8.range_choice.auto import TRIAL, runs_to_spend
 from trtint8.sensitivity.measure import WORK, measure
 from trtint8.tuning.candidates import Candidate, Scorer, Trial, cost_shares, float_cost
 from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
@@ -72,19 +73,28 @@ _FAR_BEHIND_DB = 0.5
 #: makes behind remedies for weights is less than its share says.
 _NOISE_OF_RETURNED = 0.5
 
-#: The work of making a candidate with a remedy, in calibrations: as measured on a vision transformer, two
-#: ResNets and a detector. Equalization is made twice with some samples, and only where it gains with all. For
-#: the estimate only.
-_CALIBRATIONS = {"ranges": 0.2, "equalize": 2.2, "round": 0.7, "correct": 0.6}
+#: The steps of a search that try remedies, as its plan names them.
+_RANGES, _EQUALIZE, _ROUND, _CORRECT = "ranges", "equalize", "round", "correct"
 
-#: The fewest candidates that are scored until as few layers are in float as the budget allows.
-_FEWEST_SCORES = 5
+#: The work of each step: calibrations, and runs of the float network for each of at most so many samples, as
+#: measured on several networks. For the estimate only.
+_STEPS: Mapping[str, tuple[float, float, int]] = {
+    _RANGES: (0.2, 0.0, 0),
+    _EQUALIZE: (0.0, 40.0, _CHECKED_SAMPLES),
+    _ROUND: (0.0, 14.0, _REMEDY_SAMPLES),
+    _CORRECT: (0.0, 4.0, _REMEDY_SAMPLES),
+    MEASURING: (0.0, WORK, _SENSITIVITY_SAMPLES),
+}
 
 #: The work of scoring a candidate with a sample, in runs of the float network, whose outputs are kept.
 _SCORE = 2.0
 
-#: What the search plans for restoring layers to float.
-_RESTORING = "Restoring"
+#: How many candidates are usually scored until few enough layers are in float, then with layers of less
+#: arithmetic, and in all where nothing is known yet. For the estimate only.
+_UNTIL_ENOUGH, _OF_LESS_ARITHMETIC, _RESTORED = 5, 2, 18
+
+#: How likely it is that something is done as long as nothing is known of it. For the estimate only.
+_PERHAPS = 0.5
 
 #: What remedies are called in results.
 _EQUALIZATION, _ROUNDING, _CORRECTION = "cross-layer equalization", "adaptive rounding", "bias correction"
@@ -113,30 +123,68 @@ class Found:
     complete: bool
 
 
-def remedies(*, equalize: bool, round_weights: bool) -> list[str]:
-    """Returns the keys of the remedies that a search tries always, in order."""
-    tried = ["ranges", *(["equalize"] if equalize else [])]
-    return [*tried, *(["round"] if round_weights else []), "correct"]
+def remedies(*, equalize: bool, round_weights: bool) -> tuple[list[str], list[str]]:
+    """Returns the keys of the remedies that a search always tries, in order; and those for weights."""
+    for_weights = [*([_ROUND] if round_weights else []), _CORRECT]
+    return [_RANGES, *([_EQUALIZE] if equalize else []), *for_weights], for_weights
 
 
-def remedy_work(key: str, scored: int | None, calibrated: int | None) -> float | None:
-    """Returns the least work of trying a remedy, in runs of the float network on one sample.
+@dataclass(frozen=True)
+class SearchWork:
+    """How much work a search is, in runs of the float network on one sample.
 
-    Args:
-        key: The remedy.
+    Attributes:
+        samples: How many samples remedies are found with; None where that is not known.
         scored: How many samples candidates are scored with; None where that is not known.
         calibrated: How many samples the table is of; None where that is not known.
+        method: The method of the table.
+        for_weights: The keys of the remedies for weights.
     """
-    if scored is None or calibrated is None:
-        return None
-    return _SCORE * scored + _CALIBRATIONS[key] * (calibrated + runs_to_spend(calibrated))
 
+    samples: int | None
+    scored: int | None
+    calibrated: int | None
+    method: str
+    for_weights: Sequence[str]
 
-def search_work(keys: Sequence[str], scored: int | None, calibrated: int | None) -> float | None:
-    """Returns the least work of a whole search; see :func:`remedy_work`."""
-    if scored is None or calibrated is None:
-        return None
-    return _SCORE * scored + sum(remedy_work(key, scored, calibrated) or 0.0 for key in keys)
+    def of(self, step: str) -> float | None:
+        """The work of a step, or of scoring a candidate; None where that is not known."""
+        if step == JUDGING:
+            return None if self.scored is None else _SCORE * self.scored
+        if self.samples is None or self.calibrated is None:
+            return None
+        if step == _RANGES and self.method == "auto":
+            return 0.0  # they are chosen so already
+        calibrations, runs, most = _STEPS[step]
+        calibration = self.calibrated + TRIAL * runs_to_spend(self.calibrated)
+        return calibrations * calibration + runs * min(self.samples, most)
+
+    def to_come(
+        self, left: Sequence[str], *, again: float = 0.0, measured: float = 0.0, restored: float = 0.0
+    ) -> dict[str, float | None]:
+        """The work that is expected of each step.
+
+        Args:
+            left: The remedies that are still to be tried.
+            again: How likely the remedies for weights are made once more.
+            measured: How likely it is that the noise of the layers is measured.
+            restored: How many candidates with layers in float are expected.
+        """
+        times = dict.fromkeys(left, 1.0)
+        scores = len(left) + restored
+        if _EQUALIZE in left:
+            # It is done with some samples first, and with all, and scored, only where others gain from that.
+            again, scores, times[_EQUALIZE] = _PERHAPS, scores - 1 + _PERHAPS, 1 + _PERHAPS
+        for key in self.for_weights:
+            times[key] = times.get(key, 0.0) + again
+        times |= {MEASURING: measured, JUDGING: scores + again}
+        works = {step: self.of(step) for step, number in times.items() if number}
+        return {step: None if work is None else times[step] * work for step, work in works.items()}
+
+    def whole(self, left: Sequence[str]) -> float | None:
+        """The work that is expected of a whole search; None where that is not known."""
+        works = self.to_come(left, measured=_PERHAPS, restored=_PERHAPS * _RESTORED).values()
+        return None if None in works else sum(filter(None, works))
 
 
 class Search:
@@ -175,17 +223,16 @@ class Search:
         self._check_start, self._through_clips = check_start, through_clips
         self._recalibrate, self._on_trial = recalibrate, on_trial
         self._remedies_for_weights = (*([_ROUNDING] if round_weights else []), _CORRECTION)
-        self._journal, self._limit = journal, limit
+        self._journal, self._limit, self._restores = journal, limit, False
         #: The remedies that are still to be tried, and whether layers may have to be restored to float.
-        self._left = remedies(equalize=recalibrate is not None, round_weights=round_weights)
-        #: Whether layers are being restored to float.
-        self._restores = False
-        #: Whether a candidate within the budget was taken.
-        self._keeps_budget = False
+        self._left, for_weights = remedies(equalize=recalibrate is not None, round_weights=round_weights)
+        #: For the plan, how likely the remedies for weights are made once more, without equalization, and the
+        #: noise of the layers is measured; and how many candidates with layers in float are expected.
+        self._again, self._measures, self._to_restore = 0.0, 0.0, 0.0
         #: The candidates with remedies for weights that were made, by the names of all their remedies.
         self._made: dict[tuple[str, ...], Candidate] = {}
         self._shares_of_arithmetic: Mapping[str, float] | None = None
-        self._plan = Plan({})
+        self._plan, self._work = Plan({}), SearchWork(None, None, None, "", for_weights)
 
     def run(self, start: Candidate) -> Found:
         """Runs the search.
@@ -207,8 +254,14 @@ class Search:
             return True
 
         scored, calibrated = self._scorer.batches.num_samples, start.table.provenance.samples
-        work = {key: remedy_work(key, scored, calibrated) for key in self._left}
-        with job(work, part_of=SEARCHING, keep=False) as self._plan:
+        self._work = dataclasses.replace(
+            self._work,
+            samples=self._samples.num_samples,
+            scored=scored,
+            calibrated=calibrated,
+            method=start.table.method,
+        )
+        with job({JUDGING: self._work.of(JUDGING)}, part_of=SEARCHING, keep=False) as self._plan:
             best = _Best(start, self._scored("as calibrated", start, is_taken), 0)
             # The time limit is checked between trials and between batches; what was begun is lost.
             try:
@@ -218,19 +271,20 @@ class Search:
             return Found(best.candidate, best.score, best.number, complete=True)
 
     def _improve(self, best: _Best) -> None:
-        self._try(best, "ranges", "ranges chosen by the network's outputs", self._with_chosen_ranges, 0.0)
+        self._try(best, _RANGES, "ranges chosen by the network's outputs", self._with_chosen_ranges, 0.0)
         unequalized = dataclasses.replace(best)
         if self._recalibrate:
             least = _EQUALIZATION_GAIN_DB if self._fits(best.score) else _LEAST_GAIN_DB
-            self._try(best, "equalize", _EQUALIZATION, partial(self._equalized, least_gain=least), least)
+            self._try(best, _EQUALIZE, _EQUALIZATION, partial(self._equalized, least_gain=least), least)
         plain = dataclasses.replace(best)
-        for key, name in (("round", _ROUNDING), ("correct", _CORRECTION)):
+        self._again = float(plain.candidate is not unequalized.candidate)
+        for key, name in ((_ROUND, _ROUNDING), (_CORRECT, _CORRECTION)):
             if key in self._left:
                 remedy = partial(self._compensated_too, plain.candidate, name)
                 self._try(best, key, name, remedy, _LEAST_GAIN_DB)
         if plain.candidate is not unequalized.candidate:
             # Other weights may leave less for the remedies for weights than equalization itself gains.
-            equalized = best.candidate
+            equalized, self._again = best.candidate, 0.0
             self._in_float(
                 best, unequalized.candidate, (), self._remedies_for_weights, "without equalization"
             )
@@ -266,7 +320,6 @@ class Search:
         self._left.remove(key)
         known = self._journal.next
         if known is not None and (known.what != what or not known.taken):
-            self._plan.to_come.pop(key)
             if known.what == what:  # else it did not apply when the search was interrupted
                 self._record(known)
             return
@@ -276,11 +329,10 @@ class Search:
             least = best.score.sqnr_db + least_gain
             return (self._fits(score), score.sqnr_db) > (self._fits(best.score), least)
 
-        with job({}, part_of=key):
-            candidate = remedy(best.candidate)
-            if candidate is None:
-                return
-            score = self._score(what, candidate, is_better)
+        candidate = remedy(best.candidate)
+        if candidate is None:
+            return
+        score = self._score(what, candidate, is_better)
         if is_better(score):
             self._take(best, candidate, score)
 
@@ -297,7 +349,8 @@ class Search:
     def _scored(self, what: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
         """Scores a candidate, and records whether the search continues from it."""
         begun = time.perf_counter()
-        score = self._scorer.score(candidate)
+        with self._step(JUDGING):
+            score = self._scorer.score(candidate)
         seconds = time.perf_counter() - begun
         sizes = candidate.table.provenance.input_sizes
         cost = float_cost(candidate.model.graph_model, candidate.keep_float, sizes)
@@ -311,19 +364,20 @@ class Search:
         return score
 
     def _foresee(self, score: Score, *, taken: bool) -> None:
-        """Plans the least that restoring layers to float takes, where that is needed as far as is known."""
-        self._keeps_budget = self._keeps_budget or (taken and self._fits(score))
+        """Plans what is expected of the rest of the search after a trial."""
         if self._restores:
-            return
-        needed = not self._keeps_budget
-        found, scored = self._samples.num_samples, self._scorer.batches.num_samples
-        self._plan.at_least = needed
-        if needed and found is not None and scored is not None:
-            self._plan.to_come[MEASURING] = WORK * min(found, _SENSITIVITY_SAMPLES)
-            self._plan.to_come[_RESTORING] = _SCORE * scored * _FEWEST_SCORES
-        else:
-            for what in (MEASURING, _RESTORING):
-                self._plan.to_come.pop(what, None)
+            self._to_restore = max(0.0, self._to_restore - 1)
+        elif taken and self._fits(score):
+            self._measures = self._to_restore = 0.0
+        elif not self._journal.trials:
+            self._measures, self._to_restore = 1.0, _RESTORED
+        self._plan.to_come = self._work.to_come(
+            self._left, again=self._again, measured=self._measures, restored=self._to_restore
+        )
+
+    def _step(self, step: str) -> AbstractContextManager[Plan]:
+        """A step of the search, which is measured as a whole."""
+        return job({}, part_of=step, work=self._work.of(step))
 
     def _take(self, best: _Best, candidate: Candidate, score: Score) -> None:
         """Makes the candidate of the last trial the best one."""
@@ -335,24 +389,27 @@ class Search:
 
     def _with_chosen_ranges(self, start: Candidate) -> Candidate | None:
         feeds = iter(head(self._watched(), _RANGE_SAMPLES))
-        table = choose_ranges_anew(start.model, start.table, start.placement.tensors, feeds)
+        with self._step(_RANGES):
+            table = choose_ranges_anew(start.model, start.table, start.placement.tensors, feeds)
         return None if table is None else dataclasses.replace(start, table=table)
 
     def _equalized(self, start: Candidate, least_gain: float) -> Candidate | None:
         assert self._recalibrate is not None
         graph_model, clips, method = start.model.graph_model, self._through_clips, start.table.method
         calibrate = partial(self._recalibrate, method)
-        samples = list(single_samples(start.model, iter(head(self._watched(), _CHECKED_SAMPLES))))
-        samples = samples[:_CHECKED_SAMPLES]
-        gain = partial(gain_on_others, start, samples, calibrate, through_clips=clips)
-        if len(samples) > 1 and gain() <= least_gain:
-            return None
-        equalized = equalize(graph_model, self._feeds("Equalizing"), method, through_clips=clips)
-        if not equalized.forms:
-            return None
-        model = rebuilt(equalized.model, start.model.name)
-        # It is the same function, but channels that are alike take another rule for ranges.
-        table = calibrate(model, None)
+        with self._step(_EQUALIZE):
+            samples = list(single_samples(start.model, iter(head(self._watched(), _CHECKED_SAMPLES))))
+            samples = samples[:_CHECKED_SAMPLES]
+            gain = partial(gain_on_others, start, samples, calibrate, through_clips=clips)
+            if len(samples) > 1 and gain() <= least_gain:
+                return None
+        with self._step(_EQUALIZE):
+            equalized = equalize(graph_model, self._feeds("Equalizing"), method, through_clips=clips)
+            if not equalized.forms:
+                return None
+            model = rebuilt(equalized.model, start.model.name)
+            # It is the same function, but channels that are alike take another rule for ranges.
+            table = calibrate(model, None)
         name = _EQUALIZATION
         if equalized.headroom is not None:
             name += f" through clips, exact up to {equalized.headroom:.3g} times the peaks"
@@ -361,12 +418,14 @@ class Search:
 
     def _bias_corrected(self, start: Candidate) -> Candidate | None:
         graph_model, amax = start.model.graph_model, start.table.amax
-        corrected = correct_biases(graph_model, start.placement, amax, self._feeds("Correcting biases"))
+        with self._step(_CORRECT):
+            corrected = correct_biases(graph_model, start.placement, amax, self._feeds("Correcting biases"))
         return _with_weights(start, corrected.model, _CORRECTION) if corrected.corrections else None
 
     def _rounded(self, start: Candidate) -> Candidate | None:
         feeds = self._feeds("Looking at weights")
-        adapted = adapt_rounding(start.model.graph_model, start.placement, feeds, seed=self._seed)
+        with self._step(_ROUND):
+            adapted = adapt_rounding(start.model.graph_model, start.placement, feeds, seed=self._seed)
         return _with_weights(start, adapted.model, _ROUNDING)
 
     def _restore_fewest_to_float(self, best: _Best, plain: _Best) -> None:
@@ -376,7 +435,7 @@ class Search:
             best: The best candidate so far, which becomes a better one.
             plain: The candidate without remedies for weights.
         """
-        self._restores = self._plan.at_least = True
+        self._restores, self._measures, self._to_restore = True, 0.0, _RESTORED
         shares = self._noise_shares(plain.candidate)
         order = self._by_noise_per_cost(plain.candidate, shares)
         if not order:
@@ -400,18 +459,18 @@ class Search:
             return False
 
         guess = first_guess(best.score, [shares[name] for name in order], self._fits)
+        self._to_restore = _UNTIL_ENOUGH + _OF_LESS_ARITHMETIC + min(guess, _MOST_RETRIED) + len(ways) - 1
         count = fewest(len(order), fits, guess)
-        self._plan.to_come.pop(_RESTORING, None)
         if self._fits(best.score):
             chosen = self._try_cheaper(best, plain, shares, order[:count])
             # Without the last one it was tried already.
             names, _ = best.candidate.beyond(plain.candidate)
-            self._give_back(best, plain, shares, names if chosen else order[: count - 1])
-        self._plan.at_least = False
+            self._give_back(best, plain, shares, names if chosen else order[: count - 1], len(ways) - 1)
         names, taken = best.candidate.beyond(plain.candidate)
-        for way in ways:
-            if way != taken:
-                self._in_float(best, plain.candidate, names, way, "the same layers in float")
+        others = [way for way in ways if way != taken]
+        for number, way in enumerate(others):
+            self._to_restore = len(others) - number
+            self._in_float(best, plain.candidate, names, way, "the same layers in float")
 
     def _try_cheaper(
         self, best: _Best, plain: _Best, shares: Mapping[str, float], names: Sequence[str]
@@ -455,7 +514,7 @@ class Search:
         return found
 
     def _give_back(
-        self, best: _Best, plain: _Best, shares: Mapping[str, float], names: Sequence[str]
+        self, best: _Best, plain: _Best, shares: Mapping[str, float], names: Sequence[str], then: int
     ) -> None:
         """Returns layers to INT8 that are not needed, first those that are likely so and gain most.
 
@@ -464,6 +523,7 @@ class Search:
             plain: The candidate without remedies for weights.
             shares: Name of each layer to its share of the noise.
             names: The layers that may be returned.
+            then: How many candidates are scored afterwards.
         """
         costs = self._costs(plain.candidate)
         left, in_vain = list(names), 0
@@ -474,10 +534,8 @@ class Search:
                 name = max(likely, key=lambda name: (costs[name], -shares[name]))
             else:
                 name = min(left, key=lambda name: (shares[name], -costs[name]))
+            self._to_restore = min(len(left), _MOST_RETRIED - in_vain) + then
             left.remove(name)
-            if (scored := self._scorer.batches.num_samples) is not None:
-                tries = 1 + min(len(left), _MOST_RETRIED - in_vain - 1)
-                self._plan.to_come[_RESTORING] = _SCORE * scored * tries
             kept, way = best.candidate.beyond(plain.candidate)
             others = [one for one in kept if one != name]
             score = self._in_float(best, plain.candidate, others, way, f"'{name}' back in INT8")

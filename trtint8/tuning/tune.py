@@ -55,7 +55,7 @@ from trtint8.tuning.samples import (
     smaller_batch_size,
     split,
 )
-from trtint8.tuning.search import Recalibrate, Search, remedies, search_work
+from trtint8.tuning.search import Recalibrate, Search, SearchWork, remedies
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
 from trtint8.tuning.stopwatch import SpeedPlan
 from trtint8.validation.accuracy import Accuracy, accuracy_html, accuracy_summary
@@ -517,11 +517,14 @@ def tune_from_sources(
         tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
     calibration_data = replace(data_options, labels=None, limit=None)
 
-    tried = remedies(equalize=known is None, round_weights=round_weights)
+    tried, for_weights = remedies(equalize=known is None, round_weights=round_weights)
 
-    def plan_search(calibrated_with: int | None) -> None:
+    def plan_search(calibrated_with: int | None, method: str) -> None:
         if SEARCHING in plan.to_come:
-            plan.to_come[SEARCHING] = search_work(tried, scored_samples(tuned_on), calibrated_with)
+            half = scored_samples(tuned_on)
+            plan.to_come[SEARCHING] = SearchWork(half, half, calibrated_with, method, for_weights).whole(
+                tried
+            )
 
     def calibrated(
         method: str, changed: Model, samples: Sequence[FeedDict] | None = None
@@ -536,7 +539,7 @@ def tune_from_sources(
             by_method,
             calibration_data,
             run,
-            on_open=lambda batches: plan_search(batches.num_samples),
+            on_open=lambda batches: plan_search(batches.num_samples, options.method),
         )
 
     form = first_form(prepared, tuned_on)
@@ -558,7 +561,7 @@ def tune_from_sources(
     with job(to_come, enabled=progress) as plan:
         if known:
             plan.to_come.pop(CALIBRATING)
-            plan_search(known.provenance.samples)
+            plan_search(known.provenance.samples, known.method)
         table = known or calibrated(options.method, prepared)
         with warning_of_inputs(table.provenance.inputs, "the network", tuned_on, validated_on) as watched:
             tuned = _tune_prepared(

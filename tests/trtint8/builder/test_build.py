@@ -23,6 +23,7 @@ from calibrators import cuda
 from calibrators.data.inputs import InputSpec
 from calibrators.errors import Advice, Argument, BuildError, GpuUnavailableError, ModelError
 from calibrators.host.session import open_session
+from calibrators.interruption import deferred_interrupt
 from calibrators.tensorrt import calibrator as foreign
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import Calibrator
@@ -34,7 +35,6 @@ from trtint8.builder.build import (
     Build,
     _context,
     count_int8_layers,
-    deferred_interrupt,
     with_equal_forms,
 )
 from trtint8.builder.config import BuildOptions

@@ -11,9 +11,10 @@ import onnx
 import pytest
 
 import trtint8
+from calibrators import interruption
 from calibrators.errors import UnsupportedError
-from trtint8.cli import interruption, main
-from trtint8.cli.interruption import heeding_signals
+from calibrators.interruption import heeding_signals
+from trtint8.cli import main
 from trtint8.data import DEMO_MODEL
 
 
@@ -24,10 +25,9 @@ def ctrl_c(monkeypatch):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     hook, termination = sys.unraisablehook, signal.getsignal(signal.SIGTERM)
     yield
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert signal.getsignal(signal.SIGTERM) is termination
     assert sys.unraisablehook is hook
     signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGTERM, termination)
 
 
 def test_the_status_of_the_program(capsys):
@@ -119,6 +119,11 @@ def test_a_signal(work, number, status, said, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(":")[0] for line in lines] == said.splitlines()
     assert begun == (["not interrupted"] if work is while_a_compiled_module_begins else [])
+
+
+def test_after_the_work_a_signal_ends_python_and_nothing_is_said():
+    heeding_signals(lambda: 0)
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == [signal.SIG_DFL] * 2
 
 
 def test_other_errors_stay():

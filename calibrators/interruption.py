@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM, which importing a compiled module can turn into an error of another kind."""
+"""Ctrl-C and SIGTERM: they end the program in order at any moment, or after what may not be interrupted.
+
+Importing a compiled module, for example, can turn what they raise into an error of another kind.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 from importlib.machinery import ExtensionFileLoader
 from types import FrameType
-from typing import TYPE_CHECKING
+
+TYPE_CHECKING = False  # see `trtint8/__init__.py`
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
+    from typing import Any
 
 #: The exit status after Ctrl-C.
 STATUS = 128 + signal.SIGINT
@@ -73,14 +78,14 @@ def heeding_signals(work: Callable[[], int]) -> int:
         Its status, or 128 and the number of the signal.
     """
     status: int | None = None
-    with _handlers():
-        try:
+    try:
+        with _handlers():
             status = work()
-        except KeyboardInterrupt:
-            pass
-        except (Exception, SystemExit):
-            if _received is None:
-                raise
+    except KeyboardInterrupt:
+        pass
+    except (Exception, SystemExit):
+        if _received is None:
+            raise
     # After Ctrl-C within code that is made from text, as that of data classes is, `python -m` ends by the
     # signal and not with the status. Other such code that ends in order takes that back.
     exec("")
@@ -94,12 +99,54 @@ def heeding_signals(work: Callable[[], int]) -> int:
 
 
 @contextlib.contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Delays what handlers of Ctrl-C and SIGTERM raise until the block ends.
+
+    An exception cannot pass through the callbacks of native code, and files that belong together are moved
+    one by one. In threads other than the main thread Python delivers no signals, so nothing is changed there;
+    nor where a signal is ignored or ends the process at once.
+
+    Yields:
+        A function that returns whether a handler has raised.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed; it replaces any other exception of the block.
+        BaseException: A handler of the program raised it; it replaces any other exception of the block.
+    """
+    raised: list[BaseException] = []
+    before: dict[int, Any] = {}
+
+    def defer(number: int, frame: FrameType | None) -> None:
+        try:
+            before[number](number, frame)
+        except BaseException as error:  # noqa: BLE001 - raised when the block ends
+            # Its traceback refers to the frames that were interrupted, which hold TensorRT's objects.
+            raised.append(error.with_traceback(None))
+
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        before.update({number: handler for number, handler in handlers.items() if callable(handler)})
+    for number in before:
+        signal.signal(number, defer)
+    try:
+        yield lambda: bool(raised)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if raised:
+            # Taken out of the list, to which the frames of its traceback refer: otherwise they would stay in
+            # memory, with what they hold, until Python looks for such cycles.
+            raise raised.pop(0) from None
+
+
+@contextlib.contextmanager
 def _handlers() -> Iterator[None]:
     numbers = [signal.SIGTERM]
     # Where a shell has started the program in the background, Ctrl-C is ignored.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         numbers.append(signal.SIGINT)
-    before = {number: signal.signal(number, stop) for number in numbers}
+    for number in numbers:
+        signal.signal(number, stop)
     hook = sys.unraisablehook
 
     def unraisable(found: UnraisableHookArgs) -> None:
@@ -116,8 +163,8 @@ def _handlers() -> Iterator[None]:
         if _again is not None:
             _again.cancel()
         sys.unraisablehook = hook
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in numbers:  # the program is over: Python says nothing of a signal while it ends
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _try_again(number: signal.Signals) -> None:
