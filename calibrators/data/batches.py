@@ -385,8 +385,8 @@ class Batches:
 
     Attributes:
         source: The samples.
-        batch_size: Samples per feed dict; None where an iterable's feed dicts are passed on as they come, or
-            where it is left to who takes them.
+        batch_size: Samples per feed dict. None if the feed dicts of an iterable are used without a change, or
+            if the reader decides.
     """
 
     source: Source = field(repr=False)
@@ -404,7 +404,7 @@ class Batches:
 
     @property
     def num_samples(self) -> int | None:
-        """How many samples a pass has; None where that is not known before its end."""
+        """The number of samples of a pass; None if that is not known before its end."""
         return self.source.count
 
     @property
@@ -424,24 +424,24 @@ class Batches:
 
     @property
     def num_batches(self) -> int | None:
-        """How many batches a pass has; None where that is not known before its end."""
+        """The number of batches of a pass; None if that is not known before its end."""
         if self.num_samples is None or self.batch_size is None:
             return None
         return -(-self.num_samples // self.batch_size)
 
     @property
     def usual_rows(self) -> int:
-        """How many samples most batches have, as far as that is known before they are read; else 1."""
+        """The number of samples of most batches, if that is known before they are read; else 1."""
         if self.batch_size is None:
             return 1
         return self.batch_size if self.num_samples is None else min(self.batch_size, self.num_samples)
 
     def fitting(self, size: int | Callable[[FeedDict], int]) -> Batches:
-        """The same samples in batches of a size that fits them, where nobody has said one.
+        """Returns the same samples in batches of a suitable size, unless a size was given.
 
         Args:
-            size: The size, or what tells it from the first sample: from an empty dict where that cannot be
-                read yet.
+            size: The size, or a function that gives it for the first sample. The function gets an empty dict
+                if the sample cannot be read yet.
         """
         if self.batch_size is not None or self.source.passes_on:
             return self
@@ -477,7 +477,7 @@ class Batches:
     def cut(self, batches: int) -> Iterator[Shard]:
         """One pass over the data, in runs of whole batches that other processes can read.
 
-        Where the data is cut decides nothing about what the model is fed.
+        The way in which the data is cut does not change the inputs of the model.
 
         Args:
             batches: How many batches make a shard; the last one may have fewer.
@@ -491,7 +491,7 @@ class Batches:
 
     @classmethod
     def of_shard(cls, shard: Shard, source: Source) -> Batches:
-        """A shard as data of its own, whose samples keep their names and their numbers in messages.
+        """Returns a shard as separate data. Its samples keep their names and their numbers in messages.
 
         Args:
             shard: A run of batches.
@@ -529,7 +529,7 @@ class Batches:
         return replace(self, source=_Begun(self.source, start, **{**facts(self.source), **changed}))
 
     def whole(self) -> Batches:
-        """The same data with each batch as one sample, whatever lies along axis 0 of its arrays."""
+        """Returns the same data with each batch as one sample, whatever lies along axis 0 of its arrays."""
         known = {**facts(self.source), "count": self.num_batches, "labels": None, "name_of": numbered}
         return Batches(_Whole(self.passing(self.start).source, **known), 1)
 

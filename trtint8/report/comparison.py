@@ -127,18 +127,18 @@ def compare_runs(
     """Compares several runs.
 
     Args:
-        sources: Two or more, one per run: a folder that ``trtint8 build`` wrote to; an engine, with which the
-            files beside it are read; or a single file of those that a report is made of.
-        arithmetic: Judges each run's table, or its Q/DQ model where it has no table, in the integers of a
-            backend, as :func:`validate` takes it; needs ``model`` and ``data``.
+        sources: Two or more, one per run: a folder that ``trtint8 build`` wrote to; an engine, whose files
+            beside it are also read; or a single file that :func:`trtint8.write_report` takes.
+        arithmetic: Judges each run's table, or its Q/DQ model if it has no table, with the integers of a
+            backend, as in :func:`validate`. Needs ``model`` and ``data``.
         model: With ``arithmetic``, the float model.
         data: With ``arithmetic``, held-out samples, which are read once for each run.
         labels: Labels that do not come with the data.
         batch_size: Samples per batch.
         limit: Use only this many samples.
-        preprocessing: How raw images become what the model is fed.
+        preprocessing: How raw images become inputs of the model.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
-            labels, and warn of them by name. By default the first one is refused.
+            labels, and warn of them by name. By default the first such file is an error.
 
     Raises:
         TableError: There are fewer than two runs, a file is missing or malformed, or no two runs have a

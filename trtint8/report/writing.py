@@ -105,7 +105,7 @@ def write_comparison(comparison: RunComparison, output: str | os.PathLike[str]) 
 
     Raises:
         UnsupportedError: The extra ``trtint8[report]`` is not installed.
-        TableError: The first argument is no comparison.
+        TableError: The first argument is not a comparison.
         OutputError: The page cannot be written, is one of the files that were compared, or its name does not
             end in .html or .htm.
     """
