@@ -37,7 +37,7 @@ class Source:
         count: How many samples there are; None where that is not known before the end of a pass.
         labels: One label per sample in their order: class indices, int64 of shape (samples,), or arrays along
             axis 0; None where there are none, or where they are read with the samples.
-        class_names: Names of the classes by index, where folders give them.
+        class_names: Names of the classes by index, if folders give them.
         name_of: Gives what a sample is called in messages, by its number.
         is_single: Whether samples cannot share a batch: each is a feed dict of its own.
         passes_on: Whether the data has put its samples together, and they are passed on so where nobody
@@ -414,12 +414,12 @@ class Batches:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Names of the classes by index, where folders give them."""
+        """Names of the classes by index, if folders give them."""
         return self.source.class_names
 
     @property
     def name_of(self) -> Callable[[int], str]:
-        """Gives what a sample is called in messages, by its number in the order of iteration."""
+        """Returns the name of a sample in messages, by its number in the order of iteration."""
         return self.source.name_of
 
     @property

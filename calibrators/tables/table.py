@@ -269,7 +269,7 @@ class CalibrationTable(Result):
     def method_in_cache(self) -> str:
         """The method of the table after it was written to a calibration cache and read from it.
 
-        A cache names an algorithm of TensorRT, and there is one for some methods only.
+        A cache names an algorithm of TensorRT. Only some methods have one.
         """
         return files.method_in_cache(self.method)
 

@@ -370,7 +370,7 @@ def tune(
             not deleted at the end, so that nothing is lost before the result is written.
         resume: Continue from the checkpoint if it exists, with the same arguments and samples. Otherwise it
             is overwritten.
-        on_goal: Called with what the result has to keep, before the calibration.
+        on_goal: Called with the goal of the search, before the calibration.
         on_trial: Called with everything that the search tries, also with what an interrupted search that is
             continued has tried.
         progress: Show progress bars on a terminal or in a notebook.

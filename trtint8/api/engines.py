@@ -57,7 +57,7 @@ def audit(
         target: Which TensorRT builds; ``auto`` takes the full TensorRT if it and a GPU are present, else
             TensorRT for RTX.
         keep_float: Names of nodes, or patterns, that stay in float.
-        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        keep_int8: Names of nodes, or patterns, that are put in INT8 even if that is estimated to be slower.
         layer_times: Measured times of layers, for comparison with the estimated times. It maps the precision
             of an engine, such as ``FP16`` or ``INT8+FP16``, to the file that ``trtexec --exportProfile``
             wrote. The file ``NAME.layers.json`` of ``--exportLayerInfo`` is read together with
@@ -238,12 +238,12 @@ def write_report(
     """Writes one self-contained HTML page on one INT8 model: accuracy, layers, tensors and samples.
 
     Args:
-        sources: The folder that ``trtint8 build`` wrote to; or an engine, with which the files beside it are
-            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy,
+        sources: The folder that ``trtint8 build`` wrote to; or an engine, whose files beside it are also
+            read; or single files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy,
             audit, bench and tuning.
         output: The HTML file.
         model: The float model.
-        data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
+        data: Held-out data. The page shows its samples with the largest differences. Needs ``model``.
         labels: Labels that do not come with the data.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.

@@ -43,9 +43,9 @@ class QuantizedFiles(Result):
         quantized: The model, where its pairs are, and why.
         equalized: What was equalized; None where that was not asked for.
         rounded: How biases were corrected and weights rounded; None where that was not asked for.
-        float_model: The file of the float model that was quantized, where it was equalized or cut; else None.
+        float_model: The file of the float model that was quantized, if it was equalized or cut; else None.
         table: The file of the table of an equalized model; else None.
-        tail: The file of the rest of a model that was cut; else None.
+        tail: The file of the rest, if the model was cut; else None.
     """
 
     model: Path
@@ -58,11 +58,11 @@ class QuantizedFiles(Result):
     tail: Path | None = None
 
     def to_json(self, *, configs: bool = False) -> dict[str, Any]:
-        """Returns what ``trtint8 quantize --json`` prints: the decisions among it, and their reasons.
+        """Returns what ``trtint8 quantize --json`` prints, which includes the decisions and their reasons.
 
         Args:
-            configs: Whether it has ``act_quant_info`` and ``quant_info``, which are null otherwise, as
-                without ``--configs``.
+            configs: Whether ``act_quant_info`` and ``quant_info`` are included, as with ``--configs``.
+                Otherwise they are null.
         """
         quantized, equalized = self.quantized, self.equalized
         placement, states = quantized.placement, quantized.configs
