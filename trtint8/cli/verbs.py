@@ -668,7 +668,7 @@ def _help(text: str, spellings: Mapping[str, str], given: Mapping[str, Any]) -> 
     """The help of an option, from what a docstring says of a parameter, with its default."""
     text = re.sub(r" \(see [^)]*\)|[;:] see :\w+:`[^`]*`|[,;] or None\b", "", text)
     text = re.sub(r"(?:where|Where) (?:``\w+`` is )?None", _by_default, text)
-    text = re.sub(r":\w+:`(?:[\w.]*\.)?(\w+)`", lambda found: _called(found[1]), text)
+    text = re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", lambda found: _called(found[1]), text)
     text = re.sub(r"``([^`]*)``", lambda found: spellings.get(found[1], found[1]), text)
     if given.get("action") == "store_true":
         text = re.sub(r"^Whether (to )?", "unless given, " if given["dest"].startswith("no_") else "", text)
