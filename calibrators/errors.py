@@ -186,7 +186,7 @@ def _parameters_of_the_call() -> Container[str] | None:
 
 
 class TrtInt8Error(Exception):
-    """Base of every error that a user can cause or mend.
+    """Base of every error that a user can cause or correct.
 
     Attributes:
         parts: The message: texts, and between them each :class:`Argument` of a public call, and
@@ -204,7 +204,7 @@ class TrtInt8Error(Exception):
 
 
 class ModelError(TrtInt8Error):
-    """The ONNX model cannot be read, is invalid, or lacks what was asked of it."""
+    """The ONNX model cannot be read, is invalid, or lacks something that the call needs."""
 
 
 class CalibrationDataError(TrtInt8Error):
@@ -224,7 +224,7 @@ class OutputError(TrtInt8Error):
 
 
 class UnsupportedError(TrtInt8Error):
-    """What was asked is not available in this installation; names what has it."""
+    """Something is not available in this installation. The message says what has it."""
 
 
 class BuildError(TrtInt8Error):
@@ -240,11 +240,11 @@ class GpuUnavailableError(TrtInt8Error):
 
 
 class GpuMemoryError(TrtInt8Error):
-    """The GPU, or page-locked host memory, has not enough room."""
+    """The GPU has too little free memory, or the host too little page-locked memory."""
 
 
 class WorkerError(TrtInt8Error):
-    """A worker of a Ray cluster died again and again."""
+    """A worker of a Ray cluster died repeatedly."""
 
 
 #: Characters of what an error says that are kept.

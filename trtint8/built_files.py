@@ -66,10 +66,10 @@ class BuildResult(records.Result):
         warnings: What TensorRT warned of.
         seconds: How long TensorRT built, in seconds.
         float_model: The float model, where it was given as a ``torch.nn.Module``; else None.
-        expected: How long the engine takes beside FP16: measured where this machine has the GPU, estimated
-            where one compute capability is named, and else None.
-        rounded: How biases were corrected and weights rounded, or why not; None where there were no samples
-            to decide by, or it was not wanted.
+        expected: The time of the engine compared with FP16: measured if this machine has the GPU, estimated
+            if one compute capability was given, else None.
+        rounded: How biases were corrected and weights rounded, or why not. None without samples, and with
+            ``rounding=False``.
     """
 
     engine: Path
@@ -115,7 +115,7 @@ class BuiltFiles:
         wanted: Names of the nodes that were meant to run in INT8.
         table: The calibration table; None where nothing was calibrated.
         options: How it was built.
-        shared_scales: Names of scales in the Q/DQ model that are equal and must stay so, in groups.
+        shared_scales: Groups of scales in the Q/DQ model that are equal and must stay equal, by name.
         float_nodes: Names of the nodes that multiply matrices and stay in float, each with the reason.
         float_causes: Names of these nodes, each with the cause.
         implicit: Whether it was built on the implicit route, where there is no Q/DQ model.

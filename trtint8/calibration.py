@@ -115,13 +115,13 @@ class CheckpointOptions:
 
 
 def model_inputs(model: AnyModel, *, example_inputs: object = None) -> tuple[InputSpec, ...]:
-    """The inputs of a model, as calibrators and data sources take them.
+    """Returns the inputs of a model.
 
     Args:
-        model: A path, the serialized model or a ``ModelProto``; or a ``torch.nn.Module``, which is exported
-            with a dynamic batch, in evaluation mode, under the names of the parameters of its forward and of
-            the keys that it returns (``output`` where it returns none). The exported model is kept in memory
-            with a copy of the weights as long as it is needed.
+        model: A path, the serialized model, a ``ModelProto`` or a ``torch.nn.Module``. A module is exported
+            in evaluation mode, with a dynamic batch. Inputs are named after the parameters of its forward,
+            and outputs after the keys that it returns, or ``output``. The exported model and a copy of the
+            weights stay in memory as long as they are needed.
         example_inputs: For a ``torch.nn.Module``, what its forward takes: a tensor, a tuple of tensors, or a
             dict of them by name.
 
@@ -159,10 +159,10 @@ def calibrate(
 ) -> CalibrationTable:
     """Finds the range of every activation by running the FP32 model in ONNX Runtime.
 
-    Needs neither TensorRT nor a GPU. The result depends on the samples only: not on their order, the batch
-    size, an interruption after which the run was continued, or the number of workers or threads, as far as
-    ONNX Runtime computes the same activations. With another number of threads it may round some operators
-    differently, and so may another GPU or another kind of processor.
+    Needs neither TensorRT nor a GPU. The result depends only on the samples. Their order, the batch size,
+    interruptions, and the number of workers or threads have no effect, as far as ONNX Runtime computes the
+    same activations. It may round some operators differently with another number of threads, on another GPU,
+    or on another kind of processor.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
@@ -170,33 +170,34 @@ def calibrate(
             ``.npz``, a folder, an iterable of feed dicts; over Ray also a Ray Dataset.
         output: The file to write: a ``.json``, or a ``.cache`` for TensorRT. Other endings name other
             formats.
-        method: ``auto`` tries several ways to choose ranges from histograms. It runs the quantized network on
-            a few of the samples, and takes the way that costs its outputs least. ``entropy``, ``percentile``,
-            ``mse`` and ``minmax`` look at each tensor alone.
-        cut_at: Names of tensors at which the model is cut: only the part before them is calibrated. Quantize
-            and build it with the same ``cut_at``.
-        batch_size: Samples per batch. By default that of the model if it is fixed, and else 32, or fewer so
-            that the observed activations need at most 192 MiB.
+        method: ``auto`` tries several rules that turn histograms into ranges. It runs the quantized network
+            on a few of the samples, and takes the rule with the least error at its outputs. ``entropy``,
+            ``percentile``, ``mse`` and ``minmax`` look at each tensor separately.
+        cut_at: Names of tensors. Only the model up to these tensors is calibrated. Quantize and build it with
+            the same ``cut_at``.
+        batch_size: Samples per batch. By default the model's own batch size if it is fixed, else 32, or
+            fewer, so that the observed activations fit into 192 MiB.
         limit: Use only this many samples.
         shuffle: Take the samples in random order.
         seed: Seed of the random order.
-        preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
-            labels. A warning names them. By default the first such file is refused.
-        tensors: ``all`` float activations, as the implicit route needs them; or only those that get Q/DQ
-            pairs, which is quicker.
-        threads: How many threads run the model and count; all that this process may use where None. Over Ray,
-            the number per worker; 1 where None.
+        preprocessing: How raw images become inputs of the model.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first such file is an error.
+        tensors: ``all`` float activations, which the implicit route needs; or ``placed``, only the tensors
+            that get Q/DQ pairs, which is quicker.
+        threads: Threads that run the model and count. By default as many as this process may use. Over Ray it
+            is the number per worker, by default 1.
         progress: Show a progress bar on a terminal.
-        checkpoint: A file that keeps the progress of the run. It is deleted when ``output`` is written.
-        resume: Continue from that file where there is one. The data is read again from its start, compared
-            with what was counted, and run only from there on; so a generator must begin anew too. A run that
-            was begun over Ray can be continued in one process, and the other way round.
+        checkpoint: A file that stores the progress of the run. It is deleted when ``output`` is written.
+        resume: Continue from that file if it exists. The data is read again from its start and compared with
+            the samples that were counted. The model runs only on the samples after these. So a generator must
+            begin anew, too. A run that began over Ray can be continued in one process, and the other way
+            round.
         checkpoint_seconds: The least time between two writes of the checkpoint, in seconds.
         executor: ``local``; ``ray`` for workers on the cluster that Ray finds, or on this machine; or a
             :class:`RayExecutor`, which says where and how many.
         device: Where the model runs and its activations are counted: ``cpu``; ``cuda``, which needs
-            onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray it
+            onnxruntime-gpu, and CuPy or PyTorch with CUDA; or ``cuda:1`` for the second GPU. Over Ray that
             needs an executor with ``num_gpus``.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -212,7 +213,7 @@ def calibrate(
             unknown or lacks a package.
         GpuUnavailableError: There is no such GPU.
         GpuMemoryError: The model or a batch does not fit the GPU.
-        WorkerError: Workers of Ray died again and again.
+        WorkerError: Workers of Ray died repeatedly.
     """
     path = None if output is None else check_writable(check_table_name(output))
     if path is not None:

@@ -94,7 +94,7 @@ class Int8Options:
         profiles: Shapes of dynamic inputs; defaults are those of :func:`complete_profile`.
         compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
         keep_float: Names of nodes, or patterns, that stay in float.
-        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        keep_int8: Names of nodes, or patterns, that are put in INT8 even if that is estimated to be slower.
         rounding: Whether biases are corrected and weights rounded adaptively where that gains on samples
             that it was not made with; nothing is where there are no samples or TensorRT rounds the weights.
 

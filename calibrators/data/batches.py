@@ -37,7 +37,7 @@ class Source:
         count: How many samples there are; None where that is not known before the end of a pass.
         labels: One label per sample in their order: class indices, int64 of shape (samples,), or arrays along
             axis 0; None where there are none, or where they are read with the samples.
-        class_names: Names of the classes by index, where folders give them.
+        class_names: Names of the classes by index, if folders give them.
         name_of: Gives what a sample is called in messages, by its number.
         is_single: Whether samples cannot share a batch: each is a feed dict of its own.
         passes_on: Whether the data has put its samples together, and they are passed on so where nobody
@@ -385,8 +385,8 @@ class Batches:
 
     Attributes:
         source: The samples.
-        batch_size: Samples per feed dict; None where an iterable's feed dicts are passed on as they come, or
-            where it is left to who takes them.
+        batch_size: Samples per feed dict. None if the feed dicts of an iterable are used without a change, or
+            if the reader decides.
     """
 
     source: Source = field(repr=False)
@@ -404,7 +404,7 @@ class Batches:
 
     @property
     def num_samples(self) -> int | None:
-        """How many samples a pass has; None where that is not known before its end."""
+        """The number of samples of a pass; None if that is not known before its end."""
         return self.source.count
 
     @property
@@ -414,34 +414,34 @@ class Batches:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Names of the classes by index, where folders give them."""
+        """Names of the classes by index, if folders give them."""
         return self.source.class_names
 
     @property
     def name_of(self) -> Callable[[int], str]:
-        """Gives what a sample is called in messages, by its number in the order of iteration."""
+        """Returns the name of a sample in messages, by its number in the order of iteration."""
         return self.source.name_of
 
     @property
     def num_batches(self) -> int | None:
-        """How many batches a pass has; None where that is not known before its end."""
+        """The number of batches of a pass; None if that is not known before its end."""
         if self.num_samples is None or self.batch_size is None:
             return None
         return -(-self.num_samples // self.batch_size)
 
     @property
     def usual_rows(self) -> int:
-        """How many samples most batches have, as far as that is known before they are read; else 1."""
+        """The number of samples of most batches, if that is known before they are read; else 1."""
         if self.batch_size is None:
             return 1
         return self.batch_size if self.num_samples is None else min(self.batch_size, self.num_samples)
 
     def fitting(self, size: int | Callable[[FeedDict], int]) -> Batches:
-        """The same samples in batches of a size that fits them, where nobody has said one.
+        """Returns the same samples in batches of a suitable size, unless a size was given.
 
         Args:
-            size: The size, or what tells it from the first sample: from an empty dict where that cannot be
-                read yet.
+            size: The size, or a function that gives it for the first sample. The function gets an empty dict
+                if the sample cannot be read yet.
         """
         if self.batch_size is not None or self.source.passes_on:
             return self
@@ -477,7 +477,7 @@ class Batches:
     def cut(self, batches: int) -> Iterator[Shard]:
         """One pass over the data, in runs of whole batches that other processes can read.
 
-        Where the data is cut decides nothing about what the model is fed.
+        The way in which the data is cut does not change the inputs of the model.
 
         Args:
             batches: How many batches make a shard; the last one may have fewer.
@@ -491,7 +491,7 @@ class Batches:
 
     @classmethod
     def of_shard(cls, shard: Shard, source: Source) -> Batches:
-        """A shard as data of its own, whose samples keep their names and their numbers in messages.
+        """Returns a shard as separate data. Its samples keep their names and their numbers in messages.
 
         Args:
             shard: A run of batches.
@@ -529,7 +529,7 @@ class Batches:
         return replace(self, source=_Begun(self.source, start, **{**facts(self.source), **changed}))
 
     def whole(self) -> Batches:
-        """The same data with each batch as one sample, whatever lies along axis 0 of its arrays."""
+        """Returns the same data with each batch as one sample, whatever lies along axis 0 of its arrays."""
         known = {**facts(self.source), "count": self.num_batches, "labels": None, "name_of": numbered}
         return Batches(_Whole(self.passing(self.start).source, **known), 1)
 

@@ -365,7 +365,7 @@ def first_feeds(feeds: Iterable[FeedDict], samples: int) -> Iterator[FeedDict]:
 
 @dataclass(frozen=True, eq=False)
 class BatchAxes:
-    """Data of which some inputs have their samples along another axis than the first.
+    """Data in which the samples of some inputs lie along another axis than the first.
 
     Attributes:
         data: The path of a .npz, or a dict of arrays.

@@ -28,11 +28,11 @@ class InputSpec:
         dtype: The input's element type.
         shape: The input's dimensions: an int where static, a str (or None, unnamed) where dynamic. None where
             even the rank is unknown.
-        bound: Of an integer input, the least integer above all values that the model takes, such as the
-            number of rows of the table that it is an index of; values begin at 0. None where that is not
-            known. It decides nothing but which random values are drawn.
-        hides_scores: Whether the input is only added to what a softmax reads, where minus infinity hides a
-            score.
+        bound: For an integer input, the least integer above all valid values. An example is the number of
+            rows of the table that it indexes. Values begin at 0. None if that is not known. It is only used
+            to draw random values.
+        hides_scores: Whether the input is a mask: it is only added to the input of a softmax, where minus
+            infinity hides a score.
     """
 
     name: str
@@ -43,12 +43,12 @@ class InputSpec:
 
     @property
     def static_batch(self) -> int | None:
-        """The first dimension where it is fixed, else None."""
+        """The first dimension if it is fixed, else None."""
         return self.shape[0] if self.shape and isinstance(self.shape[0], int) else None
 
     @property
     def has_open_sizes(self) -> bool:
-        """Whether the model leaves sizes of the input open besides that of its first axis."""
+        """True if sizes of the input are not fixed, apart from that of its first axis."""
         return any(not isinstance(size, int) for size in (self.shape or ())[1:])
 
     def __str__(self) -> str:

@@ -108,41 +108,41 @@ def open_batches(
               everything else those of ``val``;
             - an array or tensor for the model's only input, or a dict of these, with samples along axis 0;
             - :class:`calibrators.data.feeds.BatchAxes`: a .npz or a dict of arrays of which some inputs have
-              their samples along another axis. Each sample is then a feed dict of its own, as it is where an
-              input is one number;
-            - :class:`calibrators.data.sequences.StateSequences`, where there is a float model to record the
-              states with: every step is then a feed dict of its own;
+              their samples along another axis. Each sample is then a feed dict of its own, as with inputs
+              that are one number;
+            - :class:`calibrators.data.sequences.StateSequences`, if there is a float model to record the
+              states with. Every step is then a feed dict of its own;
             - an iterable, or a callable without arguments that returns one, of feed dicts, of arrays for the
               model's only input, or of tuples with an array for each input in the model's order and perhaps
               labels after them: a ``DataLoader`` of PyTorch, for example, whose tensors may be on a GPU;
-            - a dataset of PyTorch, which gives one sample per index. It is read in this process; where that
-              is slow, a ``DataLoader`` with workers is faster;
+            - a dataset of PyTorch, which gives one sample per index. It is read in this process. If that is
+              slow, a ``DataLoader`` with workers is faster;
             - a dataset of Hugging Face, whose columns are inputs and, if called ``label`` or ``labels``,
               labels; a model's only input takes the only other column;
             - a Ray Dataset, whose columns are inputs and, if called ``labels``, labels;
-            - the text ``random:COUNT``: random values, for timing only; where other dimensions than the
-              batch are dynamic, with the shape of a sample, as in ``random:64,images=3x480x640``;
-            - :class:`Batches`, which are returned as they are.
+            - the text ``random:COUNT``: random values, for timing only. If other dimensions than the batch
+              are dynamic, add the shape of a sample, as in ``random:64,images=3x480x640``;
+            - :class:`Batches`, which are returned unchanged.
 
             The key ``labels`` of a dict or .npz is never fed. It holds class indices, or one array per sample
             that an output can be compared with. Workers of a Ray cluster open a path themselves, under the
-            same name. The samples of arrays are sent to them as they are and are preprocessed there; an
-            iterable is read, and preprocessed, in this process.
+            same name. The samples of arrays are sent to the workers and preprocessed there. An iterable is
+            read and preprocessed in this process.
         inputs: What the model takes.
-        batch_size: Samples per feed dict. By default the model's fixed batch, else 32; feed dicts of an
-            iterable are passed on as they come.
-        limit: The most samples to take; all where None. Of a folder with one sub-folder per class, one sample
-            of each class in turn.
+        batch_size: Samples per feed dict. By default the model's fixed batch, else 32. Feed dicts of an
+            iterable are not divided or joined.
+        limit: The most samples to take; all where None. From a folder with one sub-folder per class it takes
+            one sample of each class in turn.
         shuffle: Take the samples in a random order, before ``limit`` is applied.
         seed: Seed of the random order, and of the values of ``random:COUNT``.
-        preprocessing: What raw uint8 images (N, H, W, C) go through. A model with one input then takes the
-            only array of a dict or .npz whatever its key.
+        preprocessing: The preprocessing of raw uint8 images (N, H, W, C). A model with one input then takes
+            the only array of a dict or .npz, whatever its key.
         labels: One label per sample in the order of the data, as an array or a .npy or .npz file, or for a
-            folder of images a .json file of COCO's instances; replaces the data's own. For an iterable their
-            number is compared at the end of a pass.
+            folder of images a .json file of COCO's instances. They replace the labels in the data. For an
+            iterable their number is checked at the end of a pass.
         split: The images of a dataset file that are read: ``train``, ``val`` or ``test``.
         skip_bad: Leave out the files of a folder that cannot be read, with their labels, and warn of them.
-            All files that are taken are read once more for that, here.
+            All files are read an additional time for that.
 
     Returns:
         The batches. Their arrays are C-contiguous and have the inputs' element types.
@@ -152,8 +152,8 @@ def open_batches(
         UnsupportedError: Images are to be read and Pillow is not installed.
 
     Warns:
-        UserWarning: The model has a fixed batch and the last samples do not fill one: they are left out. Or
-            files cannot be read, and ``skip_bad`` leaves them out.
+        UserWarning: The model has a fixed batch size, and the last samples, which do not fill a batch, are
+            left out. Or files cannot be read, and ``skip_bad`` leaves them out.
     """
     options = DataOptions(
         batch_size, limit, shuffle, seed, preprocessing, labels, split=split, skip_bad=skip_bad

@@ -46,13 +46,14 @@ class StateSequences:
     (batch, 512), an array (steps, 512). Each step is fed by itself, with a batch of 1. Several sequences of
     the same length may be stacked: (sequences, steps, 512). Inputs that are one number are fed at every step.
 
-    The first step is fed states of zeros, or those that the data gives under the states' names, of the shape
-    of one sample. Every step counts as a sample; ``labels`` has one entry per step.
+    The states of the first step are zeros, unless the data has arrays under their names, of the shape of one
+    sample. Every step counts as a sample; ``labels`` has one entry per step.
 
     Attributes:
         data: A .npz or .npy file; a folder of these, each with one sequence or several; an array or a dict of
             arrays; or an iterable, or a callable that returns one, of such arrays or dicts.
-        states: Name of each input that is a state, to the name of the output that the next step is fed.
+        states: Name of each input that is a state, to the name of the output that becomes this input in the
+            next step.
         axes: Input name to the axis of its steps, counted without the axis of stacked sequences; 0 for other
             inputs.
     """

@@ -54,12 +54,12 @@ _ENLARGED = 1.4
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart, which a notebook shows by itself.
+    """A chart. Notebooks display it.
 
     Attributes:
         svg: The chart as an SVG element.
         title: What it shows, in words.
-        png: Makes the chart as a PNG file; None where there is only the SVG element.
+        png: Makes the chart as a PNG file; None if there is only the SVG element.
     """
 
     svg: str

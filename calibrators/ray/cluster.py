@@ -23,16 +23,15 @@ WORKER_THREADS = 1
 
 @dataclass(frozen=True)
 class RayExecutor:
-    """Where work runs, and how it is shared out. Nothing of this changes its result.
+    """Where work runs, and how it is distributed. This does not change the result.
 
     Attributes:
-        address: The address of a Ray cluster, as ``ray.init`` takes it. None takes the connection that this
-            program has, else the cluster that Ray finds (``RAY_ADDRESS``), else starts one on this machine.
-        workers: How many processes run the model; as many as the cluster has processors for where None.
+        address: The address of a Ray cluster, as ``ray.init`` takes it. None uses the connection of this
+            program, else the cluster that Ray finds (``RAY_ADDRESS``), else starts a cluster on this machine.
+        workers: How many processes run the model. None means as many as the processors of the cluster allow.
         num_gpus: GPUs that Ray reserves for each worker; may be a fraction of one. The model itself
             runs on the CPU unless another device is asked for.
-        shard_batches: Batches per shard, which a worker gets at once; chosen by the number of workers where
-            None.
+        shard_batches: Batches per shard, which a worker gets at once. None chooses by the number of workers.
     """
 
     address: str | None = None

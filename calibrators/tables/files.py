@@ -33,7 +33,7 @@ _METHOD = {"MinMaxCalibration": "minmax", "LegacyCalibration": "percentile"}
 def method_in_cache(method: str) -> str:
     """The method of a table once it was written to a calibration cache and read from it.
 
-    A cache names an algorithm of TensorRT, and there is one for some methods only.
+    A cache names an algorithm of TensorRT. Only some methods have one.
 
     Args:
         method: The method of the table.

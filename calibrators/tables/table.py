@@ -101,7 +101,7 @@ class Difference:
 
 @dataclass(frozen=True, repr=False)
 class CalibrationTable(Result):
-    """Tensor name to range, which both the implicit and the explicit route accept.
+    """The range of each tensor, for both the implicit and the explicit route.
 
     Tables are not changed in place: :meth:`override` and :meth:`with_method` return new ones.
 
@@ -113,7 +113,7 @@ class CalibrationTable(Result):
         overridden: Names of the tensors whose range was set by hand.
         histograms: Tensor name to the histogram that its range was computed from; empty where the table was
             imported.
-        choice: How the ranges were chosen by what they cost the network, where the method is ``auto``.
+        choice: How ``auto`` chose the ranges; None for other methods.
         warnings: What the calibration warned of.
     """
 
@@ -149,7 +149,7 @@ class CalibrationTable(Result):
             provenance: Where the histograms came from.
 
         Returns:
-            The table, with what it keeps of the histograms.
+            The table, which contains the histograms.
 
         Raises:
             TableError: The method is unknown.
@@ -171,8 +171,8 @@ class CalibrationTable(Result):
             path: The file.
 
         Returns:
-            The table. Where the file is a calibration cache, ``amax / 127`` in float32 is exactly the file's
-            scale, and the provenance is what the cache's sidecar says.
+            The table. For a calibration cache, ``amax / 127`` in float32 is exactly the file's scale, and the
+            provenance is that of the cache's sidecar.
 
         Raises:
             TableError: The file cannot be read or is malformed, or is a cache with the sidecar of another; or
@@ -182,7 +182,7 @@ class CalibrationTable(Result):
 
     @classmethod
     def from_cache(cls, cache: TensorrtCache, provenance: Provenance) -> CalibrationTable:
-        """The contents of a TensorRT calibration cache as a table.
+        """Returns the contents of a TensorRT calibration cache as a table.
 
         Args:
             cache: The contents of the cache.
@@ -206,9 +206,9 @@ class CalibrationTable(Result):
         Args:
             path: The file: ``*.json`` for trtint8's own format, ``*.cache`` for TensorRT's calibration cache,
                 which gets a sidecar, ``*.txt``, ``*.csv``, ``*.flatbuffers`` for ONNX Runtime's.
-            format_name: A key of :data:`calibrators.tables.files.FORMATS`; by default the ending
-                decides. ``ppq`` and ``onnxruntime-json`` are recognized by their content, and may stand in
-                ``*.json`` and under endings that name no format; the others need their own endings.
+            format_name: A key of :data:`calibrators.tables.files.FORMATS`; by default the ending decides.
+                ``ppq`` and ``onnxruntime-json`` are recognized by their content, and may have the ending
+                ``*.json`` or one that names no format. The other formats need their own endings.
             tensorrt_version: The version that the header of a cache names, in digits; TensorRT compares it
                 with its own.
 
@@ -216,9 +216,9 @@ class CalibrationTable(Result):
             ``path``.
 
         Raises:
-            TableError: There is no such format, the ending names none or another, the format cannot hold the
-                name of a tensor, a cache would hold ranges of 0 alone, or the table has no ranges, which only
-                trtint8's own format holds.
+            TableError: There is no such format, the ending names no format or another one, the format cannot
+                hold the name of a tensor, a cache would hold only ranges of 0, or the table has no ranges,
+                which only trtint8's own format can hold.
             OutputError: The file cannot be written.
         """
         return files.write_table(
@@ -230,7 +230,7 @@ class CalibrationTable(Result):
         )
 
     def scale(self, name: str) -> np.float32:
-        """The scale of one tensor: ``amax / 127`` as float32.
+        """Returns the scale of one tensor: ``amax / 127`` as float32.
 
         Raises:
             TableError: The table has no such tensor.
@@ -239,18 +239,18 @@ class CalibrationTable(Result):
         return scale_of(self.amax[name])
 
     def signed_range(self, name: str) -> tuple[float, float] | None:
-        """The ends of one tensor's range, for backends whose integers need not reach as far on both sides.
+        """Returns the ends of one tensor's range, for backends with asymmetric ranges.
 
-        On the side of its larger magnitudes a range ends at amax; on the other side at the last value that
-        was observed, or at amax where that comes first. A range that was set by hand without any observation
-        is the same on both sides.
+        On the side of its larger magnitudes a range ends at amax. On the other side it ends at the smallest
+        or largest value that was observed, or at amax if that is nearer to zero. A range that was set by hand
+        without any observation is the same on both sides.
 
         Args:
             name: The tensor's name.
 
         Returns:
-            The lower end, at most 0, and the upper end, at least 0; None where the table does not say on
-            which side the values were: it was imported, or a version before 0.3 has written it.
+            The lower end, at most 0, and the upper end, at least 0. None if the table does not have the
+            smallest and largest values, because it was imported, or written by a version before 0.3.
 
         Raises:
             TableError: The table has no such tensor.
@@ -267,9 +267,9 @@ class CalibrationTable(Result):
 
     @property
     def method_in_cache(self) -> str:
-        """The method that the table has once it was written to a calibration cache and read from it.
+        """The method of the table after it was written to a calibration cache and read from it.
 
-        A cache names an algorithm of TensorRT, and there is one for some methods only.
+        A cache names an algorithm of TensorRT. Only some methods have one.
         """
         return files.method_in_cache(self.method)
 
@@ -280,7 +280,7 @@ class CalibrationTable(Result):
         return hashlib.sha256(text.encode()).hexdigest()
 
     def override(self, ranges: Mapping[str, float]) -> CalibrationTable:
-        """A table with some ranges set by hand; new names are added.
+        """Returns a table with some ranges set by hand; new names are added.
 
         Args:
             ranges: Tensor name to amax, each a positive number.
@@ -289,7 +289,7 @@ class CalibrationTable(Result):
             The new table.
 
         Raises:
-            TableError: A value is not a positive number that a float32 holds, or they are no dict.
+            TableError: A value is not a positive float32, or ``ranges`` is not a dict.
         """
         check_mapping("what is set by hand", ranges, "from tensor name to range", TableError)
         check_ranges_by_hand(ranges)
@@ -298,9 +298,9 @@ class CalibrationTable(Result):
 
     @property
     def peaks(self) -> dict[str, float]:
-        """Tensor name to the tensor's largest magnitude, as far as it is known.
+        """The largest magnitude of each tensor, if it is known.
 
-        Without a histogram that is its amax, unless that is of a method which may have cut values off.
+        Without a histogram it is the amax, except for methods that may clip values.
         """
         cuts_off = self.method not in ("manual", "minmax")
         return {
@@ -310,7 +310,7 @@ class CalibrationTable(Result):
         }
 
     def with_method(self, method: str) -> CalibrationTable:
-        """A table of the same data with another method; ranges that were set by hand are kept.
+        """Returns a table of the same data with another method; ranges that were set by hand are kept.
 
         Args:
             method: A key of :data:`calibrators.histograms.thresholds.METHODS`.
@@ -336,7 +336,7 @@ class CalibrationTable(Result):
         return dataclasses.replace(self, amax=amax, method=method, choice=None)
 
     def with_choice(self, ranges: Mapping[str, float], choice: RangeChoice) -> CalibrationTable:
-        """A table with ranges that were chosen by what they cost the network.
+        """Returns a table with ranges that ``auto`` has chosen.
 
         Args:
             ranges: Tensor name to amax; ranges that were set by hand are kept.
@@ -349,13 +349,13 @@ class CalibrationTable(Result):
         return dataclasses.replace(self, amax={**self.amax, **chosen}, method="auto", choice=choice)
 
     def method_of(self, name: str) -> str:
-        """How the range of one tensor was chosen.
+        """Returns how the range of one tensor was chosen.
 
         Args:
             name: The tensor's name.
 
         Returns:
-            ``by hand``, the rule of the choice where the method is ``auto``, else the method.
+            ``by hand``, or the rule of the choice if the method is ``auto``, or else the method.
 
         Raises:
             TableError: The table has no such tensor.
@@ -367,7 +367,7 @@ class CalibrationTable(Result):
 
     @property
     def rule(self) -> str:
-        """How ranges not set by hand were chosen: the method; of ``auto``, the rule of the choice."""
+        """How ranges not set by hand were chosen: the method, or for ``auto`` the rule of the choice."""
         return self.choice.rule if self.choice else self.method
 
     def plot(self, name: str) -> Picture:
@@ -393,7 +393,7 @@ class CalibrationTable(Result):
     def to_json(self) -> dict[str, Any]:
         """Returns the ranges and where they came from, as ``trtint8 table show --json`` prints them.
 
-        Histograms are not among it; :meth:`save` writes them.
+        Histograms are not included; :meth:`save` writes them.
         """
         return {
             "method": self.method,
@@ -406,12 +406,12 @@ class CalibrationTable(Result):
         }
 
     def to_pandas(self) -> Any:
-        """The ranges as a data frame.
+        """Returns the ranges as a data frame.
 
         Returns:
             A ``pandas.DataFrame`` with one row per tensor and the columns ``tensor``, ``amax``, ``scale`` and
             ``method``, and ``largest``, ``zeros`` and ``clipped`` (the last two in [0, 1]), which are empty
-            where the table has no histogram of the tensor.
+            if the table has no histogram of the tensor.
 
         Raises:
             UnsupportedError: pandas is not installed.
@@ -438,7 +438,7 @@ class CalibrationTable(Result):
 
     @property
     def excessive_losses(self) -> dict[str, RangeLoss]:
-        """Tensors whose range, whatever the method, loses more of their values than it should.
+        """Returns tensors whose range loses more of their values than it should, whatever the method.
 
         Returns:
             Tensor name to loss, the worst first; ranges that were set by hand are left out.
@@ -447,7 +447,7 @@ class CalibrationTable(Result):
         return excessive_losses(self.histograms, amax)
 
     def without(self, patterns: str | Iterable[str]) -> CalibrationTable:
-        """A table with some tensors left out.
+        """Returns a table without some tensors.
 
         Args:
             patterns: Names, or patterns with ``*`` and ``?``.
@@ -477,14 +477,14 @@ class CalibrationTable(Result):
         )
 
     def merged(self, other: CalibrationTable) -> CalibrationTable:
-        """A table with the ranges and histograms of this one and another; for shared tensors, the other's.
+        """Returns a table with the ranges and histograms of two tables. For shared tensors the other counts.
 
         Args:
-            other: A table of the same model, as far as the provenance of both names their models.
+            other: A table of the same model. That is checked if both tables name their models.
 
         Returns:
-            The new table; its method is that of this table, and the ranges of the other one count as set by
-            hand where that table's method, or the rule that it chose, is another.
+            The new table, with the method of this table. If the other table has another method, or another
+            rule of ``auto``, its ranges count as set by hand.
 
         Raises:
             TableError: The two tables are of different models.
@@ -503,7 +503,7 @@ class CalibrationTable(Result):
         )
 
     def diff(self, other: CalibrationTable) -> list[Difference]:
-        """Tensors whose ranges differ by more than rounding to float32, the largest ratio first."""
+        """Returns tensors whose ranges differ by more than rounding to float32, the largest ratio first."""
         names = dict.fromkeys([*self.amax, *other.amax])
         pairs = (Difference(name, self.amax.get(name), other.amax.get(name)) for name in names)
         return sorted((pair for pair in pairs if pair.ratio > ROUNDING), key=lambda pair: -pair.ratio)

@@ -92,9 +92,9 @@ class Calibrator:
         inputs: The model's inputs; not needed without data.
         batch_size: Samples per batch; by default the model's fixed batch, else 32.
         limit: Use only this many samples.
-        preprocessing: How raw images become what the model is fed.
+        preprocessing: How raw images become inputs of the model.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
-            labels, and warn of them by name. By default the first one is refused.
+            labels, and warn of them by name. By default the first such file is an error.
         last_batch: What becomes of a last batch that is not full: ``drop``, ``pad`` or ``refuse``.
         num_batches: How many batches the data must give; fewer are a failure, more are not read.
         cache: File to read the result from where it exists, and to write it to.

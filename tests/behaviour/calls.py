@@ -50,7 +50,7 @@ _COMMANDS = (
     *("tune", "run", "bench", "deploy", "report", "compare", "table"),
     *(f"table {action}" for action in ("show", "diff", "convert", "drop", "merge", "extract", "set", "edit")),
 )
-_OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z0-9-]*(?![\w-])")
+_OPTION = re.compile(r"(?<![\w-])--?[a-z](?:[a-z0-9-]*[a-z0-9])?(?![\w-])")  # none that a line break divides
 
 
 def surface_lines():

@@ -77,63 +77,65 @@ def validate(
     With ``table`` and ``arithmetic``, the INT8 model is a float model as a backend computes it in integers;
     the page "What each backend computes" says what that is.
 
-    An engine runs on the GPU where there is one. Elsewhere it is judged through the Q/DQ model that it was
-    built from, which is kept beside it, and which runs in ONNX Runtime as true fake quantization.
+    An engine runs on the GPU. Without a GPU, ONNX Runtime runs the Q/DQ model beside the engine, from which
+    it was built, as fake quantization.
 
     The result is the same, bit for bit, for any number of workers; the number of threads, and the batch size,
     may change the last bits of what ONNX Runtime computes.
 
-    Memory grows with the data by one byte per sample, metric and model (16 bytes where the metric is a
-    function), and by what a metric over the data set keeps itself.
+    Memory grows with the data by one byte per sample, metric and model (16 bytes for a function as metric). A
+    metric over the data set may need more.
 
     Args:
         model: A Q/DQ model, or the path of an engine file; called INT8 in the result.
-        data: What :func:`calibrate` takes. Its labels, where it has some, are class indices, or arrays that
-            an output is compared with, such as images or maps of classes.
-        reference: The FP32 model, which may be a ``torch.nn.Module``. With ``arithmetic`` it is ``model``
-            itself where None; without, it has to be given.
-        table: The calibration table of ``model``, or its path, with ``arithmetic``. A Q/DQ model has the
-            ranges of its pairs, and takes none.
-        arithmetic: Runs ``model``, a float model or one with Q/DQ pairs, in the integers of a backend:
-            ``explicit`` and ``implicit`` are TensorRT's, ``dla``, ``ncnn`` and ``qnnpack`` others.
-            ``in_integers`` of the result has the largest sum of every layer. None runs ``model`` as it is.
+        data: What :func:`calibrate` takes. Its labels, if it has some, are class indices, or arrays that an
+            output is compared with, such as images or maps of classes.
+        reference: The FP32 model, which may be a ``torch.nn.Module``. It is required, except with
+            ``arithmetic``: there it is ``model`` by default.
+        table: With ``arithmetic``, the calibration table of ``model``, or its path. A Q/DQ model has the
+            ranges of its pairs, and takes no table.
+        arithmetic: Computes ``model``, a float model or a model with Q/DQ pairs, with the integers of a
+            backend. ``explicit`` and ``implicit`` are those of TensorRT; ``dla``, ``ncnn`` and ``qnnpack``
+            are other backends. ``in_integers`` of the result has the largest sum of every layer. By default
+            ``model`` runs as it is.
         also: Other models or engines to judge on the same samples, by name, such as ``{"FP16": path}``.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
-        metrics: What to measure, one metric or several. Names: for class scores ``top1``, ``top5`` or any
-            ``topK``, ``agreement``, and ``agreement_all`` of several outputs at once; for images ``psnr``;
-            for classes of positions ``pixels`` and ``miou``; for detectors ``detections``, or
-            :class:`DetectionAgreement` with a decoder, and by true boxes ``map`` and ``map50``, behind which
-            the layout of the outputs may be named, as in ``map:grid``; of every output ``sqnr``, ``cosine``,
-            ``max_error``, which come together, and ``token_cosine``. The first output that is not cached is
-            measured, or the one whose name follows a colon, as in ``psnr:hr``. ``psnr``, ``pixels`` and
-            ``miou`` compare with labels that have the output's shape where there are some, else with FP32.
-            Functions of ``(feeds, outputs)`` or ``(feeds, outputs, reference_outputs)`` of a batch, which
-            return a number or one per sample. Metrics over the data set such as
-            :class:`MeanAveragePrecision`. Functions, metrics over the data set and decoders get copies of all
-            arrays. Where None, the outputs decide: for class scores, which their values tell from
-            coordinates, ``top1`` and ``top5`` where there are labels, and ``agreement``; for detections,
-            where the labels are true boxes, ``map`` and ``map50``; for every network, and alone for
-            embeddings (rows of length 1), ``sqnr``, ``cosine`` and ``max_error``. ``chosen`` of the result
-            says so.
-        max_drop: How much the first of ``metrics`` may lose, as :func:`tune` takes it; where ``metrics`` is
-            None, the metric that :func:`tune` takes then. ``judgement`` of the result says what was found.
-        minimum: The least value of that metric, as :func:`tune` takes it. Without both there is no limit.
+        metrics: What to measure, one metric or several. A metric has a name, or is a function or an object.
+            Names for class scores are ``top1``, ``top5`` or any ``topK``, ``agreement``, and
+            ``agreement_all`` (all outputs at once); for images ``psnr``; for classes of positions ``pixels``
+            and ``miou``; for detectors ``detections``, and with true boxes ``map`` and ``map50``; for every
+            output ``sqnr``, ``cosine`` and ``max_error``, which are measured together, and ``token_cosine``.
+            The layout of a detector's outputs may follow a colon, as in ``map:grid``;
+            :class:`DetectionAgreement` takes a decoder. A metric of one output measures the first output that
+            is not cached, or the output whose name follows a colon, as in ``psnr:hr``. ``psnr``, ``pixels``
+            and ``miou`` compare with labels if these have the output's shape, else with FP32. A function
+            takes ``(feeds, outputs)`` or ``(feeds, outputs, reference_outputs)`` of a batch, and returns a
+            number or one per sample. An object is a metric over the data set, such as
+            :class:`MeanAveragePrecision`. Functions, objects and decoders get copies of all arrays. Where
+            None, the outputs decide: class scores get ``agreement``, and with labels ``top1`` and ``top5``;
+            detections with true boxes as labels get ``map`` and ``map50``; every network gets ``sqnr``,
+            ``cosine`` and ``max_error``, and embeddings (rows of length 1) only these. ``chosen`` of the
+            result names the choice.
+        max_drop: How much the first of ``metrics`` may lose, as in :func:`tune`. Where ``metrics`` is None,
+            it is for the metric that :func:`tune` takes by default. ``judgement`` of the result says what was
+            found.
+        minimum: The least value of that metric, as in :func:`tune`. Without both there is no limit.
         batch_size: Samples per batch.
         limit: Use only this many samples.
-        preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
-            labels. A warning names them. By default the first such file is refused.
+        preprocessing: How raw images become inputs of the model.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first such file is an error.
         executor: Where models run: see :func:`calibrate`. Over Ray, metrics are computed by the workers;
             a metric over the data set must merge (:class:`trtint8.validation.metrics.MergeableMetric`).
-        threads: Threads for each model in ONNX Runtime; its own choice where None. They run parts of a batch
-            if a model computes every sample by itself. Over Ray, the number per worker; 1 where None.
+        threads: Threads for each model in ONNX Runtime, which chooses by default. If a model computes every
+            sample by itself, they run parts of a batch. Over Ray it is the number per worker, by default 1.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         plugins: Paths of shared libraries with the plugins that engines use.
-        tensors: Tensors inside the reference to compare as well: names, or patterns with ``*`` and ``?``.
-            ``tensors`` of the result has the SQNR of each and its largest difference in steps of its scale,
-            names the first one that differs by more than a step, and says why a model lacks others. These
-            tensors are not fused, which may change the last bits of outputs. Where ``batch_size`` is None,
-            batches are so small that the tensors of one fit into memory.
+        tensors: Names of tensors inside the reference, or patterns with ``*`` and ``?``, to compare as well.
+            ``tensors`` of the result has the SQNR of each tensor and its largest difference in steps of its
+            scale. It names the first tensor that differs by more than a step, and says why a model lacks
+            others. These tensors are not fused, which may change the last bits of outputs. Where
+            ``batch_size`` is None, batches are so small that their tensors fit into memory.
         progress: Show a progress bar on a terminal.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -232,19 +234,19 @@ def measure_sensitivity(
     Args:
         model: A float model: a path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         table: The ranges, or the file that holds them.
-        data: What :func:`calibrate` takes; its labels, where it has some, are class indices.
+        data: What :func:`calibrate` takes. Its labels, if it has some, are class indices.
         labels: Labels that do not come with the data: an array, or the path of an ``.npy`` or ``.npz``.
-        keep_float: Nodes that stay in float throughout: names, or patterns.
-        tolerance_db: Stop when the SQNR of every layer that matters is known to within so many decibels. 0
-            takes all samples, and each of them shows what single layers cost.
+        keep_float: Names of nodes, or patterns, that stay in float throughout.
+        tolerance_db: Stop when the SQNR of every layer that matters is known to this many decibels. 0 takes
+            all samples, and all of them measure single layers.
         batch_size: Samples per batch.
         limit: Use only this many samples; all where None.
-        preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
-            labels. A warning names them. By default the first such file is refused.
-        checkpoint: A file that keeps what was measured so far; one that exists is continued.
-        threads: Threads per operator; ONNX Runtime's choice where None. Over Ray, the number per worker; 1
-            where None.
+        preprocessing: How raw images become inputs of the model.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first such file is an error.
+        checkpoint: A file that stores what was measured so far. If it exists, the measurement is continued.
+        threads: Threads per operator. By default ONNX Runtime chooses. Over Ray it is the number per worker,
+            by default 1.
         executor: Where the network runs: see :func:`calibrate`. The result is the same, bit for bit, for any
             number of workers.
         on_plan: Called with the expected cost before the measurement starts; over Ray, the time is that of
@@ -322,76 +324,76 @@ def tune(
 ) -> Tuned:
     """Finds the cheapest mix of remedies that keeps accuracy within a budget, on the CPU.
 
-    Remedies that make the engine no slower are tried always: ranges chosen by what they cost the network's
-    outputs, then equalized weights, adaptive rounding and corrected biases. Each is taken where it leaves
-    less noise on samples that it was not found with. Only where that is not enough do layers stay in float,
-    each number of them tried with remedies for weights and without. The result is judged on samples that the
-    search did not use.
+    Remedies that make the engine no slower are always tried: ranges with the least error at the network's
+    outputs, then equalization, adaptive rounding and bias correction. Each is taken if it leaves less noise
+    on samples that it was not found with. If that is not enough, layers stay in float. Each number of layers
+    is tried with and without remedies for weights. The result is judged on samples that the search did not
+    use.
 
     Args:
         model: A float model: a path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
-        calibration: Calibration samples, or a table, or the file that holds one. Ranges are chosen anew only
-            from histograms, and channels are equalized only with samples.
+        calibration: Calibration samples, or a table, or the file that holds one. A choice of ranges needs
+            histograms, and equalization needs samples.
         data: Samples to tune on, as :func:`calibrate` takes them; they are read several times. Half of them
-            find the remedies, and the other half decides what is taken; of fewer than eight samples, or a
-            single batch, all do both, with a warning.
+            find the remedies, and the other half decides which are taken. If there are fewer than eight
+            samples, or a single batch, all samples do both, with a warning.
         max_drop: How much the metric may lose, in its own unit: points for a share, decibels for ``psnr``
             against labels. For ``max_error``, the largest error.
         minimum: The least value of the metric, in its own unit: per cent for a share, decibels for ``sqnr``
             and ``psnr``. If neither limit is given, a share may lose one point, and ``psnr`` against labels
-            half a decibel; ``sqnr``, and ``psnr`` against FP32, have to be at least 20 dB.
-        metric: What :func:`validate` takes as one of its metrics; of a function larger values are better.
-            Where None, the outputs decide: for one row of class scores per sample top-1 where there are class
-            indices as labels, else agreement; for detections with true boxes as labels ``map``; for every
-            other network, and for embeddings, ``sqnr``. Of ``sqnr``, ``cosine``, ``max_error`` and
-            ``token_cosine`` the output, or the quantity in one, counts where it is worst.
+            half a decibel. ``sqnr``, and ``psnr`` against FP32, must then be at least 20 dB.
+        metric: What :func:`validate` takes as one of its metrics. Larger values of a function must be better.
+            Where None, the outputs decide. For one row of class scores per sample it is top-1 if the labels
+            are class indices, else agreement. For detections with true boxes as labels it is ``map``. For
+            every other network, and for embeddings, it is ``sqnr``. For ``sqnr``, ``cosine``, ``max_error``
+            and ``token_cosine`` the worst output, or the worst quantity in an output, counts.
         labels: Labels that do not come with the data.
-        judge: Other samples to judge the result by, with their own labels. Where None, every other batch of
-            the shuffled ``data`` judges.
+        judge: Other samples to judge the result, with their own labels. By default every other batch of the
+            shuffled ``data``.
         method: How ranges are chosen at first, if ``calibration`` is samples.
-        round_weights: Whether adaptive rounding is tried. It takes more time than the other remedies for
+        round_weights: Whether adaptive rounding is tried, which takes more time than the other remedies for
             weights.
-        equalize_clips: Whether equalization also scales channels in front of a Clip, such as a Relu6, if they
-            stay below a quarter of its bound. The network then computes the same as long as these channels
-            stay below four times their largest values in the samples. Beyond that they are cut off earlier
-            than before. It needs calibration samples, not a table.
-        float16: Whether what stays in float becomes FP16. Where None, it does for TensorRT for RTX, which
-            takes types from the graph.
+        equalize_clips: Whether equalization also scales channels before a Clip, such as a Relu6, if they stay
+            below a quarter of its bound. Otherwise it leaves them out. The network then computes the same as
+            long as these channels stay below four times their largest values in the samples. Larger values
+            are clipped earlier than before. It needs calibration samples, not a table.
+        float16: Whether layers in float become FP16. Where None, they do for TensorRT for RTX, which takes
+            types from the graph.
         seed: Seed of everything that is random.
         batch_size: Samples per batch.
         limit: Use only this many samples of ``data``, and as many of ``judge``.
-        preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
-            labels. A warning names them. By default the first such file is refused.
+        preprocessing: How raw images become inputs of the model.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first such file is an error.
         minutes: How long the search may take. Then it ends with the best so far, which is judged as usual.
-        checkpoint: A file that keeps what was tried, so that an interrupted search can be continued. It stays
-            after the end, so that nothing is lost before the result is written.
-        resume: Continue from the checkpoint, with the same arguments and samples. Otherwise the checkpoint is
-            overwritten.
-        on_goal: Called with what the result has to keep, before the calibration.
+        checkpoint: A file that stores what was tried, so that an interrupted search can be continued. It is
+            not deleted at the end, so that nothing is lost before the result is written.
+        resume: Continue from the checkpoint if it exists, with the same arguments and samples. Otherwise it
+            is overwritten.
+        on_goal: Called with the goal of the search, before the calibration.
         on_trial: Called with everything that the search tries, also with what an interrupted search that is
             continued has tried.
         progress: Show progress bars on a terminal or in a notebook.
-        speed: A GPU, as :func:`audit` takes it, for which the times of engines are estimated; or ``"here"``:
-            then at most 12 engines are built and timed on the GPU of this machine. Layers that are not faster
-            in INT8 stay in FP16 from the start, whatever they cost in accuracy. Implies ``float16``. It takes
-            at most half of ``minutes``. Without it, speed plays no part.
-        measure_with: A folder for engines that are timed on another machine, with ``trtexec`` of TensorRT 8.5
-            to 11. Their models and a script are written there, and the call ends with
-            :class:`~trtint8.tuning.measured.MeasurementsNeededError`. When the script has run on the other
-            machine, the same call goes on with its times. ``speed`` then names the GPU of the other machine,
-            or is left out.
-        profile: With ``speed``, the shapes of dynamic inputs. Engines are judged at the optimal ones.
-        target: With ``speed``, which TensorRT builds the engines that are estimated or timed; the model is
-            quantized for it. Without ``speed``, ``rtx`` quantizes for TensorRT for RTX, and every other
-            target as :func:`trtint8.quantize` does by default.
-        arithmetic: Judges the result in the integers of a backend, as :func:`validate` takes it. The search
-            itself goes by Q/DQ pairs. None judges it by its pairs, too.
+        speed: Name of a GPU, or its figures, as :func:`audit` takes them: the times of engines are estimated
+            for this GPU. With ``"here"``, at most 12 engines are built and timed on the GPU of this machine.
+            Layers that are not faster in INT8 stay in FP16 from the start, whatever their effect on accuracy.
+            This implies ``float16`` and takes at most half of ``minutes``. Without it, speed is ignored.
+        measure_with: A folder for timing engines on another machine, with ``trtexec`` of TensorRT 8.5 to 11.
+            Models and a script are written to it, and the call ends with
+            :class:`~trtint8.tuning.measured.MeasurementsNeededError`. After the script has run on the other
+            machine, the same call reads its results and continues. ``speed`` is then the name of that
+            machine's GPU, or is left out.
+        profile: With ``speed``, the shapes of dynamic inputs. The optimal shapes are used.
+        target: With ``speed``, the TensorRT that builds the engines. The model is quantized for it. Without
+            ``speed``, ``rtx`` quantizes for TensorRT for RTX, and other values quantize as
+            :func:`trtint8.quantize` does without a target.
+        arithmetic: Judges the result with the integers of a backend, as in :func:`validate`. The search
+            itself uses Q/DQ pairs. By default the result is also judged with its pairs.
         on_speed_trial: Called with everything that the search for speed tries.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
-        What was found; :func:`trtint8.tuning.tune.save_tuned` writes it.
+        The result; :func:`trtint8.tuning.tune.save_tuned` writes it.
 
     Raises:
         TrtInt8Error: Always one of its subclasses, whose message says in one sentence what to do.

@@ -53,54 +53,55 @@ def build_int8_engine(
 ) -> BuildResult:
     """Makes an INT8 engine from a float ONNX model and sample inputs.
 
-    Writes the engine and its sidecar ``<output>.json``, and beside them the calibration table
-    (``<stem>.table.json``), on the explicit route the Q/DQ model (``<stem>.qdq.onnx``), and of a
-    ``torch.nn.Module`` the float model (``<stem>.float.onnx``). On the implicit
-    route TensorRT's own calibration cache (``<stem>.cache``) is kept and used again while it is not stale.
+    Writes the engine and its sidecar ``<output>.json``. Beside them it writes the calibration table
+    (``<stem>.table.json``), on the explicit route the Q/DQ model (``<stem>.qdq.onnx``), and for a
+    ``torch.nn.Module`` the float model (``<stem>.float.onnx``). On the implicit route it writes TensorRT's
+    own calibration cache (``<stem>.cache``), and later builds use it again while it is not stale.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``. A model with Q/DQ
             pairs is built as it is.
-        calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of
-            a table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None
-            where ``dynamic_ranges`` cover what is needed.
-        output: The engine file. Files with the results of earlier builds are replaced, and those that do not
-            fit the new engine are removed. A file beside it is not overwritten if no build has made it, or if
-            you changed it.
+        calibration: Sample inputs (see :func:`trtint8.calibrate`), a :class:`CalibrationTable`, the path of a
+            table or of a TensorRT calibration cache, a calibrator of :mod:`calibrators.tensorrt`; None if
+            ``dynamic_ranges`` has all ranges that are needed.
+        output: The engine file. Existing files beside it are overwritten only if an earlier build of this
+            engine has written them and they were not changed since. Files of earlier builds that do not fit
+            the new engine are removed.
         method: How ranges are chosen from sample inputs.
-        route: ``explicit`` puts Q/DQ pairs into the graph. ``implicit`` uses the calibrators and dynamic
-            ranges of TensorRT 8.5 to 10.x. ``auto`` is implicit if a calibrator is given or TensorRT is older
-            than 10.1, and else explicit.
-        target: Which TensorRT builds. ``auto`` takes the full TensorRT if it and a GPU are present, and else
+        route: ``explicit`` puts Q/DQ pairs into the graph; ``implicit`` uses the calibrators and dynamic
+            ranges of TensorRT 8.5 to 10.x; ``auto`` is implicit if a calibrator is given or TensorRT is older
+            than 10.1.
+        target: Which TensorRT builds; ``auto`` takes the full TensorRT if it and a GPU are present, else
             TensorRT for RTX.
         dynamic_ranges: Tensor name to amax or (min, max), or a file (see
             :func:`calibrators.tables.ranges.read_ranges`); overrides what was calibrated.
-        profiles: Shapes of dynamic inputs. Without them the engine takes 1 to 32 samples, of sizes from the
-            smallest to the largest that the calibration samples had where the model leaves sizes open.
-        compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only. They also decide which
-            layers are estimated to be faster in FP16. By default these estimates are for this machine's GPU,
-            or for an RTX 4090 if there is none.
-        fp16: Whether layers outside INT8 may run in FP16; they may where None. TensorRT 8 to 10 decides
-            where. TensorRT 11 and TensorRT for RTX take types from the graph, so the graph is converted: all
-            but inputs, outputs and nodes that would lose accuracy. Where None, a model with Q/DQ pairs keeps
-            its types there. On TensorRT for RTX, layers that are estimated to be faster in FP16 then stay in
-            FP16: most convolutions of a small network. ``keep_int8`` puts them into INT8.
-        keep_float: Nodes that stay in float: names, or patterns with ``*`` and ``?``.
-        keep_int8: Nodes that are in INT8 even if TensorRT for RTX is estimated to run them faster in FP16:
-            names, or patterns.
+        profiles: Shapes of dynamic inputs. By default the engine takes 1 to 32 samples. Other sizes that the
+            model leaves open then go from the smallest to the largest size of the calibration samples.
+        compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only. The estimate of which
+            layers are faster in FP16 is for these GPUs. Without them it is for this machine's GPU, or else
+            for an RTX 4090.
+        fp16: Whether layers outside INT8 may run in FP16. By default they may. TensorRT up to 10 decides
+            which layers do. TensorRT 11 and TensorRT for RTX take types from the graph. For them the graph is
+            converted to FP16, except inputs, outputs, and nodes that would lose accuracy. By default a model
+            that already has Q/DQ pairs keeps its types there. For TensorRT for RTX, layers that are estimated
+            to be faster in FP16 than in INT8 are also in FP16, unless ``keep_int8`` names them: most
+            convolutions of a small network.
+        keep_float: Names of nodes, or patterns, that stay in float.
+        keep_int8: Names of nodes, or patterns, that are put in INT8 even if TensorRT for RTX is estimated to
+            be faster with them in FP16.
         rounding: Whether biases are corrected by the mean error of each layer, and weights are rounded so
-            that layers' outputs change least: on the explicit route, with a fifth of the calibration
-            samples, at least 16 and at most 128. Every fourth of them changes weights, and only where that
-            gains on the others.
-        cut_at: Names of tensors at which the model is cut, for nodes that TensorRT does not take. The engine
-            is that of the part before them. The rest is written as ``<stem>.tail.onnx``, for ONNX Runtime,
-            and the float model of the first part as ``<stem>.float.onnx``.
-        options: Everything else about the build. ``fp16`` takes precedence over theirs.
+            that layers' outputs change least. This needs the explicit route and calibration samples. It uses
+            a fifth of the samples, at least 16 and at most 128. Every fourth of them changes weights. The
+            changes are taken only if they help on the others.
+        cut_at: Names of tensors, for models with nodes that TensorRT does not take. The engine computes the
+            model up to these tensors. The rest, for ONNX Runtime, is written as ``<stem>.tail.onnx``, and the
+            float model up to them as ``<stem>.float.onnx``.
+        options: All other options of the build. The argument ``fp16`` takes precedence over theirs.
         batch_size: Samples per calibration batch.
         limit: Use only this many samples.
-        preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
-            labels. A warning names them. By default the first such file is refused.
+        preprocessing: How raw images become inputs of the model.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first such file is an error.
         progress: Show progress on a terminal.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
@@ -153,34 +154,34 @@ def set_dynamic_ranges(
     config: object | None = None,
     keep_float: Sequence[str] | Mapping[str, str] = (),
 ) -> SetRanges:
-    """Sets the dynamic ranges of a network in a builder of your own, for TensorRT 8.5 to 10.x.
+    """Sets the dynamic ranges of a network in your own builder, for TensorRT 8.5 to 10.x.
 
-    The network may be defined by TensorRT's API or parsed. Ranges that follow from the given ones are set as
-    well. An input or output of the network is INT8 if its ``dtype`` is set so; it needs a range as any other.
-    Nothing is set where the call fails before TensorRT refuses a range.
+    The network may be defined with TensorRT's API or parsed. Ranges that follow from the given ranges are set
+    as well. An input or output of the network is INT8 if its ``dtype`` is INT8. It needs a range like any
+    other tensor. If the call fails, no range is set, unless it is TensorRT that refuses a range.
 
     Args:
         network: The ``INetworkDefinition``, with all its layers and outputs.
         ranges: A :class:`CalibrationTable`, the path of a table or of a TensorRT calibration cache; or ranges
             by hand: tensor name to amax or (min, max), or a file of these (see
             :func:`calibrators.tables.ranges.read_ranges`). Names are those of the network's tensors. A name
-            that is in a table and not in the network is ignored, one given by hand is refused. By
-            :meth:`CalibrationTable.override` a range by hand takes precedence over a calibrated one.
-        config: The ``IBuilderConfig`` of the build, in which INT8 is allowed, and what ``keep_float`` needs.
-            Left out, these flags are yours to set.
+            that the network does not have is ignored if it is from a table, and refused if it is given by
+            hand. :meth:`CalibrationTable.override` adds ranges by hand to a table.
+        config: The ``IBuilderConfig`` of the build. The flags for INT8 and for ``keep_float`` are set in it.
+            Without it, set these flags yourself.
         keep_float: Names of layers, or patterns with ``*`` and ``?``, that must not run in INT8. They are in
             FP32, or, in a dict from name to precision, in "fp32", "fp16" or "bf16". A later pattern takes
             precedence over an earlier one. Outputs of the network keep their type.
 
     Returns:
-        What was set, what followed from it, and which tensors have no range.
+        The ranges that were set, those that followed from them, and the tensors without a range.
 
     Raises:
         UnsupportedError: The network has no dynamic ranges: it is strongly typed, as all are in TensorRT 11
             and TensorRT for RTX, or holds Q/DQ layers.
-        BuildError: ``network`` is none, has no layers, or lacks a tensor or a layer that is named; none of
-            the ranges is of this network; or ``config`` is missing, or has a calibrator.
-        TableError: The ranges cannot be read, or one is not positive, or no float32.
+        BuildError: ``network`` is not a network, has no layers, or lacks a tensor or a layer that is named;
+            none of the ranges is of this network; or ``config`` is missing, or has a calibrator.
+        TableError: The ranges cannot be read, or one is not a positive float32.
 
     Warns:
         UserWarning: A (min, max) is not symmetric, so the range gets wider; or a table has ranges that lose

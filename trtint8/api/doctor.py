@@ -52,8 +52,7 @@ def doctor() -> Findings:
     """Says what is installed on this machine, and which routes work here.
 
     Returns:
-        The findings: a list of what was looked for and what was found, in words. ``works`` has the same as
-        true or false.
+        The findings, in words. ``works`` has the same as true or false.
     """
     problem = gpu_problem()
     flavors = flavor.installed()

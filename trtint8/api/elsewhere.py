@@ -31,7 +31,7 @@ def lint(model: ModelSource) -> list[Finding]:
             (QLinearConv and the like), or integer operators with scales computed at run time.
 
     Returns:
-        The findings, in the graph's order; empty where there is nothing to mend.
+        The findings, in the graph's order; empty if nothing is wrong.
 
     Raises:
         ModelError: The model is unusable, or a float model.
@@ -40,7 +40,7 @@ def lint(model: ModelSource) -> list[Finding]:
 
 
 def mend(model: ModelSource) -> Mended:
-    """Places the Q/DQ pairs of a model that any tool has quantized anew, as TensorRT wants them.
+    """Repairs a model that any tool has quantized: Q/DQ pairs are placed anew, as TensorRT needs them.
 
     Args:
         model: What :func:`lint` takes.
@@ -49,8 +49,8 @@ def mend(model: ModelSource) -> Mended:
         The new model, with the ranges and the quantized weights of the old one; its ``save`` writes it.
 
     Raises:
-        ModelError: The model is unusable or a float model, a finding cannot be mended, or a tensor that needs
-            a range had no pair.
+        ModelError: The model is unusable or a float model, a finding cannot be repaired, or a tensor that
+            needs a range had no pair.
     """
     return mending.mend(load_model(model))
 
@@ -73,8 +73,8 @@ def migrate(
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
-        The model with Q/DQ pairs, and which ranges were missing or unused; its ``save`` writes it, and
-        :func:`count_int8_layers` proves by a build on the CPU that it runs in INT8.
+        The model with Q/DQ pairs, and the ranges that were missing or unused. Its ``save`` writes the model.
+        :func:`count_int8_layers` checks with a build on the CPU that it runs in INT8.
 
     Raises:
         ModelError: The model is unusable, or a pattern matches no node.
@@ -91,17 +91,17 @@ def cut_model(
 
     Args:
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
-        tensors: Names of tensors that nodes compute. :func:`build_int8_engine` names those before nodes that
-            TensorRT refuses.
+        tensors: Names of tensors that nodes compute. If TensorRT refuses nodes, :func:`build_int8_engine`
+            names the tensors before these nodes.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
-        The model up to the tensors, which are outputs of it, for all other calls; and the rest, which
-        computes the other outputs from them, for ONNX Runtime.
+        Two models. The first is the model up to the tensors, which are its outputs. Use it with all other
+        calls. The second is the rest, for ONNX Runtime: it computes the other outputs from the tensors.
 
     Raises:
         ModelError: The model is unusable or quantized, or cannot be cut there, or a name is no string.
-        UnsupportedError: ``tensors`` is no name and holds none.
+        UnsupportedError: ``tensors`` has no name of a tensor.
     """
     names = several(tensors)
     for name in names:

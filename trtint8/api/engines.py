@@ -42,27 +42,27 @@ def audit(
     options: BuildOptions | None = None,
     progress: bool = True,
 ) -> Audit:
-    """Says what INT8 would gain on a GPU, without one: builds FP32, FP16 and INT8 engines and compares them.
+    """Estimates what INT8 would gain on a GPU, by comparing FP32, FP16 and INT8 engines. No GPU is needed.
 
-    TensorRT for RTX builds on any machine. The result is an estimate from the compiled graphs, and no timing:
-    every kernel takes as long as moving its bytes through the GPU's memory, or computing its products on the
-    tensor cores.
+    TensorRT for RTX builds the engines on any machine. The result is an estimate from the compiled graphs;
+    nothing is timed. The time of a kernel is that of moving its bytes through the GPU's memory, or of
+    computing its products on the tensor cores, whichever is longer.
 
     Args:
         model: A path, the serialized model or a ``ModelProto``; a float model.
         table: Its calibration table, or the file that holds it.
         gpu: Name of a GPU such as "RTX 4090" (see :data:`trtint8.auditing.gpus.GPUS`), or the figures of one.
-        profile: Shapes of dynamic inputs; the optimal ones count. Where None, a batch of 8 of the largest
+        profile: Shapes of dynamic inputs. The optimal shapes are used. By default a batch of 8 of the largest
             calibration samples.
-        target: Which TensorRT builds. ``auto`` takes the full TensorRT if it and a GPU are present, and else
+        target: Which TensorRT builds; ``auto`` takes the full TensorRT if it and a GPU are present, else
             TensorRT for RTX.
-        keep_float: Nodes that stay in float: names, or patterns.
-        keep_int8: Nodes that are in INT8 even if that is estimated to be slower: names, or patterns.
-        layer_times: Measured times of layers, to stand beside the estimated ones: the precision of an engine,
-            such as ``FP16`` or ``INT8+FP16``, to the file that ``trtexec --exportProfile`` wrote for it. The
-            file of ``--exportLayerInfo`` has to lie beside it: ``NAME.layers.json`` beside
+        keep_float: Names of nodes, or patterns, that stay in float.
+        keep_int8: Names of nodes, or patterns, that are put in INT8 even if that is estimated to be slower.
+        layer_times: Measured times of layers, for comparison with the estimated times. It maps the precision
+            of an engine, such as ``FP16`` or ``INT8+FP16``, to the file that ``trtexec --exportProfile``
+            wrote. The file ``NAME.layers.json`` of ``--exportLayerInfo`` is read together with
             ``NAME.profile.json``.
-        options: Everything else about the builds; ``fp16`` has no effect.
+        options: All other options of the builds; ``fp16`` has no effect.
         progress: Show a progress bar on a terminal for every build.
 
     Returns:
@@ -109,9 +109,10 @@ def bench(
     """Measures latency and throughput of engines, one after another on one GPU.
 
     Args:
-        engines: Engine files. Files that end in ``.json`` hold times that ``trtexec --exportTimes`` wrote on
-            any machine. They stand beside the others, and alone they need no GPU.
-        data: What to feed: one batch of it is fed again and again. Random values by default.
+        engines: Engine files. A file that ends in ``.json`` has times that ``trtexec --exportTimes`` wrote on
+            any machine. These times are shown beside the others. If all files are of this kind, no GPU is
+            needed.
+        data: The inputs: one batch of this data is fed repeatedly. By default random values.
         baseline: A float model: engines of it in FP32 and in FP16 are built and measured as well.
         seconds: How long each engine is measured, in seconds.
         transfers: Whether copies to and from the GPU are part of an inference.
@@ -119,12 +120,12 @@ def bench(
         device: Index of the GPU.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         plugins: Paths of shared libraries with the plugins that the engines, and ``baseline``, use.
-        batch_size: Samples per batch. Without it, random values have the batch size that the first profile is
-            optimized for. Files of ``trtexec`` do not say their batch size; without it, their times are taken
-            as those of single samples.
+        batch_size: Samples per batch. By default random values have the optimal batch size of the first
+            profile. Files of ``trtexec`` do not have the batch size; by default their times count as those of
+            single samples.
         limit: Use only this many samples of ``data``.
-        preprocessing: How raw images become what the engine is fed.
-        example_inputs: What the forward of ``baseline`` takes where it is a ``torch.nn.Module``; see
+        preprocessing: How raw images become inputs of the engine.
+        example_inputs: What the forward of ``baseline`` takes, if it is a ``torch.nn.Module``; see
             :func:`model_inputs`.
 
     Returns:
@@ -132,7 +133,7 @@ def bench(
 
     Raises:
         GpuUnavailableError: There is no usable GPU.
-        BuildError: A file is not of ``trtexec --exportTimes``, or damaged.
+        BuildError: A file is not from ``trtexec --exportTimes``, or is damaged.
         EngineError: An engine file is unusable.
         CalibrationDataError: The data or the options do not fit an engine.
     """
@@ -163,11 +164,11 @@ def deploy(
     preferred_batch_sizes: Sequence[int] = (),
     preprocessing: Preprocessing | None = None,
 ) -> list[Path]:
-    """Writes a folder with what runs an engine elsewhere, and a README that says how.
+    """Writes a folder for running an engine in another program or on another machine, with a README.
 
-    Triton, DeepStream and ONNX Runtime have the full TensorRT. An engine of TensorRT for RTX, a model and an
-    engine for another target are of no use for it as they are: Q/DQ pairs are placed anew for the target, and
-    the folder has a script that builds the engine where it will run.
+    Triton, DeepStream and ONNX Runtime have the full TensorRT. They cannot use an engine of TensorRT for RTX,
+    a model, or an engine for another target. In these cases Q/DQ pairs are placed anew for the target, and
+    the folder has a script that builds the engine on the machine that will run it.
 
     Args:
         engine: The engine file, with its sidecar and the files that the build left beside it; or a model that
@@ -175,19 +176,18 @@ def deploy(
         to: ``triton`` for a model repository, ``deepstream`` for a configuration of nvinfer, ``ort-trt`` for
             ONNX Runtime's TensorRT execution provider, ``cpp`` for a C++ and a Python program, ``docker`` for
             a container.
-        output: The folder, which must not exist or be empty. After a crash it is complete or not there.
+        output: The folder. It must be empty or not exist. After a crash it is complete or does not exist.
         table: The ranges of a model, or the file that holds them; an engine has its own.
         target: The TensorRT that pairs are placed for: ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11``, or
-            ``tensorrt`` for any of them. By default that of the engine if the engine can be used, and else
-            ``tensorrt``.
+            ``tensorrt`` for any of them. By default that of the engine if it can be used, else ``tensorrt``.
         profiles: Shapes of the dynamic inputs of a model; an engine has its own.
-        keep_float: Nodes that stay in float when pairs are placed anew: names, or patterns. What an engine
-            was told to keep in float stays so.
+        keep_float: Names of nodes, or patterns, that stay in float when pairs are placed. Nodes that an
+            engine was told to keep in float stay in float.
         class_names: Names of the classes in the order of their indices, a text file with one per line, or a
-            dataset file of ultralytics. By default the names that the model itself has.
-        preferred_batch_sizes: The batch sizes that Triton is to prefer.
-        preprocessing: How raw images become what the engine is fed. It goes along in a form that what runs
-            the engine can use.
+            dataset file of ultralytics. By default the names in the model.
+        preferred_batch_sizes: The batch sizes that Triton prefers.
+        preprocessing: How raw images become inputs of the engine. The folder has it in a form that the target
+            program can use.
 
     Returns:
         The files that were written.
@@ -196,9 +196,9 @@ def deploy(
         EngineError: The engine, or a file beside it, is unusable.
         ModelError: The model is unusable, or a pattern matches nothing.
         BuildError: A profile does not fit the model, or one is needed.
-        UnsupportedError: What runs the engine lacks something that it needs, such as an element type; or what
-            is given has no effect.
-        CalibrationDataError: No input of the engine takes what the preprocessing makes, or the names of
+        UnsupportedError: The target program lacks something that the engine needs, such as an element type;
+            or an argument would have no effect.
+        CalibrationDataError: No input of the engine fits the result of the preprocessing, or the names of
             classes are unusable.
         TableError: The table is unusable, or a float model has none.
         OutputError: The folder is not empty, or cannot be written.
@@ -238,23 +238,24 @@ def write_report(
     """Writes one self-contained HTML page on one INT8 model: accuracy, layers, tensors and samples.
 
     Args:
-        sources: The folder that ``trtint8 build`` wrote to; or an engine, and the files beside it are read
-            too; or single files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy,
+        sources: The folder that ``trtint8 build`` wrote to; or an engine, whose files beside it are also
+            read; or single files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy,
             audit, bench and tuning.
         output: The HTML file.
         model: The float model.
-        data: Held-out data; the page shows the samples with the largest differences. Needs ``model``.
+        data: Held-out data. The page shows its samples with the largest differences. Needs ``model``.
         labels: Labels that do not come with the data.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
         allow_host_code: Whether code that an engine contains may run; see :meth:`Engine.load`.
         plugins: Paths of shared libraries with the plugins that the engine uses.
         batch_size: Samples per batch.
         limit: Use only this many samples.
-        preprocessing: How raw images become what the models are fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
-            labels. A warning names them. By default the first such file is refused.
-        arithmetic: Runs INT8 in the integers of a backend, as :func:`validate` takes it: the float model by
-            the table, or the Q/DQ model by its pairs if there is no table. None runs it as it is.
+        preprocessing: How raw images become inputs of the models.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first such file is an error.
+        arithmetic: Computes INT8 with the integers of a backend, as in :func:`validate`. It takes the float
+            model with the table, or the Q/DQ model if there is no table. By default the Q/DQ model runs as it
+            is.
 
     Returns:
         ``output``.

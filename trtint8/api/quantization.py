@@ -43,9 +43,9 @@ class QuantizedFiles(Result):
         quantized: The model, where its pairs are, and why.
         equalized: What was equalized; None where that was not asked for.
         rounded: How biases were corrected and weights rounded; None where that was not asked for.
-        float_model: The file of the float model that was quantized, where it was equalized or cut; else None.
+        float_model: The file of the float model that was quantized, if it was equalized or cut; else None.
         table: The file of the table of an equalized model; else None.
-        tail: The file of the rest of a model that was cut; else None.
+        tail: The file of the rest, if the model was cut; else None.
     """
 
     model: Path
@@ -58,11 +58,11 @@ class QuantizedFiles(Result):
     tail: Path | None = None
 
     def to_json(self, *, configs: bool = False) -> dict[str, Any]:
-        """Returns what ``trtint8 quantize --json`` prints: the decisions among it, and their reasons.
+        """Returns what ``trtint8 quantize --json`` prints, which includes the decisions and their reasons.
 
         Args:
-            configs: Whether it has ``act_quant_info`` and ``quant_info``, which are null otherwise, as
-                without ``--configs``.
+            configs: Whether ``act_quant_info`` and ``quant_info`` are included, as with ``--configs``.
+                Otherwise they are null.
         """
         quantized, equalized = self.quantized, self.equalized
         placement, states = quantized.placement, quantized.configs
@@ -119,40 +119,42 @@ def quantize(
 
     Args:
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
-        table: The ranges, or the file that holds them; with ``float16`` best those of all tensors.
-        keep_float: Nodes that stay in float: names, or patterns with ``*`` and ``?``.
-        keep_int8: With ``float16``, nodes that are in INT8 even if that is estimated to be slower: names, or
-            patterns.
-        target: What the model is built for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``, ``tensorrt-11`` or
-            ``dla``. What the target does not run in INT8 stays in float. ``tensorrt`` stands for all of them:
-            what at least one of them runs in INT8 is quantized.
-        compute_capability: Of the GPU, like "8.6", for a target other than ``tensorrt``. A GPU on which the
-            target has no INT8 is refused.
-        float16: Whether what is outside INT8 becomes FP16, except nodes that would lose accuracy. For
-            ``rtx``, layers that are estimated to be slower in INT8 become FP16, too. The estimate is for the
-            GPU of ``compute_capability``, or else for an RTX 4090.
+        table: The ranges, or the file that holds them. With ``float16`` it should have the ranges of all
+            tensors.
+        keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
+        keep_int8: With ``float16``, names of nodes, or patterns, that are put in INT8 even if that is
+            estimated to be slower.
+        target: The TensorRT that the model is for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``,
+            ``tensorrt-11`` or ``dla``. Layers that it does not run in INT8 stay in float. ``tensorrt``
+            quantizes all layers that at least one of them runs in INT8.
+        compute_capability: The compute capability of the GPU, like "8.6", for a target other than
+            ``tensorrt``. A target that has no INT8 on that GPU is refused.
+        float16: Whether everything outside INT8 becomes FP16, except nodes that would lose accuracy. For
+            ``rtx``, layers that are estimated to be slower in INT8 than in FP16 also become FP16. The
+            estimate is for the GPU of ``compute_capability``, or else for an RTX 4090.
         float32_io: With ``float16``, whether the model's inputs and outputs stay float32.
-        equalize: Calibration samples, which are read twice. Channels of the float model get similar ranges
-            without a change of its function, and it is calibrated anew with the table's method (see
-            :func:`trtint8.equalization.equalize.equalize`). The model stays as it is without them, and where
-            equalization gains nothing.
-        rounding: Calibration samples, of which at most 256 are read. Biases are corrected by the mean error
-            of each layer, and weights are rounded so that layers' outputs change least. Every fourth sample
-            is used for that, and the others judge it: without a clear gain on these nothing is changed.
+        equalize: Calibration samples, which are read twice. With them, channels of the float model get
+            similar ranges, and the model still computes the same. It is then calibrated anew with the table's
+            method (see :func:`trtint8.equalization.equalize.equalize`). If equalization gains nothing, the
+            model is not changed.
+        rounding: Calibration samples, of which at most 256 are read. With them, biases are corrected by the
+            mean error of each layer, and weights are rounded so that layers' outputs change least. Every
+            fourth sample is used for that. The others judge the result: without a clear gain on these nothing
+            is changed.
         batch_size: Samples per batch of ``equalize`` and ``rounding``.
-        limit: Use only this many samples of them.
-        preprocessing: How their raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
-            labels. A warning names them. By default the first such file is refused.
+        limit: Use only this many of these samples.
+        preprocessing: How their raw images become inputs of the model.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first such file is an error.
         progress: Show a progress bar on a terminal while calibrating.
         example_inputs: What the forward of a ``torch.nn.Module`` takes; see :func:`model_inputs`.
 
     Returns:
-        The model with Q/DQ pairs; inputs, outputs and tensor names stay.
+        The model with Q/DQ pairs. Inputs, outputs and tensor names are the same.
 
     Raises:
-        ModelError: The model is unusable or quantized already, a pattern matches nothing, or what ``float16``
-            or samples are needed for is given without them.
+        ModelError: The model is unusable or quantized already, a pattern matches nothing, or an option is
+            given that needs ``float16`` or samples, and these are missing.
         TableError: The table is of another model, stale, or lacks a range; or nothing can be calibrated with
             its method.
         CalibrationDataError: The samples do not fit the model.
@@ -203,14 +205,16 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
 
     It takes what :func:`trtint8.quantize` takes, and models of any size. With ``equalize``, the equalized
     float model and its table are written as well, as ``<stem>.float.onnx`` and ``<stem>.table.json``. All
-    files are written or none. Files of these names that no earlier run has made are not overwritten.
+    files are written or none. Existing files of these names are overwritten only if an earlier run has made
+    them.
 
     Args:
-        model: See :func:`trtint8.quantize`, as for all that is not described here.
-        table: The ranges, or the file that holds them; with ``float16`` best those of all tensors.
+        model: See :func:`trtint8.quantize`, also for all arguments that are not described here.
+        table: The ranges, or the file that holds them. With ``float16`` it should have the ranges of all
+            tensors.
         output: The file of the model with Q/DQ pairs, which ends in ``.onnx``.
-        cut_at: Names of tensors at which the model is cut. They become the outputs of the Q/DQ model. The
-            rest is written as ``<stem>.tail.onnx``, and the float model of the first part as
+        cut_at: Names of tensors. Only the model up to these tensors is quantized, and they become its
+            outputs. The rest is written as ``<stem>.tail.onnx``, and the float model up to them as
             ``<stem>.float.onnx``.
 
     Returns:

@@ -142,12 +142,12 @@ def run_engine(
         plugins: Paths of shared libraries with the plugins that the engine uses.
         batch_size: Samples per batch.
         limit: Use only this many samples.
-        preprocessing: How raw images become what the engine is fed.
+        preprocessing: How raw images become inputs of the engine.
         progress: Show a progress bar on a terminal.
 
     Returns:
-        The name of each output to what it is for all samples, joined along their axis. Types that NumPy
-        itself lacks, such as BF16, become float32.
+        Output name to the output for all samples, joined along their axis. Types that NumPy lacks, such as
+        BF16, become float32.
 
     Raises:
         GpuUnavailableError: There is no usable GPU.

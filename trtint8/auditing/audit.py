@@ -478,7 +478,7 @@ def audit_model(
         gpu: The GPU that times are estimated for.
         options: How the engines are built.
         keep_float: Names of nodes, or patterns, that stay in float.
-        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        keep_int8: Names of nodes, or patterns, that are put in INT8 even if that is estimated to be slower.
         layer_times: Precision to the file of ``trtexec --exportProfile`` of an engine that was timed.
 
     Returns:

@@ -36,9 +36,9 @@ class Gpu:
         name: What it is called.
         compute_capability: Its compute capability, like "8.9".
         bandwidth_gbs: Bandwidth of its memory, in 10^9 bytes per second.
-        fp32_tflops: Throughput of FP32 products in 10^12 operations per second: of TF32 tensor cores, which
-            TensorRT uses for FP32 where there are some, else of the CUDA cores. A multiply-add is two
-            operations.
+        fp32_tflops: Throughput of FP32 products in 10^12 operations per second: of TF32 on tensor cores if
+            the GPU has them, because TensorRT uses them for FP32; else of the CUDA cores. A multiply-add is
+            two operations.
         fp16_tflops: Throughput of FP16 products on tensor cores, in 10^12 operations per second.
         int8_tops: Throughput of INT8 products on tensor cores, in 10^12 operations per second.
         cache_mb: Size of its L2 cache, in 2^20 bytes.
@@ -80,10 +80,10 @@ class Gpu:
         return 1e12 * rates.get(precision or "", self.fp32_tflops)
 
     def costs(self, costs: KernelCosts) -> KernelCosts:
-        """What the kernels of a target cost on this GPU.
+        """Returns the costs of a target's kernels on this GPU.
 
         Args:
-            costs: What they cost on another one.
+            costs: Their costs on another GPU.
         """
         faster = 1.0 if self.cache_gbs is None else self.cache_gbs / self.bandwidth_gbs
         return replace(

@@ -32,16 +32,16 @@ class AuditedKernel:
 
     Attributes:
         name: The builder's name for the kernel.
-        part: What it is for; see :data:`trtint8.engine.kernels.Part`.
-        precision: The type in which it computes; None where it has no tensors of such types.
+        part: Its purpose; see :data:`trtint8.engine.kernels.Part`.
+        precision: The type in which it computes; None if it has no tensors of such types.
         onnx_nodes: Names of the ONNX nodes that it computes.
         traffic: What it reads and writes per inference; None where a shape is not known.
         multiply_adds: Multiply-adds of the ONNX nodes that it computes, per inference.
-        seconds: The estimated time in seconds: the longer one of moving the bytes and computing the products,
-            and that of starting it; None where the bytes are not known.
-        bound: Which of the two it is.
-        cached_seconds: The same where activations that fit come from the GPU's L2 cache; None where that is
-            not known.
+        seconds: The estimated time in seconds: the longer of moving the bytes and computing the products,
+            plus the start of the kernel. None if the bytes are not known.
+        bound: Which of the two is longer.
+        cached_seconds: The same if activations that fit come from the GPU's L2 cache; None if that is not
+            known.
     """
 
     name: str
@@ -60,7 +60,7 @@ class AuditedPart:
     """All kernels of one part of an engine.
 
     Attributes:
-        part: What the kernels are for; see :data:`trtint8.engine.kernels.Part`.
+        part: The purpose of the kernels; see :data:`trtint8.engine.kernels.Part`.
         kernels: The number of kernels.
         traffic: What they read and write per inference; None where that of one is not known.
         seconds: Their estimated time in seconds; None where that of one is not known.
@@ -86,9 +86,9 @@ class AuditedEngine:
         multiply_adds: Type to the number of multiply-adds that are computed in it, per inference.
         seconds: The sum of the estimated times of its kernels, in seconds; None where one is not known.
         weights_bytes: Size of its weights in bytes; None where the builder did not report it.
-        unplaced: Names of ONNX nodes with products that no kernel names, so that these count nowhere.
-        cached_seconds: The sum of the estimated times where activations that fit come from the GPU's L2
-            cache; None where one is not known.
+        unplaced: Names of ONNX nodes with products that no kernel names. These products are not counted.
+        cached_seconds: The sum of the estimated times if activations that fit come from the GPU's L2 cache;
+            None if a time is not known.
     """
 
     precision: str
@@ -106,15 +106,15 @@ class AuditedEngine:
     def ends(self) -> tuple[float, float] | None:
         """The estimated times in seconds, with all activations from memory and from the L2 cache.
 
-        Between the two lies what is expected. Both are the same where the cache's bandwidth is not known, and
-        None where the time of a kernel is not.
+        The expected time lies between the two. Both are the same if the cache's bandwidth is not known. They
+        are None if the time of a kernel is not known.
         """
         if self.seconds is None:
             return None
         return self.seconds, self.seconds if self.cached_seconds is None else self.cached_seconds
 
     def part(self, name: str) -> AuditedPart:
-        """The kernels of one part; with none where the engine has no such kernels."""
+        """Returns the kernels of one part; they may be none."""
         empty = AuditedPart(name, 0, Traffic(0, 0), 0.0)
         return next((part for part in self.parts if part.part == name), empty)
 
@@ -162,21 +162,21 @@ class Audit(records.Result):
         gpu: The GPU that times are estimated for.
         flavor: "tensorrt" or "rtx".
         tensorrt_version: The version that built the engines.
-        compute_capability: What the engines were built for, like "8.9"; "current" where TensorRT builds only
-            for the GPU on which it runs.
+        compute_capability: The compute capability that the engines were built for, like "8.9"; "current" if
+            TensorRT builds only for the GPU on which it runs.
         shapes: Name of each input to its dimensions.
         engines: The engines, in the order FP32, FP16, INT8, INT8+FP16.
-        verdict: What INT8 changes beside FP16, in one sentence.
+        verdict: How INT8 compares with FP16, in one sentence.
         reasons: Names of the ONNX nodes that lose most in INT8, the worst first; empty where INT8 gains.
-        uncounted: Names of ONNX nodes whose multiply-adds are not known, because a shape is not, or because
-            they hold graphs.
+        uncounted: Names of ONNX nodes whose multiply-adds are not known, because a shape is not known or the
+            node contains graphs.
         model_fingerprint: Identifies the model.
         table_fingerprint: Identifies the calibration table.
         left_out: Names of the nodes at the end of the model that no engine has, to their operators: plugins
             of TensorRT, and all that follows them.
-        costs: What the faster one of the INT8 engines takes longer for than the FP16 engine, the dearest
-            first. It may gain more elsewhere.
-        measured_seconds: Precision of each engine that was timed to the seconds that its layers take.
+        costs: What takes longer in the faster INT8 engine than in the FP16 engine, the largest first. Other
+            parts may gain more.
+        measured_seconds: Precision of each engine that was timed, to the seconds of its layers.
         layers: The nodes that compute products, with their estimated and measured times; empty where no
             engine was timed.
         warnings: What the calibration and the audit warned of.
@@ -205,7 +205,7 @@ class Audit(records.Result):
 
     @property
     def of_another_gpu(self) -> bool:
-        """Whether the engines were built for another compute capability than the GPU has."""
+        """True if the engines were built for another compute capability than the GPU has."""
         return self.compute_capability != self.gpu.compute_capability
 
     def engine(self, precision: str) -> AuditedEngine:

@@ -489,10 +489,10 @@ def count_int8_layers(
         quantized_nodes: Names of the weighted nodes that are meant to run in INT8.
 
     Returns:
-        The number of ``quantized_nodes`` that run in INT8; None where the builder does not list its layers.
+        The number of ``quantized_nodes`` that run in INT8; None if the builder does not list its layers.
 
     Raises:
-        ModelError: What is given is no model of onnx-ir.
+        ModelError: The first argument is not a model of onnx-ir.
         UnsupportedError: TensorRT for RTX is not installed.
         BuildError: TensorRT refuses the model.
     """

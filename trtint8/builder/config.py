@@ -283,13 +283,13 @@ _MAPPINGS = {
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How TensorRT builds. Every default leaves the choice to TensorRT.
+    """Options of a build. By default TensorRT chooses.
 
     Attributes:
-        fp16: Whether layers that do not run in INT8 may run in FP16; they may where None. Where TensorRT
-            takes types from the graph, the graph itself is converted before the build; where None, a model
-            with Q/DQ pairs keeps its types. For TensorRT for RTX layers that are estimated to be faster in
-            FP16 than in INT8 are in FP16, too.
+        fp16: Whether layers that do not run in INT8 may run in FP16. By default they may. If TensorRT takes
+            types from the graph, the graph is converted before the build; by default a model with Q/DQ pairs
+            then keeps its types. For TensorRT for RTX, layers that are estimated to be faster in FP16 than in
+            INT8 are also in FP16.
         bf16: Whether layers that do not run in INT8 may run in BF16.
         tf32: Whether FP32 convolutions and matrix products may use TF32.
         layer_precisions: Layer name or pattern (``*``, ``?``) to "fp32", "fp16", "bf16" or "int8".
@@ -316,14 +316,14 @@ class BuildOptions:
         refit: Whether the weights of the engine can be replaced later.
         strip_plan: Whether to leave out of the plan the weights that a refit can add again.
         tactic_sources: Names of the libraries that kernels may come from; by default, TensorRT chooses.
-        profiling_verbosity: What the engine reports of its layers: "detailed", "layer_names_only" or "none".
-            The report of the layers that run in INT8 needs "detailed".
+        profiling_verbosity: What the engine reports about its layers: "detailed", "layer_names_only" or
+            "none". The report of the layers that run in INT8 needs "detailed".
         plugins: Paths of shared libraries with plugins, which are loaded. TensorRT stores them in the plan
             only if it is ``version_compatible``; for other engines ``Engine.load`` needs them again.
 
     Raises:
-        UnsupportedError: An option is none of its choices, or no dict where it has to be one, ``device`` is
-            no index, or ``gpu_fallback`` is False without a DLA.
+        UnsupportedError: An option has an unknown value, or is not a dict although it has to be one;
+            ``device`` is not an index; or ``gpu_fallback`` is False without a DLA.
     """
 
     fp16: bool | None = None

@@ -119,7 +119,7 @@ class NetworkTensors:
 
 @dataclass(frozen=True)
 class MissingRange(Result):
-    """A tensor without a dynamic range, around which nothing runs in INT8.
+    """A tensor without a dynamic range. The layers around it do not run in INT8.
 
     Attributes:
         tensor: The name of the tensor.
@@ -136,11 +136,11 @@ class SetRanges(Result):
 
     Attributes:
         given: Tensor name to amax, of the ranges that were given.
-        followed: Tensor name to amax, of the ranges that follow: those of tensors that hold the values of
-            others, like the output of a Shuffle, of constants, and of functions that are bounded.
-        missing: The tensors without a range, each with the layer that writes it. A tensor needs no range if
-            every layer that writes or reads it has to stay in float.
-        unused: Names that have a range, and that no tensor of the network has.
+        followed: Tensor name to amax, of the ranges that follow from these: of tensors with the values of
+            others, like the output of a Shuffle, of constants, and of outputs of bounded functions.
+        missing: The tensors without a range, each with the layer that writes it. Tensors that only float
+            layers write and read need no range.
+        unused: Names with a range that are not names of tensors in the network.
     """
 
     given: Mapping[str, float]

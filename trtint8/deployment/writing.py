@@ -45,7 +45,7 @@ def deploy(
         engine: The engine file; its sidecar, Q/DQ model and table stand beside it. Or a model.
         to: What runs it.
         output: The folder to write; it must not exist, or be empty.
-        preprocessing: How raw images become what the engine is fed.
+        preprocessing: How raw images become inputs of the engine.
         asked: What is asked for besides.
 
     Returns:

@@ -77,11 +77,11 @@ class TensorSpec:
 
 @dataclass(frozen=True, repr=False)
 class EngineInfo(records.Result):
-    """What is known of an engine and does not stand in its plan.
+    """What is known of an engine in addition to its plan.
 
     Attributes:
         flavor: "tensorrt" or "rtx".
-        tensorrt_version: The version that built it, and that has to run it.
+        tensorrt_version: The version that built it. The same version has to run it.
         compute_capabilities: The GPUs that it was built for, like ("8.6",), or ("current",) for the GPU that
             built it.
         inputs: The engine's inputs.
@@ -96,27 +96,28 @@ class EngineInfo(records.Result):
         weights_bytes: Size of the weights, in bytes; None where the builder did not report it.
         model_fingerprint: Identifies the ONNX model that it came from.
         route: "explicit" (Q/DQ in the graph) or "implicit" (calibrators and dynamic ranges).
-        missing_ranges: Tensors without a dynamic range, each with the layer that makes it; nothing around
-            them runs in INT8.
-        shared_scales: Names of scales in the Q/DQ model that are equal and must stay so, in groups.
-        hardware_compatibility: "ampere_plus", "same_compute_capability", or None where the GPU that built it
-            has to run it.
+        missing_ranges: Tensors without a dynamic range, each with the layer that makes it. The layers around
+            them do not run in INT8.
+        shared_scales: Groups of scales in the Q/DQ model that are equal and must stay equal, by name.
+        hardware_compatibility: "ampere_plus", "same_compute_capability", or None if only the GPU that built
+            it can run it.
         version_compatible: Whether newer TensorRT versions can run it.
         table_fingerprint: Identifies the calibration table; None where none was used.
         method: How the ranges were found, like "entropy"; None where nothing was calibrated.
-        changed_weights: What was done to the float model's weights before it was quantized, in order; those
-            of the Q/DQ model are the result. Empty in files of earlier versions.
-        qdq_model: File name of the Q/DQ model that was kept beside it; None where none was.
-        qdq_fingerprint: Identifies that model; None where none was kept, and in files of trtint8 0.1.
-        written: SHA-256 of the files that builds have written beside it and that belong to it, by the ends of
-            their names, like "table.json"; of a large model with its weights. Empty in files of trtint8 0.1.
+        changed_weights: What was done to the float model's weights before it was quantized, in order. The
+            Q/DQ model has the changed weights. Empty in files of earlier versions.
+        qdq_model: File name of the Q/DQ model beside it, if there is one.
+        qdq_fingerprint: Identifies that model; None if there is none, and in files of trtint8 0.1.
+        written: SHA-256 of the files beside it that builds have written and that belong to it, by the ends of
+            their names, like "table.json". The hash of a large model includes its weights. Empty in files of
+            trtint8 0.1.
         kernels: The engine's kernels by part, with the bytes that they read and write per inference; empty
             where the builder did not list them, and in files written by trtint8 0.1.
-        joins_samples: Whether samples may be joined along axis 0 of the inputs, because every output has a
-            row for each of them that does not depend on the others; None where that could not be tried, and
-            in files of earlier versions.
-        calibrated_inputs: What was fed during the calibration; None where that is not known, and in files of
-            version 0.2 and older.
+        joins_samples: Whether samples may be joined along axis 0 of the inputs: every output then has a row
+            for each sample that does not depend on the others. None if that could not be tried, and in files
+            of earlier versions.
+        calibrated_inputs: The inputs of the calibration; None if they are not known, and in files of version
+            0.2 and older.
         warnings: What the calibration and the build warned of; empty in files of version 0.2 and older.
         plan_sha256: SHA-256 of the plan; :func:`save_engine` fills it in.
         created_by: The trtint8 that wrote it.
@@ -162,7 +163,7 @@ class EngineInfo(records.Result):
 
     @property
     def built_with(self) -> Flavor:
-        """The TensorRT that built it; it need not be installed."""
+        """The TensorRT that built it. It does not have to be installed."""
         return Flavor(self.flavor, self.tensorrt_version)
 
     @property
@@ -178,10 +179,10 @@ class EngineInfo(records.Result):
 
     @property
     def int8_layers(self) -> tuple[int, int] | None:
-        """Weighted nodes that run in INT8, and how many there are; None where that is not known.
+        """The number of weighted nodes in INT8, and of all weighted nodes; None if that is not known.
 
-        It is not known of nodes in parts that TensorRT compiles as a whole. Those that were left in float
-        count as well; of the implicit route these are not known. Those of which the builder left only
+        It is not known if TensorRT compiles parts of the network as a whole. The second number includes nodes
+        that were left in float, except on the implicit route, where these are not known. Nodes that became
         constants do not count.
         """
         if self.layers is None:

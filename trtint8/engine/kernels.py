@@ -172,7 +172,7 @@ class PartTotal:
     """All kernels of one part of an engine, with its first optimization profile.
 
     Attributes:
-        part: What the kernels are for; see :data:`trtint8.engine.kernels.Part`.
+        part: The purpose of the kernels; see :data:`trtint8.engine.kernels.Part`.
         kernels: The number of kernels.
         traffic: What they read and write per inference; None where shapes are dynamic or not listed.
     """

@@ -31,7 +31,7 @@ class ShapeRange:
         max: The largest shape that it accepts.
 
     Raises:
-        BuildError: A shape is no sequence of integers.
+        BuildError: A shape is not a sequence of integers.
     """
 
     min: Shape

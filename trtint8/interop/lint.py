@@ -366,11 +366,11 @@ class Mended(Result):
     """A model after :func:`mend`.
 
     Attributes:
-        graph_model: The model with Q/DQ pairs as TensorRT wants them; without pairs where no range is known.
+        graph_model: The model with Q/DQ pairs as TensorRT needs them; without pairs if no range is known.
         quantized_nodes: Names of the model's weighted nodes in INT8.
-        unquantized: What became of the old pairs.
+        unquantized: How the old pairs were changed.
         filled: Tensors that needed a range and had no pair, with the amax that follows from other tensors.
-        changes: What the new model does not compute as the old one did.
+        changes: The differences between what the new and the old model compute.
     """
 
     graph_model: ir.Model

@@ -97,9 +97,9 @@ class Placement:
         activations: Edges that read activations through a pair with one scale, in graph order.
         weights: Edges that read constant weights through a pair.
         configs: How every tensor is quantized, and which tensors share one scale.
-        decisions: One decision per node that multiplies matrices, per node that reads a pair or could have
-            read one, and per node of an operator that nobody knows, in graph order. A node inside another one
-            stands where the outer one does.
+        decisions: Decisions in graph order: one per node that multiplies matrices, per node that reads a pair
+            or could have read one, and per node of an unknown operator. A node inside another node has the
+            place of the outer one.
         slower: Names of the weighted nodes that stay in float because INT8 is estimated to be slower.
     """
 
@@ -127,7 +127,7 @@ class Placement:
 
     @property
     def all_slower(self) -> bool:
-        """Whether every layer that could be in INT8 stays in float because INT8 is estimated to be slower."""
+        """True if all layers that could be in INT8 stay in float because INT8 is estimated to be slower."""
         return bool(self.slower) and not self.quantized_nodes
 
     @property
@@ -178,7 +178,7 @@ def place(
             is not known stays in float.
         float16: Whether what is outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
             than in FP16 stay in FP16 then, where the target says what its kernels cost.
-        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        keep_int8: Names of nodes, or patterns, that are put in INT8 even if that is estimated to be slower.
         optimal: Input name to the shape that the engine is tuned for, with which INT8 is compared with FP16;
             ``largest`` where it is not given.
         slower: Names of weighted nodes that stay in FP16 because an engine was slower with them in INT8.

@@ -276,7 +276,7 @@ class QuantizeOptions:
 
     Attributes:
         keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
-        keep_int8: Names of nodes, or patterns, that are in INT8 although that is estimated to be slower.
+        keep_int8: Names of nodes, or patterns, that are put in INT8 even if that is estimated to be slower.
         target: What the model is built for.
         float16: Whether what is outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
             than in FP16 are outside INT8 then.

@@ -49,10 +49,10 @@ class ComparedRow:
     Attributes:
         name: What the figure is.
         values: One text per run; None where a run's files do not have the figure.
-        significant: Whether two runs differ by more than chance, for a figure that samples estimate, and by
-            more than ``margin`` for one that has it; None for any other one.
-        margin: The share by which numbers of bytes and times may differ and mean the same; None for any other
-            figure.
+        significant: Whether two runs differ by more than chance, for a figure that samples estimate, or by
+            more than ``margin``, for a figure that has it. None for all other figures.
+        margin: The share by which bytes and times may differ and still count as equal; None for all other
+            figures.
     """
 
     name: str
@@ -62,17 +62,17 @@ class ComparedRow:
 
     @property
     def is_compared(self) -> bool:
-        """Whether two runs have the figure."""
+        """True if at least two runs have the figure."""
         return sum(value is not None for value in self.values) > 1
 
     @property
     def differs(self) -> bool:
-        """Whether two runs differ in the figure, and by more than chance or a margin where it has one."""
+        """True if two runs differ in the figure, by more than chance or by more than its margin."""
         return self._is_uneven and self.significant is not False
 
     @property
     def mark(self) -> str:
-        """What stands beside the values: ``differs``, ``within chance``, ``within 1 %``, or nothing."""
+        """The mark beside the values: ``differs``, ``within chance``, ``within 1 %``, or nothing."""
         if not self._is_uneven:
             return ""
         if self.differs:
@@ -94,8 +94,8 @@ class RunComparison(Result):
         layers: The weighted layers that are not in the same precision in all runs whose engines list them.
         differences: Names of the figures that differ.
         files: What was read.
-        verdicts: Which run is better, by how much, and whether that is more than chance: one sentence for
-            accuracy and one for latency, where two runs have it.
+        verdicts: Which run is better, by how much, and whether that is more than chance. There is one
+            sentence for accuracy and one for latency, if two runs have them.
         warnings: What makes the figures doubtful, each with the name of its run.
     """
 
@@ -127,18 +127,18 @@ def compare_runs(
     """Compares several runs.
 
     Args:
-        sources: Two or more, one for each run: a folder that ``trtint8 build`` wrote to; an engine, and the
-            files beside it are read too; or a single file of those that a report is made of.
-        arithmetic: Judges each run in the integers of a backend, as :func:`validate` takes it: its table, or
-            its Q/DQ model if there is no table. Needs ``model`` and ``data``.
+        sources: Two or more, one per run: a folder that ``trtint8 build`` wrote to; an engine, whose files
+            beside it are also read; or a single file that :func:`trtint8.write_report` takes.
+        arithmetic: Judges each run's table, or its Q/DQ model if it has no table, with the integers of a
+            backend, as in :func:`validate`. Needs ``model`` and ``data``.
         model: With ``arithmetic``, the float model.
         data: With ``arithmetic``, held-out samples, which are read once for each run.
         labels: Labels that do not come with the data.
         batch_size: Samples per batch.
         limit: Use only this many samples.
-        preprocessing: How raw images become what the model is fed.
-        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, and their
-            labels. A warning names them. By default the first such file is refused.
+        preprocessing: How raw images become inputs of the model.
+        skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
+            labels, and warn of them by name. By default the first such file is an error.
 
     Raises:
         TableError: There are fewer than two runs, a file is missing or malformed, or no two runs have a

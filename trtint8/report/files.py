@@ -75,7 +75,7 @@ class ReportFiles:
             ``tuning``, and ``tuned`` for what `trtint8 tune --json` prints) to its file.
         engine: What the engine's sidecar says.
         table: The calibration table.
-        sensitivity: What the quantization of every layer costs.
+        sensitivity: The cost of quantizing each layer.
         accuracy: INT8 beside FP32.
         audit: FP32, FP16 and INT8 engines side by side, with estimated times.
         bench: The measured latencies and throughputs.

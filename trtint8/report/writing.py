@@ -54,12 +54,12 @@ def write_report(
     """Writes one self-contained HTML page on one INT8 model.
 
     Args:
-        sources: The folder that ``trtint8 build`` wrote to; or an engine, with which the files beside it are
-            read; or files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy,
+        sources: The folder that ``trtint8 build`` wrote to; or an engine, whose files beside it are also
+            read; or single files: a Q/DQ model, a calibration table, and the JSON of sensitivity, accuracy,
             audit, bench and tuning.
         output: The HTML file.
         model: The float model.
-        data: Held-out data, in which the samples with the largest differences are found; needs ``model``.
+        data: Held-out data. The page shows its samples with the largest differences. Needs ``model``.
         data_options: How that data is read.
         class_names: Names of the classes in the order of their indices, or a text file with one per line.
         loading: How an engine is loaded.
@@ -106,7 +106,7 @@ def write_comparison(comparison: RunComparison, output: str | os.PathLike[str]) 
 
     Raises:
         UnsupportedError: The extra ``trtint8[report]`` is not installed.
-        TableError: The first argument is no comparison.
+        TableError: The first argument is not a comparison.
         OutputError: The page cannot be written, is one of the files that were compared, or its name does not
             end in .html or .htm.
     """

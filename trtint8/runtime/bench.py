@@ -86,8 +86,8 @@ class BenchReport(Result):
         phases: Phase to its times: ``latency`` (transfers and computation), ``enqueue`` (work of the host),
             ``h2d`` (upload), ``compute`` and ``d2h`` (download); without transfers only ``latency``,
             ``enqueue`` and ``compute``. Times that ``trtexec`` exported may lack ``enqueue``.
-        cpu_ms: CPU time that this process spent per inference in all its threads, in milliseconds; a driver
-            may wait busily. None where it was not measured.
+        cpu_ms: CPU time of this process per inference, in all its threads, in milliseconds. A driver may use
+            CPU time while it waits. None if it was not measured.
         overlapped: Whether copies overlapped with the computation of other inferences.
     """
 
@@ -120,7 +120,7 @@ class BenchReport(Result):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The reasons why the GPU is not always busy, in words for the user."""
+        """Reasons why the GPU is not always busy, in words for the user."""
         messages = []
         compute, enqueue = self.phases["compute"], self.phases.get("enqueue")
         if enqueue is not None and enqueue.mean > compute.mean:

@@ -89,7 +89,7 @@ class Engine:
 
         Args:
             source: The path of an engine file, whose sidecar is verified where it has one, or the plan
-                itself. Metadata before the plan, as Ultralytics writes it, is passed over.
+                itself. Metadata before the plan, as Ultralytics writes it, is skipped.
             device: Index of the GPU.
             plugins: Paths of shared libraries with the plugins that the engine uses.
             dla_core: The DLA core that runs an engine that was built for the DLA; None lets TensorRT choose.
@@ -103,9 +103,9 @@ class Engine:
             The engine.
 
         Raises:
-            EngineError: The file is missing, truncated, changed or no engine, the engine was built by another
-                version or for another GPU, it contains code and ``allow_host_code`` is false, or a plugin
-                library cannot be loaded.
+            EngineError: The file is missing, truncated, changed or not an engine; the engine was built by
+                another version or for another GPU; it contains code and ``allow_host_code`` is false; or a
+                plugin library cannot be loaded.
             UnsupportedError: The TensorRT that the engine needs is not installed, has no runtime cache or
                 does not take such a plugin library, or the machine has no such DLA core.
             GpuUnavailableError: There is no GPU, or none of that index.
@@ -221,14 +221,14 @@ class Engine:
         on_device: bool = False,
         cuda_graph: bool = False,
     ) -> BoundCall[Any]:
-        """Prepares inferences on fixed shapes and addresses, which then cost the least.
+        """Prepares inferences with fixed shapes and addresses, which take the least time in Python.
 
         Args:
-            feeds: Input name to an array: on the host one like those of all calls, on the GPU the one that
-                all calls read.
+            feeds: Input name to an array. An array on the host is an example of the arrays of later calls. An
+                array on the GPU is read by all calls.
             outputs: Output name to the array on the GPU that every call writes to.
-            stream: The caller's stream, see :meth:`ExecutionContext.infer`; what comes before every call
-                without it, see :class:`~trtint8.runtime.bound_call.BoundCall`.
+            stream: The caller's stream, see :meth:`ExecutionContext.infer`. For calls without a stream see
+                :class:`~trtint8.runtime.bound_call.BoundCall`.
             on_device: Whether the other outputs stay on the GPU.
             cuda_graph: Whether to launch a CUDA graph.
 

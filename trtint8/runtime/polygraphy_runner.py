@@ -57,7 +57,7 @@ class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
         self._source, self._allow_host_code, self._plugins = engine, allow_host_code, plugins
 
     def activate_impl(self) -> None:
-        """Loads the engine where a path was given."""
+        """Loads the engine if a path was given."""
         source = self._source
         if isinstance(source, (str, os.PathLike)):
             self.engine = Engine.load(source, plugins=self._plugins, allow_host_code=self._allow_host_code)
@@ -65,7 +65,7 @@ class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
             self.engine = source() if callable(source) else source
 
     def get_input_metadata_impl(self) -> TensorMetadata:
-        """Names, types and shapes of the inputs."""
+        """Returns names, types and shapes of the inputs."""
         metadata = TensorMetadata()
         for spec in self.engine.inputs:
             metadata.add(spec.name, dtype=spec.dtype, shape=list(spec.shape))
@@ -79,7 +79,7 @@ class TrtInt8Runner(BaseRunner):  # type: ignore[misc]
         return outputs
 
     def deactivate_impl(self) -> None:
-        """Closes the engine where the runner loaded it."""
+        """Closes the engine if the runner loaded it."""
         if self.engine is not self._source:
             self.engine.close()
         del self.engine

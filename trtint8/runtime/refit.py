@@ -16,19 +16,19 @@ from trtint8.runtime.engine import Engine
 
 
 def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
-    """Replaces weights of an engine; its contexts use the new ones from their next run on.
+    """Replaces weights of an engine. Its contexts use the new weights from their next run on.
 
     The scales of Q/DQ pairs are weights like all others. TensorRT merges quantizers that have equal scales,
     so scales that the placement made equal (the sidecar lists them) must stay equal.
 
     Args:
-        engine: A refittable engine, of which no inference is running.
+        engine: A refittable engine. No inference may be running.
         weights: Name of the initializer in the ONNX model to its new values, of the same shape and dtype.
 
     Raises:
-        EngineError: What is given is no engine or no dict of arrays; the engine is not refittable, lacks a
-            weight, or TensorRT refuses the new weights; a weight has a dtype that TensorRT lacks; or the new
-            scales of a group differ. Where TensorRT fails during the refit, some weights may have been
+        EngineError: The arguments are not an engine and a dict of arrays; the engine is not refittable, lacks
+            a weight, or TensorRT refuses the new weights; a weight has a dtype that TensorRT lacks; or the
+            new scales of a group differ. If TensorRT fails during the refit, some weights may have been
             replaced already.
     """
     if not isinstance(engine, Engine):

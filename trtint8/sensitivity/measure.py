@@ -647,7 +647,7 @@ class Probe:
             feed: The batch.
             first: How many samples come before it, for messages.
             labelled: Whether the data has class indices as labels.
-            name_of: Gives what a sample is called in messages, by its number in the order of iteration.
+            name_of: Returns the name of a sample in messages, by its number in the order of iteration.
 
         Returns:
             Seconds per sample.
@@ -683,7 +683,7 @@ class Probe:
             feed: The batch.
             labels: Labels from the batch's first sample on; None without labels.
             first: How many samples of the data come before it.
-            name_of: Gives what a sample is called in messages, by its number in the order of iteration.
+            name_of: Returns the name of a sample in messages, by its number in the order of iteration.
 
         Raises:
             CalibrationDataError: The batch does not fit the model, or there are too few labels.

@@ -232,24 +232,25 @@ class LayerSensitivity:
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(records.Result):
-    """What the quantization of every layer costs.
+    """The cost of quantizing each layer.
 
     Attributes:
         samples: How many samples were fed.
-        converged: Whether the intervals are as narrow as was asked for, or all samples were taken where these
-            were asked for.
-        tolerance_db: Half the width of the intervals that was asked for, in decibels; 0 asks for all samples.
+        converged: Whether the intervals are as narrow as ``tolerance_db``. If that is 0, whether all samples
+            were taken.
+        tolerance_db: Half the width of the intervals, as it was requested, in decibels; 0 requests all
+            samples.
         quantized: The network with every layer in INT8.
         reference_top1: The float network's share of right classes; None without labels.
         layers: One entry per layer, in the order in which they run.
         model_fingerprint: Identifies the model.
         table_fingerprint: Identifies the calibration table.
         data_fingerprint: Identifies the samples.
-        shown: How many of the samples showed what single layers cost; the others showed only what all layers
-            cost together. None where the file does not say.
+        shown: The number of samples that measured single layers. The others measured only all layers
+            together. None if the file does not have it.
         warnings: What the calibration and the measurement warned of; empty in files of version 0.2 and older.
-        picks_changed: How many of the picks that the network makes by comparing what it has computed are
-            others with every layer in INT8. Empty where it picks nothing.
+        picks_changed: How many picks of the network, such as those of ArgMax and TopK, differ with every
+            layer in INT8. Empty if it picks nothing.
     """
 
     samples: PositiveCount
@@ -320,7 +321,7 @@ class Sensitivity(records.Result):
 
     @property
     def samples_text(self) -> str:
-        """How many samples there were, and how many showed what single layers cost, in words."""
+        """The number of samples, and of those that measured single layers, in words."""
         some = self.shown is not None and self.shown < self.samples
         drawn = f", of which {self.shown:,} show single layers" if some else ""
         return f"{counted(self.samples, 'sample', ',')}{drawn}"
@@ -332,7 +333,7 @@ class Sensitivity(records.Result):
 
     @property
     def worst_first(self) -> tuple[LayerSensitivity, ...]:
-        """The layers, beginning with the one that costs most when it alone is in INT8."""
+        """The layers. The first is the one that costs most if only this layer is in INT8."""
         return tuple(sorted(self.layers, key=lambda layer: layer.only.sqnr_db))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -348,7 +349,7 @@ class Sensitivity(records.Result):
         """Reads what :meth:`save` wrote.
 
         Raises:
-            TableError: The file is missing, or is something else, or what is given is no path.
+            TableError: The file is missing, or is not such a file.
         """
         check_path("the sensitivity", path, TableError)
         wrong = f"'{path}' is no result of 'trtint8 sensitivity'"

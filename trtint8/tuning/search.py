@@ -114,7 +114,7 @@ class Found:
         candidate: The best candidate.
         score: Its score on the samples that are tuned on.
         number: The number of its trial, from 0.
-        complete: Whether everything was tried; False where the time was over.
+        complete: Whether everything was tried; False if the time limit ended the search.
     """
 
     candidate: Candidate

@@ -78,15 +78,14 @@ class Tuned(records.Result):
         candidate: The float model, its table and the layers that stay in float.
         score: The candidate's score on the samples that it was tuned on.
         graph_model: The model with Q/DQ pairs.
-        accuracy: How the tuned network compares with FP32 on the held-out samples; ``also`` holds the result
-            of the network that tuning started with, under the name ``before``, and ``judgement`` says whether
-            these samples keep the goal.
+        accuracy: The tuned network compared with FP32 on the held-out samples. ``also`` has the network
+            before tuning, under the name ``before``. ``judgement`` says whether these samples meet the goal.
         trials: What the search tried, in order.
         chosen: The index of the result in ``trials``.
         float_cost: The share of the network's arithmetic that stays in float, in [0, 1].
-        goal: What the result had to keep.
-        complete: Whether everything was tried; False where the time was over.
-        speed: The estimated times, and what was tried for them; None where speed was not searched for.
+        goal: The goal of the search.
+        complete: Whether everything was tried; False if the time limit ended the search.
+        speed: The estimated times, and what was tried for them; None without a search for speed.
         float16: Whether everything outside INT8 is in FP16.
         warnings: What the calibration and the search warned of.
     """
@@ -144,7 +143,7 @@ class Tuned(records.Result):
     def plot(self) -> Picture:
         """Draws the metric of every candidate over the share of the arithmetic that it leaves in float.
 
-        Points are filled where the search continued from the candidate.
+        A point is filled if the search continued from its candidate.
 
         Returns:
             A picture that a notebook shows, and whose ``save`` writes an SVG or PNG file.
@@ -155,7 +154,7 @@ class Tuned(records.Result):
         return plot_trials(self.trials, self.goal)
 
     def to_pandas(self) -> Any:
-        """What the search tried, as a data frame.
+        """Returns what the search tried, as a data frame.
 
         Returns:
             A ``pandas.DataFrame`` with one row per candidate and the columns ``what``, ``taken``, ``value``,
@@ -169,18 +168,18 @@ class Tuned(records.Result):
 
     @property
     def fits(self) -> bool:
-        """Whether the result keeps the goal on the samples that it was tuned on."""
+        """True if the result meets the goal on the samples that it was tuned on."""
         return self.goal.fits(self.score)
 
     @property
     def keeps_goal(self) -> bool:
-        """Whether the result keeps the goal on those samples, and on the ones that nothing was decided on."""
+        """True if the result meets the goal on those samples and on the samples that judge it."""
         judgement = self.accuracy.judgement
         return self.fits and (judgement is None or judgement.fits)
 
     @property
     def changed_weights(self) -> bool:
-        """Whether the float model differs from the original."""
+        """True if the float model differs from the original."""
         return bool(self.candidate.remedies)
 
 
@@ -335,7 +334,7 @@ class TuningLog:
         float_cost: The share of the network's arithmetic that stays in float.
         trials: What the search tried, in order.
         goal: What the result had to keep, in words; empty where an earlier version has not written it.
-        speed: The estimated times, and what was tried for them; None where speed was not searched for.
+        speed: The estimated times, and what was tried for them; None without a search for speed.
         metric: The metric's name; empty where an earlier version has not written it.
         unit: The unit of the metric: ``%``, ``dB``, or empty for its own.
         chosen: The index of the result in ``trials``; None where an earlier version has not written it.
@@ -488,7 +487,7 @@ def tune_from_sources(
         float16: Whether what stays in float becomes FP16.
         limit: How long the search may take.
         journal: Where the search keeps its trials, so that it can be continued; nowhere where None.
-        on_goal: Called with what the result has to keep, before the calibration.
+        on_goal: Called with the goal of the search, before the calibration.
         on_trial: Called with every trial of the search.
         progress: Whether progress bars are shown on a terminal or in a notebook.
         speed: What the engine is to be fast on; None leaves speed out.
@@ -646,7 +645,7 @@ def trials_html(trials: Sequence[Trial], goal: Goal) -> str:
 
     Args:
         trials: The candidates, in the order in which they were tried.
-        goal: What the result had to keep.
+        goal: The goal of the search.
     """
     rows = [
         (
@@ -667,7 +666,7 @@ def plot_trials(trials: Sequence[Trial], goal: Goal) -> Picture:
 
     Args:
         trials: The candidates; those without a value of the metric are left out.
-        goal: What the result had to keep.
+        goal: The goal of the search.
 
     Raises:
         UnsupportedError: Matplotlib is not installed.

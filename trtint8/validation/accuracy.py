@@ -84,7 +84,7 @@ class SeenSamples(Result):
 
 @dataclass(frozen=True, repr=False)
 class Accuracy(Result):
-    """How a model, usually in INT8, compares with FP32.
+    """A model, usually in INT8, compared with FP32.
 
     Attributes:
         judged: How the model was run, in words.
@@ -98,22 +98,21 @@ class Accuracy(Result):
         outputs: How close each output is to FP32's; empty where that was not asked for.
         measures: All metrics except those of single outputs, in the order in which they were asked for.
         also: The results of the other models on the same samples, by name.
-        chosen: What nobody has asked for, and why, in words: which metrics were chosen by the shapes of the
-            outputs, and in which layout detections were read; None where all of that was asked for.
-        judgement: Whether the samples keep a budget; None where there is none.
+        chosen: What was chosen by default, and why, in words: metrics, by the shapes of the outputs, and the
+            layout of detections. None if nothing was chosen by default.
+        judgement: Whether the samples meet the budget; None if there is no budget.
         judged_fingerprint: Identifies the engine that was judged: its Q/DQ model, or its plan where it has
             none; None for a model, and in results of trtint8 0.1.
-        reference_fingerprint: Identifies the FP32 model, or the one that its weights were changed from; None
-            where no model says what it was made from, and in results of trtint8 0.1.
-        in_integers: What a backend computes in integers, where the model was run in its arithmetic; else
-            None.
+        reference_fingerprint: Identifies the FP32 model, or the model before its weights were changed. None
+            if no model says from which model it was made, and in results of trtint8 0.1.
+        in_integers: What a backend computes in integers, with ``arithmetic``; else None.
         tensors: How close tensors inside the network are to FP32's; None where that was not asked for.
         warnings: What the calibration, the build and the comparison warned of; empty in results of version
             0.2 and older.
-        picks_changed: How many of the picks that the network makes by comparing what it has computed are
-            others than FP32's. One entry for each tensor that shows picks and that the model gives; an
-            engine gives its outputs alone. Empty where ``outputs`` is.
-        name: What tables call the model: INT8, or float where no layer of it is in INT8.
+        picks_changed: How many picks of the network, such as those of ArgMax and TopK, differ from FP32's.
+            There is one entry for each tensor that shows picks and that the model returns; an engine returns
+            only its outputs. Empty if ``outputs`` is.
+        name: The name of the model in tables: INT8, or float if no layer of it is in INT8.
         seen: What FP32's outputs say of the samples; None in results of version 0.2 and older.
     """
 
@@ -147,7 +146,7 @@ class Accuracy(Result):
         return accuracy_html(title, self, self.name, (self.chosen,) if self.chosen else ())
 
     def to_pandas(self) -> Any:
-        """The metrics as a data frame.
+        """Returns the metrics as a data frame.
 
         Returns:
             A ``pandas.DataFrame`` with one row per metric, the column ``metric``, and one column per model.

@@ -59,7 +59,7 @@ class Batch:
         labels: One label per sample along axis 0, class indices (int64) or arrays; or None.
         rows: Number of samples in the batch.
         first: Number of samples before this batch, for messages.
-        name_of: Gives what a sample is called in messages, by its number in the order of iteration.
+        name_of: Returns the name of a sample in messages, by its number in the order of iteration.
     """
 
     feeds: FeedDict

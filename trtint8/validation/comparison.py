@@ -362,7 +362,7 @@ class OpenModels:
             feed: The batch.
             labels: Labels from the batch's first sample on, or None.
             first: Number of samples before this batch, for messages.
-            name_of: Gives what a sample is called in messages, by its number in the order of iteration.
+            name_of: Returns the name of a sample in messages, by its number in the order of iteration.
 
         Returns:
             What was measured.

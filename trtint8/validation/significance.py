@@ -34,7 +34,7 @@ class Share(Result):
         total: Number of all samples.
 
     Raises:
-        ValueError: There are more of the former.
+        ValueError: ``count`` is larger than ``total``.
     """
 
     _also_in_json: ClassVar[tuple[str, ...]] = ("value", "interval")

@@ -41,13 +41,13 @@ class Preprocessing:
     Attributes:
         resize: (height, width), or the length of the shorter side with the aspect ratio kept, or None.
         crop: (height, width) of the centre crop, or None.
-        scale: What every uint8 value is multiplied with; 1/255 by default.
+        scale: The factor of every uint8 value; 1/255 by default.
         mean: Subtracted after scaling; one value, or one per channel in the order of ``channels``.
-        std: What is divided by after that; one value, or one per channel in the order of ``channels``.
+        std: The divisor after that; one value, or one per channel in the order of ``channels``.
         layout: The order of the result's axes.
         channels: Order of the result's channels; grey images have only one and ignore it.
-        letterbox: (height, width) that images are resized into with the aspect ratio kept, and padded to with
-            grey, as detectors have it; or None. It takes the place of ``resize`` and ``crop``.
+        letterbox: (height, width), or None. Images are resized to fit into it with the aspect ratio kept, and
+            padded with grey, as for detectors. It replaces ``resize`` and ``crop``.
 
     Raises:
         CalibrationDataError: A value has the wrong type, length or sign, or ``letterbox`` comes with
@@ -153,7 +153,7 @@ class Preprocessing:
         return np.ascontiguousarray(values32.transpose(0, 3, 1, 2) if self.layout == "NCHW" else values32)
 
     def prepared_size(self, height: int, width: int) -> tuple[int, int]:
-        """The size that images of one size come out with.
+        """Returns the size of the result for images of one size.
 
         Args:
             height: Rows of an image, at least 1.
@@ -168,7 +168,7 @@ class Preprocessing:
         return self.placing(height, width).size
 
     def placing(self, height: int, width: int) -> Placing:
-        """Where images of one size lie in what they become.
+        """Returns where images of one size lie in the result.
 
         Args:
             height: Rows of an image, at least 1.
@@ -218,7 +218,7 @@ class Preprocessing:
             raise CalibrationDataError(f"preprocessing file '{path}': {error.template}") from error
 
     def is_same(self, other: Preprocessing) -> bool:
-        """True if another one does the same, but for rounding; three equal values are as good as one."""
+        """True if another one does the same, apart from rounding; three equal values count as one."""
         alike = all(
             getattr(self, name) == getattr(other, name)
             for name in ("resize", "crop", "layout", "channels", "letterbox")

@@ -53,7 +53,7 @@ def call(
         seconds: How long it takes, with ``batch_size``;
             and more.
         batch_size: How many; one where None.
-        keep_float: Names.
+        keep_float: Names of a :class:`~trtint8.some.Thing`.
         memory_pools: Sizes.
         io_types: Types.
         profile: Shapes.
@@ -179,7 +179,7 @@ def test_help_is_what_the_docstring_says():
     assert helps["quick"] == "it is quick, 100 %% of the time"
     assert helps["seconds"] == "how long it takes, with --batch-size; and more; default 2"
     assert helps["batch_size"] == "how many; one by default"
-    assert helps["keep_float"] == "names; repeatable"
+    assert helps["keep_float"] == "names of a Thing; repeatable"
     assert not {"on_end", "progress"} & helps.keys()
     assert "100 %" in parser().format_help()
 

@@ -39,7 +39,7 @@ class MeanAveragePrecision:
 
     Precision is interpolated at 101 recalls, as in Lin et al., "Microsoft COCO: Common Objects in Context",
     2014, and its evaluation code; the arithmetic is faster-coco-eval's. Classes that the truth does not have
-    do not count. Boxes and scores of all images are kept until :meth:`value`, outputs are not. The truth is
+    do not count. Boxes and scores of all images are stored until :meth:`value`; outputs are not. The truth is
     not pickled, because workers do not need it.
 
     Args:
@@ -91,7 +91,7 @@ class MeanAveragePrecision:
         """Adds one batch.
 
         Args:
-            feeds: The model's inputs, which tell how many images there are.
+            feeds: The model's inputs. They give the number of images.
             outputs: The model's outputs, which ``decode`` is called with.
             labels: Not used.
 
@@ -224,15 +224,15 @@ def require_library() -> ModuleType:
 class DetectionAgreement:
     """The share of detections that a model and the float model have in common, whatever their order.
 
-    Going through the model's detections of an image from the highest score to the lowest, each is matched
-    with the float model's detection of the same class that it overlaps most, of those not matched yet, if the
-    intersection over union is above ``iou``. The value is 2 matches / (detections of the model + detections
-    of the float model) over all images: the F1 score, with the float model's detections as the truth. Where
-    neither model has detections it is NaN, with a warning: nothing was shown.
+    The model's detections of an image are matched from the highest score to the lowest. Each is matched with
+    a detection of the float model of the same class: of those not matched yet, the one that it overlaps most,
+    if the intersection over union is above ``iou``. The value is 2 matches / (detections of the model +
+    detections of the float model) over all images: the F1 score, with the float model's detections as the
+    truth. If neither model has detections, it is NaN, with a warning.
 
-    Where the labels are true boxes (x1, y1, x2, y2 and class, of shape (samples, n, 5), in the unit of the
-    detections; rows with the class -1 hold no box), these take the place of the float model's detections, and
-    the float model is measured too. There has to be a box then.
+    If the labels are true boxes, they replace the float model's detections, and the float model is measured
+    too. Their shape is (samples, n, 5): x1, y1, x2, y2 and class, in the unit of the detections. Rows with
+    the class -1 hold no box. There must be at least one box.
 
     Attributes:
         decode: Turns a batch's outputs into one :class:`Detections`, or a tuple of the same fields, per
@@ -240,7 +240,7 @@ class DetectionAgreement:
             change. The name of a layout, such as ``grid``, reads outputs that are boxes, scores and classes.
             None reads them in the layout that they suggest; see
             :func:`trtint8.validation.detection.layouts.suggested_layout`.
-        score: Detections count whose score is above this.
+        score: Only detections with a score above this count.
         iou: The intersection over union above which two detections match.
         name: The metric's name in results, ``detections``.
 
