@@ -12,8 +12,9 @@ import onnx_ir as ir
 import pytest
 
 import trtint8
+from calibrators import progress
 from calibrators.errors import OutputError, TableError
-from calibrators.progress import time_left
+from calibrators.progress import MEASURING
 from calibrators.tables.table import CalibrationTable, Provenance
 from tests.trtint8.onnx_models import Shaped, outlier_stream, tied
 from tests.trtint8.tuning.networks import uneven
@@ -138,15 +139,14 @@ def test_a_result_has_the_warnings_that_were_shown(recwarn):
 
 
 def test_what_is_left_of_a_search_that_goes_on_is_what_was_left_of_it(tmp_path):
-    """Once the budget is kept, no layers are to be restored to float, so that the time is no longer open."""
+    """Once the budget is kept, no layers are to be restored to float, so no work is expected of that."""
     images = normal(np.random.default_rng(1), 128, 3, 6, 6)
     options = {"minimum": 10, "metric": "sqnr", "round_weights": False, "progress": False}
-    is_open = []
+    expected = []
 
     def note(_trial):
-        left = time_left()
-        is_open.append(left is not None and left.at_least)
-        if len(is_open) == 2:
+        expected.append(dict(progress._current.get().plans[-1].to_come))
+        if len(expected) == 2:
             raise KeyboardInterrupt
 
     for resume in (False, True):
@@ -154,8 +154,8 @@ def test_what_is_left_of_a_search_that_goes_on_is_what_was_left_of_it(tmp_path):
         with contextlib.suppress(KeyboardInterrupt):
             found = trtint8.tune(uneven(), images[:64], images[64:], **options)
     assert [trial.taken for trial in found.trials[:2]] == [True, True]
-    assert is_open[:2] == is_open[2:4] == [True, False]
-    assert not any(is_open[4:])
+    assert MEASURING in expected[0] and MEASURING not in expected[1]
+    assert expected[2:4] == expected[:2] and not any(MEASURING in names for names in expected[4:])
 
 
 @pytest.mark.parametrize(("gain", "taken"), [(-1.0, False), (0.09, False), (0.11, True)])
