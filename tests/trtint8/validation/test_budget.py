@@ -197,7 +197,7 @@ def test_scores_and_judgements_in_words():
     assert found.goal == "top1: a drop of at most 0.3 points"
     missed, too_fine = found.notes
     assert "on 100 samples" in missed and missed.endswith("drop 1.00 points, top1 89.00 %")
-    assert "0.3 points" in too_fine and "1 point;" in too_fine and "334 samples" in too_fine
+    assert "0.3 points" in too_fine and "1 point;" in too_fine and "334 different samples" in too_fine
 
 
 def test_metrics_that_count_no_samples_have_no_step():
