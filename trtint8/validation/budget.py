@@ -60,6 +60,7 @@ class Goal:
         chosen: Which metric was chosen by the shapes of the outputs, and why, in words; None where it was
             asked for.
         layout: In which layout detections are read that nobody has named, in words; None where none are.
+        is_usual: Whether nobody has asked for the limits, so that samples may be too few for them.
     """
 
     metric: Metric
@@ -69,6 +70,7 @@ class Goal:
     minimum: float | None
     chosen: str | None = None
     layout: str | None = None
+    is_usual: bool = False
 
     def fits(self, score: Score) -> bool:
         """Whether a score is within the limits."""
@@ -124,7 +126,7 @@ class Goal:
         fits, samples = self.fits(score), counted(accuracy.samples, "sample")
         step = self._step(accuracy)
         finer = self._finer_than(step, accuracy.samples)
-        if why := self._why_unjudged(accuracy, score) or (finer if fits else None):
+        if why := self._why_unjudged(accuracy, score) or (finer if fits and not self.is_usual else None):
             note = f"on {samples} the budget ({self}) cannot be judged: {why}"
             too_fine = why == finer
             return Judgement(
@@ -150,6 +152,8 @@ class Goal:
         Raises:
             CalibrationDataError: One of them is more than the largest drop.
         """
+        if self.is_usual:
+            return
         counts = any(isinstance(one.start(), HitMeter) for one in measurands([self.metric], form))
         if counts and (finer := self._finer_than(100 / samples, samples)):
             raise CalibrationDataError(f"{finer}, or allow a larger drop as {Argument('max_drop')}")
@@ -312,7 +316,8 @@ class Budget:
                 f"least value in decibels as {Argument('minimum')}, such as 30, or name a metric that has one"
             )
         max_drop, minimum = self._limits(name, unit, has_drop=math.isfinite(equal))
-        return Goal(metric, name, unit, max_drop, minimum, chosen, layout_note([metric], form))
+        layout, is_usual = layout_note([metric], form), self.max_drop is None and self.minimum is None
+        return Goal(metric, name, unit, max_drop, minimum, chosen, layout, is_usual)
 
     def _limits(self, name: str, unit: str, *, has_drop: bool) -> tuple[float | None, float | None]:
         if self.minimum is not None and name == _LARGEST_ERROR:

@@ -310,6 +310,21 @@ def test_parts(found):
         assert any(line.startswith("trtint8 report ") for line in commands)
 
 
+def test_a_model_without_a_layer_in_int8_is_called_float(found):
+    engine = dataclasses.replace(found.engine, layers=None, quantized_nodes=())
+    paths = {"engine": found.paths["engine"]}
+    worst = dataclasses.replace(WORST, name="float")
+    document = parsed(render(gather(ReportFiles(paths, engine=engine), worst=worst)))
+    (title,) = document.iter("title")
+    (kicker,) = by_class(document, "kicker")
+    assert texts(title) == "net in float" and "INT8" not in texts(kicker)
+    (section,) = [one for one in document.iter("section") if one.get("id") == "worst"]
+    assert "INT8" not in texts(section) and "float says" in texts(section)
+    accuracy = dataclasses.replace(found.accuracy, name="float")
+    assert ReportFiles(paths, accuracy=accuracy).called == "float"
+    assert ReportFiles(paths, engine=found.engine, accuracy=accuracy).called == "INT8"
+
+
 def test_mismatches_are_said_on_top(found):
     stale = dataclasses.replace(found.sensitivity, model_fingerprint="other")
     document = parsed(render(gather(dataclasses.replace(found, sensitivity=stale))))

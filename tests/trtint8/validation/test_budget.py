@@ -183,6 +183,11 @@ def test_what_samples_say_of_a_largest_drop(lost, samples, max_drop, fits, too_f
     assert len(found.notes) == 1 + too_fine and found.unjudged is None
 
 
+def test_a_usual_budget_that_is_finer_than_a_sample_is_noted():
+    found = goal(SCORES, INDICES).judge(top1(0, 50))
+    assert (found.fits, found.too_fine, len(found.notes)) == (True, True, 2)
+
+
 def test_scores_and_judgements_in_words():
     assert goal(SCORES).describe(Score(1.25, 20.0, 98.75)) == "drop 1.25 points, agreement 98.75 %"
     assert goal(MAPS).describe(Score(None, 25.0, 25.0)) == "sqnr 25.00 dB"
@@ -192,7 +197,7 @@ def test_scores_and_judgements_in_words():
     assert found.goal == "top1: a drop of at most 0.3 points"
     missed, too_fine = found.notes
     assert "on 100 samples" in missed and missed.endswith("drop 1.00 points, top1 89.00 %")
-    assert "0.3 points" in too_fine and "1 point;" in too_fine and "334 samples" in too_fine
+    assert "0.3 points" in too_fine and "1 point;" in too_fine and "334 different samples" in too_fine
 
 
 def test_metrics_that_count_no_samples_have_no_step():
