@@ -297,18 +297,14 @@ class DeploySource:
         return found[0] if len(found) == 1 else None
 
     def check_engine(self, runner: str) -> None:
-        """Refuses what is no engine, or is one for another target than the one that is named.
+        """Refuses an engine for another target than the one that is named.
 
         Args:
             runner: What would load the engine.
 
         Raises:
-            UnsupportedError: It is such a thing.
+            UnsupportedError: It is such an engine, or what else was asked for has no effect.
         """
-        if self.is_model:
-            raise UnsupportedError(
-                f"'{self.engine}' is a model, and {runner} loads an engine; build one, and give the engine"
-            )
         own = self.info.built_with.quantization_target
         if self.asked.target not in (None, own):
             raise UnsupportedError(

@@ -17,7 +17,7 @@ from trtint8.deployment.deepstream import deepstream_files
 from trtint8.deployment.ort_trt import ort_trt_files
 from trtint8.deployment.source import DeployOptions, DeploySource, read_source
 from trtint8.deployment.triton import triton_files
-from trtint8.models.model import Model
+from trtint8.models.model import Model, names_model
 from trtint8.models.serialization import save_model
 
 #: What an engine can be deployed to.
@@ -30,6 +30,9 @@ _KINDS: dict[str, Callable[[DeploySource], Files]] = {
     "cpp": cpp_files,
     "docker": docker_files,
 }
+
+#: What loads an engine, and builds none of a model.
+_LOAD_ENGINES = ("cpp", "docker")
 
 
 def deploy(
@@ -60,6 +63,9 @@ def deploy(
         raise UnsupportedError(
             f"{Argument('preferred_batch_sizes')} is for Triton, and has no effect on {to}; leave it out"
         )
+    # Before the model is read, which may lack profiles or a table that would be of no use.
+    if to in _LOAD_ENGINES and isinstance(engine, str | os.PathLike) and names_model(engine):
+        raise UnsupportedError(f"'{engine}' is a model, and {to} takes an engine; build one, and give that")
     files = _KINDS[to](read_source(engine, preprocessing, asked))
     with new_folder(output) as folder:
         for name, content in files.items():

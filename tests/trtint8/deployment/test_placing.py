@@ -272,6 +272,12 @@ def test_what_cannot_be_is_refused(make_engine, table, tmp_path, given, to, more
     assert not (tmp_path / "there").exists()
 
 
+@pytest.mark.parametrize("to", ["cpp", "docker"])
+def test_where_an_engine_is_needed_a_model_is_refused_before_its_table_is_asked_for(float_file, tmp_path, to):
+    with pytest.raises(UnsupportedError, match=float_file.name):
+        trtint8.deploy(float_file, to, tmp_path / "there")
+
+
 @pytest.mark.parametrize(
     "more", [{"profiles": [PROFILE]}, {"keep_float": ["first"]}, {"table": CalibrationTable({"images": 1.0})}]
 )
