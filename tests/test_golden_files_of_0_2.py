@@ -77,7 +77,7 @@ def test_quantize():
     assert all(np.array_equal(was[name], one) for name, one in found.items())
 
 
-@pytest.mark.filterwarnings("ignore:.*kernel_shape, without which TensorRT 8.6:UserWarning")  # as 0.2 wrote it
+@pytest.mark.filterwarnings("ignore:.*kernel_shape:UserWarning")  # which 0.2 did not write
 @pytest.mark.parametrize("name", ["tiny.engine", "tiny.qdq.onnx", "tiny.onnx"])
 def test_deploy(name):
     table = "tiny.table.json" if name == "tiny.onnx" else None
