@@ -77,6 +77,7 @@ def test_quantize():
     assert all(np.array_equal(was[name], one) for name, one in found.items())
 
 
+@pytest.mark.filterwarnings("ignore:.*kernel_shape:UserWarning")  # which 0.2 did not write
 @pytest.mark.parametrize("name", ["tiny.engine", "tiny.qdq.onnx", "tiny.onnx"])
 def test_deploy(name):
     table = "tiny.table.json" if name == "tiny.onnx" else None
@@ -85,6 +86,14 @@ def test_deploy(name):
     was, found = scales("tiny.qdq.onnx"), scales(model)
     assert was.keys() == found.keys() and all(np.array_equal(was[one], found[one]) for one in was)
     assert json.loads(Path("triton/model.json").read_text())["preprocessing"]["mean"] == [0.5]
+
+
+def test_without_preprocessing_deepstream_feeds_pixels_and_a_warning_says_so():
+    with pytest.warns(UserWarning) as said:
+        trtint8.deploy("tiny.engine", "deepstream", "there")
+    (found,) = [str(one.message) for one in said if "0 to 255" in str(one.message)]
+    assert "preprocessing" in found
+    assert "net-scale-factor=1\noffsets=0;0;0\n" in Path("there/config_infer.txt").read_text()
 
 
 def test_report_and_compare(capsys):

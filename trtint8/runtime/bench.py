@@ -423,15 +423,19 @@ def benchmark(
         return Benchmarks(_ELSEWHERE, _data_name(None), tuple(filter(None, exported)))
     require_gpu("measuring an engine")
     measured = []
+    seen: list[object] = []
     count = len(own) + (len(_BASELINES) if baseline is not None else 0)
     with (
         turn_on_gpu(gpu_uuid(options.device), "measuring an engine"),
         progress_bar("Measuring engines", count) as advance,
     ):
         for name, engine in _engines(own, baseline, options):
-            if data is not None and engine.info is not None:
-                # What has no sidecar, as an engine of the float model, is fed what the engine before was.
-                data_options = data_options.calibrated(engine.info.calibrated_inputs, _called(name))
+            known = engine.info.calibrated_inputs if data is not None and engine.info is not None else None
+            # What has no sidecar, as an engine of the float model, is fed what the engine before was. One
+            # warning of other preprocessing is enough for all engines of a calibration.
+            if known is not None and (data_options.preprocessing is None or known.preprocessing not in seen):
+                data_options = data_options.calibrated(known, _called(name))
+                seen.append(known.preprocessing)
             with engine:
                 measured.append(_measure(name, engine, data, data_options, options))
             advance(1)

@@ -177,8 +177,8 @@ def test_engines_are_fed_what_their_calibration_was(calibrated, tmp_path, capsys
     as_wanted = [MEAN_AND_STD(images[:2]), MEAN_AND_STD(images[:2]), Preprocessing()(images[:2])]
     assert all(np.array_equal(one["images"], wanted) for one, wanted in zip(fed, as_wanted, strict=True))
 
-    calibrated(CalibratedInputs(MEAN_AND_STD))
-    assert main([*command, "a.engine", "--scale", "1"]) == 0
+    calibrated(CalibratedInputs(MEAN_AND_STD), CalibratedInputs(MEAN_AND_STD, {"images": 255.0}))
+    assert main([*command, "a.engine", "b.engine", "--scale", "1"]) == 0
     (warning,) = json.loads(capsys.readouterr().out)["warnings"]
     assert str(MEAN_AND_STD) in warning and str(Preprocessing(scale=1.0)) in warning and "a.engine" in warning
 

@@ -69,6 +69,7 @@ SETTINGS = {
     "letterbox": Setting(Preprocessing(letterbox=(8, 6)), "other", size=(20, 30)),
     "letterbox, bgr": Setting(Preprocessing(letterbox=(8, 6), channels="BGR"), "other", size=(30, 12)),
     "grey letterbox": Setting(Preprocessing(letterbox=(8, 6), scale=1.0), "other", channels=1, size=(9, 9)),
+    "half": Setting(Preprocessing(mean=(0.4, 0.5, 0.6)), "refused", dtype="float16"),
     "negative": Setting(Preprocessing(scale=-1 / 255, mean=(-1.0,)), "refused"),
     "below zero": Setting(Preprocessing(mean=(-0.5, 0.0, 0.5)), "refused"),
 }

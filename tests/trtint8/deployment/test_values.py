@@ -93,4 +93,5 @@ def test_the_client_of_triton_sends_the_same(name, make_source, tmp_path):
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     with np.load(tmp_path / "out.npz") as found:
-        np.testing.assert_array_equal(found["images"], setting.wanted(setting.images))
+        assert found["images"].dtype == setting.dtype
+        np.testing.assert_array_equal(found["images"], setting.wanted(setting.images).astype(setting.dtype))
