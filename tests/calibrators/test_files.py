@@ -28,6 +28,7 @@ from calibrators.files import (
     refuse_losing,
     refuse_overwriting,
     remove_litter,
+    remove_temporary,
     remove_with_others,
     temporary_folder,
     write_atomically,
@@ -273,7 +274,10 @@ def test_ctrl_c_at_any_line_leaves_the_old_files_or_the_new_ones_and_nothing_els
         for name, content in old.items():
             (folder / name).write_bytes(content)
         with CtrlCAtLine(at) as ctrl_c, contextlib.suppress(KeyboardInterrupt), noting_what_is_written():
-            write(folder)
+            try:
+                write(folder)
+            finally:
+                remove_temporary()
         found = {
             str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
         }
