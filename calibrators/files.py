@@ -67,8 +67,6 @@ Identity: TypeAlias = tuple[int, int, int]
 def noting_what_is_written() -> Iterator[Callable[[], list[Path]]]:
     """Notes which files and folders are written while the block runs.
 
-    After it no temporary file is left, even where Ctrl-C came just when one was made or removed.
-
     Yields:
         A function that returns those of them that are there, in the order in which they were written first.
     """
@@ -77,11 +75,19 @@ def noting_what_is_written() -> Iterator[Callable[[], list[Path]]]:
     try:
         yield lambda: [path for path, number in noted.written.items() if _number(path) == number]
     finally:
+        _noted.reset(token)
+
+
+def remove_temporary() -> None:
+    """Removes the temporary files that were noted and are there: Ctrl-C came as they were made or removed.
+
+    To be called at the end of the work for which :func:`noting_what_is_written` runs.
+    """
+    if (noted := _noted.get()) is not None:
         with deferred_interrupt():
             for path in noted.temporary:
                 with contextlib.suppress(OSError):
                     _remove(path)
-        _noted.reset(token)
 
 
 def _note(path: Path, new: Path) -> None:

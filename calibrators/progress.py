@@ -529,8 +529,10 @@ class _TerminalBars:
 
 
 def _time(job: _Job, phase: Phase) -> str:
-    if phase.ended is not None:
-        return duration(phase.ended - phase.begun)
+    return _left(job) if phase.ended is None else duration(phase.ended - phase.begun)
+
+
+def _left(job: _Job) -> str:
     left = job.time_left()
     return "" if left is None else str(left)
 
@@ -598,7 +600,7 @@ class _Lines:
 
     def __init__(self, say: Callable[[str], object], wait: Callable[[float], bool]) -> None:
         self._say, self._wait, self._begun = say, wait, _clock()
-        self._shown: tuple[_Job, Phase] | None = None
+        self._shown: tuple[_Job, Phase | None] | None = None
 
     def run(self) -> None:
         """Writes lines until there are to be no more."""
@@ -614,15 +616,16 @@ class _Lines:
     def end(self, phase: Phase, *, keep: bool) -> None:  # noqa: ARG002  # as in the protocol
         if self._shown and self._shown[1] is phase:
             job = self._shown[0]
-            self._shown = (job, job.phases[-1]) if job.phases else None
+            self._shown = job, (job.phases[-1] if job.phases else None)
 
     def _line(self) -> str:
         parts = [f"at work for {duration(_clock() - self._begun)}"]
         if shown := self._shown:
             job, phase = shown
-            share = f" ({100 * phase.done // phase.total} %)" if phase.total else ""
-            parts.append(f"{phase.what} {_counted(phase)}{share}")
-            parts.append(_time(job, phase))
+            if phase is not None:
+                share = f" ({100 * phase.done // phase.total} %)" if phase.total else ""
+                parts.append(f"{phase.what} {_counted(phase)}{share}")
+            parts.append(_left(job))
         return ", ".join(filter(None, parts))
 
 

@@ -1,5 +1,6 @@
 """Files that are the old one or the new one, never half of either."""
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -23,9 +24,11 @@ from calibrators.files import (
     is_folder,
     left_by_killed_runs,
     new_folder,
+    noting_what_is_written,
     refuse_losing,
     refuse_overwriting,
     remove_litter,
+    remove_temporary,
     remove_with_others,
     temporary_folder,
     write_atomically,
@@ -210,6 +213,83 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path):
     assert set(tmp_path.iterdir()) == {litter, alive, other}
     path = write_atomically(tmp_path / "f", b"new")
     assert set(tmp_path.iterdir()) == {alive, other, path}
+
+
+class CtrlCAtLine:
+    """Ctrl-C at one line of this project's code after another, counted from 1.
+
+    Args:
+        at: The line.
+    """
+
+    def __init__(self, at):
+        self.left = at
+
+    def __enter__(self):
+        self.before = sys.gettrace(), signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.settrace(self.trace)
+        return self
+
+    def __exit__(self, *_error):
+        tracing, handler = self.before
+        sys.settrace(tracing)
+        signal.signal(signal.SIGINT, handler)
+
+    def trace(self, frame, event, _argument):
+        if "calibrators" not in frame.f_code.co_filename or "tests" in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == 0:
+                signal.raise_signal(signal.SIGINT)
+        return self.trace
+
+
+def write_one(folder):
+    check_writable(folder / "a")
+    write_atomically(folder / "a", b"new")
+
+
+def write_several(folder):
+    with written_together(folder / "a") as place:
+        for name in "ab":
+            write_atomically(place(folder / name), b"new")
+
+
+def write_folder(folder):
+    with new_folder(folder / "c") as inside:
+        (inside / "d").write_bytes(b"new")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # files that were just opened
+@pytest.mark.parametrize("write", [write_one, write_several, write_folder])
+def test_ctrl_c_at_any_line_leaves_the_old_files_or_the_new_ones_and_nothing_else(
+    write, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+    old = {"a": b"old", "b": b"old"}
+    for at in itertools.count(1):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        for name, content in old.items():
+            (folder / name).write_bytes(content)
+        with CtrlCAtLine(at) as ctrl_c, contextlib.suppress(KeyboardInterrupt), noting_what_is_written():
+            try:
+                write(folder)
+            finally:
+                remove_temporary()
+        found = {
+            str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+        }
+        if ctrl_c.left > 0:
+            break
+        assert found in (old, new_files(write)), at
+    assert found == new_files(write) and at > 20
+
+
+def new_files(write):
+    written = {write_one: ("a",), write_several: ("a", "b"), write_folder: ("c/d",)}[write]
+    return {"a": b"old", "b": b"old", **dict.fromkeys(written, b"new")}
 
 
 def test_litter_of_an_output_is_removed_by_itself(tmp_path, monkeypatch):

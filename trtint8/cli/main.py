@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from calibrators.checks import keeping_warnings
 from calibrators.errors import Advice, Argument, TrtInt8Error, enumerated, in_one_line
-from calibrators.files import exists, noting_what_is_written
+from calibrators.files import exists, noting_what_is_written, remove_temporary
 from calibrators.imports import import_lazily
 from calibrators.interruption import STATUS, raise_if_stopped, stop
 from calibrators.progress import lines_without_terminal
@@ -87,6 +87,8 @@ def _until_stopped(arguments: Sequence[str] | None) -> int:
     except Exception as error:
         raise_if_stopped(error)
         raise
+    finally:
+        remove_temporary()
     raise_if_stopped()
     return status
 

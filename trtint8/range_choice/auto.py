@@ -53,7 +53,7 @@ class Trials:
     Args:
         network: The network.
         references: The float network's outputs.
-        advance: Called with the number of samples that were run.
+        advance: Called with the number of samples that were run, by the threads that run them.
     """
 
     def __init__(self, network: TrialNetwork, references: References, advance: Callable[[int], None]) -> None:
@@ -99,7 +99,6 @@ class Trials:
         found = {}
         for rule, parts in waiting.items():
             found[rule] = Noise.joined(part.result() for part in parts)
-            self._advance(stop - start)
         return found
 
     def _begin(self, rule: str, start: int, stop: int) -> _Waiting:
@@ -114,7 +113,9 @@ class Trials:
     def _run(self, rule: str, start: int, stop: int) -> Noise:
         feed, wanted = self._references.batch(start, stop)
         got = self._network.outputs(feed, self._scales[rule])
-        return Noise.of(wanted, got, stop - start)
+        noise = Noise.of(wanted, got, stop - start)
+        self._advance(stop - start)
+        return noise
 
 
 #: Decibels of noise that ranges twice as wide may cost. Data that was not calibrated with reaches further,

@@ -81,17 +81,18 @@ _RANGES, _EQUALIZE, _ROUND, _CORRECT = "ranges", "equalize", "round", "correct"
 _STEPS: Mapping[str, tuple[float, float, int]] = {
     _RANGES: (0.2, 0.0, 0),
     _EQUALIZE: (0.0, 40.0, _CHECKED_SAMPLES),
-    _ROUND: (0.0, 14.0, _REMEDY_SAMPLES),
-    _CORRECT: (0.0, 4.0, _REMEDY_SAMPLES),
+    _ROUND: (0.0, 10.0, _REMEDY_SAMPLES),
+    _CORRECT: (0.0, 2.0, _REMEDY_SAMPLES),
     MEASURING: (0.0, WORK, _SENSITIVITY_SAMPLES),
 }
 
-#: The work of scoring a candidate with a sample, in runs of the float network, whose outputs are kept.
-_SCORE = 2.0
+#: The work of scoring a candidate with a sample, in runs of the float network; and that of the first one, for
+#: which the float network is run, too. Its outputs are kept.
+_SCORE, _FIRST_SCORE = 1.5, 2.5
 
 #: How many candidates are usually scored until few enough layers are in float, then with layers of less
 #: arithmetic, and in all where nothing is known yet. For the estimate only.
-_UNTIL_ENOUGH, _OF_LESS_ARITHMETIC, _RESTORED = 5, 2, 18
+_UNTIL_ENOUGH, _OF_LESS_ARITHMETIC, _RESTORED = 5, 2, 16
 
 #: How likely it is that something is done as long as nothing is known of it. For the estimate only.
 _PERHAPS = 0.5
@@ -147,8 +148,13 @@ class SearchWork:
     method: str
     for_weights: Sequence[str]
 
+    @property
+    def first_score(self) -> float | None:
+        """The work of scoring the first candidate; None where that is not known."""
+        return None if self.scored is None else _FIRST_SCORE * self.scored
+
     def of(self, step: str) -> float | None:
-        """The work of a step, or of scoring a candidate; None where that is not known."""
+        """The work of a step, or of scoring a further candidate; None where that is not known."""
         if step == JUDGING:
             return None if self.scored is None else _SCORE * self.scored
         if self.samples is None or self.calibrated is None:
@@ -183,7 +189,8 @@ class SearchWork:
 
     def whole(self, left: Sequence[str]) -> float | None:
         """The work that is expected of a whole search; None where that is not known."""
-        works = self.to_come(left, measured=_PERHAPS, restored=_PERHAPS * _RESTORED).values()
+        to_come = self.to_come(left, measured=_PERHAPS, restored=_PERHAPS * _RESTORED)
+        works = [self.first_score, *to_come.values()]
         return None if None in works else sum(filter(None, works))
 
 
@@ -261,7 +268,7 @@ class Search:
             calibrated=calibrated,
             method=start.table.method,
         )
-        with job({JUDGING: self._work.of(JUDGING)}, part_of=SEARCHING, keep=False) as self._plan:
+        with job({JUDGING: self._work.first_score}, part_of=SEARCHING, keep=False) as self._plan:
             best = _Best(start, self._scored("as calibrated", start, is_taken), 0)
             # The time limit is checked between trials and between batches; what was begun is lost.
             try:
@@ -349,7 +356,8 @@ class Search:
     def _scored(self, what: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
         """Scores a candidate, and records whether the search continues from it."""
         begun = time.perf_counter()
-        with self._step(JUDGING):
+        work = self._work.of(JUDGING) if self._journal.trials else self._work.first_score
+        with job({}, part_of=JUDGING, work=work):
             score = self._scorer.score(candidate)
         seconds = time.perf_counter() - begun
         sizes = candidate.table.provenance.input_sizes

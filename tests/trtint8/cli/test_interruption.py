@@ -258,6 +258,28 @@ def test_ctrl_c_at_any_file(arguments, at_event, tmp_path, monkeypatch, capsys):
             assert found == checkpoint and "--resume" in last, at
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["bench", "x.engine"], ["run", "x.engine", "s.npz", "-o", "new.npz"]],
+    ids=lambda value: value[0],
+)
+def test_ctrl_c_before_a_device_is_needed(arguments, at_event, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.engine").write_bytes(b"no plan")  # refused on every machine
+    np.savez(tmp_path / "s.npz", images=np.zeros((4, 1, 8, 8), np.float32))
+    before = set(tmp_path.iterdir())
+    for _ in range(2):  # the first time also opens the files of modules
+        assert at_event.run(arguments, 1 << 30) == 2
+    events = at_event.count
+    assert events > 0
+    capsys.readouterr()
+    for at in range(1, events + 1):
+        status = at_event.run(arguments, at)
+        last = capsys.readouterr().err.strip().rpartition("\n")[2]
+        assert (status, last.partition(": ")[0]) == (130, "interrupted"), at
+        assert set(tmp_path.iterdir()) == before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "phase", "kept"),
