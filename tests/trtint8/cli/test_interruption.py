@@ -260,12 +260,13 @@ def test_ctrl_c_at_any_file(arguments, at_event, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["bench", "x.engine"], ["run", "x.engine", "s.npz", "-o", "new.npz"]],
+    [["bench", "times.json"], ["run", "x.engine", "s.npz", "-o", "new.npz"]],
     ids=lambda value: value[0],
 )
 def test_ctrl_c_before_a_device_is_needed(arguments, at_event, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "x.engine").write_bytes(b"no plan")  # refused on every machine
+    for name in "x.engine", "times.json":
+        (tmp_path / name).write_bytes(b"neither")  # refused on every machine
     np.savez(tmp_path / "s.npz", images=np.zeros((4, 1, 8, 8), np.float32))
     before = set(tmp_path.iterdir())
     for _ in range(2):  # the first time also opens the files of modules
