@@ -55,6 +55,7 @@ FLOORS = (
     "calibrators.checks",
     "calibrators.imports",
     "calibrators.imports",
+    "calibrators.interruption",
     "calibrators.operators",
     "calibrators.errors",
     "calibrators.errors",
