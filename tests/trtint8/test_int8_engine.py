@@ -372,11 +372,9 @@ def test_nothing_that_is_read_is_overwritten(split, tmp_path):
     assert model.read_bytes() == DEMO_MODEL.read_bytes() and set(tmp_path.iterdir()) == {model, data}
 
 
-@pytest.mark.parametrize("name", ["int8.onnx", "int8.ONNX"])
-def test_an_engine_that_would_be_taken_for_a_model(name, table, tmp_path):
-    with pytest.raises(
-        OutputError, match=rf"the engine's name '.*{name}' ends in \.onnx, by which models are"
-    ):
+@pytest.mark.parametrize("name", ["int8.onnx", "int8.ONNX", "int8.json", "int8.npz", "int8.pt"])
+def test_an_engine_that_would_be_taken_for_another_file(name, table, tmp_path):
+    with pytest.raises(OutputError, match=rf"'.*{name}' ends in \.{name[5:]}, .* \.engine"):
         trtint8.build_int8_engine(DEMO_MODEL, table, tmp_path / name, progress=False)
     assert list(tmp_path.iterdir()) == []
 
