@@ -110,6 +110,8 @@ def test_output_has_a_language_of_its_own_and_no_button(site):
     assert len(re.findall('class="language-text highlight"', text)) >= 5
     style = (site / "stylesheets/extra.css").read_text()
     assert re.search(r"language-text \.md-code__nav\s*\{\s*display: none", style)
+    # The button copies what is shown, in which each block begins a line of its own.
+    assert re.search(r"\.line \{\s*display: inline-block", style)
 
 
 def test_no_column_lacks_a_heading(site):
