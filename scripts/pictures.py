@@ -5,13 +5,14 @@ python scripts/pictures.py [FOLDER]     # docs/pictures, where no folder is give
 python scripts/pictures.py --browser /usr/bin/chromium
 
 Three pictures are what a result draws itself: a tensor's ranges, the levels behind the layers, and what a
-search tried. The fourth is the graph of a report, as a browser shows it. Needs Matplotlib, scikit-learn, and
-TensorRT for RTX.
+search tried. Two are of reports, as a browser shows them: the graph, and the beginning. Needs Matplotlib,
+scikit-learn, and TensorRT for RTX.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from pathlib import Path
 
@@ -59,6 +60,28 @@ def graph(folder: Path, work: Path, browser: str | None) -> None:
         opened.close()
 
 
+def beginning(folder: Path, work: Path, browser: str | None) -> None:
+    """Writes the beginning of the tutorial's report."""
+    from playwright.sync_api import sync_playwright
+
+    digits, engine, page_file = load_digits_split(), work / "digits.engine", work / "beginning.html"
+    heldout = work / "heldout.npz"
+    table = trtint8.calibrate(
+        DEMO_MODEL, {"images": digits.calibration_images}, output=work / "digits.table.json"
+    )
+    trtint8.build_int8_engine(DEMO_MODEL, table, engine, keep_int8=["*"], compute_capabilities=["8.6", "8.9"])
+    costs, accuracy = work / "digits.sensitivity.json", work / "digits.accuracy.json"
+    trtint8.measure_sensitivity(DEMO_MODEL, table, heldout).save(costs)
+    accuracy.write_text(json.dumps(trtint8.validate(engine, heldout, reference=DEMO_MODEL).to_json()))
+    trtint8.write_report([engine, costs, accuracy], page_file, model=DEMO_MODEL, data=heldout)
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=browser)
+        page = opened.new_page(viewport={"width": 982, "height": 790})
+        page.goto(page_file.as_uri())
+        page.screenshot(path=folder / "report.png")
+        opened.close()
+
+
 def main() -> None:
     """Writes all pictures into a folder."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -69,6 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         plots(options.folder, Path(work))
         graph(options.folder, Path(work), options.browser)
+        beginning(options.folder, Path(work), options.browser)
 
 
 if __name__ == "__main__":

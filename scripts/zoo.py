@@ -134,11 +134,15 @@ def _page_cells(row: Row, letters: Mapping[str, str]) -> list[str]:
         return [row["failed"], *[""] * (len(_PAGE_HEADINGS) - 2)]
     _, _, int8, _, _, moved, time, sqnr, *_ = cells(row)
     parts = [(count, *reason.partition(": ")[::2]) for reason, count in row["why"].items()]
-    why = "<br>".join(f"{count} {operator} ({letters[text]})" for count, operator, text in parts)
+    why = ", ".join(_whole(f"{count} {operator} ({letters[text]})") for count, operator, text in parts)
     fp16, found = row["attention"][1], row["attention"][0]
     attentions = f"{found} of {fp16}" if found or fp16 else ""
-    # What belongs together is not divided between lines.
-    return [text.replace(" ", "\u00a0") for text in (int8, why, attentions, moved, time, sqnr)]
+    return [_whole(int8), why, *map(_whole, (attentions, moved, time, sqnr))]
+
+
+def _whole(text: str) -> str:
+    """A text that is not divided between lines."""
+    return text.replace(" ", "\u00a0")
 
 
 def aligned(rows: Sequence[Row]) -> str:

@@ -495,7 +495,7 @@ def tables() -> Iterator[str]:
 
 
 def _table(definition: dict[str, Any]) -> Iterator[str]:
-    yield from [definition["description"], "", "| field | type | |", "|---|---|---|"]
+    yield from [definition["description"], "", "| field | type | meaning |", "|---|---|---|"]
     for name, found in definition["properties"].items():
         text = found.get("description", "").replace("|", "\\|").replace("``", "`")
         yield f"| `{name}` | {_type_in_words(found)} | {text} |"

@@ -136,13 +136,17 @@ def run_page(path: Path) -> list[tuple[Block, str]]:
 
 
 def run_command(command: str, where: str) -> str:
-    """Runs one command line, of trtint8 or ``python SCRIPT``.
+    """Runs one command line, of trtint8 or ``python SCRIPT``, which may end in ``> FILE``.
 
     Returns:
-        What it printed, on both streams.
+        What it printed, on both streams; with a file, on standard error.
     """
     program, *arguments = shlex.split(command, comments=True)
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(out):
+    out, file = io.StringIO(), None
+    if ">" in arguments:
+        arguments, (file,) = arguments[: arguments.index(">")], arguments[arguments.index(">") + 1 :]
+    results = io.StringIO() if file else out
+    with contextlib.redirect_stdout(results), contextlib.redirect_stderr(out):
         if program == "python":
             exec(compile(Path(arguments[0]).read_text(), arguments[0], "exec"), {"__name__": "__main__"})
             status = 0
@@ -150,6 +154,8 @@ def run_command(command: str, where: str) -> str:
             assert program == "trtint8", f"{where}: '{program}' is not run; say so before the block"
             status = main(arguments)
     assert status == 0, f"{where}: {command}\n{out.getvalue()}"
+    if file:
+        Path(file).write_text(results.getvalue())
     return out.getvalue()
 
 

@@ -81,7 +81,9 @@ def test_every_verb_and_option_is_in_the_reference(site):
         parser = argparse.ArgumentParser()
         importlib.import_module(f"trtint8.cli.{verb}").configure(parser)
         for option in parser._option_string_actions:
-            assert option in ("-h", "--help") or re.search(rf"<code>{option}[ <]", text), f"{verb} {option}"
+            assert option in ("-h", "--help") or re.search(
+                rf'<code>(?:<span class="whole">)?{option}[ <]', text
+            ), f"{verb} {option}"
 
 
 def test_the_page_of_json_has_every_verb_and_the_schema(site):
@@ -110,6 +112,33 @@ def test_output_has_a_language_of_its_own_and_no_button(site):
     assert len(re.findall('class="language-text highlight"', text)) >= 5
     style = (site / "stylesheets/extra.css").read_text()
     assert re.search(r"language-text \.md-code__nav\s*\{\s*display: none", style)
+    # The button copies what is shown, in which each block begins a line of its own.
+    assert re.search(r"\.line \{\s*display: inline-block", style)
+
+
+def test_no_column_lacks_a_heading(site):
+    for page in site.rglob("index.html"):
+        for head in re.findall("<thead>(.*?)</thead>", page.read_text(), re.DOTALL):
+            headings = [text.strip() for text in re.findall("<th[^>]*>(.*?)</th>", head, re.DOTALL)]
+            assert all(headings) or not any(headings), (page, headings)
+
+
+def test_lines_are_not_divided_within_options_and_figures(site):
+    text = (site / "tutorial/index.html").read_text()
+    assert re.search(r'<code><span class="whole">--max-drop</span> 1</code>', text)  # in a sentence
+    assert re.search(r'<span class="whole">--max-drop</span><span class="w"> </span>', text)  # in a command
+    assert (
+        "95\N{NO-BREAK SPACE}% interval" in text and "95 % interval" in text
+    )  # printed output stays as it is
+    assert not re.search(r'id="__line', text)
+
+
+def test_cells_of_tables_have_the_headings_of_their_columns(site):
+    text = (site / "models/index.html").read_text()
+    assert re.search('<td data-heading="network">alexnet</td>', text)
+    assert len(re.findall('<td data-heading="SQNR">', text)) == len(
+        re.findall('<td data-heading="network">', text)
+    )
 
 
 def test_docstrings_show_no_roles(site):

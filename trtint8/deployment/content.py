@@ -141,7 +141,7 @@ def _capabilities(source: DeploySource) -> Code:
 def _tensors(source: DeploySource) -> Code:
     """Tables of the inputs and outputs and of the profiles, with the sizes that the profiles allow."""
     sizes = _open_sizes(source)
-    rows = ["| | name | type | shape |", "|---|---|---|---|"]
+    rows = ["| kind | name | type | shape |", "|---|---|---|---|"]
     for kind, specs in (("input", source.info.inputs), ("output", source.info.outputs)):
         rows += [
             f"| {kind} | {markdown_code(spec.name)} | {spec.dtype} | "

@@ -401,6 +401,22 @@ class Report:
         return (*self.mismatches, *map(sentence, self.files.warnings))
 
     @property
+    def kept(self) -> float | None:
+        """The share of the samples looked at that keep their class in INT8; None where it is not known."""
+        if self.worst is None or self.worst.flips is None:
+            return None
+        return 1 - self.worst.flips / self.worst.samples
+
+    @property
+    def conclusion(self) -> tuple[str, ...]:
+        """What the page says first, without a full stop: of the accuracy, else of the samples looked at."""
+        if self.worst is None or self.worst.flips is None or self.headline.verdicts:
+            return self.headline.verdicts[:1]
+        verb = "gets" if self.worst.flips == 1 else "get"
+        samples = counted(self.worst.samples, "sample", ",")
+        return (f"{self.worst.flips:,} of {samples} {verb} another class in INT8",)
+
+    @property
     def proved(self) -> bool:
         """Whether the precisions of the cells come from the engine's own list of layers."""
         return bool(self.files.engine and self.files.engine.layers)

@@ -78,6 +78,11 @@ class NetworkGraph:
     left_out: int
 
     @property
+    def has_int8(self) -> bool:
+        """Whether a tensor passes through a Q/DQ pair."""
+        return any(edge.int8 for edge in self.edges)
+
+    @property
     def too_large(self) -> bool:
         """Whether the graph has too many nodes for a picture, or tensors that lead too far."""
         return len(self.nodes) > MOST_NODES or self.columns_crossed > MOST_COLUMNS

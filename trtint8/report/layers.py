@@ -316,8 +316,11 @@ def make_kernel_table(engine: EngineInfo | None) -> KernelTable | None:
     if not parts:
         return None
     whole = PartTotal("all", sum(part.kernels for part in parts), total_traffic(p.traffic for p in parts))
-    rows = tuple(map(_part_row, parts))
-    return KernelTable(("kernels", "read", "written"), rows, _part_row(whole))
+    # Only fixed shapes say what is read and written.
+    moved = ("read", "written") if any(part.traffic is not None for part in parts) else ()
+    columns = ("kernels", *moved)
+    rows = tuple(_part_row(part)[: 1 + len(columns)] for part in parts)
+    return KernelTable(columns, rows, _part_row(whole)[: 1 + len(columns)])
 
 
 def make_audit_summary(audit: Audit | None) -> AuditSummary | None:

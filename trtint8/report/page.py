@@ -103,6 +103,7 @@ def _environment() -> Environment:
         "duration": text.duration,
         "times": text.times,
         "breakable": text.breakable,
+        "full_stop": text.full_stop,
     }
     return made
 

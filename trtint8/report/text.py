@@ -100,14 +100,19 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}×"
 
 
-def breakable(name: str) -> Markup:
-    """A name as HTML in which lines may break after each slash."""
-    return Markup("/<wbr>").join(map(escape, name.split("/")))
+def breakable(name: str, after: str = "/") -> Markup:
+    """A name as HTML in which lines may break after each slash, or after another sign."""
+    return Markup(f"{after}<wbr>").join(map(escape, name.split(after)))
 
 
 def sentence(text: str) -> str:
     """Returns a message as a sentence: with a capital letter and a full stop."""
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+    return full_stop(f"{text[:1].upper()}{text[1:]}")
+
+
+def full_stop(text: str) -> str:
+    """Returns a message with a full stop at its end."""
+    return f"{text.rstrip('.')}."
 
 
 #: Where one is below this time, in seconds, times are shown in microseconds.

@@ -675,7 +675,8 @@ def plot_trials(trials: Sequence[Trial], goal: Goal) -> Picture:
     points = [(trial.float_cost, value, trial.taken) for trial, value in scored if value is not None]
     title = f"{goal.name} over the share of the arithmetic in float"
     value = f"{goal.name}, {goal.unit}" if goal.unit else goal.name
-    return plot_points(points, goal.unit, title, ("arithmetic in float, %", value))
+    filled = f"{value} (filled: the search went on from it)"
+    return plot_points(points, goal.unit, title, ("arithmetic in float, %", filled))
 
 
 def trials_frame(trials: Sequence[Trial]) -> Any:

@@ -87,7 +87,7 @@ def test_the_kernels(document):
     assert "INT8+FP16 moves 2.5x the bytes of FP16 here, 50 % of them in requantization" in words
     assert "Beside FP32 and FP16, on RTX 4090" in words and "not measured" in words
     tables = [[texts(row).replace("\xa0", " ") for row in one.iter("tr")] for one in section.iter("table")]
-    assert tables[0] == ["kernels read written", "INT8 compute 1 – –", "float compute 1 – –", "all 2 – –"]
+    assert tables[0] == ["part kernels", "INT8 compute 1", "float compute 1", "all 2"]
     assert tables[1][-1] == "all 2 4"
     assert tables[2][1:] == [
         "INT8 compute 25.00 MB",
@@ -102,7 +102,7 @@ def test_what_int8_costs(document):
     (table,) = (one for one in document.iter("table") if "What INT8 costs by kind" in texts(one))
     rows = [texts(row).replace("\xa0", " ").split() for row in table.iter("tr")]
     heading, requantization, total = rows[0], rows[1], rows[-1]
-    assert heading == ["kernels", "layers", "time"]
+    assert heading == ["part", "kernels", "layers", "time"]
     assert requantization[:2] == ["requantization", "2"] and requantization[-1] in ("us", "ms")
     assert total[0] == "all" and total[-1] == requantization[-1]
     name = HOSTILE.split()
@@ -255,6 +255,18 @@ def test_the_worst_samples(document):
         "Samples that flipped", "Largest errors without another class",
     ]  # fmt: skip
     assert "10 of 400 samples get another class in INT8; 1 of them is shown, by how far" in texts(section)
+
+
+def test_without_an_accuracy_the_samples_give_the_conclusion(found):
+    found = dataclasses.replace(found, accuracy=None)
+    document = parsed(render(gather(found, worst=Worst(400, 10, "a stand-in", ()))))
+    (conclusion,) = by_class(document, "verdict")
+    assert texts(conclusion).endswith("10 of 400 samples get another class in INT8.")
+    (tile,) = (one for one in by_class(document, "wide") if "FP32" in texts(one))
+    assert "97.50" in texts(tile) and "400 samples" in texts(tile)
+    document = parsed(render(gather(found, worst=Worst(400, None, "a stand-in", ()))))
+    assert not by_class(document, "verdict")
+    assert any("not measured" in texts(one) for one in by_class(document, "wide"))
 
 
 def test_worst_samples_of_what_is_no_classifier(found):

@@ -25,6 +25,7 @@ def test_the_picture_has_the_values():
     picture = plot_trials(TRIALS, GOAL)
     assert picture.title == "top1 over the share of the arithmetic in float"
     assert ">0 %<" in picture.svg and ">79 %<" in picture.svg
+    assert "top1, % (filled:" in picture.svg
 
 
 def test_the_data_frame_has_numbers():
