@@ -70,6 +70,9 @@ ALL_AT_ONCE = (
     f"{MARK}' x: http://e.example, www.e.example %(x)s é",
 )
 
+#: What nvinfer does otherwise than the preprocessing of a changed document is said, and no matter here.
+pytestmark = pytest.mark.filterwarnings("ignore:nvinfer :UserWarning")
+
 IMAGES, LOGITS = "images", "logits"
 HISTOGRAM = Histogram(np.zeros(64, np.int64))
 # One huge value: so it keeps octaves.

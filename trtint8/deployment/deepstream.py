@@ -143,7 +143,7 @@ def _differences(wanted: Preprocessing) -> list[str]:
     found = []
     if wanted.letterbox:
         found.append(f"nvinfer pads frames with black, and the calibration did with the value {PADDING}")
-    if wanted.crop or isinstance(wanted.resize, int):
+    if isinstance(wanted.resize, int) or wanted.crop not in (None, wanted.resize):
         found.append(
             "nvinfer resizes whole frames to the network's size, whatever their aspect ratio, and the "
             f"calibration did it otherwise ({wanted})"

@@ -63,6 +63,7 @@ SETTINGS = {
     "resized": Setting(Preprocessing(resize=(8, 6), mean=(0.4, 0.5, 0.6)), size=(20, 30)),
     "resized grey": Setting(Preprocessing(resize=(8, 6), scale=1.0), channels=1, size=(5, 5)),
     "deviations": Setting(Preprocessing(**IMAGENET), "other"),
+    "cropped to all of it": Setting(Preprocessing(resize=(8, 6), crop=(8, 6)), size=(20, 30)),
     "cropped": Setting(Preprocessing(resize=(9, 9), crop=(8, 6)), "other", size=(20, 30)),
     "imagenet": Setting(Preprocessing(resize=9, crop=(8, 6), **IMAGENET), "other", size=(20, 30)),
     "only cropped": Setting(Preprocessing(crop=(8, 6), layout="NHWC"), "other", size=(12, 10)),
