@@ -402,7 +402,7 @@ class Report:
 
     @property
     def kept(self) -> float | None:
-        """The share of the samples looked at that keep their class in INT8; None where it is not known."""
+        """The share of the samples looked at that keep FP32's class; None where it is not known."""
         if self.worst is None or self.worst.flips is None:
             return None
         return 1 - self.worst.flips / self.worst.samples
@@ -414,7 +414,7 @@ class Report:
             return self.headline.verdicts[:1]
         verb = "gets" if self.worst.flips == 1 else "get"
         samples = counted(self.worst.samples, "sample", ",")
-        return (f"{self.worst.flips:,} of {samples} {verb} another class in INT8",)
+        return (f"{self.worst.flips:,} of {samples} {verb} another class in {self.worst.name}",)
 
     @property
     def proved(self) -> bool:

@@ -332,6 +332,8 @@ def test_a_model_without_a_layer_in_int8_is_called_float(found):
     assert texts(title) == "net in float" and "INT8" not in texts(kicker)
     (section,) = [one for one in document.iter("section") if one.get("id") == "worst"]
     assert "INT8" not in texts(section) and "float says" in texts(section)
+    (conclusion,) = by_class(document, "verdict")
+    assert "INT8" not in texts(conclusion)
     accuracy = dataclasses.replace(found.accuracy, name="float")
     assert ReportFiles(paths, accuracy=accuracy).called == "float"
     assert ReportFiles(paths, engine=found.engine, accuracy=accuracy).called == "INT8"
