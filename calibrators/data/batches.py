@@ -645,9 +645,17 @@ def _chosen(
         order = order[~np.isin(order, list(bad))]
     if options.limit is None or options.limit >= len(order):
         return order
-    if classes is not None and not options.shuffle:
-        return order[_in_turn(classes[order], options.limit)]
-    return order[: options.limit]
+    return order[first_samples(options.limit, None if options.shuffle or classes is None else classes[order])]
+
+
+def first_samples(limit: int, classes: NDArray[np.int64] | None) -> NDArray[np.intp]:
+    """The samples that a limit takes.
+
+    Args:
+        limit: How many; at most as many as there are.
+        classes: The class of each sample where samples lie sorted by class.
+    """
+    return np.arange(limit) if classes is None else _in_turn(classes, limit)
 
 
 def _in_turn(classes: NDArray[np.int64], limit: int) -> NDArray[np.intp]:

@@ -212,8 +212,9 @@ class DataOptions:
     Attributes:
         batch_size: Samples per feed dict. Where None, the model's fixed batch, else ``default_batch_size``;
             the feed dicts of an iterable are then passed on as they come.
-        limit: The most samples to take; all where None. They are the first ones; of a folder with one
-            sub-folder per class, one of each class in turn.
+        limit: The most samples to take; all where None. They are the first ones. Of samples that lie sorted
+            by class, such as those of a folder with one sub-folder per class, they are one of each class in
+            turn.
         shuffle: Take the samples in a random order, before ``limit`` is applied.
         seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: How raw uint8 images become what the model is fed; None feeds the data as it is.

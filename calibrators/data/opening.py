@@ -29,7 +29,7 @@ from calibrators.data.inputs import (
     fixed_batches,
 )
 from calibrators.data.sequences import RecordedSteps, StateSequences, Steps
-from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes, load_labels
+from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes, load_labels, sorted_classes
 from calibrators.data.sources.datasets import Blocks, Indexed, Rows
 from calibrators.data.sources.folders import DatasetFile, Folder
 from calibrators.data.sources.random_samples import RANDOM, RandomSamples
@@ -131,8 +131,8 @@ def open_batches(
         inputs: What the model takes.
         batch_size: Samples per feed dict. By default the model's fixed batch, else 32. Feed dicts of an
             iterable are not divided or joined.
-        limit: The most samples to take; all where None. From a folder with one sub-folder per class it takes
-            one sample of each class in turn.
+        limit: The most samples to take; all where None. From samples that lie sorted by class, such as those
+            of a folder with one sub-folder per class, it takes one of each class in turn.
         shuffle: Take the samples in a random order, before ``limit`` is applied.
         seed: Seed of the random order, and of the values of ``random:COUNT``.
         preprocessing: The preprocessing of raw uint8 images (N, H, W, C). A model with one input then takes
@@ -178,7 +178,7 @@ def open_data(data: DataSource, inputs: Sequence[InputSpec], options: DataOption
         size = size or fixed_batch
     if isinstance(source, IndexedSource):
         assert source.count is not None
-        classes = source.labels if source.class_names else None
+        classes = source.labels if source.class_names else sorted_classes(source.labels)
         bad = bad_samples(source, options, classes) if options.skip_bad else frozenset()
         order = sample_order(source.count, options, fixed_batch, classes, bad)
         known: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from calibrators import records
 from calibrators.checks import as_integer
-from calibrators.data.batches import AtPath, IndexedSource, facts
+from calibrators.data.batches import AtPath, IndexedSource, facts, first_samples
 from calibrators.data.feeds import (
     LABELS,
     BatchAxes,
@@ -49,10 +49,12 @@ class Arrays(IndexedSource):
         arrays: Input name to array, checked and not prepared. The samples lie along axis 0, or along the
             binding's batch axes; of an input that is one number, it may be that number.
         binding: Says which array feeds which input.
+        kept: The samples that the arrays hold, ascending, where these are not all that are counted.
     """
 
     arrays: FeedDict = field(repr=False)
     binding: Binding
+    kept: NDArray[np.intp] | None = field(default=None, repr=False, kw_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "arrays": {}}
@@ -75,6 +77,8 @@ class Arrays(IndexedSource):
 
     def batch(self, indices: NDArray[np.intp]) -> FeedDict:
         """Some samples, not prepared; a single one as it is fed."""
+        if self.kept is not None:
+            indices = np.searchsorted(self.kept, indices)
         if self.is_single:
             sample = one_sample(self.arrays, self.binding.batch_axes, int(indices[0]))
             return OneSample(self.binding.prepare(sample))
@@ -140,9 +144,9 @@ class ArrayFile:
             raise CalibrationDataError(
                 f"cannot take data from the file '{path}'; {_INSTEAD.get(kind_by_ending(path), advice)}"
             )
-        # Only so many samples from the first on are read.
-        first = None if options.shuffle else options.limit
-        opens = partial(_from_array_file, binding=binding, first=first)
+        # No others are read than the limit takes.
+        limit = None if options.shuffle else options.limit
+        opens = partial(_from_array_file, binding=binding, limit=limit)
         opened = opens(path)
         return AtPath(str(path.absolute()), opens, opened, **facts(opened))
 
@@ -190,22 +194,25 @@ def _check_axes(data: BatchAxes, binding: Binding) -> None:
             )
 
 
-def _from_array_file(path: Path, binding: Binding, first: int | None = None) -> Arrays:
+def _from_array_file(path: Path, binding: Binding, limit: int | None = None) -> Arrays:
     """A source over one .npz or .npy file; a .npy file stays on disk.
 
     Args:
         path: The file.
         binding: Says what feeds the model.
-        first: Only so many samples from the first on are read; None for all.
+        limit: Only the samples that this limit takes are read; None for all.
 
     Returns:
         The source, which counts all samples of the file.
     """
-    if path.suffix.lower() == ".npy" or first is None or binding.batch_axes:
+    if path.suffix.lower() == ".npy" or limit is None or binding.batch_axes:
         return _from_arrays(read_arrays(path, binding), binding)
-    archive = read_array_file(path, lambda stream: read_archive(stream, first))
+    archive = read_array_file(path, lambda stream: read_archive(stream, limit))
     source = _from_arrays(archive.arrays, binding)
-    return source if archive.rows is None else replace(source, count=archive.rows)
+    if archive.rows is None:
+        return source
+    labels = source.labels if archive.classes is None else as_labels(archive.classes, archive.rows, LABELS)
+    return replace(source, count=archive.rows, labels=labels, kept=archive.kept)
 
 
 def read_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
@@ -238,11 +245,15 @@ class Archive:
 
     Attributes:
         arrays: Name to array.
-        rows: How many rows along axis 0 the file has, where arrays hold only the first of them; else None.
+        rows: How many rows along axis 0 the file has, where arrays hold only some of them; else None.
+        kept: The rows that arrays hold then, ascending.
+        classes: The class index of each row of the file, where it has such labels.
     """
 
     arrays: dict[str, NDArray[Any]]
     rows: int | None = None
+    kept: NDArray[np.intp] | None = None
+    classes: NDArray[np.integer[Any]] | None = None
 
 
 @dataclass(frozen=True)
@@ -260,13 +271,13 @@ class _Header:
     size: int
 
 
-def read_archive(stream: IO[bytes], first: int | None = None) -> Archive:
+def read_archive(stream: IO[bytes], limit: int | None = None) -> Archive:
     """Reads the arrays of an archive.
 
     Args:
         stream: The file, open for reading.
-        first: How many rows along axis 0 are needed; None for all. Where the arrays do not share axis 0 they
-            are read whole.
+        limit: Only the rows along axis 0 that this limit takes are read; None for all. Where the arrays do
+            not share axis 0 they are read whole.
 
     Raises:
         Exception: The file is no archive of arrays, is damaged, or an array has more or fewer bytes than its
@@ -276,15 +287,15 @@ def read_archive(stream: IO[bytes], first: int | None = None) -> Archive:
         headers = {info: _header(archive, info) for info in archive.infolist()}
         lengths = {header.shape[0] if header and header.shape else None for header in headers.values()}
         rows = lengths.pop() if len(lengths) == 1 else None
-        if first is not None and rows is not None and first < rows:
-            return Archive(
-                {
-                    _name(info): _rows(archive, info, header, first)
-                    for info, header in headers.items()
-                    if header
-                },
-                rows,
-            )
+        if limit is not None and rows is not None and limit < rows:
+            members = {_name(info): (info, header) for info, header in headers.items() if header}
+            classes = None
+            if LABELS in members and len(members[LABELS][1].shape) == 1:
+                labels = _rows(archive, *members[LABELS], np.arange(rows))
+                classes = labels if is_class_indices(labels) else None
+            kept = np.sort(first_samples(limit, sorted_classes(classes)))
+            arrays = {name: _rows(archive, *member, kept) for name, member in members.items()}
+            return Archive(arrays, rows, kept, classes)
     # Not numpy.load: it takes any kind of file.
     stream.seek(0)
     with np.lib.npyio.NpzFile(stream, allow_pickle=False) as whole:
@@ -317,13 +328,18 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Header | None:
     return None if fortran else _Header(shape, dtype, size)
 
 
-def _rows(archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: _Header, first: int) -> NDArray[Any]:
-    """The first rows of a member."""
-    shape = (first, *header.shape[1:])
+def _rows(
+    archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: _Header, rows: NDArray[np.intp]
+) -> NDArray[Any]:
+    """Some rows of a member, which ascend."""
+    row_bytes = math.prod(header.shape[1:]) * header.dtype.itemsize
+    runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
     with archive.open(info) as member:
-        member.seek(header.size)
-        data = _read_bytes(member, math.prod(shape) * header.dtype.itemsize)
-    return np.frombuffer(data, header.dtype).reshape(shape)
+        parts = []
+        for run in runs if rows.size else []:
+            member.seek(header.size + int(run[0]) * row_bytes)
+            parts.append(_read_bytes(member, len(run) * row_bytes))
+    return np.frombuffer(b"".join(parts), header.dtype).reshape(len(rows), *header.shape[1:])
 
 
 def _read_bytes(member: IO[bytes], size: int) -> bytes:
@@ -468,6 +484,18 @@ def _as_int64(indices: NDArray[np.integer[Any]], what: str) -> NDArray[np.int64]
 def is_class_indices(labels: NDArray[Any] | None) -> TypeGuard[NDArray[np.int64]]:
     """Whether labels are one class index per sample, and not arrays or numbers of another kind."""
     return labels is not None and labels.ndim == 1 and np.issubdtype(labels.dtype, np.integer)
+
+
+def sorted_classes(labels: NDArray[Any] | None) -> NDArray[np.int64] | None:
+    """Labels where samples lie sorted by class, so that the first of them would be of few classes; else None.
+
+    Args:
+        labels: The labels of all samples; None where they have none.
+    """
+    if not is_class_indices(labels) or (labels[1:] < labels[:-1]).any():
+        return None
+    # Where hardly any label is there twice, they are numbers of the samples.
+    return labels if 2 * len(np.unique(labels)) <= len(labels) else None
 
 
 def first_labels(labels: NDArray[Any] | None, count: int, before: int) -> NDArray[Any] | None:

@@ -58,6 +58,34 @@ def test_batches_of_a_limit_are_those_of_the_whole(tmp_path):
     assert open_batches(tmp_path / "d.npz", INPUTS, limit=2, labels=LABELS).labels.tolist() == [0, 1]
 
 
+SORTED = np.repeat([2, 5, 9], [5, 2, 3])
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 9, 10, 11])
+def test_a_limit_takes_rows_of_every_class_where_they_lie_sorted(save, limit, tmp_path):
+    save(tmp_path / "d.npz", x=VALUES, labels=SORTED)
+    in_memory = open_batches({"x": VALUES, "labels": SORTED}, INPUTS, limit=limit)
+    read = open_batches(tmp_path / "d.npz", INPUTS, batch_size=2, limit=limit)
+    x, labels = np.concatenate([feed["x"] for feed in read]), read.labels.tolist()
+    np.testing.assert_array_equal(x, np.concatenate([feed["x"] for feed in in_memory]))
+    assert labels == in_memory.labels.tolist() == [SORTED[row] for row in (x[:, 0, 0] / 6).astype(int)]
+    assert len(labels) == read.num_samples == min(limit, 10) and len(set(labels)) == min(limit, 3)
+    shuffled = [
+        open_batches(data, INPUTS, limit=limit, shuffle=True) for data in (tmp_path / "d.npz", {"x": VALUES})
+    ]
+    np.testing.assert_array_equal(*(np.concatenate([feed["x"] for feed in one]) for one in shuffled))
+
+
+@pytest.mark.parametrize("labels", [SORTED[::-1], np.arange(10), SORTED / 2, np.stack([SORTED, SORTED], 1)])
+def test_a_limit_takes_the_first_rows_where_they_are_not_sorted_by_class(labels, tmp_path):
+    np.savez(tmp_path / "d.npz", x=VALUES, labels=labels)
+    for data in tmp_path / "d.npz", {"x": VALUES, "labels": labels}:
+        batches = open_batches(data, INPUTS, limit=4)
+        np.testing.assert_array_equal(np.concatenate([feed["x"] for feed in batches]), VALUES[:4])
+        np.testing.assert_array_equal(batches.labels, labels[:4])
+
+
 def test_a_limit_bounds_the_memory(tmp_path):
     np.savez_compressed(tmp_path / "d.npz", x=np.zeros((20_000, 2, 3, 256), np.float32))
     inputs = (InputSpec("x", np.dtype(np.float32), ("N", 2, 3, 256)),)
