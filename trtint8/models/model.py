@@ -304,8 +304,6 @@ _INSTEAD = {
     "table": _OF_RANGES,
     "engine": "it is an engine, so give the ONNX model that it was built from",
     "archive": "unpack it, and give the .onnx file in it",
-    "": "export or download it again",
-    "model": "export or download it again",
 }
 
 
@@ -315,7 +313,7 @@ def _parsed(name: str, parse: Callable[[], LightModel]) -> LightModel:
     except OSError as error:
         raise ModelError(f"cannot read the model '{name}': {error.strerror or error}") from error
     except DecodeError as error:
-        instead = _INSTEAD[kind_by_ending(name)]
+        instead = _INSTEAD.get(kind_by_ending(name), "export or download it again")
         raise ModelError(f"'{name}' is not an ONNX model, or is truncated; {instead}") from error
     except EncodeError as error:
         raise ModelError(

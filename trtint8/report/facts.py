@@ -412,9 +412,7 @@ class Report:
         """What the page says first, without a full stop: of the accuracy, else of the samples looked at."""
         if self.worst is None or self.worst.flips is None or self.headline.verdicts:
             return self.headline.verdicts[:1]
-        verb = "gets" if self.worst.flips == 1 else "get"
-        samples = counted(self.worst.samples, "sample", ",")
-        return (f"{self.worst.flips:,} of {samples} {verb} another class in {self.worst.name}",)
+        return (self.worst.flips_text,)
 
     @property
     def proved(self) -> bool:

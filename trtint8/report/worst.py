@@ -172,6 +172,14 @@ class Worst:
     name: str = VALIDATED
 
     @property
+    def flips_text(self) -> str:
+        """How many samples get another class; empty where the model is no classifier."""
+        if self.flips is None:
+            return ""
+        verb = "gets" if self.flips == 1 else "get"
+        return f"{self.flips:,} of {counted(self.samples, 'sample', ',')} {verb} another class in {self.name}"
+
+    @property
     def flipped(self) -> tuple[WorstSample, ...]:
         """Those with another class in INT8, by falling margin."""
         return tuple(sample for sample in self.worst if sample.flipped)

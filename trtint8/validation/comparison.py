@@ -218,10 +218,13 @@ class _Shown:
         for name, output in batch.reference.items():
             rows = by_sample(output, batch.rows)
             shape = f"{output.dtype} {output.shape[1:]} {rows.shape[1]}".encode()
-            for row, digest in enumerate(digests):
-                # What has no row for each sample is taken as a whole.
-                own = rows[min(row, len(rows) - 1)].tobytes()
-                digests[row] = zlib.crc32(own, zlib.crc32(shape, digest))
+            own = [zlib.crc32(row.tobytes(), zlib.crc32(shape)) for row in rows]
+            # What has no row for each sample is taken as a whole.
+            own = own if len(own) == batch.rows else own * batch.rows
+            digests = [
+                zlib.crc32(one.to_bytes(4, "little"), digest)
+                for one, digest in zip(own, digests, strict=True)
+            ]
             if is_float(output.dtype) and (holding := np.isnan(rows).any(axis=1).sum()):
                 broken[name] = int(holding) if len(rows) == batch.rows else batch.rows
         answers = {one.name: one.answers(batch) for one in asked if one.answers}

@@ -211,7 +211,9 @@ def _from_array_file(path: Path, binding: Binding, limit: int | None = None) -> 
     source = _from_arrays(archive.arrays, binding)
     if archive.rows is None:
         return source
-    labels = source.labels if archive.classes is None else as_labels(archive.classes, archive.rows, LABELS)
+    labels = source.labels
+    if archive.classes is not None:
+        labels = as_labels(archive.classes, archive.rows, f"'{LABELS}'")
     return replace(source, count=archive.rows, labels=labels, kept=archive.kept)
 
 
