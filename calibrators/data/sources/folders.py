@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
 from calibrators.data.batches import AtPath, IndexedSource, facts
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float, join_samples
 from calibrators.data.images.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
 from calibrators.data.images.preprocessing import RESIZING, Preprocessing
 from calibrators.data.images.true_boxes import (
@@ -60,10 +60,12 @@ class Files(IndexedSource):
     bad_at: Callable[[int], bool] = field(default=lambda _: False, repr=False)
 
     @classmethod
-    def of(cls, read_one: Callable[[int], FeedDict], paths: Sequence[Path], **known: Any) -> Files:
+    def of(
+        cls, read_one: Callable[[int], FeedDict], paths: Sequence[Path], binding: Binding, **known: Any
+    ) -> Files:
         """Makes a source of what reads one sample, with a batch axis of 1, by its number."""
         names = partial(file_name, paths)
-        return cls(_reader(read_one, paths), paths, count=len(paths), name_of=names, **known)
+        return cls(_reader(read_one, names, binding), paths, count=len(paths), name_of=names, **known)
 
     def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
         """What the model is fed."""
@@ -246,6 +248,7 @@ def _from_image_files(
     return Files.of(
         read_one,
         paths,
+        binding,
         labels=labels,
         class_names=class_names,
         of_images=True,
@@ -315,7 +318,9 @@ def _from_array_files(paths: Sequence[Path], binding: Binding, skip_bad: bool) -
         of_sound = iter(labels)
         unknown = np.zeros((of_bad, *labels[0].shape[1:]), labels[0].dtype)
         own_labels = _joined([unknown if number is None else next(of_sound) for number in rows])
-    return Files.of(read_one, path_of, labels=own_labels, bad_at=lambda index: rows[file_of[index]] is None)
+    return Files.of(
+        read_one, path_of, binding, labels=own_labels, bad_at=lambda index: rows[file_of[index]] is None
+    )
 
 
 def _joined(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:
@@ -376,24 +381,15 @@ def _with_batch_axis(feed: FeedDict, inputs: Sequence[InputSpec]) -> FeedDict:
 
 
 def _reader(
-    read_one: Callable[[int], FeedDict], paths: Sequence[Path]
+    read_one: Callable[[int], FeedDict], name_of: Callable[[int], str], binding: Binding
 ) -> Callable[[NDArray[np.intp]], FeedDict]:
-    """Joins samples, each with a batch axis of 1, along that axis; ``paths`` are their files."""
+    """Joins samples, each with a batch axis of 1, along that axis; ``name_of`` gives their files."""
 
     def read(indices: NDArray[np.intp]) -> FeedDict:
         # In the order of the data, so that a file with several of them is read once.
         found = {index: read_one(index) for index in sorted(indices.tolist())}
         samples = [found[index] for index in indices.tolist()]
-        first = samples[0]
-        for index, sample in zip(indices.tolist(), samples, strict=True):
-            for name, array in sample.items():
-                if array.shape != first[name].shape:
-                    raise CalibrationDataError(
-                        f"'{paths[index].name}' gives '{name}' the shape {shape_text(array.shape)} but "
-                        f"'{paths[int(indices[0])].name}' gives {shape_text(first[name].shape)}; "
-                        f"bring all samples to one shape, images by preprocessing: {RESIZING}"
-                    )
-        return {name: np.concatenate([sample[name] for sample in samples]) for name in first}
+        return join_samples(samples, lambda place: name_of(int(indices[place])), binding)
 
     return read
 

@@ -114,13 +114,6 @@ class TestArrayFolders:
         np.savez(tmp_path / "a.npz", x=vectors(0))
         refused(tmp_path, "have no samples: all arrays are empty")
 
-    def test_names_the_samples_whose_shapes_differ(self, tmp_path):
-        np.save(tmp_path / "a.npy", np.zeros(3, np.float32))
-        np.save(tmp_path / "b.npy", np.zeros(4, np.float32))
-        spec = InputSpec("x", FLOAT, ("N", "T"))
-        refused(tmp_path, "'b.npy' gives 'x' the shape 1x4 but 'a.npy' gives 1x3;", [spec])
-        assert [f["x"].shape for f in open_batches(tmp_path, [spec], batch_size=1)] == [(1, 3), (1, 4)]
-
 
 def test_images_of_another_size_for_an_input_that_no_preprocessing_makes(tmp_path):
     """Resizing belongs to preprocessing, which makes floating-point images."""
