@@ -32,6 +32,7 @@ from calibrators.errors import (
     UnsupportedError,
     as_argument,
     enumerated,
+    such_as,
 )
 from calibrators.files import check_writable, kind_by_ending, refuse_overwriting
 from calibrators.histograms.thresholds import Method
@@ -553,7 +554,7 @@ class _Int8Build:
         if unknown:
             raise TableError(
                 f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the "
-                f"model; it has for example {', '.join(map(repr, tensors[:2]))}"
+                f"model; it has {such_as(tensors)}"
             )
 
     def _calibrator(self, prepared: Model) -> AnyCalibrator | None:

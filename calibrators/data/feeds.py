@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from calibrators.data.images.preprocessing import RESIZING, Preprocessing
 from calibrators.data.inputs import InputSpec, Tensor, has_fixed_batch, shape_text
-from calibrators.errors import Argument, CalibrationDataError, enumerated
+from calibrators.errors import Argument, CalibrationDataError, such_as
 
 #: Input name to array: what one run of a model is given.
 FeedDict = dict[str, NDArray[Any]]
@@ -328,12 +328,12 @@ def check_names(names: Iterable[str], inputs: Sequence[InputSpec]) -> None:
     given, wanted = set(names), {spec.name for spec in inputs}
     unknown, missing = sorted(given - wanted), sorted(wanted - given)
     if unknown or missing:
-        problems = [f"unknown {enumerated(map(repr, unknown))}"] if unknown else []
+        problems = [f"unknown {such_as(unknown)}"] if unknown else []
         problems += [f"missing {', '.join(map(repr, missing))}"] if missing else []
-        held = enumerated(map(repr, sorted(given))) or "no arrays"
         raise CalibrationDataError(
             f"the data does not match the model's inputs: {' and '.join(problems)}; "
-            f"the model has {listed(inputs)}, and the data has {held}: {_renaming(unknown, missing)}"
+            f"the model has {listed(inputs)}, and the data has {such_as(sorted(given))}: "
+            f"{_renaming(unknown, missing)}"
         )
 
 

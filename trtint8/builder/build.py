@@ -36,7 +36,7 @@ from calibrators.cuda import (
 )
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, advice, counted
+from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, advice, counted, such_as
 from calibrators.files import is_file
 from calibrators.interruption import deferred_interrupt
 from calibrators.progress import BUILDING, progress_bar
@@ -525,7 +525,7 @@ def check_shape_values(network: Any, values: Mapping[str, ShapeRange]) -> None:
             found = [name for name, tensor in inputs.items() if tensor.is_shape_tensor]
             raise BuildError(
                 f"{Argument('shape_values')} has '{name}', which is no input that decides shapes; the "
-                f"network has {', '.join(map(repr, found)) or 'none'}"
+                f"network has {such_as(found)}"
             )
         count = math.prod(inputs[name].shape)
         if {len(given.min), len(given.opt), len(given.max)} != {count}:

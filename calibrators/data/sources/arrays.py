@@ -35,7 +35,7 @@ from calibrators.data.feeds import (
     one_sample,
 )
 from calibrators.data.inputs import DataOptions, shape_text
-from calibrators.errors import Argument, CalibrationDataError, DamagedFileError, counted, in_words
+from calibrators.errors import Argument, CalibrationDataError, DamagedFileError, counted, in_words, such_as
 from calibrators.files import exists, is_file, kind_by_ending
 
 # Sources -----------------------------------------------------------------------------------------------
@@ -422,7 +422,7 @@ def load_labels(labels: Any, count: int | None) -> NDArray[Any]:
     if isinstance(loaded, dict):
         if LABELS not in loaded and len(loaded) != 1:
             raise CalibrationDataError(
-                f"labels file '{path}' has no array named '{LABELS}' among {', '.join(sorted(loaded))}; "
+                f"labels file '{path}' has no array named '{LABELS}' among {such_as(sorted(loaded))}; "
                 f"rename the one that holds them"
             )
         loaded = loaded[LABELS] if LABELS in loaded else next(iter(loaded.values()))
