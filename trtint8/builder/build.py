@@ -43,7 +43,7 @@ from calibrators.progress import BUILDING, progress_bar
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import AnyCalibrator, ServedBuild
 from calibrators.tensorrt.feeding import network_dtypes
-from calibrators.tensorrt.flavor import Flavor, FlavorName
+from calibrators.tensorrt.flavor import WITHOUT_GPU, Flavor, FlavorName
 from calibrators.tensorrt.messages import BuildLog, collected, plain, plain_words, shared_logger
 from trtint8.builder.config import (
     BuildOptions,
@@ -147,7 +147,9 @@ class Build:
     def __post_init__(self) -> None:
         # Checked before TensorRT is used, because without a driver it may crash the process.
         if not self.flavor.builds_without_gpu:
-            require_gpu(f"building with {self.flavor}")
+            require_gpu(
+                f"building with {self.flavor}", advice(WITHOUT_GPU, "run this on a machine that has one")
+            )
             check_ordinal(self.options.device)
         check_options(self.flavor, self.options)
         resolved = resolve_capabilities(self.flavor, self.compute_capabilities, self.options.device)
