@@ -101,6 +101,8 @@ class Placement:
             or could have read one, and per node of an unknown operator. A node inside another node has the
             place of the outer one.
         slower: Names of the weighted nodes that stay in float because INT8 is estimated to be slower.
+        unchanging: Those of the activations whose values no sample changes, such as the first state of an
+            unrolled loop.
     """
 
     activations: tuple[Edge, ...]
@@ -108,6 +110,7 @@ class Placement:
     configs: JointConfigs
     decisions: tuple[Decision, ...]
     slower: tuple[str, ...] = ()
+    unchanging: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         named = enumerated([f"'{name}'" for name, _ in self.float_nodes], _FEW)
@@ -274,7 +277,11 @@ class _Placer:
         self.choose()
         decisions = tuple(self._ordered_decisions())
         slower = tuple(node.name or "" for node in self.slower)
-        return Placement(tuple(self.activations), tuple(self.weights), self._configs(), decisions, slower)
+        changing = _changed_by_samples(self.model.graph)
+        unchanging = frozenset(edge.tensor for edge in self.activations if edge.tensor not in changing)
+        return Placement(
+            tuple(self.activations), tuple(self.weights), self._configs(), decisions, slower, unchanging
+        )
 
     def choose(self) -> None:
         """Decides on every node: fills in the edges, the decisions and the alternatives."""
@@ -456,6 +463,16 @@ def _candidates(model: ir.Model) -> Iterator[ir.Node]:
     return (
         node for node in model.graph if operator_of(node).is_weighted or (node.domain, node.op_type) in others
     )
+
+
+def _changed_by_samples(graph: ir.Graph) -> set[str]:
+    """Names of the tensors that are computed from the values of inputs, and not only from their shapes."""
+    changed = {value.name or "" for value in graph.inputs if value.name not in graph.initializers}
+    for node in graph:
+        read = {value.name or "" for inner in (node, *nodes_inside(node)) for value in inner.inputs if value}
+        if not operator_of(node).reads_shape and not changed.isdisjoint(read):
+            changed |= {value.name or "" for value in node.outputs}
+    return changed
 
 
 def _check_layers(model: ir.Model) -> None:
