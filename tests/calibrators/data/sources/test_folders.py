@@ -76,7 +76,12 @@ class TestArrayFolders:
             np.savez(tmp_path / f"{i}.npz", x=vectors(3)[i], labels=maps[i])
         assert np.array_equal(open_batches(tmp_path, [VECTOR]).labels, maps)
         np.savez(tmp_path / "3.npz", x=vectors(1)[0], labels=np.zeros((1, 3)))
-        refused(tmp_path, "the labels of the files have different shapes")
+        refused(tmp_path, "labels' the shape 1x1x3 .*; set batch_size=1")
+        batches = open_batches(tmp_path, [VECTOR], batch_size=1)
+        assert [batch.labels.shape for batch in batches.labelled()] == [*[(1, 2, 3)] * 3, (1, 1, 3)]
+        assert {name for feed in batches for name in feed} == {"x"}
+        others = open_batches(tmp_path, [VECTOR], batch_size=2, labels=np.arange(4))
+        assert [batch.labels[0] for batch in others.labelled()] == [0, 2]
 
     def test_images_in_arrays_are_preprocessed(self, tmp_path):
         x = pixels(3, 4, 6, 3)
