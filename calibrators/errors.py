@@ -311,6 +311,16 @@ def enumerated(names: Iterable[str], most: int = 5) -> str:
     return ", ".join(every[:most]) + more
 
 
+def such_as(names: Iterable[object], most: int = 3) -> str:
+    """The first of the names that there are, for a message about another one; ``none`` if there are none.
+
+    Args:
+        names: The names.
+        most: How many of them are written.
+    """
+    return enumerated(map(repr, names), most) or "none"
+
+
 def megabytes(count: int) -> str:
     """A number of bytes in units of 10^6."""
     return f"{count / 1e6:,.{1 if count >= _WHOLE_MEGABYTES else 3}f} MB"

@@ -32,6 +32,7 @@ from calibrators.errors import (
     UnsupportedError,
     as_argument,
     enumerated,
+    such_as,
 )
 from calibrators.files import check_writable, kind_by_ending, refuse_overwriting
 from calibrators.histograms.thresholds import Method
@@ -44,7 +45,7 @@ from calibrators.tensorrt.calibrator import AnyCalibrator, Calibrator, as_any_ca
 from calibrators.tensorrt.calibrators import calibrator_class
 from calibrators.tensorrt.flavor import Flavor, Target
 from trtint8.auditing.audit import Estimator, EstimatorOptions, at_shapes, run_build
-from trtint8.auditing.gpus import Gpu, at_costs_of, gpus_of
+from trtint8.auditing.gpus import Gpu, at_costs_of, capability_of, gpus_of
 from trtint8.builder.build import Build, BuiltEngine, with_equal_forms
 from trtint8.builder.config import BuildOptions
 from trtint8.builder.implicit import ImplicitInt8, check_io_names
@@ -92,7 +93,7 @@ class Int8Options:
         route: ``explicit``, ``implicit`` or ``auto``.
         target: Which TensorRT builds.
         profiles: Shapes of dynamic inputs; defaults are those of :func:`complete_profile`.
-        compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only.
+        compute_capabilities: GPUs to build for, like "8.6" or "RTX 4090"; TensorRT for RTX only.
         keep_float: Names of nodes, or patterns, that stay in float.
         keep_int8: Names of nodes, or patterns, that are put in INT8 even if that is estimated to be slower.
         rounding: Whether biases are corrected and weights rounded adaptively where that gains on samples
@@ -201,9 +202,8 @@ def _build(
     implicit = chosen == "implicit"
     cached = implicit and not given and sources.calibrator is not None
     check_files_beside(output, loaded, model, table, implicit=implicit, cached=cached, tail=tail)
-    build = Build(
-        flavor, loaded.inputs, wanted.profiles, wanted.compute_capabilities, options, sources.progress
-    )
+    capabilities = [capability_of(gpu) for gpu in wanted.compute_capabilities]
+    build = Build(flavor, loaded.inputs, wanted.profiles, capabilities, options, sources.progress)
     outputs = [value.name or "" for value in loaded.graph_model.graph.outputs]
     check_io_names([*(spec.name for spec in loaded.inputs), *outputs], options)
     calibration = with_recorded_states(sources.calibration, loaded)
@@ -538,10 +538,10 @@ class _Int8Build:
 
     def _gpus(self) -> tuple[Gpu, ...]:
         """The GPUs whose figures count: those that are named, or else this machine's, if there is one."""
-        capabilities = self.build.compute_capabilities
-        if not self.wanted.compute_capabilities and "current" not in capabilities:
+        gpus = self.wanted.compute_capabilities
+        if not gpus and "current" not in self.build.compute_capabilities:
             return ()
-        return gpus_of(capabilities, self.build.options.device)
+        return gpus_of(gpus or self.build.compute_capabilities, self.build.options.device)
 
     def _warn_of_noise(self, table: CalibrationTable) -> None:
         """Warns of ranges that leave the outputs noisy, unless layers are to stay in float."""
@@ -553,7 +553,7 @@ class _Int8Build:
         if unknown:
             raise TableError(
                 f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the "
-                f"model; it has for example {', '.join(map(repr, tensors[:2]))}"
+                f"model; it has {such_as(tensors)}"
             )
 
     def _calibrator(self, prepared: Model) -> AnyCalibrator | None:

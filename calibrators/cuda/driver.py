@@ -40,20 +40,19 @@ def gpu_problem() -> str | None:
     return None if count.value else "the NVIDIA driver sees no GPU"
 
 
-def require_gpu(purpose: str) -> None:
+def require_gpu(purpose: str, instead: str = "run this on a machine that has one") -> None:
     """Fails unless a GPU can be used.
 
     Args:
         purpose: What needs the GPU, as the beginning of the sentence "... needs an NVIDIA GPU".
+        instead: What to do without one.
 
     Raises:
         GpuUnavailableError: There is no driver or no GPU.
     """
     problem = gpu_problem()
     if problem:
-        raise GpuUnavailableError(
-            f"{purpose} needs an NVIDIA GPU, but {problem}; run this on a machine that has one"
-        )
+        raise GpuUnavailableError(f"{purpose} needs an NVIDIA GPU, but {problem}; {instead}")
 
 
 def driver_version() -> str | None:

@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -14,9 +14,9 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import InputSpec, Tensor, shape_text
-from calibrators.errors import Argument, CalibrationDataError
+from calibrators.data.images.preprocessing import RESIZING, Preprocessing
+from calibrators.data.inputs import InputSpec, Tensor, has_fixed_batch, shape_text
+from calibrators.errors import Argument, CalibrationDataError, such_as
 
 #: Input name to array: what one run of a model is given.
 FeedDict = dict[str, NDArray[Any]]
@@ -90,8 +90,10 @@ class Binding:
         check_names(fed, self.inputs)
         for name, array in fed.items():
             if not isinstance(array, np.ndarray):
+                spec = next(spec for spec in self.inputs if spec.name == name)
                 raise CalibrationDataError(
                     f"the data for input '{name}' is a {type(array).__name__}; convert it to a NumPy array"
+                    f"{_one_by_one(spec)}"
                 )
         return fed, None if LABELS in names else arrays.get(LABELS)
 
@@ -114,6 +116,12 @@ class Binding:
                 "leave the preprocessing out or pass the raw images"
             )
         for spec in self.inputs:
+            if spec.name in images and spec.shape is not None and len(spec.shape) != 4:
+                raise CalibrationDataError(
+                    f"the data is images, whose batches have 4 dimensions, but input {spec} has "
+                    f"{len(spec.shape)}; give arrays in which each sample has the shape "
+                    f"{shape_text(spec.shape[1:])}, such as a folder with one .npy per sample"
+                )
             if not self._prepares(feed[spec.name], spec):
                 check_dtype(feed[spec.name], spec)
             elif not is_float(spec.dtype):
@@ -160,7 +168,7 @@ def _check_layout(images: NDArray[Any], spec: InputSpec, layout: str) -> None:
     Raises:
         CalibrationDataError: Names the layout to declare.
     """
-    if spec.shape is None or other_layout(images.shape, spec.shape) is None:
+    if spec.shape is None or moved_axis(images.shape, spec.shape) not in _OTHER_LAYOUTS:
         return
     other = "NHWC" if layout == "NCHW" else "NCHW"
     raise CalibrationDataError(
@@ -169,21 +177,27 @@ def _check_layout(images: NDArray[Any], spec: InputSpec, layout: str) -> None:
     )
 
 
-#: NHWC to NCHW and back, as orders of axes.
-_OTHER_LAYOUTS = ((0, 3, 1, 2), (0, 2, 3, 1))
+#: NHWC to NCHW and back, as moves of an axis.
+_OTHER_LAYOUTS = ((-1, -3), (-3, -1))
 
 
-def other_layout(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> tuple[int, ...] | None:
-    """The order of axes in which images fit an input that does not take them as they are; None without one.
+def moved_axis(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> tuple[int, int] | None:
+    """The axis to move, and where to, so that an array fits an input that does not take it as it is.
 
     Args:
-        shape: The shape of the images.
+        shape: The shape of the array, with the batch axis, which stays.
         wanted: The shape of the input.
+
+    Returns:
+        Two arguments of ``numpy.moveaxis``, counted from the end; None if no such move helps, or none is
+        needed.
     """
-    if len(shape) != 4 or len(wanted) != 4 or fits(shape, wanted):
+    if len(shape) != len(wanted) or fits(shape, wanted):
         return None
-    moved = (axes for axes in _OTHER_LAYOUTS if fits(tuple(shape[axis] for axis in axes), wanted))
-    return next(moved, None)
+    axes = range(-1, -len(shape), -1)
+    moves = ((source, target) for source in axes for target in reversed(axes) if source != target)
+    view = np.broadcast_to(np.empty((), np.uint8), shape)
+    return next((move for move in moves if fits(np.moveaxis(view, *move).shape, wanted)), None)
 
 
 def fits(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> bool:
@@ -257,6 +271,54 @@ def joined(parts: Sequence[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
+def join_samples(
+    samples: Sequence[Mapping[str, NDArray[Any]]], name_of: Callable[[int], str], binding: Binding
+) -> FeedDict:
+    """Joins samples along axis 0.
+
+    Args:
+        samples: At least one: arrays by the same names, with a batch axis.
+        name_of: Gives what a sample is called in messages, by its place among these.
+        binding: Says what the model takes.
+
+    Raises:
+        CalibrationDataError: Their shapes differ; says how such samples are used.
+    """
+    first = samples[0]
+    for place, sample in enumerate(samples):
+        for name, array in sample.items():
+            shapes = (1, *array.shape[1:]), (1, *first[name].shape[1:])
+            if shapes[0] != shapes[1]:
+                raise CalibrationDataError(
+                    f"{name_of(place)} gives '{name}' the shape {shape_text(shapes[0])} but {name_of(0)} "
+                    f"gives {shape_text(shapes[1])}; {_sharing(name, shapes, binding)}"
+                )
+    return {name: np.concatenate([sample[name] for sample in samples]) for name in first}
+
+
+def _sharing(name: str, shapes: Iterable[tuple[int, ...]], binding: Binding) -> str:
+    """What to do about two samples of an input that have different shapes."""
+    one_shape = "bring all samples to one shape"
+    if binding.preprocessing is not None:
+        one_shape += f", images by preprocessing: {RESIZING}"
+    takes = next((spec.shape for spec in binding.inputs if spec.name == name), None)
+    if has_fixed_batch(binding.inputs):
+        return f"the model has a fixed batch of more than one sample, so {one_shape}"
+    if takes is not None and not all(fits(shape[1:], takes[1:]) for shape in shapes):
+        return f"the model takes {shape_text(takes)}, so {one_shape}"
+    return f"set {Argument('batch_size', '1')} to run each sample by itself, or {one_shape}"
+
+
+def _one_by_one(spec: InputSpec) -> str:
+    """The other way for samples that make no array, as they have different sizes; empty where it is none."""
+    if spec.shape is None or not spec.has_open_sizes:
+        return ""
+    return (
+        f", or give samples of different sizes as a list of dicts, one per sample, in which '{spec.name}' "
+        f"has the shape {shape_text((1, *spec.shape[1:]))}"
+    )
+
+
 def check_names(names: Iterable[str], inputs: Sequence[InputSpec]) -> None:
     """Refuses data that lacks an input or has an array that is none.
 
@@ -266,12 +328,12 @@ def check_names(names: Iterable[str], inputs: Sequence[InputSpec]) -> None:
     given, wanted = set(names), {spec.name for spec in inputs}
     unknown, missing = sorted(given - wanted), sorted(wanted - given)
     if unknown or missing:
-        problems = [f"unknown {', '.join(map(repr, unknown))}"] if unknown else []
+        problems = [f"unknown {such_as(unknown)}"] if unknown else []
         problems += [f"missing {', '.join(map(repr, missing))}"] if missing else []
-        held = ", ".join(map(repr, sorted(given))) or "no arrays"
         raise CalibrationDataError(
             f"the data does not match the model's inputs: {' and '.join(problems)}; "
-            f"the model has {listed(inputs)}, and the data has {held}: {_renaming(unknown, missing)}"
+            f"the model has {listed(inputs)}, and the data has {such_as(sorted(given))}: "
+            f"{_renaming(unknown, missing)}"
         )
 
 
@@ -282,6 +344,11 @@ def _renaming(unknown: Sequence[str], missing: Sequence[str]) -> str:
     if len(unknown) == len(missing) == 1:
         one, other = unknown[0], missing[0]
         return f"rename {one!r} to {other!r}, in an .npz by numpy.savez(path, **{{{other!r}: data[{one!r}]}})"
+    if len(unknown) > len(missing) == 1:
+        return (
+            f"name one of them '{missing[0]}', or if each of them is a sample, save each under this name in "
+            "an .npz of its own in a folder"
+        )
     return "name the arrays after the inputs, in an .npz by numpy.savez"
 
 
@@ -325,10 +392,11 @@ def check_dtype(array: NDArray[Any], spec: InputSpec) -> None:
         raise CalibrationDataError(
             f"input '{spec.name}' takes {spec.dtype} but its data is {array.dtype}; give numbers of that type"
         )
-    ragged = "pad the samples to one length and " if array.dtype.hasobject else ""
+    conversion = f"convert it yourself with array.astype('{spec.dtype}')"
+    if array.dtype.hasobject:
+        conversion = f"pad the samples to one length and {conversion}{_one_by_one(spec)}"
     raise CalibrationDataError(
-        f"input '{spec.name}' takes {spec.dtype} but its data is {array.dtype}; {ragged}"
-        f"convert it yourself with array.astype('{spec.dtype}')"
+        f"input '{spec.name}' takes {spec.dtype} but its data is {array.dtype}; {conversion}"
     )
 
 

@@ -26,10 +26,10 @@ from calibrators.data.feeds import (
     copied_feed,
     fits,
     is_float,
-    other_layout,
+    moved_axis,
 )
 from calibrators.data.inputs import InputSpec, shape_text
-from calibrators.errors import CalibrationDataError, counted
+from calibrators.errors import Argument, CalibrationDataError, counted
 from calibrators.records import Count
 
 
@@ -459,27 +459,34 @@ def _check_shape(array: NDArray[Any], spec: InputSpec) -> None:
         if not spec.shape:
             advice = "give one number, an array without axes, which is fed with every sample"
         elif array.ndim == len(spec.shape) - 1:
-            shapes = [_widened(array.shape, axis) for axis in range(len(spec.shape))]
-            missing = next((axis for axis, one in enumerate(shapes) if fits(one, spec.shape)), 0)
-            advice = f"add the missing axis with numpy.expand_dims(array, {missing})"
+            advice = f"add the missing axis with {_widening(array.shape, spec.shape)}"
         raise CalibrationDataError(
             f"the data for input '{spec.name}' has shape {shape} but the model takes "
             f"{shape_text(spec.shape)}: rank {array.ndim} instead of {len(spec.shape)}; {advice}"
         )
     if not fits(array.shape, spec.shape):
         advice = "bring the data to this shape"
-        if (order := other_layout(array.shape, spec.shape)) is not None:
-            axes = ", ".join(map(str, order))
-            advice = f"the data has the other layout: transpose it with numpy.transpose(array, ({axes}))"
+        if fits(array.shape[1:], spec.shape[1:]):
+            advice += f": {Argument('batch_size', str(spec.shape[0]))} makes such batches"
+        if (move := moved_axis(array.shape, spec.shape)) is not None:
+            move_it = f"numpy.moveaxis(array, {move[0]}, {move[1]})"
+            advice = f"the data has the other layout: bring it to this one with {move_it}"
         raise CalibrationDataError(
             f"the data for input '{spec.name}' has shape {shape} but the model takes "
             f"{shape_text(spec.shape)}; {advice}"
         )
 
 
-def _widened(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """A shape with one axis more, of length 1."""
-    return (*shape[:axis], 1, *shape[axis:])
+def _widening(shape: tuple[int, ...], wanted: tuple[int | str | None, ...]) -> str:
+    """How an array gets the axis that it lacks, in Python.
+
+    It may be one sample, whose axes may lie in another order, as those of a video's frames do.
+    """
+    axes = [axis for axis in range(len(wanted)) if fits((*shape[:axis], 1, *shape[axis:]), wanted)]
+    sure = [axis for axis in axes if not axis or wanted[axis] == 1]
+    if not sure and (move := moved_axis((1, *shape), wanted)) is not None:
+        return f"numpy.moveaxis(array, {move[0]}, {move[1]})[None]"
+    return f"numpy.expand_dims(array, {(sure or axes or [0])[0]})"
 
 
 def _check_not_empty(feed: FeedDict, inputs: Sequence[InputSpec]) -> None:

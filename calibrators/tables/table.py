@@ -22,7 +22,7 @@ from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.display.cards import Cell, card_of, html_table, sparkline
 from calibrators.display.picture import Picture, data_frame, plot_histogram
-from calibrators.errors import TableError, counted, enumerated
+from calibrators.errors import TableError, counted, enumerated, such_as
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
@@ -420,8 +420,7 @@ class CalibrationTable(Result):
 
     def _check_name(self, name: str) -> None:
         if name not in self.amax:
-            shown = ", ".join(f"'{known}'" for known in list(self.amax)[:3])
-            raise TableError(f"the table has no tensor '{name}'; its names are like {shown}")
+            raise TableError(f"the table has no tensor '{name}'; it has {such_as(self.amax)}")
 
     @property
     def _summary(self) -> str:
@@ -463,8 +462,7 @@ class CalibrationTable(Result):
         for pattern in given:
             matched = [name for name in self.amax if name == pattern] or fnmatch.filter(self.amax, pattern)
             if not matched:
-                known = enumerated(f"'{name}'" for name in self.amax)
-                raise TableError(f"'{pattern}' matches no tensor of the table; it has {known}")
+                raise TableError(f"'{pattern}' matches no tensor of the table; it has {such_as(self.amax)}")
             dropped.update(matched)
         if dropped and len(dropped) == len(self.amax):
             shown = enumerated(f"'{pattern}'" for pattern in given)

@@ -392,7 +392,7 @@ def _is_smaller(feed: FeedDict, wanted: FeedDict) -> bool:
 def _other_shapes(index: int, feed: FeedDict, wanted: FeedDict) -> CalibrationDataError:
     return CalibrationDataError(
         f"batch {index} has {_listed(feed)} but the first one {_listed(wanted)}; TensorRT calibrates with "
-        "one shape per input, so give batches of one size"
+        "one shape per input, so bring all samples to one shape, and give batches of one size"
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from calibrators.checks import check_choice
 from calibrators.cuda import gpu_problem
-from calibrators.errors import Argument, BuildError, UnsupportedError
+from calibrators.errors import Argument, BuildError, UnsupportedError, advice
 from calibrators.imports import install_command
 
 FlavorName = Literal["tensorrt", "rtx"]
@@ -336,13 +336,23 @@ def load(target: Target = "auto") -> Flavor:
     raise UnsupportedError("; ".join(problems))
 
 
+#: What to do in place of a build that needs a GPU.
+WITHOUT_GPU = (
+    f"give {Argument('target', 'rtx')} to build for TensorRT for RTX on this machine, or make a Q/DQ model "
+    "with 'trtint8 quantize' and build it on the machine that has the GPU"
+)
+
+
 def _not_installed(target: str) -> str:
     if target == "auto":
         return (
             f"no TensorRT is installed; run {install_command('rtx')} (TensorRT for RTX, which also builds "
             f"without a GPU) or {install_command('tensorrt')}"
         )
-    return f"{title_of(target)} is not installed; run {install_command(target)}"
+    ways = [f"run {install_command(target)}"]
+    if target == "tensorrt" and (problem := gpu_problem()):
+        ways.insert(0, f"as it builds only with an NVIDIA GPU, and {problem}, {WITHOUT_GPU}")
+    return f"{title_of(target)} is not installed; {advice(*ways)}"
 
 
 def _installed_version(name: FlavorName) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from calibrators.errors import cause_in_words, counted, enumerated, in_one_line, megabytes
+from calibrators.errors import cause_in_words, counted, enumerated, in_one_line, megabytes, such_as
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,11 @@ def test_one_is_singular(number, form, text):
 @pytest.mark.parametrize(("names", "text"), [("", ""), ("ab", "a, b"), ("abc", "a, b and 1 more")])
 def test_what_is_left_out_is_counted(names, text):
     assert enumerated(names, 2) == text
+
+
+@pytest.mark.parametrize(("names", "text"), [("", "none"), ("a", "'a'"), ("abc", "'a', 'b' and 1 more")])
+def test_names_that_there_are_may_be_none(names, text):
+    assert such_as(names, 2) == text
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,9 @@ def build_int8_engine(
             :func:`calibrators.tables.ranges.read_ranges`); overrides what was calibrated.
         profiles: Shapes of dynamic inputs. By default the engine takes 1 to 32 samples. Other sizes that the
             model leaves open then go from the smallest to the largest size of the calibration samples.
-        compute_capabilities: GPUs to build for, like "8.6"; TensorRT for RTX only. The estimate of which
-            layers are faster in FP16 is for these GPUs. Without them it is for this machine's GPU, or else
-            for an RTX 4090.
+        compute_capabilities: GPUs to build for, by compute capability or name, like "8.6" or "RTX 4090";
+            TensorRT for RTX only. The estimate of which layers are faster in FP16 is for these GPUs. Without
+            them it is for this machine's GPU, or else for an RTX 4090.
         fp16: Whether layers outside INT8 may run in FP16. By default they may. TensorRT up to 10 decides
             which layers do. TensorRT 11 and TensorRT for RTX take types from the graph. For them the graph is
             converted to FP16, except inputs, outputs, and nodes that would lose accuracy. By default a model

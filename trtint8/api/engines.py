@@ -51,7 +51,8 @@ def audit(
     Args:
         model: A path, the serialized model or a ``ModelProto``; a float model.
         table: Its calibration table, or the file that holds it.
-        gpu: Name of a GPU such as "RTX 4090" (see :data:`trtint8.auditing.gpus.GPUS`), or the figures of one.
+        gpu: Name of a GPU such as "RTX 4090" (see :data:`trtint8.auditing.gpus.GPUS`), a compute capability
+            like "8.9", or the figures of a GPU.
         profile: Shapes of dynamic inputs. The optimal shapes are used. By default a batch of 8 of the largest
             calibration samples.
         target: Which TensorRT builds; ``auto`` takes the full TensorRT if it and a GPU are present, else

@@ -18,7 +18,7 @@ from calibrators.files import check_writable, refuse_losing, refuse_overwriting,
 from calibrators.records import Result, as_json
 from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
-from trtint8.auditing.gpus import at_costs_of, gpus_of
+from trtint8.auditing.gpus import at_costs_of, capability_of, gpus_of
 from trtint8.engine.file import table_file_of
 from trtint8.models.model import Model, check_model_name, load_float_model, prepare
 from trtint8.models.outputs.picked import cut_model
@@ -127,8 +127,8 @@ def quantize(
         target: The TensorRT that the model is for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``,
             ``tensorrt-11`` or ``dla``. Layers that it does not run in INT8 stay in float. ``tensorrt``
             quantizes all layers that at least one of them runs in INT8.
-        compute_capability: The compute capability of the GPU, like "8.6", for a target other than
-            ``tensorrt``. A target that has no INT8 on that GPU is refused.
+        compute_capability: The GPU, by compute capability or name, like "8.6" or "RTX 4090", for a target
+            other than ``tensorrt``. A target that has no INT8 on that GPU is refused.
         float16: Whether everything outside INT8 becomes FP16, except nodes that would lose accuracy. For
             ``rtx``, layers that are estimated to be slower in INT8 than in FP16 also become FP16. The
             estimate is for the GPU of ``compute_capability``, or else for an RTX 4090.
@@ -281,9 +281,11 @@ def _asked(
     float32_io: bool,
 ) -> QuantizeOptions:
     refuse_without_float16(float16, float32_io, keep_int8)
-    chosen = target_named(target, compute_capability)
-    if compute_capability is not None:
-        chosen = at_costs_of(chosen, gpus_of([str(compute_capability)]))
+    if compute_capability is None:
+        chosen = target_named(target)
+    else:
+        chosen = target_named(target, capability_of(compute_capability))
+        chosen = at_costs_of(chosen, gpus_of([compute_capability]))
     return QuantizeOptions(keep_float, keep_int8, chosen, float16, float32_io)
 
 

@@ -12,6 +12,7 @@ arXiv:1903.07486.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -21,7 +22,7 @@ from calibrators.checks import is_number
 from calibrators.cuda import compute_capability, gpu_name
 from calibrators.errors import UnsupportedError
 from calibrators.records import Positive
-from trtint8.quantization.targets import KERNEL_START, KernelCosts, Target
+from trtint8.quantization.targets import JETSONS, KERNEL_START, KernelCosts, Target
 
 _GA102 = "NVIDIA Ampere GA102 GPU Architecture whitepaper, V2.1"
 _ADA = "NVIDIA Ada GPU Architecture whitepaper, V2.02"
@@ -138,33 +139,56 @@ def find_gpu(name: str | Gpu) -> Gpu:
 
     Args:
         name: Its name, like "RTX 4090"; "NVIDIA", "GeForce", "RTX", "Jetson", upper case and spaces do not
-            matter.
+            matter. Or a compute capability like "8.9", which stands for its GPU with the fastest memory.
 
     Raises:
         UnsupportedError: The table does not have it.
     """
-    found = name if isinstance(name, Gpu) else _of_name(name)
+    found = name if isinstance(name, Gpu) else _of_name(name) or _of_capability(_number(name) or "")
     if found is not None:
         return found
-    raise UnsupportedError(
-        f"there are no figures for a GPU '{name}'; choose among {', '.join(gpu.name for gpu in GPUS)}"
-    )
+    raise UnsupportedError(_unknown(name))
+
+
+def capability_of(name: str) -> str:
+    """The compute capability of a GPU; "current", for the GPU of this machine, stays.
+
+    Args:
+        name: Its name, as :func:`find_gpu` takes it, or that of a Jetson; or its compute capability, like
+            "8.9" or "SM89".
+
+    Raises:
+        UnsupportedError: It is neither.
+    """
+    if str(name).lower() == "current":
+        return "current"
+    if (gpu := _of_name(name)) is not None:
+        return gpu.compute_capability
+    number = _number(name)
+    if number is None:
+        words = str(name).lower()
+        number = next((found for found, series in JETSONS.items() if series.lower() in words), None)
+    if number is None:
+        raise UnsupportedError(_unknown(name))
+    return number
 
 
 def gpus_of(capabilities: Iterable[str], device: int = 0) -> tuple[Gpu, ...]:
-    """The GPUs of the table that stand for compute capabilities, each once.
+    """The GPUs of the table that are named, or stand for compute capabilities, each once.
 
     Args:
-        capabilities: Compute capabilities like "8.9", or "current" for the GPU of this machine.
+        capabilities: What :func:`capability_of` takes.
         device: Index of this machine's GPU.
 
     Returns:
-        For each compute capability its GPU with the fastest memory, and for this machine's GPU the one of its
-        name, where the table has it. Those that the table lacks are left out.
+        The GPU of each name, for each compute capability its GPU with the fastest memory, and for this
+        machine's GPU the one of its name, where the table has it. Those that the table lacks are left out.
     """
     found = (
-        _of_this_machine(device) if capability == "current" else _of_capability(capability)
-        for capability in capabilities
+        _of_this_machine(device)
+        if str(name).lower() == "current"
+        else _of_name(name) or _of_capability(capability_of(name))
+        for name in capabilities
     )
     return tuple(dict.fromkeys(gpu for gpu in found if gpu is not None))
 
@@ -189,6 +213,22 @@ def _of_capability(capability: str) -> Gpu | None:
 
 def _of_this_machine(device: int) -> Gpu | None:
     return _of_name(gpu_name(device)) or _of_capability(compute_capability(device))
+
+
+def _number(name: object) -> str | None:
+    """A compute capability that is written as a number; None for other text."""
+    match = re.fullmatch(r"(?:sm_?)?(\d+)\.?(\d)", str(name), re.IGNORECASE)
+    return f"{match[1]}.{match[2]}" if match else None
+
+
+def _unknown(name: object) -> str:
+    """The refusal of what is no GPU of the table, with the names that are nearest first."""
+    words = str(name).lower()
+    near = sorted(GPUS, key=lambda gpu: -difflib.SequenceMatcher(None, gpu.name.lower(), words).ratio())
+    return (
+        f"there are no figures for a GPU '{name}'; choose among {', '.join(gpu.name for gpu in near)}, or "
+        "give a compute capability, like 8.9"
+    )
 
 
 def _plain(name: str) -> str:

@@ -36,14 +36,14 @@ from calibrators.cuda import (
 )
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, advice, counted
+from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, advice, counted, such_as
 from calibrators.files import is_file
 from calibrators.interruption import deferred_interrupt
 from calibrators.progress import BUILDING, progress_bar
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import AnyCalibrator, ServedBuild
 from calibrators.tensorrt.feeding import network_dtypes
-from calibrators.tensorrt.flavor import Flavor, FlavorName
+from calibrators.tensorrt.flavor import WITHOUT_GPU, Flavor, FlavorName
 from calibrators.tensorrt.messages import BuildLog, collected, plain, plain_words, shared_logger
 from trtint8.builder.config import (
     BuildOptions,
@@ -147,7 +147,9 @@ class Build:
     def __post_init__(self) -> None:
         # Checked before TensorRT is used, because without a driver it may crash the process.
         if not self.flavor.builds_without_gpu:
-            require_gpu(f"building with {self.flavor}")
+            require_gpu(
+                f"building with {self.flavor}", advice(WITHOUT_GPU, "run this on a machine that has one")
+            )
             check_ordinal(self.options.device)
         check_options(self.flavor, self.options)
         resolved = resolve_capabilities(self.flavor, self.compute_capabilities, self.options.device)
@@ -525,7 +527,7 @@ def check_shape_values(network: Any, values: Mapping[str, ShapeRange]) -> None:
             found = [name for name, tensor in inputs.items() if tensor.is_shape_tensor]
             raise BuildError(
                 f"{Argument('shape_values')} has '{name}', which is no input that decides shapes; the "
-                f"network has {', '.join(map(repr, found)) or 'none'}"
+                f"network has {such_as(found)}"
             )
         count = math.prod(inputs[name].shape)
         if {len(given.min), len(given.opt), len(given.max)} != {count}:

@@ -24,6 +24,7 @@ from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import NO_REASON, BuildLog, plain_words, shared_logger
 from calibrators.tensorrt.plugins import load_plugin_library, register_own_plugins
 from trtint8.engine.profiles import ShapeRange
+from trtint8.quantization.targets import refuse_capability
 
 #: Value of ``hardware_compatibility`` to the feature that TensorRT needs for it.
 _HARDWARE = {"ampere_plus": "hardware_compatibility", "same_compute_capability": "same_compute_capability"}
@@ -491,7 +492,6 @@ def _read(path: str | os.PathLike[str]) -> bytes:
 
 
 _CURRENT = "current"
-_TURING = "7.5"
 
 
 def resolve_capabilities(flavor: Flavor, wanted: Sequence[str], device: int = 0) -> tuple[str, ...]:
@@ -570,29 +570,19 @@ def _resolve(flavor: Flavor, name: str, device: int) -> str:
         return _current(flavor, device)
     match = re.fullmatch(r"(?:sm_?)?(\d+)\.?(\d)", name, re.IGNORECASE)
     capability = f"{match[1]}.{match[2]}" if match else name
-    _refuse_turing(flavor, capability)
-    if capability not in _available(flavor):
-        raise UnsupportedError(
-            f"{flavor} cannot build for compute capability '{name}'; choose among "
-            f"{', '.join(_available(flavor))}, or current"
-        )
+    _check_capability(flavor, capability)
     return capability
 
 
 def _current(flavor: Flavor, device: int) -> str:
     """Stands for the GPU of that index, if engines can be built for it."""
-    _refuse_turing(flavor, compute_capability(device))
+    _check_capability(flavor, compute_capability(device))
     return _CURRENT
 
 
-def _refuse_turing(flavor: Flavor, capability: str) -> None:
-    if capability == _TURING:
-        # For 7.5, TensorRT for RTX has kernels that dequantize and multiply in float, and none for FP32
-        # matrix products. After a build that failed because of these, even the next engine runs in float.
-        raise UnsupportedError(
-            f"{flavor} has no INT8 kernels for compute capability 7.5; choose among "
-            f"{', '.join(_available(flavor))}"
-        )
+def _check_capability(flavor: Flavor, capability: str) -> None:
+    if capability not in (available := _available(flavor)):
+        refuse_capability(str(flavor), capability, available)
 
 
 def _version(capability: str) -> tuple[int, ...]:
@@ -602,4 +592,6 @@ def _version(capability: str) -> tuple[int, ...]:
 def _available(flavor: Flavor) -> tuple[str, ...]:
     members = (re.fullmatch(r"SM(\d+)(\d)", name) for name in flavor.module.ComputeCapability.__members__)
     names = (f"{match[1]}.{match[2]}" for match in members if match)
-    return tuple(name for name in names if name != _TURING)
+    # For 7.5, TensorRT for RTX has kernels that dequantize and multiply in float, and none for FP32 matrix
+    # products. After a build that failed because of these, even the next engine runs in float.
+    return tuple(name for name in names if name != "7.5")

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.errors import BuildError, TableError, counted
+from calibrators.errors import BuildError, TableError, counted, such_as
 from calibrators.operators import Values, operator_of
 from calibrators.records import Result
 from trtint8.models.graph import read_constant
@@ -235,7 +235,7 @@ def check_ranges(tensors: NetworkTensors, ranges: Mapping[str, float], manual: C
         examples = (*tensors.inputs[:1], *(tensors.layers[-1].outputs[:1] if tensors.layers else ()))
         raise BuildError(
             f"a dynamic range is given for '{unknown[0]}', which is no floating-point tensor of the network; "
-            f"it has for example {', '.join(map(repr, examples))}"
+            f"it has {such_as(examples)}"
         )
     if ranges and tensors.names.isdisjoint(ranges):
         raise BuildError(

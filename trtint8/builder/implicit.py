@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from calibrators.checks import check_choice, several, warn_user
-from calibrators.errors import Argument, BuildError, UnsupportedError
+from calibrators.errors import Argument, BuildError, UnsupportedError, such_as
 from calibrators.tensorrt.calibrator import AnyCalibrator
 from calibrators.tensorrt.flavor import Flavor, numpy_dtype
 from trtint8.builder.config import BuildOptions, member, set_flag
@@ -285,8 +285,7 @@ def match_layers(names: Iterable[str], patterns: Mapping[str, str]) -> dict[str,
         hits = [name for name in names if name == pattern or fnmatchcase(name, glob)]
         if not hits:
             raise BuildError(
-                f"the pattern '{pattern}' matches no layer of the network; it has for example "
-                f"{', '.join(repr(name) for name in names[:3])}"
+                f"the pattern '{pattern}' matches no layer of the network; it has {such_as(names)}"
             )
         matched.update(dict.fromkeys(hits, value))
     return matched
@@ -347,9 +346,7 @@ def check_io_names(names: Iterable[str], options: BuildOptions) -> None:
     known = list(names)
     for name in (*options.io_types, *options.io_formats):
         if name not in known:
-            raise BuildError(
-                f"'{name}' is no input or output of the network; it has {', '.join(map(repr, known))}"
-            )
+            raise BuildError(f"'{name}' is no input or output of the network; it has {such_as(known)}")
 
 
 def set_io(trt: Any, network: Any, options: BuildOptions) -> None:

@@ -27,7 +27,9 @@ EXAMPLE = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
-    gpu = Way(("--gpu",), "NAME", help="the GPU that times are estimated for", once=True)
+    gpu = Way(
+        ("--compute-capability", "--gpu"), "GPU", help="the GPU that times are estimated for", once=True
+    )
     times = Way(("--layer-times",), "PRECISION=FILE")
     add_arguments(parser, audit, without=("options",), json="the result", gpu=gpu, layer_times=times)
     parser.add_argument("--explain", action="store_true", help="list every kernel of every engine")

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from calibrators import records
-from calibrators.errors import TableError, counted
+from calibrators.errors import TableError, counted, such_as
 from calibrators.files import check_writable, write_atomically
 from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.cache_origin import origin_path, read_origin
@@ -327,11 +327,10 @@ def _range(text: str) -> tuple[str, float]:
 
 def _warn_of_new(ranges: Mapping[str, float], table: CalibrationTable) -> None:
     """Says which tensors a table gets by hand that it did not have: their names may be misspelt."""
-    new, known = ([f"'{name}'" for name in names] for names in (set(ranges) - set(table.amax), table.amax))
-    if new:
+    if new := sorted(set(ranges) - set(table.amax)):
         say(
-            f"warning: the table had no range of {', '.join(sorted(new))}, which counts only if the model "
-            f"has such a tensor; the table has for example {', '.join(known[:2])}"
+            f"warning: the table had no range of {such_as(new)}, which counts only if the model has such a "
+            f"tensor; the table has {such_as(table.amax)}"
         )
 
 

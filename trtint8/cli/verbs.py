@@ -309,8 +309,8 @@ _SAMPLES = ("DataSource", "DataSource | CalibrationTable", "CalibrationSource")
 _WAYS = {
     "checkpoint_seconds": Way(metavar="S"),
     "class_names": Way(("--classes",)),
-    "compute_capabilities": Way(("--compute-capability",), "X.Y"),
-    "compute_capability": Way(metavar="X.Y"),
+    "compute_capabilities": Way(("--gpu", "--compute-capability"), "GPU"),
+    "compute_capability": Way(("--gpu", "--compute-capability"), "GPU"),
     "crop": Way(read=_square),
     "cut_at": Way(metavar="TENSOR"),
     "fp16": Way(action=argparse.BooleanOptionalAction),

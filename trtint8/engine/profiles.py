@@ -13,7 +13,7 @@ import msgspec
 from calibrators.checks import check_mapping
 from calibrators.data.inputs import InputSpec, OpenShape
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import Argument, BuildError, ModelError, advice, counted
+from calibrators.errors import Argument, BuildError, ModelError, advice, counted, such_as
 
 #: TensorRT's profiles have sizes of 32 bits, whatever its interface takes.
 _LARGEST_SIZE = 2**31 - 1
@@ -243,8 +243,9 @@ def check_profile(profile: Profile, inputs: Sequence[InputSpec]) -> None:
     specs = {spec.name: spec for spec in inputs}
     for name, shapes in profile.items():
         if name not in specs:
-            known = ", ".join(f"'{spec}'" for spec in specs)
-            raise BuildError(f"the profile names an input '{name}' that the model lacks; it has {known}")
+            raise BuildError(
+                f"the profile names an input '{name}' that the model lacks; it has {such_as(specs)}"
+            )
         if not isinstance(shapes, ShapeRange):
             raise BuildError(
                 f"the profile of input '{name}' is {shapes!r:.80}; give trtint8.ShapeRange(min, opt, max)"

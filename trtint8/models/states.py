@@ -10,7 +10,7 @@ import onnx_ir as ir
 from calibrators.data.feeds import listed
 from calibrators.data.inputs import shape_text
 from calibrators.data.sequences import RecordedSteps, StateSequences, StepRunner
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, such_as
 from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model
 
@@ -61,7 +61,7 @@ def _check_states(states: Mapping[str, str], model: Model) -> None:
         if output not in outputs:
             raise CalibrationDataError(
                 f"the state '{name}' is said to come from '{output}', which is no output of the model; it "
-                f"has {', '.join(map(repr, outputs))}: name one of these"
+                f"has {such_as(outputs)}: name one of these"
             )
         if not _fit(inputs[name], outputs[output]):
             raise CalibrationDataError(

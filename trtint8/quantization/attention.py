@@ -15,12 +15,15 @@ import onnx_ir as ir
 
 from calibrators.operators import operator_of
 from trtint8.models.graph import is_along_last_axis, is_constant
-from trtint8.models.shapes import StaticShapes
+from trtint8.models.shapes import StaticShapes, declared_sizes
 from trtint8.quantization.targets import AttentionLimits
 
 #: Heads that TensorRT fuses in floating point. Layer dump of TensorRT for RTX: 12 to 256 are fused, padded
 #: where need be, and 8 and 264 are not.
 _SMALLEST_HEAD, _LARGEST_HEAD = 9, 256
+
+#: Two sizes that are tried in place of those that are open: what stays the same does not depend on them.
+_TRIAL_SIZES = (96, 160)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,8 @@ def find_attentions(model: ir.Model, largest: Mapping[str, Sequence[int]] | None
         The attentions, in graph order.
     """
     shapes = StaticShapes(model, largest)
-    found = (_around(node, shapes) for node in model.graph if _is_softmax(node))
+    closed = [StaticShapes(model, _closed(model, largest or {}, size)) for size in _TRIAL_SIZES]
+    found = (_around(node, shapes, closed) for node in model.graph if _is_softmax(node))
     return [attention for attention in found if attention is not None]
 
 
@@ -112,7 +116,27 @@ def _is_softmax(node: ir.Node) -> bool:
     return node.domain == "" and node.op_type == "Softmax" and is_along_last_axis(node)
 
 
-def _around(softmax: ir.Node, shapes: StaticShapes) -> Attention | None:
+def _closed(model: ir.Model, largest: Mapping[str, Sequence[int]], size: int) -> dict[str, Sequence[int]]:
+    """The shapes of the inputs with one size in place of all that are open."""
+    declared = {value.name or "": declared_sizes(value) for value in model.graph.inputs}
+    closed = {
+        name: [size if dim is None else dim for dim in sizes] for name, sizes in declared.items() if sizes
+    }
+    return {**closed, **largest}
+
+
+def _channels(
+    value: ir.Value | None, place: int, shapes: StaticShapes, closed: Sequence[StaticShapes]
+) -> int | None:
+    """The size of a dimension of channels, which sizes that are open do not change; None where unknown."""
+    known = _last(shapes.of(value), place)
+    if known is not None:
+        return known
+    tried = {_last(one.of(value), place) for one in closed}
+    return tried.pop() if len(tried) == 1 else None
+
+
+def _around(softmax: ir.Node, shapes: StaticShapes, closed: Sequence[StaticShapes]) -> Attention | None:
     source = softmax.inputs[0]
     scores = _product_before(source) if source is not None else None
     behind = _product_behind(softmax.outputs[0])
@@ -121,7 +145,8 @@ def _around(softmax: ir.Node, shapes: StaticShapes) -> Attention | None:
     context, guarded = behind
     queries, keys, values = scores.inputs[0], scores.inputs[1], context.inputs[1]
     query_shape, key_shape, value_shape = (shapes.of(value) for value in (queries, keys, values))
-    head, value_head = _last(query_shape) or _last(key_shape, 2), _last(value_shape)
+    head = _channels(queries, 1, shapes, closed) or _channels(keys, 2, shapes, closed)
+    value_head = _channels(values, 1, shapes, closed)
     if None not in (head, value_head) and head != value_head:
         return None
     head = head or value_head

@@ -15,7 +15,7 @@ from typing import Literal
 import onnx_ir as ir
 
 from calibrators.checks import several
-from calibrators.errors import Argument, ModelError, counted, enumerated
+from calibrators.errors import Argument, ModelError, counted, enumerated, such_as
 from calibrators.operators import OPERATORS, Product, operator_named, operator_of
 from trtint8.models.graph import is_constant, nodes_inside
 from trtint8.models.plugins import unknown_nodes
@@ -101,6 +101,8 @@ class Placement:
             or could have read one, and per node of an unknown operator. A node inside another node has the
             place of the outer one.
         slower: Names of the weighted nodes that stay in float because INT8 is estimated to be slower.
+        unchanging: Those of the activations whose values no sample changes, such as the first state of an
+            unrolled loop.
     """
 
     activations: tuple[Edge, ...]
@@ -108,6 +110,7 @@ class Placement:
     configs: JointConfigs
     decisions: tuple[Decision, ...]
     slower: tuple[str, ...] = ()
+    unchanging: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         named = enumerated([f"'{name}'" for name, _ in self.float_nodes], _FEW)
@@ -189,6 +192,7 @@ def place(
     Raises:
         ModelError: A pattern matches no node that could be quantized, or the model has no weighted node.
     """
+    _check_layers(model)
     attentions = find_attentions(model, largest)
     names = _quantizable_names(model, attentions)
     placer = _Placer(model, _matching(names, keep_float, "keep_float"), target, attentions)
@@ -208,6 +212,7 @@ def placed_tensors(model: ir.Model) -> tuple[str, ...]:
     Raises:
         ModelError: The model has no weighted node.
     """
+    _check_layers(model)
     attentions = find_attentions(model)
     # What is open here may be known when the model is built.
     fitting = [replace(one, keys=one.keys or 1, queries=one.queries or 1) for one in attentions]
@@ -272,7 +277,11 @@ class _Placer:
         self.choose()
         decisions = tuple(self._ordered_decisions())
         slower = tuple(node.name or "" for node in self.slower)
-        return Placement(tuple(self.activations), tuple(self.weights), self._configs(), decisions, slower)
+        changing = _changed_by_samples(self.model.graph)
+        unchanging = frozenset(edge.tensor for edge in self.activations if edge.tensor not in changing)
+        return Placement(
+            tuple(self.activations), tuple(self.weights), self._configs(), decisions, slower, unchanging
+        )
 
     def choose(self) -> None:
         """Decides on every node: fills in the edges, the decisions and the alternatives."""
@@ -290,8 +299,6 @@ class _Placer:
                 self._place_concat(node)
         unique = dict.fromkeys(self.activations)
         self.activations = sorted(unique, key=lambda edge: (self.order[edge.node], edge.index))
-        if not any(operator_named(decision.operator).is_weighted for decision in self.decisions.values()):
-            raise _nothing_to_quantize(self.model)
 
     def _ordered_decisions(self) -> Iterator[Decision]:
         unknown = set(unknown_nodes(self.model))
@@ -458,15 +465,28 @@ def _candidates(model: ir.Model) -> Iterator[ir.Node]:
     )
 
 
-def _nothing_to_quantize(model: ir.Model) -> ModelError:
+def _changed_by_samples(graph: ir.Graph) -> set[str]:
+    """Names of the tensors that are computed from the values of inputs, and not only from their shapes."""
+    changed = {value.name or "" for value in graph.inputs if value.name not in graph.initializers}
+    for node in graph:
+        read = {value.name or "" for inner in (node, *nodes_inside(node)) for value in inner.inputs if value}
+        if not operator_of(node).reads_shape and not changed.isdisjoint(read):
+            changed |= {value.name or "" for value in node.outputs}
+    return changed
+
+
+def _check_layers(model: ir.Model) -> None:
+    """Refuses a model without a node that could be quantized, and says why it has none."""
+    if any(operator_of(node).is_weighted for node in model.graph):
+        return
     for node in model.graph:
         if any(operator_of(inner).is_weighted for inner in nodes_inside(node)):
-            return ModelError(
+            raise ModelError(
                 f"the model's layers are in the graphs of {node.op_type} '{node.name}', which stay as they "
                 "are; export the branch that you need as a model of its own"
             )
         if operator_of(node).integers is not None:
-            return ModelError(
+            raise ModelError(
                 f"the model computes in integers already, as in {node.op_type} '{node.name}'; give the float "
                 "model, or make one of this with 'trtint8 lint MODEL --fix -o MENDED'"
             )
@@ -476,7 +496,7 @@ def _nothing_to_quantize(model: ir.Model) -> ModelError:
     if unpaired is not None:
         reason = operator_of(unpaired).no_pairs
         nothing += f"; {unpaired.op_type} '{unpaired.name}' stays in float: {reason}"
-    return ModelError(nothing)
+    raise ModelError(nothing)
 
 
 def _quantizable_names(model: ir.Model, attentions: Sequence[Attention]) -> list[str]:
@@ -493,10 +513,9 @@ def _matching(names: Sequence[str], patterns: Sequence[str], argument: str) -> d
             raise ModelError(f"{Argument(argument)}: {pattern!r} is no name of a node; give strings")
         matched = [name for name in names if name == pattern] or fnmatch.filter(names, pattern)
         if not matched:
-            examples = ", ".join(f"'{name}'" for name in names[:3])
             raise ModelError(
                 f"{Argument(argument)}: '{pattern}' matches no node that could be quantized; names look like "
-                f"{examples}"
+                f"{such_as(names)}"
             )
         matching |= dict.fromkeys(matched, pattern)
     return matching

@@ -70,7 +70,7 @@ def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[s
     """The scale of every quantized activation; tensors that share one get the widest range among them.
 
     A range of 0 is that of a tensor which was zero in all calibration samples. Any scale represents zero, so
-    the tensor gets the scale of the range [-1, 1], with a warning.
+    the tensor gets the scale of the range [-1, 1], with a warning if other samples could change it.
 
     Args:
         placement: Tells which tensors are quantized, and which share a scale.
@@ -84,13 +84,14 @@ def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[s
     """
     ranges = {tensor: amax[tensor] for tensor in placement.tensors}
     alive = {placement.configs.dominator(tensor) for tensor, value in ranges.items() if value > 0}
-    if zero := [tensor for tensor in ranges if placement.configs.dominator(tensor) not in alive]:
+    zero = [tensor for tensor in ranges if placement.configs.dominator(tensor) not in alive]
+    ranges |= dict.fromkeys(zero, 1.0)
+    if zero := [tensor for tensor in zero if tensor not in placement.unchanging]:
         tensors = f"tensor '{zero[0]}'" if len(zero) == 1 else f"{len(zero)} tensors, such as '{zero[0]}'"
         warn_user(
             f"the table has a range of 0 for {tensors}, as for what is zero in all calibration samples, so 1 "
             "is taken; unless that is always zero, use samples that activate it, or set a range by hand"
         )
-        ranges |= dict.fromkeys(zero, 1.0)
     ranges = {tensor: max(value, SMALLEST_SCALE * QMAX) for tensor, value in ranges.items()}
     return {
         tensor: np.float32(config.scale) for tensor, config in placement.configs.activated(ranges).items()

@@ -7,9 +7,9 @@ that it builds; "Model Optimizer" is ``modelopt/onnx/quantization/graph_utils.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NoReturn
 
 from calibrators.errors import Argument, UnsupportedError
 from trtint8.quantization.config import DLA, EXPLICIT, Arithmetic
@@ -228,9 +228,8 @@ TARGETS = {
                     "Unsqueeze",
                 }
             ),
-            # For 7.5 the layer dump shows kernels that dequantize and multiply in float.
-            capability=(8, 0),
-            # ComputeCapability of its module, which need not be installed here.
+            # ComputeCapability of its module, which need not be installed here. For 7.5 the layer dump shows
+            # kernels that dequantize and multiply in float.
             capabilities=("8.0", "8.6", "8.9", "12.0", "12.1"),
         ),
         Target(
@@ -247,6 +246,30 @@ TARGETS = {
         ),
     )
 }
+
+
+#: Compute capabilities of the Jetsons (developer.nvidia.com/cuda/gpus) to their series, the newest first.
+JETSONS = {"11.0": "Thor", "8.7": "Orin", "7.2": "Xavier", "6.2": "TX2", "5.3": "Nano"}
+
+
+def refuse_capability(builder: str, capability: str, available: Sequence[str]) -> NoReturn:
+    """Refuses a GPU for which a TensorRT does not build in INT8, and says which way leads there.
+
+    Args:
+        builder: The TensorRT, as messages call it.
+        capability: The GPU's compute capability.
+        available: Those that it builds for.
+
+    Raises:
+        UnsupportedError: Always.
+    """
+    series = JETSONS.get(capability)
+    gpu = f"{capability} (Jetson {series})" if series else capability
+    place = "the Jetson (docs/how-to/jetson.md)" if series else "the machine that has it"
+    raise UnsupportedError(
+        f"{builder} builds no INT8 for compute capability {gpu}; choose among {', '.join(available)}, or for "
+        f"this GPU make a Q/DQ model for the full TensorRT with 'trtint8 quantize', and build it on {place}"
+    )
 
 
 def target_named(name: str, compute_capability: str | None = None) -> Target:
@@ -269,17 +292,14 @@ def target_named(name: str, compute_capability: str | None = None) -> Target:
             raise UnsupportedError(f"'{compute_capability}' is no compute capability; write it like 8.6")
         if name == "tensorrt":
             raise UnsupportedError(
-                f"{Argument('compute_capability')} is that of a target's GPU; add {Argument('target', '...')}"
+                f"{Argument('compute_capability')} is the GPU of one target; add {Argument('target', '...')}"
             )
+        if target.capabilities is not None and f"{int(major)}.{int(minor)}" not in target.capabilities:
+            refuse_capability(f"target '{name}'", f"{int(major)}.{int(minor)}", target.capabilities)
         if target.capability is not None and (int(major), int(minor)) < target.capability:
             oldest = ".".join(map(str, target.capability))
             raise UnsupportedError(
                 f"target '{name}' has no INT8 for compute capability {compute_capability}; it needs {oldest} "
                 "or newer"
-            )
-        if target.capabilities is not None and f"{int(major)}.{int(minor)}" not in target.capabilities:
-            raise UnsupportedError(
-                f"target '{name}' cannot be built for compute capability {compute_capability}; choose among "
-                f"{', '.join(target.capabilities)}"
             )
     return target

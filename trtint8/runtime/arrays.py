@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from calibrators.cuda import Device, DeviceBuffer
 from calibrators.cuda.dlpack import CUDA, Dlpack, give, on_gpu, take
 from calibrators.data.inputs import shape_text
-from calibrators.errors import CalibrationDataError, in_one_line
+from calibrators.errors import CalibrationDataError, in_one_line, such_as
 from trtint8.engine.file import TensorSpec
 
 #: The alignment of GPU addresses that TensorRT needs, in bytes.
@@ -101,7 +101,7 @@ def as_inputs(
     missing = [name for name in wanted if name not in feeds]
     if unknown or missing:
         problem = f"has no input '{unknown[0]}'" if unknown else f"needs the input '{missing[0]}'"
-        raise CalibrationDataError(f"the engine {problem}; it takes {', '.join(map(repr, wanted))}")
+        raise CalibrationDataError(f"the engine {problem}; it takes {such_as(wanted)}")
     arrays = {spec.name: as_input(feeds[spec.name], spec, stream) for spec in inputs}
     for name, array in arrays.items():
         if name in host_inputs and isinstance(array, DeviceInput):
@@ -358,9 +358,7 @@ def as_targets(outputs: Mapping[str, Any], specs: Sequence[TensorSpec], stream: 
     device: dict[str, DeviceInput] = {}
     for name, value in outputs.items():
         if name not in known:
-            raise CalibrationDataError(
-                f"the engine has no output '{name}'; it has {', '.join(map(repr, known))}"
-            )
+            raise CalibrationDataError(f"the engine has no output '{name}'; it has {such_as(known)}")
         if isinstance(value, np.ndarray) and not (value.flags.c_contiguous and value.flags.writeable):
             raise CalibrationDataError(
                 f"the array for output '{name}' is read-only or not contiguous; give one from numpy.empty"

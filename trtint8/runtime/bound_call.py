@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrators.cuda.device import Device, Event
 from calibrators.data.inputs import shape_text
-from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError
+from calibrators.errors import CalibrationDataError, EngineError, UnsupportedError, such_as
 from trtint8.runtime.arrays import ALIGNMENT, DeviceInput, Feeds, HostArray, Outputs, StreamLike
 from trtint8.runtime.execution import ExecutionContext
 
@@ -179,9 +179,7 @@ class BoundCall(Generic[OutputT]):
                     "bind another call, or call infer"
                 )
         unknown = next(name for name in feeds if name not in self.inputs)
-        raise CalibrationDataError(
-            f"the engine has no input '{unknown}'; it takes {', '.join(map(repr, self.inputs))}"
-        )
+        raise CalibrationDataError(f"the engine has no input '{unknown}'; it takes {such_as(self.inputs)}")
 
 
 def _targets(context: ExecutionContext, outputs: Outputs) -> Mapping[str, DeviceInput]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import check_mapping
-from calibrators.errors import Argument, EngineError, enumerated
+from calibrators.errors import Argument, EngineError, enumerated, such_as
 from calibrators.tensorrt.flavor import DTYPES, Flavor, tensorrt_dtype
 from calibrators.tensorrt.messages import collected, shared_logger
 from trtint8.runtime.engine import Engine
@@ -47,8 +47,7 @@ def refit(engine: Engine, weights: Mapping[str, NDArray[Any]]) -> None:
         unknown = [name for name in weights if name not in known]
         if unknown:
             raise EngineError(
-                f"the engine has no weights '{unknown[0]}'; it has for example "
-                f"{', '.join(repr(name) for name in sorted(known)[:3])}"
+                f"the engine has no weights '{unknown[0]}' to replace; it has {such_as(sorted(known))}"
             )
         # TensorRT reads the arrays only when it refits.
         kept = {name: np.require(values, requirements="C") for name, values in weights.items()}

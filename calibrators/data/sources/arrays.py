@@ -35,7 +35,7 @@ from calibrators.data.feeds import (
     one_sample,
 )
 from calibrators.data.inputs import DataOptions, shape_text
-from calibrators.errors import CalibrationDataError, DamagedFileError, counted, in_words
+from calibrators.errors import Argument, CalibrationDataError, DamagedFileError, counted, in_words, such_as
 from calibrators.files import exists, is_file, kind_by_ending
 
 # Sources -----------------------------------------------------------------------------------------------
@@ -389,7 +389,8 @@ def read_array_file(path: Path, read: Callable[[IO[bytes]], _Result]) -> _Result
             raise CalibrationDataError(
                 f"cannot read '{path}': {in_words(error)}; arrays of Python objects, such as lists of "
                 "different lengths, are not read: pad the samples to one length and save them as numbers, as "
-                "array.astype(numpy.float32) makes them, or write each into an .npz of its own in a folder"
+                "array.astype(numpy.float32) makes them, or write each into an .npz of its own in a folder "
+                f"and set {Argument('batch_size', '1')}"
             ) from error
         raise DamagedFileError(
             f"cannot read '{path}': {in_words(error)}; save it again with numpy.save or numpy.savez"
@@ -421,7 +422,7 @@ def load_labels(labels: Any, count: int | None) -> NDArray[Any]:
     if isinstance(loaded, dict):
         if LABELS not in loaded and len(loaded) != 1:
             raise CalibrationDataError(
-                f"labels file '{path}' has no array named '{LABELS}' among {', '.join(sorted(loaded))}; "
+                f"labels file '{path}' has no array named '{LABELS}' among {such_as(sorted(loaded))}; "
                 f"rename the one that holds them"
             )
         loaded = loaded[LABELS] if LABELS in loaded else next(iter(loaded.values()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,9 +17,10 @@ from calibrators.data.feeds import (
     Binding,
     FeedDict,
     are_numbers,
+    join_samples,
     named_arrays,
 )
-from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions, fixed_batches, shape_text
+from calibrators.data.inputs import DEFAULT_BATCH_SIZE, DataOptions, fixed_batches
 from calibrators.data.sources.arrays import as_labels
 from calibrators.data.sources.streams import Stream, has_columns, refuse_shuffling
 from calibrators.errors import CalibrationDataError
@@ -90,13 +91,16 @@ class Indexed(IndexedSource):
         """
         indices = batch.tolist()
         read = [self._read_one(index) for index in indices]
-        feed = {name: _joined(name, [one for one, _ in read], indices) for name in read[0][0]}
+
+        def join(samples: Sequence[FeedDict]) -> FeedDict:
+            return join_samples(samples, lambda place: f"sample {indices[place]} of the data", self.binding)
+
         labels = [{LABELS: own} for _, own in read if own is not None]
         if labels and len(labels) != len(read):
             raise CalibrationDataError(
                 "some samples of the data come with labels and others without; give all or none"
             )
-        return feed, _joined(LABELS, labels, indices) if labels else None
+        return join([feed for feed, _ in read]), join(labels)[LABELS] if labels else None
 
     def _read_one(self, index: int) -> tuple[FeedDict, NDArray[Any] | None]:
         sample = self.dataset[index]
@@ -155,18 +159,6 @@ def _row(row: Any, binding: Binding) -> Any:
                 f"{', '.join(map(repr, row))}: rename one with dataset.rename_column({free!r}, {name!r})"
             )
     return row
-
-
-def _joined(name: str, samples: Sequence[Mapping[str, NDArray[Any]]], indices: Sequence[int]) -> NDArray[Any]:
-    """One array of all samples along axis 0."""
-    first = samples[0][name]
-    for index, sample in zip(indices, samples, strict=True):
-        if sample[name].shape != first.shape:
-            raise CalibrationDataError(
-                f"sample {index} of the data gives '{name}' the shape {shape_text(sample[name].shape[1:])} "
-                f"but sample {indices[0]} gives {shape_text(first.shape[1:])}; bring all samples to one shape"
-            )
-    return np.concatenate([sample[name] for sample in samples])
 
 
 @dataclass(frozen=True)
@@ -270,13 +262,8 @@ class Blocks(Source):
             CalibrationDataError: Columns or element types are not what the model takes.
         """
         fed = {spec.name for spec in self.binding.inputs}
-        pieces = [_arrays(piece) for piece in batch]
-        try:
-            columns = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-        except ValueError as error:
-            raise CalibrationDataError(
-                f"samples of different shapes cannot share a batch ({error}); bring them to one shape"
-            ) from error
+        pieces = [arrays for piece in batch for arrays in _arrays(piece)]
+        columns = join_samples(pieces, lambda place: f"row {place} of a batch", self.binding)
         has_labels = len(columns) > 1 and LABELS not in fed
         labels = columns.pop(LABELS, None) if has_labels else None
         if len(columns) == len(fed) == 1:
@@ -312,10 +299,16 @@ def _limited(pieces: Iterator[Slice], limit: int | None) -> Iterator[Slice]:
             return
 
 
-def _arrays(piece: Slice) -> FeedDict:
+def _arrays(piece: Slice) -> list[FeedDict]:
+    """The columns of a slice; of each row by itself where rows have different shapes."""
     import ray
     from ray.data.block import BlockAccessor
 
     block = BlockAccessor.for_block(ray.get(piece.block)).slice(piece.start, piece.stop)
     columns: FeedDict = BlockAccessor.for_block(block).to_batch_format("numpy")
-    return columns
+    if not any(column.dtype.hasobject for column in columns.values()):
+        return [columns]
+    return [
+        {name: np.asarray(column[row])[np.newaxis] for name, column in columns.items()}
+        for row in range(piece.stop - piece.start)
+    ]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
 from calibrators.data.batches import AtPath, IndexedSource, facts
-from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float
+from calibrators.data.feeds import LABELS, Binding, FeedDict, batch_rows, is_float, join_samples
 from calibrators.data.images.files import IMAGE_SUFFIXES, UNREAD_SUFFIXES, read_image
 from calibrators.data.images.preprocessing import RESIZING, Preprocessing
 from calibrators.data.images.true_boxes import (
@@ -40,6 +40,9 @@ from calibrators.errors import (
 )
 from calibrators.files import exists
 
+#: The key of the labels beside what is fed, which no input has as its name.
+_OWN_LABELS = "its labels"
+
 
 @dataclass(frozen=True, eq=False)
 class Files(IndexedSource):
@@ -60,14 +63,17 @@ class Files(IndexedSource):
     bad_at: Callable[[int], bool] = field(default=lambda _: False, repr=False)
 
     @classmethod
-    def of(cls, read_one: Callable[[int], FeedDict], paths: Sequence[Path], **known: Any) -> Files:
+    def of(
+        cls, read_one: Callable[[int], FeedDict], paths: Sequence[Path], binding: Binding, **known: Any
+    ) -> Files:
         """Makes a source of what reads one sample, with a batch axis of 1, by its number."""
         names = partial(file_name, paths)
-        return cls(_reader(read_one, paths), paths, count=len(paths), name_of=names, **known)
+        return cls(_reader(read_one, names, binding), paths, count=len(paths), name_of=names, **known)
 
-    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, None]:
-        """What the model is fed."""
-        return self.join(batch), None
+    def read(self, batch: NDArray[np.intp]) -> tuple[FeedDict, NDArray[Any] | None]:
+        """What the model is fed, and the labels where they have different shapes."""
+        feed = self.join(batch)
+        return feed, feed.pop(_OWN_LABELS, None)
 
     def is_bad(self, sample: int) -> bool:
         """Whether a sample cannot be read."""
@@ -90,7 +96,13 @@ class Folder:
     def open(data: str | os.PathLike[str], binding: Binding, options: DataOptions) -> AtPath:
         """Opens a folder for a model: see :func:`_from_folder`."""
         path = Path(data)
-        opens = partial(_from_folder, binding=binding, first=_first_taken(options), skip_bad=options.skip_bad)
+        opens = partial(
+            _from_folder,
+            binding=binding,
+            first=_first_taken(options),
+            skip_bad=options.skip_bad,
+            labelled=options.labels is None,
+        )
         opened = opens(path)
         return AtPath(str(path.absolute()), opens, opened, **facts(opened))
 
@@ -129,7 +141,13 @@ def _from_dataset(path: Path, split: str, binding: Binding, first: int | None, s
     return _from_image_files(images, binding, labels, upright=True)
 
 
-def _from_folder(folder: Path, binding: Binding, first: int | None = None, skip_bad: bool = False) -> Files:
+def _from_folder(
+    folder: Path,
+    binding: Binding,
+    first: int | None = None,
+    skip_bad: bool = False,
+    labelled: bool = True,
+) -> Files:
     """A source over the files of a folder, in the order of their names. Hidden and other files are ignored.
 
     Warnings name images of formats that are not read, links that lead nowhere, classes without images, and
@@ -143,6 +161,7 @@ def _from_folder(folder: Path, binding: Binding, first: int | None = None, skip_
         binding: Says what feeds the model.
         first: How many samples from the first on are taken, whose boxes are read; None for all.
         skip_bad: Whether there may be files that cannot be read, which are not taken then.
+        labelled: Whether labels in array files are taken.
 
     Raises:
         CalibrationDataError: There are no such files, or several of these kinds; or boxes cannot be read.
@@ -163,7 +182,7 @@ def _from_folder(folder: Path, binding: Binding, first: int | None = None, skip_
         )
     _warn_of_left_out(folder, chain(entries, *(in_classes if any(by_class) else ())))
     if arrays:
-        return _from_array_files(arrays, binding, skip_bad)
+        return _from_array_files(arrays, binding, skip_bad, labelled)
     if images:
         return _from_flat_folder(folder, images, binding, first, skip_bad)
     if any(by_class):
@@ -246,6 +265,7 @@ def _from_image_files(
     return Files.of(
         read_one,
         paths,
+        binding,
         labels=labels,
         class_names=class_names,
         of_images=True,
@@ -274,7 +294,7 @@ def _check_size(path: Path, spec: InputSpec, binding: Binding, height: int, widt
             )
 
 
-def _from_array_files(paths: Sequence[Path], binding: Binding, skip_bad: bool) -> Files:
+def _from_array_files(paths: Sequence[Path], binding: Binding, skip_bad: bool, labelled: bool) -> Files:
     rows: list[int | None] = []  # None of a file that cannot be read
     labels: list[NDArray[Any]] = []
     for path in paths:
@@ -302,30 +322,27 @@ def _from_array_files(paths: Sequence[Path], binding: Binding, skip_bad: bool) -
     file_of = np.repeat(np.arange(len(paths)), counts)
     row_of = np.concatenate([np.arange(number) for number in counts])
     # Samples are read in the order of their files, and only one file has to be in memory.
-    block = lru_cache(maxsize=1)(lambda file: _read_block(paths[file], binding)[0])
+    block = lru_cache(maxsize=1)(lambda file: _read_block(paths[file], binding))
+    # As maps of classes have for images of many sizes.
+    with_samples = labelled and len({some.shape[1:] for some in labels}) > 1
 
     def read_one(index: int) -> FeedDict:
-        row, arrays = row_of[index], block(int(file_of[index]))
+        row, (arrays, own) = row_of[index], block(int(file_of[index]))
         # Copied, because a part of an array keeps all of it in memory.
-        return binding.prepare({name: array[row : row + 1].copy() for name, array in arrays.items()})
+        sample = binding.prepare({name: array[row : row + 1].copy() for name, array in arrays.items()})
+        if with_samples and own is not None:
+            sample[_OWN_LABELS] = own[row : row + 1].copy()
+        return sample
 
     path_of = [paths[file] for file in file_of.tolist()]
     own_labels = None
-    if labels:
+    if labels and labelled and not with_samples:
         of_sound = iter(labels)
         unknown = np.zeros((of_bad, *labels[0].shape[1:]), labels[0].dtype)
-        own_labels = _joined([unknown if number is None else next(of_sound) for number in rows])
-    return Files.of(read_one, path_of, labels=own_labels, bad_at=lambda index: rows[file_of[index]] is None)
-
-
-def _joined(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """The labels of all files along axis 0."""
-    try:
-        return np.concatenate(labels)
-    except ValueError as error:
-        raise CalibrationDataError(
-            f"the labels of the files have different shapes ({error}); bring them to one shape"
-        ) from error
+        own_labels = np.concatenate([unknown if number is None else next(of_sound) for number in rows])
+    return Files.of(
+        read_one, path_of, binding, labels=own_labels, bad_at=lambda index: rows[file_of[index]] is None
+    )
 
 
 def _read_block(path: Path, binding: Binding) -> tuple[FeedDict, NDArray[Any] | None]:
@@ -376,24 +393,15 @@ def _with_batch_axis(feed: FeedDict, inputs: Sequence[InputSpec]) -> FeedDict:
 
 
 def _reader(
-    read_one: Callable[[int], FeedDict], paths: Sequence[Path]
+    read_one: Callable[[int], FeedDict], name_of: Callable[[int], str], binding: Binding
 ) -> Callable[[NDArray[np.intp]], FeedDict]:
-    """Joins samples, each with a batch axis of 1, along that axis; ``paths`` are their files."""
+    """Joins samples, each with a batch axis of 1, along that axis; ``name_of`` gives their files."""
 
     def read(indices: NDArray[np.intp]) -> FeedDict:
         # In the order of the data, so that a file with several of them is read once.
         found = {index: read_one(index) for index in sorted(indices.tolist())}
         samples = [found[index] for index in indices.tolist()]
-        first = samples[0]
-        for index, sample in zip(indices.tolist(), samples, strict=True):
-            for name, array in sample.items():
-                if array.shape != first[name].shape:
-                    raise CalibrationDataError(
-                        f"'{paths[index].name}' gives '{name}' the shape {shape_text(array.shape)} but "
-                        f"'{paths[int(indices[0])].name}' gives {shape_text(first[name].shape)}; "
-                        f"bring all samples to one shape, images by preprocessing: {RESIZING}"
-                    )
-        return {name: np.concatenate([sample[name] for sample in samples]) for name in first}
+        return join_samples(samples, lambda place: name_of(int(indices[place])), binding)
 
     return read
 

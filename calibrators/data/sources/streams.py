@@ -10,6 +10,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
@@ -22,9 +23,11 @@ from calibrators.data.feeds import (
     OneSample,
     are_numbers,
     batch_rows,
+    join_samples,
     named_arrays,
 )
 from calibrators.data.inputs import DataOptions, fixed_batches
+from calibrators.data.samples import numbered
 from calibrators.data.sources.arrays import as_labels, load_labels
 from calibrators.errors import Argument, CalibrationDataError, counted
 
@@ -108,7 +111,7 @@ class Stream(Feeds):
         """
         feeds: Iterator[FeedDict] = self._counted(self._limited(self._bound()))
         if size is not None:
-            feeds = _regrouped(feeds, size)
+            feeds = _regrouped(feeds, size, self.binding)
         return feeds if self.fixed_batch is None else _whole(feeds, self.fixed_batch)
 
     def _bound(self) -> Iterator[FeedDict]:
@@ -259,10 +262,10 @@ def _iterate_result(function: Callable[[], Any]) -> Iterator[Any]:
         ) from error
 
 
-def _regrouped(feeds: Iterator[FeedDict], size: int) -> Iterator[FeedDict]:
+def _regrouped(feeds: Iterator[FeedDict], size: int, binding: Binding) -> Iterator[FeedDict]:
     """The same samples in feeds of ``size``; the last may be smaller."""
     pieces: list[FeedDict] = []
-    waiting = 0
+    waiting = first = 0
     for feed in feeds:
         rows = batch_rows(feed)
         if rows is None:
@@ -277,24 +280,20 @@ def _regrouped(feeds: Iterator[FeedDict], size: int) -> Iterator[FeedDict]:
             waiting += stop - start
             start = stop
             if waiting == size:
-                yield _joined(pieces)
-                pieces, waiting = [], 0
+                yield _joined(pieces, first, binding)
+                pieces, waiting, first = [], 0, first + size
     if pieces:
-        yield _joined(pieces)
+        yield _joined(pieces, first, binding)
 
 
-def _joined(pieces: list[FeedDict]) -> FeedDict:
+def _joined(pieces: list[FeedDict], first: int, binding: Binding) -> FeedDict:
+    """Pieces as one feed; ``first`` is the number of their first sample."""
     if any(piece.keys() != pieces[0].keys() for piece in pieces):
         raise CalibrationDataError(
             "some items of the data come with labels and others without; give all or none"
         )
-    try:
-        return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-    except ValueError as error:
-        raise CalibrationDataError(
-            f"samples of different shapes cannot share a batch ({error}); bring them to one shape, or set "
-            f"{Argument('batch_size')} to 1"
-        ) from error
+    numbers = list(accumulate((batch_rows(piece) or 0 for piece in pieces), initial=first))
+    return join_samples(pieces, lambda place: numbered(numbers[place]), binding)
 
 
 def _whole(feeds: Iterator[FeedDict], size: int) -> Iterator[FeedDict]:

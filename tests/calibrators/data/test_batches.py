@@ -210,4 +210,4 @@ class TestLabels:
 
     def test_refuses_a_file_of_several_arrays(self, tmp_path):
         np.savez(tmp_path / "l.npz", a=vectors(2), b=vectors(2))
-        refused(vectors(2), "l.npz' .*'labels' among a, b;", labels=tmp_path / "l.npz")
+        refused(vectors(2), "l.npz' .*'labels' among 'a', 'b';", labels=tmp_path / "l.npz")

@@ -47,7 +47,7 @@ def test_a_feed_that_is_one_sample():
         (["ids", "b", "a"], r"unknown 'a', 'b' and missing 'x'; .*\(float32, Nx3\), 'ids' \(int64, Nx2\), "),
         (["ids", "images"], r"'ids', 'images': rename 'images' to 'x', .*\*\*{'x': data\['images'\]}\)$"),
         (["ids"], "'ids': add what is missing$"),
-        ([], "no arrays: add what is missing$"),
+        ([], "has none: add what is missing$"),
         (["ids", "x", "y"], "'ids', 'x', 'y': leave 'y' out$"),
     ],
 )

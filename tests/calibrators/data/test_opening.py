@@ -7,6 +7,7 @@ from calibrators.data.batches import sample_order
 from calibrators.data.feeds import BatchAxes
 from calibrators.data.inputs import DataOptions, InputSpec, fixed_batches
 from calibrators.data.opening import kind_of, open_batches, open_data
+from calibrators.data.samples import check_feed
 from calibrators.data.sequences import StateSequences, Steps
 from calibrators.data.sources.arrays import ArrayFile, Arrays, ArraysAlongAxes
 from calibrators.data.sources.folders import Folder
@@ -105,5 +106,80 @@ def test_ragged_arrays_are_told_how_to_be_stored(tmp_path, suffix):
     path = tmp_path / f"d{suffix}"
     ragged = np.array([[1, 2], [3]], dtype=object)
     np.savez(path, x=ragged) if suffix == ".npz" else np.save(path, ragged)
-    with pytest.raises(CalibrationDataError, match="pad"):
+    with pytest.raises(CalibrationDataError, match=r"pad .*batch_size=1"):
         open_batches(path, [InputSpec("x", np.dtype(np.float32), ("n", 2))])
+
+
+class _Rows:
+    """A dataset with one sample per index, as Hugging Face has it."""
+
+    column_names, format = ("x", "label"), {"type": "numpy"}
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return {"x": np.zeros(3 + index, np.float32), "label": index}
+
+    def with_format(self, _):
+        return self
+
+
+@pytest.mark.parametrize(
+    ("shape", "way"),
+    [
+        (("n", "t"), "1x4 .* 1x3; set batch_size=1"),
+        (("n", 4), "1x4 .* 1x3; the model takes nx4, so bring all"),
+        ((2, "t"), "1x4 .* 1x3; the model has a fixed batch .*, so bring all"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["folder", "feeds", "dataset"])
+def test_samples_of_different_shapes_are_told_what_the_model_takes(tmp_path, kind, shape, way):
+    for index in range(2):
+        np.save(tmp_path / f"{index}.npy", np.zeros(3 + index, np.float32))
+    feeds = [{"x": np.zeros((1, 3 + index), np.float32)} for index in range(2)]
+    data = {"folder": tmp_path, "feeds": feeds, "dataset": _Rows()}[kind]
+    inputs = [InputSpec("x", np.dtype(np.float32), shape)]
+    with pytest.raises(CalibrationDataError, match=way):
+        list(open_batches(data, inputs, batch_size=2))
+    if shape == ("n", "t"):
+        alone = open_batches(data, inputs, batch_size=1)
+        assert [feed["x"].shape for feed in alone] == [(1, 3), (1, 4)]
+
+
+def test_arrays_of_many_lengths_are_told_to_be_a_list():
+    lengths = [np.zeros((4, 3 + index), np.float32) for index in range(2)]
+    objects = np.empty(2, object)
+    objects[:] = lengths
+    for data in ({"x": objects}, {"x": lengths}, objects):
+        for shape, is_told in ((("n", 4, "t"), True), (("n", 4, 4), False)):
+            with pytest.raises(CalibrationDataError) as refusal:
+                open_batches(data, [InputSpec("x", np.dtype(np.float32), shape)])
+            assert (
+                "list of dicts, one per sample, in which 'x' has the shape 1x4xt" in str(refusal.value)
+            ) == is_told
+    one_by_one = open_batches(
+        [{"x": array[None]} for array in lengths], [InputSpec("x", np.dtype(np.float32), ("n", 4, "t"))]
+    )
+    assert [feed["x"].shape for feed in one_by_one] == [(1, 4, 3), (1, 4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "moved"),
+    [
+        ((8, 3, 5, 6), "numpy.moveaxis(array, -3, -4)[None]"),
+        ((8, 5, 6, 3), "numpy.moveaxis(array, -1, -4)[None]"),
+        ((3, 8, 5, 6), "numpy.expand_dims(array, 0)"),
+        ((2, 8, 3, 5, 6), "numpy.moveaxis(array, -3, -4)"),
+        ((2, 8, 5, 6, 3), "numpy.moveaxis(array, -1, -4)"),
+    ],
+)
+def test_frames_of_videos_are_told_where_their_axes_belong(shape, moved):
+    spec = InputSpec("x", np.dtype(np.float32), ("n", 3, 8, 5, 6))
+    frames = np.zeros(shape, np.float32)
+    with pytest.raises(CalibrationDataError) as refusal:
+        check_feed({"x": frames}, [spec])
+    assert str(refusal.value).endswith(moved)
+    check_feed({"x": eval(moved, {"numpy": np, "array": frames})}, [spec])
+    with pytest.raises(CalibrationDataError, match=r"images, .* 4 dimensions, .* has 5; .*3x8x5x6"):
+        open_batches(np.zeros((8, 5, 6, 3), np.uint8), [spec])

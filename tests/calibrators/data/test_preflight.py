@@ -59,14 +59,14 @@ BAD = [(2, 1, 0, 0), (3, 0, 0, 0), (3, 0, 0, 1)]
         ({"x": normal()}, [IMAGE], "scalar .*rank 0 .*4"),
         ({"x": normal(8)}, [NUMBER], "shape 8 .*scalar: .*; give one number"),
         ({"x": normal(2, 3, 4, 6)}, [IMAGE], "'x' .*2x3x4x6 .*Nx3x4x5; bring"),
-        ({"x": normal(2, 6)}, [InputSpec("x", FLOAT, (8, None))], r"2x6 .*8x\?; bring"),
-        ({"x": normal(2, 4, 5, 3)}, [IMAGE], "2x4x5x3 .*Nx3x4x5; .*0, 3, 1, 2"),
+        ({"x": normal(2, 6)}, [InputSpec("x", FLOAT, (8, None))], r"2x6 .*8x\?; bring .*batch_size=8 makes"),
+        ({"x": normal(2, 4, 5, 3)}, [IMAGE], "2x4x5x3 .*Nx3x4x5; .*array, -1, -3"),
         ({"x": normal(2, 3, 4, 5)}, [InputSpec("x", FLOAT, ("N", 4, 5, 3))], "the other layout"),
         # Preprocessing, which has a layout, makes no uint8.
         (
             {"x": np.zeros((2, 4, 5, 3), np.uint8)},
             [InputSpec("x", np.dtype(np.uint8), ("N", 3, 4, 5))],
-            "the other layout: .*0, 3, 1, 2",
+            "the other layout: .*array, -1, -3",
         ),
         ({"x": normal(0, 3, 4, 5)}, [IMAGE], r"'x' is empty \(shape 0x3x4x5\)"),
         ({"ids": ids(2, 0)}, [TOKENS], "'ids' is empty"),

@@ -173,3 +173,12 @@ def test_types_that_numpy_has_and_has_not(rtx):
     assert numpy_dtype(trt, trt.DataType.FP4) is None
     assert tensorrt_dtype(trt, np.dtype(np.float64)) is None
     assert tensorrt_dtype(SimpleNamespace(DataType=object()), np.dtype(np.float32)) is None
+
+
+@pytest.mark.parametrize(("problem", "is_told"), [("no driver", True), (None, False)])
+def test_tensorrt_without_a_gpu_is_told_the_other_ways(monkeypatch, only, problem, is_told):
+    only()
+    monkeypatch.setattr(flavor, "gpu_problem", lambda: problem)
+    with pytest.raises(UnsupportedError, match=r"^TensorRT is not installed.*pip install") as refused:
+        flavor.load("tensorrt")
+    assert all((way in str(refused.value)) == is_told for way in ("target=rtx", "'trtint8 quantize'"))

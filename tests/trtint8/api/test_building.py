@@ -94,7 +94,7 @@ def test_layers_to_keep_in_int8_are_refused_without_fp16(rtx, table, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("capabilities", ["8.6", [8.6]])
+@pytest.mark.parametrize("capabilities", ["8.6", [8.6], "NVIDIA A10", ["sm_86", "A10"]])
 def test_one_compute_capability_by_itself(rtx, capabilities, table, tmp_path):
     result = trtint8.build_int8_engine(
         DEMO_MODEL,
@@ -346,7 +346,7 @@ def test_the_gpu_that_is_named_decides_which_layers_stay_in_fp16(rtx, tmp_path):
             progress=False,
         )
         assert built.info.quantized_nodes == in_int8
-    for capability, in_int8 in {"8.0": 1, "8.9": 2, None: 2}.items():
+    for capability, in_int8 in {"8.0": 1, "A100": 1, "8.9": 2, None: 2}.items():
         quantized = trtint8.quantize(
             model, table, target="rtx", compute_capability=capability, float16=True, progress=False
         )

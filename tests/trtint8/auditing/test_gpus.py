@@ -2,7 +2,7 @@ import pytest
 
 from calibrators.errors import UnsupportedError
 from trtint8.auditing import gpus
-from trtint8.auditing.gpus import GPUS, Gpu, find_gpu, gpus_of
+from trtint8.auditing.gpus import GPUS, Gpu, capability_of, find_gpu, gpus_of
 
 
 @pytest.mark.parametrize(
@@ -22,10 +22,32 @@ def test_names(name, found):
 
 
 def test_a_gpu_that_is_not_in_the_table():
-    with pytest.raises(
-        UnsupportedError, match=r"^there are no figures for a GPU 'MI300'; choose among T4, A100,"
-    ):
-        find_gpu("MI300")
+    """The nearest are named first."""
+    for lookup in (find_gpu, capability_of):
+        with pytest.raises(
+            UnsupportedError, match=r"^there are no figures for a GPU 'RTX 4080'; .* RTX 40.0, RTX 40.0, "
+        ):
+            lookup("RTX 4080")
+        with pytest.raises(UnsupportedError, match=r"MI300.*T4.*, or give a compute capability, like 8\.9$"):
+            lookup("MI300")
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("NVIDIA GeForce RTX 4090", "8.9"),
+        ("rtx-5090", "12.0"),
+        ("4090", "8.9"),
+        ("Orin", "8.7"),
+        ("Jetson Orin Nano", "8.7"),
+        ("AGX Xavier", "7.2"),
+        ("8.6", "8.6"),
+        ("sm_120", "12.0"),
+        ("Current", "current"),
+    ],
+)
+def test_a_gpu_is_named_or_numbered(name, capability):
+    assert capability_of(name) == capability
 
 
 @pytest.mark.parametrize(
@@ -35,6 +57,7 @@ def test_a_gpu_that_is_not_in_the_table():
         (["8.6"], ["RTX 3090"]),
         (["8.9", "12.1", "8.0", "8.9"], ["RTX 4090", "A100"]),
         (["12.1"], []),
+        (["RTX 4070", "8.6", "a10"], ["RTX 4070", "RTX 3090", "A10"]),
     ],
 )
 def test_the_gpu_that_stands_for_a_compute_capability(capabilities, found):
@@ -91,3 +114,4 @@ def test_what_is_no_gpu_is_refused(gpu):
     with pytest.raises(UnsupportedError, match=f"^there are no figures for a GPU '{gpu}'; choose among "):
         find_gpu(gpu)
     assert find_gpu(GPUS[0]) is GPUS[0]
+    assert find_gpu("8.9").name == "RTX 4090"

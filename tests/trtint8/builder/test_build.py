@@ -160,8 +160,9 @@ def test_tensorrt_asks_for_a_gpu_before_it_is_touched(monkeypatch):
     monkeypatch.setattr("calibrators.cuda.driver.gpu_problem", lambda: "there is none")
     with pytest.raises(
         GpuUnavailableError, match=r"^building with TensorRT 10\.1 needs an NVIDIA GPU, but there is none"
-    ):
+    ) as refused:
         build(conv_relu_conv(), flavor.Flavor("tensorrt", "10.1"))
+    assert "'trtint8 quantize'" in refused.value.template
 
 
 @pytest.fixture

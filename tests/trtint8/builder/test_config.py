@@ -356,24 +356,10 @@ def test_chosen_capabilities(rtx):
     assert engine.report.precision_of("first") == "INT8"
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        (
-            "9.0",
-            "cannot build for compute capability '9.0'; choose among 8.0, 8.6, 8.9, 12.0, 12.1, or current",
-        ),
-        (
-            "fast",
-            "cannot build for compute capability 'fast'; choose among 8.0, 8.6, 8.9, 12.0, 12.1, or current",
-        ),
-        ("7.5", "has no INT8 kernels for compute capability 7.5; choose among 8.0, 8.6, 8.9, 12.0, 12.1"),
-    ],
-)
-def test_capabilities_that_cannot_be_built_for(rtx, name, message):
-    with pytest.raises(UnsupportedError) as caught:
+@pytest.mark.parametrize("name", ["9.0", "fast", "7.5"])
+def test_capabilities_that_cannot_be_built_for(rtx, name):
+    with pytest.raises(UnsupportedError, match=f"{rtx} .* {name}; choose among 8.0, 8.6, 8.9, 12.0, 12.1"):
         resolve_capabilities(rtx, [name])
-    assert str(caught.value) == f"{rtx} {message}"
 
 
 def test_default_capabilities(rtx, monkeypatch):
@@ -395,11 +381,8 @@ def test_a_gpu_of_a_capability_that_cannot_be_built_for(rtx, monkeypatch, wanted
     monkeypatch.setattr("trtint8.builder.config.gpu_problem", lambda: None)
     monkeypatch.setattr("trtint8.builder.config.compute_capability", lambda device: capabilities[device])
     assert "current" in resolve_capabilities(rtx, wanted)
-    with pytest.raises(UnsupportedError) as caught:
+    with pytest.raises(UnsupportedError, match=f"{rtx} .* 7.5; choose among 8.0, 8.6, 8.9, 12.0, 12.1"):
         resolve_capabilities(rtx, wanted, 1)
-    assert str(caught.value) == (
-        f"{rtx} has no INT8 kernels for compute capability 7.5; choose among 8.0, 8.6, 8.9, 12.0, 12.1"
-    )
 
 
 def test_tensorrt_has_no_choice_of_capabilities():

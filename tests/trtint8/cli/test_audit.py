@@ -63,7 +63,7 @@ def test_json(rtx, table, capsys):
 def test_an_unknown_gpu(table, capsys):
     assert main(["audit", MODEL, table, "--gpu", "GTX 1080"]) == 2
     assert capsys.readouterr().err.startswith(
-        "trtint8 audit: there are no figures for a GPU 'GTX 1080'; choose among T4, A100,"
+        "trtint8 audit: there are no figures for a GPU 'GTX 1080'; choose among RTX "
     )
 
 

@@ -206,7 +206,7 @@ def test_a_name_that_the_table_lacks_is_said(tmp_path, capsys):
     edited = tmp_path / "s.json"
     assert main(["table", "set", str(table), "inptu=2.64", "b=1", "-o", str(edited)]) == 0
     said = capsys.readouterr().err
-    assert said.startswith("warning: ") and "'inptu'" in said and said.endswith("'input', 'b'\n")
+    assert said.startswith("warning: ") and "'inptu'" in said and said.endswith("'input', 'b', 'c'\n")
     assert CalibrationTable.load(edited).amax == {"input": 1.0, "b": 1.0, "c": 3.0, "inptu": 2.64}
     assert main(["table", "set", str(table), "input=2.64", "-o", str(edited)]) == 0
     assert capsys.readouterr().err == ""

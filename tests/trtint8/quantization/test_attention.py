@@ -38,6 +38,27 @@ def test_shapes_may_change_between_the_softmax_and_the_values(moves):
     assert attention.context.name == "context"
 
 
+class _ComputedShapes(AttentionGraph):
+    """As PyTorch exports open lengths: it computes the shape that the heads are cut to."""
+
+    def split(self, source, name, perm=(0, 2, 1, 3), heads=None):
+        linear = self.op("MatMul", [source, self.weights(self.width, self.width)], f"{name}_linear")
+        sizes = [
+            self.op("Shape", [source], f"{name}_sizes", end=2),
+            self.constant(np.array([heads or 2, self.head])),
+        ]
+        cut = self.op("Reshape", [linear, self.op("Concat", sizes, f"{name}_shape", axis=0)], f"{name}_cut")
+        return self.op("Transpose", [cut], f"{name}_heads", perm=list(perm))
+
+
+@pytest.mark.parametrize("head", [16, 8])
+def test_channels_per_head_are_known_where_the_length_is_not(head):
+    g = _ComputedShapes("length", head)
+    attentions = found(g.finish(g.context(g.softmax(g.scores()))))
+    # Heads of 8 channels have no kernel, whatever the length.
+    assert [(one.head, one.keys) for one in attentions] == ([(16, None)] if head == 16 else [])
+
+
 def test_a_softmax_that_others_read_is_not_fused():
     assert found(FORMS["returned_softmax"]()) == []
 

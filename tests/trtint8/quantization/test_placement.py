@@ -203,6 +203,15 @@ def test_model_without_weighted_nodes():
         placed(g.model(IMAGES, g.op("Relu", ["x"], "relu")))
 
 
+def test_a_first_state_of_zeros_is_changed_by_no_sample():
+    g = Shaped()
+    rows = g.op("Shape", ["x"], "rows", end=1)
+    shape = g.op("Concat", [rows, g.constant(np.array([8]))], "shape", axis=0)
+    state = g.op("MatMul", [g.op("ConstantOfShape", [shape], "state"), g.weights(8, 8)], "hidden")
+    total = g.op("Add", [g.op("MatMul", ["x", g.weights(8, 8)], "layer"), state], "sum")
+    assert placed(g.model({"x": ["N", 8]}, g.op("Relu", [total], "relu"))).unchanging == {"state_out"}
+
+
 def test_a_model_of_recurrent_operators_alone_is_named_as_such():
     g = Shaped()
     g.op("GRU", ["x", g.weights(1, 12, 4), g.weights(1, 12, 4)], "cell", hidden_size=4)

@@ -1,5 +1,6 @@
 """Q/DQ pairs: scales, structure, and what the quantized model computes."""
 
+import dataclasses
 import warnings
 
 import numpy as np
@@ -194,6 +195,8 @@ def test_a_range_of_zero_warns_and_counts_as_one():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         activation_scales(placement("a"), {"a": 1e-30})
+        always_zero = dataclasses.replace(placement("a"), unchanging=frozenset("a"))
+        assert activation_scales(always_zero, {"a": 0.0}) == {"a": np.float32(1 / 127)}
 
 
 @pytest.mark.parametrize("bits", [0x7FC00000, 0x7FA00000, 0x7F800000, 0xFF800000])

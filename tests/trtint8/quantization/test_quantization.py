@@ -109,8 +109,9 @@ def test_keep_float():
 
 
 def test_a_model_without_weighted_nodes_is_refused():
-    with pytest.raises(ModelError, match="nothing to run in INT8"):
-        _placed(_model([("Relu", ["x"], "y", {})], {}))
+    for patterns in ({}, {"keep_float": ["*"]}, {"keep_int8": ["*"]}):
+        with pytest.raises(ModelError, match="nothing to run in INT8"):
+            _placed(_model([("Relu", ["x"], "y", {})], {}), **patterns)
 
 
 def test_weight_scales():

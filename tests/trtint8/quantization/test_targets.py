@@ -1,9 +1,11 @@
 """The targets: what each of them runs in INT8, and which GPUs have it."""
 
+from pathlib import Path
+
 import pytest
 
 from calibrators.errors import UnsupportedError
-from trtint8.quantization.targets import TARGETS, AttentionLimits, target_named
+from trtint8.quantization.targets import JETSONS, TARGETS, AttentionLimits, target_named
 
 
 def test_names():
@@ -20,7 +22,7 @@ def test_no_such_target():
 
 @pytest.mark.parametrize(
     ("name", "oldest", "older"),
-    [("rtx", "8.0", "7.5"), ("tensorrt-10", "7.5", "7.0"), ("tensorrt-8.6", "6.1", "5.3")],
+    [("tensorrt-10", "7.5", "7.0"), ("tensorrt-8.6", "6.1", "5.3")],
 )
 def test_gpus_without_int8_are_refused(name, oldest, older):
     assert target_named(name, oldest) is TARGETS[name]
@@ -31,14 +33,22 @@ def test_gpus_without_int8_are_refused(name, oldest, older):
         target_named(name, older)
 
 
-@pytest.mark.parametrize("other", ["8.7", "9.0", "10.0"])
-def test_gpus_that_no_engine_is_built_for_are_refused(other):
+@pytest.mark.parametrize(
+    ("other", "place"),
+    [
+        ("7.5", "the machine that has it"),
+        ("9.0", "the machine that has it"),
+        ("10.0", "the machine that has it"),
+        *((jetson, r"the Jetson \(docs/how-to/jetson.md\)") for jetson in JETSONS),
+    ],
+)
+def test_gpus_that_no_engine_is_built_for_are_told_the_way(other, place):
     message = (
-        f"^target 'rtx' cannot be built for compute capability {other}; choose among 8.0, 8.6, 8.9, 12.0, "
+        rf"^target 'rtx' .* {other}.*; choose among 8.0, 8.6, 8.9, 12.0, .*'trtint8 quantize'.* {place}$"
     )
     with pytest.raises(UnsupportedError, match=message):
         target_named("rtx", other)
-    assert target_named("tensorrt-10", other) is TARGETS["tensorrt-10"]
+    assert (Path(__file__).parents[3] / "docs/how-to/jetson.md").exists()
 
 
 @pytest.mark.parametrize("text", ["sm86", "86", "8.", ""])

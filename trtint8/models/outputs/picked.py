@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from calibrators.checks import several
-from calibrators.errors import Argument, ModelError, advice
+from calibrators.errors import Argument, ModelError, advice, such_as
 from calibrators.operators import Picks as Picking
 from calibrators.operators import Shown, Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -68,10 +68,9 @@ def cut_model(prepared: Model, tensors: Iterable[str]) -> CutModel:
     computed = {value.name: value for node in graph for value in node.outputs if value.name}
     for name in tensors:
         if not isinstance(name, str) or name not in computed:
-            example = ", ".join(f"'{known}'" for known in list(computed)[-2:])
             raise ModelError(
-                f"'{prepared.name}' cannot be cut at '{name}': no node computes a tensor of that name; there "
-                f"are for example {example}"
+                f"'{prepared.name}' cannot be cut at '{name}': no node computes a tensor of that name; nodes "
+                f"compute {such_as(reversed(computed))}"
             )
         if computed[name].type is None or computed[name].shape is None:
             raise ModelError(

@@ -112,7 +112,7 @@ class TestImageFolders:
     def test_images_of_many_sizes_meet_after_resize_and_crop(self, tmp_path):
         save_images(tmp_path, ["a.png"], (4, 9))
         save_images(tmp_path, ["b.png"], (7, 5))
-        refused(tmp_path, "'b.png' gives 'x' the shape 1x3x7x5 but 'a.png'", [IMAGE], preprocessing=RAW)
+        refused(tmp_path, "b.png' gives 'x' the shape 1x3x7x5 but .*a.png'", [IMAGE], preprocessing=RAW)
         assert whole(opened(tmp_path, [IMAGE], Preprocessing(resize=4, crop=(4, 4)))).shape == (2, 3, 4, 4)
 
     def test_are_read_when_they_are_needed(self, tmp_path):

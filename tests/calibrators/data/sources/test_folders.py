@@ -76,7 +76,12 @@ class TestArrayFolders:
             np.savez(tmp_path / f"{i}.npz", x=vectors(3)[i], labels=maps[i])
         assert np.array_equal(open_batches(tmp_path, [VECTOR]).labels, maps)
         np.savez(tmp_path / "3.npz", x=vectors(1)[0], labels=np.zeros((1, 3)))
-        refused(tmp_path, "the labels of the files have different shapes")
+        refused(tmp_path, "labels' the shape 1x1x3 .*; set batch_size=1")
+        batches = open_batches(tmp_path, [VECTOR], batch_size=1)
+        assert [batch.labels.shape for batch in batches.labelled()] == [*[(1, 2, 3)] * 3, (1, 1, 3)]
+        assert {name for feed in batches for name in feed} == {"x"}
+        others = open_batches(tmp_path, [VECTOR], batch_size=2, labels=np.arange(4))
+        assert [batch.labels[0] for batch in others.labelled()] == [0, 2]
 
     def test_images_in_arrays_are_preprocessed(self, tmp_path):
         x = pixels(3, 4, 6, 3)
@@ -113,13 +118,6 @@ class TestArrayFolders:
     def test_refuses_only_empty_files(self, tmp_path):
         np.savez(tmp_path / "a.npz", x=vectors(0))
         refused(tmp_path, "have no samples: all arrays are empty")
-
-    def test_names_the_samples_whose_shapes_differ(self, tmp_path):
-        np.save(tmp_path / "a.npy", np.zeros(3, np.float32))
-        np.save(tmp_path / "b.npy", np.zeros(4, np.float32))
-        spec = InputSpec("x", FLOAT, ("N", "T"))
-        refused(tmp_path, "'b.npy' gives 'x' the shape 1x4 but 'a.npy' gives 1x3;", [spec])
-        assert [f["x"].shape for f in open_batches(tmp_path, [spec], batch_size=1)] == [(1, 3), (1, 4)]
 
 
 def test_images_of_another_size_for_an_input_that_no_preprocessing_makes(tmp_path):

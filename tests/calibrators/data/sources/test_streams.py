@@ -126,7 +126,5 @@ def test_refuses_what_are_no_feed_dicts(data, named):
     refused(data, named)
 
 
-def test_refuses_to_join_different_shapes_and_to_shuffle():
-    feeds = [{"x": np.zeros((1, width), np.float32)} for width in (3, 4)]
-    refused(feeds, "batch_size to 1", [InputSpec("x", FLOAT, ("N", "T"))], batch_size=2)
+def test_refuses_to_shuffle():
     refused([{"x": vectors(2)}], "shuffle", shuffle=True)
