@@ -41,6 +41,7 @@ from trtint8.interop.pairs import (
     grid_of,
     input_at,
     is_quantized_constant,
+    is_weight,
     quantized_type,
     quantizers_before,
     reads_integers,
@@ -187,11 +188,12 @@ def _pair_findings(node: ir.Node) -> Iterator[Finding]:
 
 def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
     scale, point, stored = (read_constant(input_at(node, index)) for index in (1, 2, 0))
-    activation = not _is_weight(node.inputs[0])
+    activation = not is_weight(node.inputs[0])
     if scale is None or (point is None and input_at(node, 2) is not None):
         what = "scale" if scale is None else "zero point"
         yield Finding("scale-computed", name, f"its {what} is computed at run time", mendable=False)
         return
+    yield from _shapes(name, scale, scale if point is None else point, activation)
     scale = scale.reshape(-1)
     yield from _scale(name, scale, activation)
     if misfit := _misfit(node, scale.size):
@@ -217,6 +219,23 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
         yield Finding(
             "pair-before-activation", name, "a pair before an activation function prevents a fusion"
         )
+
+
+def _shapes(
+    name: str, scale: NDArray[np.floating], point: NDArray[np.generic], activation: bool
+) -> Iterator[Finding]:
+    if activation and scale.size == 1 and scale.ndim:
+        message = (
+            f"its scale has the shape {list(scale.shape)}, which is one scale per channel for TensorRT: it "
+            "runs in float; one scale has no dimensions"
+        )
+        yield Finding("scale-shape", name, message)
+    elif scale.shape != point.shape and not scale.size == point.size == 1:
+        message = (
+            f"its zero point has the shape {list(point.shape)} and its scale {list(scale.shape)}, and "
+            "TensorRT takes equal shapes"
+        )
+        yield Finding("scale-shape", name, message)
 
 
 def _scale(name: str, scale: NDArray[np.floating], activation: bool) -> Iterator[Finding]:
@@ -271,7 +290,7 @@ def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
         if source is not None:
             yield from _weight_axis(node, name, index, *source)
     weights = sources[1] if len(sources) > 1 else None
-    if weights is not None and _is_weight(weights[0].inputs[0]) and lacks_kernel_shape(node):
+    if weights is not None and is_weight(weights[0].inputs[0]) and lacks_kernel_shape(node):
         message = "it does not tell kernel_shape, without which TensorRT 8.6 refuses quantized weights"
         yield Finding("kernel-shape", name, message)
 
@@ -287,7 +306,7 @@ def _weight_axis(
 ) -> Iterator[Finding]:
     """Checks the scales of an operand, which is at that index and dequantized by ``weights``."""
     scale, rank = read_constant(input_at(weights, 1)), _rank(weights)
-    if scale is None or scale.size < 2 or rank is None or not _is_weight(weights.inputs[0]):
+    if scale is None or scale.size < 2 or rank is None or not is_weight(weights.inputs[0]):
         return
     if weights.attributes.get_int("block_size", 0) or _misfit(weights, scale.size):
         return  # a finding of its own
@@ -351,14 +370,6 @@ def _concat_grids(node: ir.Node) -> dict[str, Grid]:
             with contextlib.suppress(ModelError):  # a finding of its own
                 found[quantize.name or ""] = grid_of(quantize)
     return found
-
-
-def _is_weight(value: ir.Value | None) -> bool:
-    """Whether a value is constant, or a quantized constant."""
-    producer = value.producer() if value is not None else None
-    if producer is not None and producer.op_type == "QuantizeLinear":
-        value = producer.inputs[0]
-    return read_constant(value) is not None
 
 
 @dataclass(frozen=True, repr=False)

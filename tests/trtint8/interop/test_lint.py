@@ -87,7 +87,7 @@ def test_a_layer_whose_weights_have_no_elements_has_nothing_to_quantize():
     [
         *("zero-point", "type", "bias-int32", "activation-per-channel", "scalar-constant"),
         *("pair-before-activation", "one-sided", "weight-axis", "concat-scales"),
-        "kernel-shape",
+        *("kernel-shape", "scale-shape"),
     ],
 )
 def test_each_rule_finds_its_case(rule):
@@ -252,7 +252,7 @@ def test_scales_that_are_none_are_not_mended(scale):
     "rule",
     [
         *("zero-point", "bias-int32", "scalar-constant", "pair-before-activation", "weight-axis"),
-        "kernel-shape",
+        *("kernel-shape", "scale-shape"),
     ],
 )
 def test_mended_models_have_nothing_left(rule):
