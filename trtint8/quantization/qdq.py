@@ -53,7 +53,7 @@ def insert_qdq(
     Warns:
         UserWarning: A range is 0.
     """
-    writer = _Writer(model)
+    writer = PairWriter(model)
     scales = activation_scales(placement, amax)
     for edge in placement.activations:
         writer.quantize(edge, scales[edge.tensor])
@@ -176,7 +176,7 @@ def make_pair(
     return quantize, dequantize
 
 
-class _Writer:
+class PairWriter:
     """Inserts one pair per tensor and axis."""
 
     def __init__(self, model: ir.Model) -> None:
@@ -187,6 +187,7 @@ class _Writer:
         self._pairs: dict[tuple[str, int | None], ir.Value] = {}
 
     def quantize(self, edge: Edge, scale: NDArray[np.float32] | np.float32) -> None:
+        """Lets a node read a pair with this scale."""
         node = self.nodes[edge.node]
         key = (edge.tensor, edge.axis)
         if key not in self._pairs:
