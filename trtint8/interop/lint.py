@@ -19,6 +19,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError, counted
+from calibrators.histograms.rules import decibels
 from calibrators.operators import operator_of
 from calibrators.records import Result
 from calibrators.tables.table import CalibrationTable
@@ -65,8 +66,10 @@ from trtint8.models.passes.float32 import ComputeInFloat32Pass
 from trtint8.models.passes.simplify import InferShapesPass, RemoveIdentitiesPass
 from trtint8.models.serialization import save_model
 from trtint8.quantization.attention import Attention, find_attentions
+from trtint8.quantization.config import SMALLEST_SCALE, TensorQuantConfig, fake_quantize
 from trtint8.quantization.operators import lacks_kernel_shape, weight_axis
 from trtint8.quantization.placement import Edge, Placement, place
+from trtint8.quantization.qdq import read_weights, weight_scale
 from trtint8.quantization.quantize import tensor_names, with_pairs
 
 
@@ -600,15 +603,42 @@ class _Mender:
     def _weight_scales(
         self, placement: Placement, nodes: Mapping[str, ir.Node]
     ) -> tuple[dict[tuple[str, int | None], NDArray[np.float32]], tuple[Finding, ...]]:
-        """The scales that keep the values of weights, and a finding for each layer that has none."""
+        """The scales that keep the values of weights, or come nearest to them, which is a finding each."""
         scales, regridded = {}, []
         for edge in placement.weights:
-            scale = self._layers.grid(nodes[edge.node], edge.index, edge.axis)
+            node = nodes[edge.node]
+            scale = self._layers.grid(node, edge.index, edge.axis)
             if scale is None:
-                regridded.append(_regridded(edge))
-            else:
-                scales[edge.tensor, edge.axis] = scale
+                config = placement.configs[edge.tensor].along(edge.axis)
+                given = self._layers.scales.get(edge.node, ())
+                scale, noise = _nearest(read_weights(node, edge), config, given)
+                regridded.append(_regridded(edge, noise))
+            scales[edge.tensor, edge.axis] = scale
         return scales, tuple(regridded)
+
+
+def _nearest(
+    weights: NDArray[np.float32], config: TensorQuantConfig, given: Sequence[NDArray[np.float32]]
+) -> tuple[NDArray[np.float32], float]:
+    """The scales that change weights least, and the ratio of the weights to the changes in decibels.
+
+    Args:
+        weights: The weights, which lie on no steps of int8.
+        config: How they are quantized.
+        given: Scales that the model has for them, each flat. What is beyond their steps is clipped.
+    """
+    widest = weight_scale(weights, config.axis)
+    others = tuple(axis for axis in range(weights.ndim) if axis != config.axis)
+    exact = weights.astype(np.float64)
+    tried = [widest]
+    for scale in map(np.abs, given):
+        if scale.size in (1, widest.size) and (scale >= SMALLEST_SCALE).all():
+            tried.append(np.broadcast_to(scale if widest.ndim else scale[0], widest.shape))
+    noise = np.array(
+        [((fake_quantize(weights, config.with_scale(one)) - exact) ** 2).sum(axis=others) for one in tried]
+    )
+    nearest = np.choose(noise.argmin(axis=0), tried)
+    return nearest, decibels(float((exact**2).sum()), float(noise.min(axis=0).sum()))
 
 
 def _shared_ranges(placement: Placement, ranges: Mapping[str, float]) -> CalibrationTable:
@@ -694,11 +724,11 @@ def _pairs_before(value: ir.Value | None) -> Iterator[str]:
             yield quantize.name or ""
 
 
-def _regridded(edge: Edge) -> Finding:
+def _regridded(edge: Edge, ratio: float) -> Finding:
     along = "one scale" if edge.axis is None else f"one scale per channel of axis {edge.axis}"
     message = (
-        f"its weights '{edge.tensor}' do not lie on 255 steps of {along}, as TensorRT takes them: their "
-        "steps are given up, and they are rounded again"
+        f"its weights '{edge.tensor}' do not lie on 255 steps of {along}, as TensorRT takes them: they are "
+        f"rounded again, {ratio:.1f} dB from what they were"
     )
     return Finding("weight-steps", edge.node, message)
 

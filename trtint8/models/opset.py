@@ -166,11 +166,10 @@ def _is_same(operator: str, first: int, second: int, given: Container[str] | Non
         one, other = (onnx.defs.get_schema(operator, version) for version in (first, second))
     except onnx.defs.SchemaError:
         return False
-    new = () if given is None else {name for name in one.attributes if name not in other.attributes}
+    left_out = set() if given is None else {name for name in one.attributes if name not in given}
+    unknown = left_out - set(other.attributes)
     return one.since_version == other.since_version or (
-        operator not in _UNSTABLE
-        and not any(name in given for name in new)
-        and _interface(one, new) == _interface(other)
+        operator not in _UNSTABLE and _interface(one, unknown) == _interface(other)
     )
 
 

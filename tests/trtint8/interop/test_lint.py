@@ -361,6 +361,18 @@ def test_weights_that_int8_cannot_hold_get_new_scales():
     assert np.array_equal(scales[0], np.full(4, 0.5, np.float32))
 
 
+def test_weights_with_few_values_beyond_int8_keep_their_steps():
+    g = Pairs()
+    steps = np.array([128, 64, 63, 65, 64, 63, 65, 64])  # int8 has no 128
+    whole = (np.tile(steps[:, None], 4) + 127).astype(np.uint8)
+    weights = g.op("DequantizeLinear", [*map(g.constant, (whole, np.float32(0.25), np.uint8(127)))], "w")
+    model = model_of(g, g.op("MatMul", [g.quantize("x"), weights], "product"))
+    assert {one.rule for one in lint(model)} == {"weight-steps", "zero-point", "type"}
+    mended = to_proto(mend(model).graph_model)
+    scales = [numpy_helper.to_array(one) for one in mended.graph.initializer if list(one.dims) == [4]]
+    assert any(np.array_equal(one, np.full(4, 0.25, np.float32)) for one in scales)
+
+
 def test_weights_that_are_read_along_two_axes_keep_a_pair_for_each():
     quantized = quantize(tied(), CalibrationTable({"x": 3.0, "relu_out": 9.0}))
     assert lint(load_model(quantized)) == []
