@@ -4,8 +4,9 @@ The model is read into a network of TensorRT, and nodes that it refuses are name
 TensorRT's own form. A build reports its progress, and Ctrl-C and SIGTERM cancel it. On a machine without a
 GPU a build also proves that the layers of a Q/DQ model run in INT8.
 
-What TensorRT refuses is written in forms that compute the same. A scale must be positive for TensorRT, and
-exporters give weights that were pruned to 0 the scale 0. TensorRT for RTX 1.7 fails inside
+What TensorRT refuses, or runs in float, is written in forms that compute the same. A scale must be positive
+for TensorRT, and exporters give weights that were pruned to 0 the scale 0. Many exporters give activations
+scales of shape [1], which are scales per channel for TensorRT. TensorRT for RTX 1.7 fails inside
 ("same_symbolic_shapes") where one number multiplies the output of an INT8 convolution.
 """
 
@@ -17,13 +18,14 @@ import os
 import re
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from calibrators.cuda import (
     check_ordinal,
@@ -39,6 +41,7 @@ from calibrators.data.samples import SampleSizes
 from calibrators.errors import Argument, BuildError, ModelError, TrtInt8Error, advice, counted, such_as
 from calibrators.files import is_file
 from calibrators.interruption import deferred_interrupt
+from calibrators.operators import operator_of
 from calibrators.progress import BUILDING, progress_bar
 from calibrators.tensorrt import flavor
 from calibrators.tensorrt.calibrator import AnyCalibrator, ServedBuild
@@ -70,7 +73,7 @@ from trtint8.builder.implicit import (
 from trtint8.engine.layers import LayerReport, parse_layers, total_weights_memory
 from trtint8.engine.plan import inspect_plan
 from trtint8.engine.profiles import Profile, ShapeRange, check_profile, complete_profile
-from trtint8.interop.pairs import dequantizer_behind, float_values, input_at
+from trtint8.interop.pairs import dequantizer_behind, float_values, input_at, is_weight
 from trtint8.models.graph import is_constant, read_constant, set_constant_input, value_names
 from trtint8.models.serialization import runnable
 
@@ -589,33 +592,48 @@ def with_equal_forms(graph_model: ir.Model) -> ir.Model:
 
     Returns:
         The model itself, where nothing is to be changed, or a copy. Weights that are 0 have a scale of 1 in
-        place of 0. A constant that multiplies the output of an INT8 convolution has a value per channel in
-        place of one.
+        place of 0. The one scale of an activation has no dimensions, and a zero point has the shape of its
+        scale. A constant that multiplies the output of an INT8 convolution has a value per channel in place
+        of one.
     """
-    nodes = list(graph_model.graph)
-    if not any(map(_has_free_zeros, nodes)) and not any(map(_channels_of_factor, nodes)):
+    if next(_equal_constants(graph_model), None) is None:
         return graph_model
     changed = graph_model.clone()
     names = value_names(changed.graph)
     # Both nodes of a pair are looked at before either is changed.
-    for node in [node for node in changed.graph if _has_free_zeros(node)]:
-        scale = node.inputs[1]
-        values = read_constant(scale)
-        assert values is not None
-        set_constant_input(node, 1, np.where(values == 0, values.dtype.type(1), values), names)
-    for node in changed.graph:
-        if (found := _channels_of_factor(node)) is not None:
+    for node, index, array in list(_equal_constants(changed)):
+        set_constant_input(node, index, array, names)
+    return changed
+
+
+def _equal_constants(graph_model: ir.Model) -> Iterator[tuple[ir.Node, int, NDArray[Any]]]:
+    """The constants that nodes get in place of others: a node, the index of its input, and the constant."""
+    for node in graph_model.graph:
+        if operator_of(node).half_of_pair:
+            yield from ((node, index, array) for index, array in _equal_parameters(node))
+        elif (found := _channels_of_factor(node)) is not None:
             index, shape = found
             factor = read_constant(node.inputs[index])
             assert factor is not None
-            set_constant_input(node, index, np.full(shape, factor.reshape(())), names)
-    return changed
+            yield node, index, np.full(shape, factor.reshape(()))
+
+
+def _equal_parameters(node: ir.Node) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The scale and the zero point that a node of a pair gets in place of others, by their index."""
+    scale, point = (read_constant(input_at(node, index)) for index in (1, 2))
+    if scale is None:
+        return
+    shape = () if scale.size == 1 and not is_weight(node.inputs[0]) else scale.shape
+    if _has_free_zeros(node):
+        yield 1, np.where(scale == 0, scale.dtype.type(1), scale)
+    elif shape != scale.shape:
+        yield 1, scale.reshape(shape)
+    if point is not None and point.size == 1 and point.shape != shape:
+        yield 2, np.full(shape, point.reshape(()))
 
 
 def _has_free_zeros(node: ir.Node) -> bool:
     """Whether a node of a pair has scales of 0, and only for weights that are 0 with any scale."""
-    if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or node.domain != "":
-        return False
     source, scale = node.inputs[0], read_constant(input_at(node, 1))
     if scale is None or scale.all():
         return False

@@ -40,6 +40,7 @@ from calibrators.operators import operator_of
 from calibrators.tables.ranges import TableSource, as_table
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
+from trtint8.builder.build import with_equal_forms
 from trtint8.builder.dynamic_ranges import model_tensors, propagate
 from trtint8.calibration import float_tensors
 from trtint8.engine.file import EngineInfo, TensorSpec, read_engine_info, read_engine_table
@@ -47,13 +48,14 @@ from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, large
 from trtint8.engine.qdq import load_engine_qdq, tensor_specs, tried_shapes
 from trtint8.interop.lint import lint
 from trtint8.interop.migrate import plan_migration
-from trtint8.interop.unquantize import as_float_model, pair_ranges
+from trtint8.interop.unquantize import as_float_model, in_float32, pair_ranges
 from trtint8.models.graph import computes_in
 from trtint8.models.model import (
     FLOAT_MODEL,
     WITHOUT_PAIRS,
     Model,
     calibration_of,
+    forget_origin,
     inputs_of,
     load_model,
     names_model,
@@ -61,7 +63,12 @@ from trtint8.models.model import (
 )
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint
-from trtint8.quantization.quantize import QuantizeOptions, has_one_scale, quantized_model
+from trtint8.quantization.quantize import (
+    QuantizeOptions,
+    has_one_scale,
+    quantized_model,
+    with_float16,
+)
 from trtint8.quantization.targets import target_named
 from trtint8.validation.detection.decoding import Grid, grid_of_classes
 from trtint8.version import __version__
@@ -183,11 +190,19 @@ class DeploySource:
             return None
         if self.is_model and not self._is_quantized:
             return prepare(self.qdq_model)
+        return None if self._has_pairs_of_others else as_float_model(self.qdq_model, self._origin())
+
+    @property
+    def _has_pairs_of_others(self) -> bool:
+        """True if another tool has placed the pairs, with which the network may have been trained."""
         # Models of 0.2 do not name their float model. An engine with a table had pairs placed by it.
         has_table = not self.is_model and self.info.table_fingerprint is not None
-        if FLOAT_MODEL not in self.qdq_model.graph_model.metadata_props and not has_table:
-            return None  # another tool made it, with pairs of any kind
-        return as_float_model(self.qdq_model, self._origin())
+        model = self.qdq_model
+        return (
+            model is not None
+            and model.is_quantized
+            and not (has_table or FLOAT_MODEL in model.graph_model.metadata_props)
+        )
 
     @property
     def _is_quantized(self) -> bool:
@@ -330,10 +345,8 @@ class DeploySource:
                 f"{runner} loads plans of the full TensorRT and the target is '{target}'; give tensorrt, "
                 "tensorrt-8.6, tensorrt-10 or tensorrt-11"
             )
-        if self.is_model:
-            return self._of_model(target)
         own = self.info.built_with.quantization_target
-        if not self.is_rtx and target in (None, own):
+        if not self.is_model and not self.is_rtx and target in (None, own):
             self._refuse_without_effect()
             return self
         if self.qdq_model is None:
@@ -342,30 +355,44 @@ class DeploySource:
                 f"TensorRT{f' for the target {target}' if target else ''}; it has no Q/DQ model beside it to "
                 f"build another one from: give the float model and {Argument('table')}"
             )
+        if self._has_pairs_of_others:
+            return self._with_its_pairs(self.qdq_model)
+        asks = target or self.asked.table is not None or has_one_scale(self.qdq_model.graph_model)
+        if self.is_model and self._is_quantized and not asks:
+            return self
         return self._placed_anew(target or "tensorrt")
 
-    def _of_model(self, target: str | None) -> DeploySource:
-        """A model with its pairs: those that it has, or placed for a target."""
-        model = self.qdq_model
-        assert model is not None
-        if not self._is_quantized:
-            return self._placed_anew(target or "tensorrt")
-        is_own = FLOAT_MODEL in model.graph_model.metadata_props
-        if is_own and (target or self.asked.table is not None or has_one_scale(model.graph_model)):
-            return self._placed_anew(target or "tensorrt")
-        given = {"target": target, "table": self.asked.table, "keep_float": self.asked.keep_float}
+    def _with_its_pairs(self, model: Model) -> DeploySource:
+        """The same with the pairs that another tool has placed, in the types of the target."""
+        target = self.asked.target
+        given = {
+            "target": self.is_model and target,
+            "table": self.asked.table,
+            "keep_float": self.asked.keep_float,
+        }
         if names := [Argument(name) for name, value in given.items() if value]:
             raise UnsupportedError(
                 f"'{model.name}' holds Q/DQ pairs and is deployed with them, so {names[0]} has no effect; "
                 "leave it out, or give the float model"
             )
-        if not is_own and (found := lint(model)):
+        graph_model = model.graph_model
+        if self.has_types_in_graph and not self.is_model:
+            graph_model = in_float32(model)
+            forget_origin(graph_model)
+            if target == "tensorrt-11":
+                graph_model, _ = with_float16(
+                    graph_model, target_named(target), float32_io=True, peaks={}, name=model.name
+                )
+        graph_model = with_equal_forms(graph_model)
+        if graph_model is not model.graph_model:
+            model = Model(graph_model, model.name, fingerprint(graph_model))
+        if found := lint(model):
             warn_user(
                 f"'{model.name}' has {counted(len(found), 'place')} that TensorRT refuses or runs in float, "
                 f"such as '{found[0].node}': {found[0].message}; 'trtint8 lint' shows them, and with --fix "
                 "mends them"
             )
-        return self
+        return replace(self, qdq_model=model, plan=None).typed_as_model()
 
     def _refuse_without_effect(self) -> None:
         given: dict[str, object] = {
@@ -381,9 +408,8 @@ class DeploySource:
 
     def _placed_anew(self, name: str) -> DeploySource:
         """The same with pairs placed for a target, from the float model and its ranges."""
-        given = self.qdq_model
-        assert given is not None
-        prepared = self.float_model or prepare(given)
+        given, prepared = self.qdq_model, self.float_model
+        assert given is not None and prepared is not None
         weighted = {node.name for node in prepared.graph_model.graph if operator_of(node).is_weighted}
         if not weighted:  # and so nothing to place
             return replace(self, qdq_model=given.part(prepared.graph_model), plan=None).typed_as_model()
@@ -533,7 +559,7 @@ def _model_source(
         flavor="tensorrt",
         tensorrt_version="unknown",
         compute_capabilities=("current",),
-        inputs=tensor_specs([value for value in graph.inputs if not value.is_initializer()]),
+        inputs=tensor_specs(graph.inputs),
         outputs=tensor_specs(graph.outputs),
         profiles=tuple(profiles),
         layers=None,

@@ -46,7 +46,7 @@ def tensor_specs(
     """Inputs or outputs with the model's names of dimensions and the engine's types.
 
     Args:
-        values: The model's inputs or outputs.
+        values: The model's inputs or outputs; initializers that are listed among them are left out.
         dtypes: The engine's types by name; what it lacks keeps the model's type.
     """
     known = dtypes or {}
@@ -57,6 +57,7 @@ def tensor_specs(
             open_shape(value) or (),
         )
         for value in values
+        if not value.is_initializer()
     )
 
 

@@ -19,6 +19,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError, counted
+from calibrators.histograms.rules import decibels
 from calibrators.operators import operator_of
 from calibrators.records import Result
 from calibrators.tables.table import CalibrationTable
@@ -41,6 +42,7 @@ from trtint8.interop.pairs import (
     grid_of,
     input_at,
     is_quantized_constant,
+    is_weight,
     quantized_type,
     quantizers_before,
     reads_integers,
@@ -64,8 +66,10 @@ from trtint8.models.passes.float32 import ComputeInFloat32Pass
 from trtint8.models.passes.simplify import InferShapesPass, RemoveIdentitiesPass
 from trtint8.models.serialization import save_model
 from trtint8.quantization.attention import Attention, find_attentions
+from trtint8.quantization.config import SMALLEST_SCALE, TensorQuantConfig, fake_quantize
 from trtint8.quantization.operators import lacks_kernel_shape, weight_axis
 from trtint8.quantization.placement import Edge, Placement, place
+from trtint8.quantization.qdq import read_weights, weight_scale
 from trtint8.quantization.quantize import tensor_names, with_pairs
 
 
@@ -187,11 +191,12 @@ def _pair_findings(node: ir.Node) -> Iterator[Finding]:
 
 def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
     scale, point, stored = (read_constant(input_at(node, index)) for index in (1, 2, 0))
-    activation = not _is_weight(node.inputs[0])
+    activation = not is_weight(node.inputs[0])
     if scale is None or (point is None and input_at(node, 2) is not None):
         what = "scale" if scale is None else "zero point"
         yield Finding("scale-computed", name, f"its {what} is computed at run time", mendable=False)
         return
+    yield from _shapes(name, scale, scale if point is None else point, activation)
     scale = scale.reshape(-1)
     yield from _scale(name, scale, activation)
     if misfit := _misfit(node, scale.size):
@@ -217,6 +222,23 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
         yield Finding(
             "pair-before-activation", name, "a pair before an activation function prevents a fusion"
         )
+
+
+def _shapes(
+    name: str, scale: NDArray[np.floating], point: NDArray[np.generic], activation: bool
+) -> Iterator[Finding]:
+    if activation and scale.size == 1 and scale.ndim:
+        message = (
+            f"its scale has the shape {list(scale.shape)}, which is one scale per channel for TensorRT: it "
+            "runs in float; one scale has no dimensions"
+        )
+        yield Finding("scale-shape", name, message)
+    elif scale.shape != point.shape and not scale.size == point.size == 1:
+        message = (
+            f"its zero point has the shape {list(point.shape)} and its scale {list(scale.shape)}, and "
+            "TensorRT takes equal shapes"
+        )
+        yield Finding("scale-shape", name, message)
 
 
 def _scale(name: str, scale: NDArray[np.floating], activation: bool) -> Iterator[Finding]:
@@ -271,7 +293,7 @@ def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
         if source is not None:
             yield from _weight_axis(node, name, index, *source)
     weights = sources[1] if len(sources) > 1 else None
-    if weights is not None and _is_weight(weights[0].inputs[0]) and lacks_kernel_shape(node):
+    if weights is not None and is_weight(weights[0].inputs[0]) and lacks_kernel_shape(node):
         message = "it does not tell kernel_shape, without which TensorRT 8.6 refuses quantized weights"
         yield Finding("kernel-shape", name, message)
 
@@ -287,7 +309,7 @@ def _weight_axis(
 ) -> Iterator[Finding]:
     """Checks the scales of an operand, which is at that index and dequantized by ``weights``."""
     scale, rank = read_constant(input_at(weights, 1)), _rank(weights)
-    if scale is None or scale.size < 2 or rank is None or not _is_weight(weights.inputs[0]):
+    if scale is None or scale.size < 2 or rank is None or not is_weight(weights.inputs[0]):
         return
     if weights.attributes.get_int("block_size", 0) or _misfit(weights, scale.size):
         return  # a finding of its own
@@ -351,14 +373,6 @@ def _concat_grids(node: ir.Node) -> dict[str, Grid]:
             with contextlib.suppress(ModelError):  # a finding of its own
                 found[quantize.name or ""] = grid_of(quantize)
     return found
-
-
-def _is_weight(value: ir.Value | None) -> bool:
-    """Whether a value is constant, or a quantized constant."""
-    producer = value.producer() if value is not None else None
-    if producer is not None and producer.op_type == "QuantizeLinear":
-        value = producer.inputs[0]
-    return read_constant(value) is not None
 
 
 @dataclass(frozen=True, repr=False)
@@ -589,15 +603,42 @@ class _Mender:
     def _weight_scales(
         self, placement: Placement, nodes: Mapping[str, ir.Node]
     ) -> tuple[dict[tuple[str, int | None], NDArray[np.float32]], tuple[Finding, ...]]:
-        """The scales that keep the values of weights, and a finding for each layer that has none."""
+        """The scales that keep the values of weights, or come nearest to them, which is a finding each."""
         scales, regridded = {}, []
         for edge in placement.weights:
-            scale = self._layers.grid(nodes[edge.node], edge.index, edge.axis)
+            node = nodes[edge.node]
+            scale = self._layers.grid(node, edge.index, edge.axis)
             if scale is None:
-                regridded.append(_regridded(edge))
-            else:
-                scales[edge.tensor, edge.axis] = scale
+                config = placement.configs[edge.tensor].along(edge.axis)
+                given = self._layers.scales.get(edge.node, ())
+                scale, noise = _nearest(read_weights(node, edge), config, given)
+                regridded.append(_regridded(edge, noise))
+            scales[edge.tensor, edge.axis] = scale
         return scales, tuple(regridded)
+
+
+def _nearest(
+    weights: NDArray[np.float32], config: TensorQuantConfig, given: Sequence[NDArray[np.float32]]
+) -> tuple[NDArray[np.float32], float]:
+    """The scales that change weights least, and the ratio of the weights to the changes in decibels.
+
+    Args:
+        weights: The weights, which lie on no steps of int8.
+        config: How they are quantized.
+        given: Scales that the model has for them, each flat. What is beyond their steps is clipped.
+    """
+    widest = weight_scale(weights, config.axis)
+    others = tuple(axis for axis in range(weights.ndim) if axis != config.axis)
+    exact = weights.astype(np.float64)
+    tried = [widest]
+    for scale in map(np.abs, given):
+        if scale.size in (1, widest.size) and (scale >= SMALLEST_SCALE).all():
+            tried.append(np.broadcast_to(scale if widest.ndim else scale[0], widest.shape))
+    noise = np.array(
+        [((fake_quantize(weights, config.with_scale(one)) - exact) ** 2).sum(axis=others) for one in tried]
+    )
+    nearest = np.choose(noise.argmin(axis=0), tried)
+    return nearest, decibels(float((exact**2).sum()), float(noise.min(axis=0).sum()))
 
 
 def _shared_ranges(placement: Placement, ranges: Mapping[str, float]) -> CalibrationTable:
@@ -683,11 +724,11 @@ def _pairs_before(value: ir.Value | None) -> Iterator[str]:
             yield quantize.name or ""
 
 
-def _regridded(edge: Edge) -> Finding:
+def _regridded(edge: Edge, ratio: float) -> Finding:
     along = "one scale" if edge.axis is None else f"one scale per channel of axis {edge.axis}"
     message = (
-        f"its weights '{edge.tensor}' do not lie on 255 steps of {along}, as TensorRT takes them: their "
-        "steps are given up, and they are rounded again"
+        f"its weights '{edge.tensor}' do not lie on 255 steps of {along}, as TensorRT takes them: they are "
+        f"rounded again, {ratio:.1f} dB from what they were"
     )
     return Finding("weight-steps", edge.node, message)
 

@@ -192,6 +192,14 @@ def feeds_integers(node: ir.Node) -> bool:
     return False
 
 
+def is_weight(value: ir.Value | None) -> bool:
+    """Whether a value is constant, or a quantized constant."""
+    producer = value.producer() if value is not None else None
+    if producer is not None and producer.op_type == "QuantizeLinear":
+        value = producer.inputs[0]
+    return read_constant(value) is not None
+
+
 def is_quantized_constant(value: ir.Value | None) -> bool:
     """Whether a value is computed of constants alone, of which a pair represents one at least."""
     return bool(constant_scales(value))

@@ -571,17 +571,31 @@ def drop_covered_ends(model: ir.Model, restored: Collection[str]) -> None:
 
 
 def without_pairs(model: ir.Model) -> ir.Model:
-    """A copy of a model in which nodes read what pairs read."""
+    """A copy of a model in which nodes read what pairs read, and the values of stored integers."""
     bare = model.clone()
+    names = value_names(bare.graph)
     for node in bare.graph:
         if node.op_type != "DequantizeLinear" or node.inputs[0] is None:
             continue
-        quantize = node.inputs[0].producer()
-        if quantize is not None and quantize.op_type == "QuantizeLinear" and quantize.inputs[0] is not None:
+        quantize, integers = node.inputs[0].producer(), read_constant(node.inputs[0])
+        source = None
+        if integers is not None:
+            name = take_name(f"{node.outputs[0].name}_float", names)
+            source = add_initializer(bare.graph, name, float_values(node, integers, *parameters(node)))
+        elif quantize is not None and quantize.op_type == "QuantizeLinear":
+            source = quantize.inputs[0]
+        if source is not None:
             for reader, index in tuple(node.outputs[0].uses()):
-                reader.replace_input_with(index, quantize.inputs[0])
+                reader.replace_input_with(index, source)
     common.RemoveUnusedNodesPass()(bare)
     return bare
+
+
+def in_float32(model: Model) -> ir.Model:
+    """A prepared copy of a quantized model in which all pairs have FP32 around them, for any TensorRT."""
+    prepared = prepare(model)
+    undo_one_scale(prepared.graph_model)
+    return prepared.graph_model
 
 
 def as_float_model(model: Model, fingerprint: str | None = None) -> Model:
@@ -597,9 +611,7 @@ def as_float_model(model: Model, fingerprint: str | None = None) -> Model:
     Returns:
         The prepared model, whose fingerprint is that of the float model.
     """
-    prepared = prepare(model)
-    undo_one_scale(prepared.graph_model)
-    graph_model = without_pairs(prepared.graph_model)
+    graph_model = without_pairs(in_float32(model))
     run_passes(graph_model, model.name, NameNodesPass(), InferShapesPass())
     origin = fingerprint or graph_model.metadata_props.get(FLOAT_MODEL, model.fingerprint)
     forget_origin(graph_model)

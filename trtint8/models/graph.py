@@ -150,7 +150,7 @@ def set_constant_input(node: ir.Node, index: int, array: NDArray[Any], taken: se
     graph = node.graph
     assert isinstance(graph, ir.Graph)
     name = take_name(f"{node.name}_input_{index}", value_names(graph) if taken is None else taken)
-    node.replace_input_with(index, add_initializer(graph, name, np.ascontiguousarray(array)))
+    node.replace_input_with(index, add_initializer(graph, name, np.asarray(array, order="C")))
 
 
 def _is_read_by_one_node(value: ir.Value) -> bool:

@@ -358,10 +358,9 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     write_zero_points(light.message)
     with as_model_errors(name, "cannot be read"):
         graph_model = _from_light(light, stored)
-    opset = needed_opset(light.message)
-    changed = opset > graph_model.opset_imports.get("", 0)
-    if changed:
-        graph_model = with_opset(graph_model, opset, name)
+    as_given = graph_model
+    graph_model = with_known_opset(with_opset(graph_model, needed_opset(light.message), name), name)
+    changed = graph_model is not as_given
     check_complete(graph_model, name)
     if leaves_something_out(graph_model):
         inlined = graph_model.clone()
@@ -468,7 +467,7 @@ def _from_light(light: LightModel, stored: StoredTensors) -> ir.Model:
 def _with_recent_opset(model: Model) -> ir.Model:
     opset = model.graph_model.opset_imports.get("", 0)
     if opset >= OLDEST_OPSET:
-        return with_known_opset(model.graph_model)
+        return model.graph_model
     return with_opset(model.graph_model, _CONVERTED_OPSET, model.name)
 
 

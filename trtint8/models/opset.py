@@ -6,17 +6,19 @@ Products of integers may lack the zero point of their weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
 from onnx import helper
 
+from calibrators.checks import warn_user
 from calibrators.errors import ModelError
 from calibrators.operators import operator_of
 from trtint8.models.declared import clear_new_names, declare_sequences, names_to_keep
 from trtint8.models.graph import (
+    all_nodes,
     as_model_errors,
     constant_input,
     message_containers,
@@ -37,6 +39,9 @@ _IR_VERSION = 9
 
 #: The newest opset in which ONNX Runtime has QuantizeLinear, DequantizeLinear and Cast.
 _NEWEST = 27
+
+#: The newest opset of a model with some operators, which ONNX Runtime has only as functions of that opset.
+_NEWEST_OF = {"Swish": 24, "SwiGLU": 24}
 
 
 #: The oldest opset from which on operators with the same inputs and attributes compute the same, and those
@@ -63,7 +68,7 @@ def settle_function_opsets(message: onnx.ModelProto) -> None:
                 opset.version = ours
 
 
-def with_known_opset(graph_model: ir.Model) -> ir.Model:
+def with_known_opset(graph_model: ir.Model, name: str) -> ir.Model:
     """Lowers a model of an opset newer than ONNX Runtime's to one in which its operators are the same.
 
     Newer opsets often only add types to an operator, and ONNX Runtime runs all that they leave as it was. It
@@ -71,22 +76,49 @@ def with_known_opset(graph_model: ir.Model) -> ir.Model:
 
     Args:
         graph_model: Any model; the result may share its weights.
+        name: The model's name in messages.
 
     Returns:
         A copy with another opset, in which the nodes of functions take the place of those that call them; the
         model itself where its opset is known, or means other operators.
+
+    Warns:
+        UserWarning: It means other operators.
     """
     old = graph_model.opset_imports.get("", 0)
-    if old <= _NEWEST:
+    newest = min(
+        (_NEWEST, *(_NEWEST_OF[one.op_type] for one in all_nodes(graph_model) if one.op_type in _NEWEST_OF))
+    )
+    if old <= newest:
         return graph_model
     copy = graph_model.clone()
     InlineFunctionsPass()(copy)
-    operators = {node.op_type for node in copy.graph.all_nodes() if node.domain == ""}
-    if not all(operator in _UNSTABLE or _is_same(operator, old, _NEWEST) for operator in operators):
-        return graph_model
+    _write_gates(copy)
+    for node in copy.graph.all_nodes():
+        same = node.op_type in _UNSTABLE or _is_same(node.op_type, old, newest, node.attributes)
+        if node.domain == "" and not same:
+            warn_user(
+                f"'{name}' has opset {old}, of which ONNX Runtime lacks operators, and opset {newest} has no "
+                f"such {node.op_type} as '{node.name}', so a quantized model may be impossible to measure; "
+                f"export the model with opset {newest}"
+            )
+            return graph_model
     _write_float_remainders(copy)
-    copy.opset_imports[""] = _NEWEST
+    copy.opset_imports[""] = newest
     return copy
+
+
+def _write_gates(graph_model: ir.Model) -> None:
+    """Writes each SwiGLU as the Swish and the Mul that ONNX says it is."""
+    taken = value_names(graph_model.graph)
+    for node in [one for one in graph_model.graph.all_nodes() if (one.domain, one.op_type) == ("", "SwiGLU")]:
+        swish = ir.Node("", "Swish", node.inputs[:1], node.attributes.values(), name=node.name)
+        swish.outputs[0].name = take_name(f"{node.outputs[0].name}_Swish", taken)
+        product = ir.node("Mul", [swish.outputs[0], node.inputs[1]])
+        assert isinstance(node.graph, ir.Graph)
+        ir.convenience.replace_nodes_and_values(
+            node.graph, node, [node], [swish, product], node.outputs, product.outputs
+        )
 
 
 def _write_float_remainders(graph_model: ir.Model) -> None:
@@ -121,20 +153,31 @@ def _write_float_remainders(graph_model: ir.Model) -> None:
         ir.convenience.replace_nodes_and_values(graph, node, [node], [*new, chosen], [output], chosen.outputs)
 
 
-def _is_same(operator: str, first: int, second: int) -> bool:
-    """Whether an operator has the same inputs, outputs, attributes and meaning in two opsets."""
+def _is_same(operator: str, first: int, second: int, given: Container[str] | None = None) -> bool:
+    """Whether an operator has the same inputs, outputs, attributes and meaning in two opsets.
+
+    Args:
+        operator: The operator.
+        first: The newer opset.
+        second: The older one.
+        given: The attributes that a node has; new ones that it lacks do not count. None for all.
+    """
     try:
         one, other = (onnx.defs.get_schema(operator, version) for version in (first, second))
     except onnx.defs.SchemaError:
         return False
+    left_out = set() if given is None else {name for name in one.attributes if name not in given}
+    unknown = left_out - set(other.attributes)
     return one.since_version == other.since_version or (
-        operator not in _UNSTABLE and _interface(one) == _interface(other)
+        operator not in _UNSTABLE and _interface(one, unknown) == _interface(other)
     )
 
 
-def _interface(schema: onnx.defs.OpSchema) -> tuple[object, ...]:
+def _interface(schema: onnx.defs.OpSchema, without: Container[str] = ()) -> tuple[object, ...]:
     """The names of an operator's inputs and outputs, and its attributes with their defaults."""
-    attributes = {name: str(one.default_value) for name, one in schema.attributes.items()}
+    attributes = {
+        name: str(one.default_value) for name, one in schema.attributes.items() if name not in without
+    }
     return [one.name for one in schema.inputs], [one.name for one in schema.outputs], attributes
 
 

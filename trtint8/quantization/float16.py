@@ -289,7 +289,8 @@ _MARGIN = 2.0
 #: FP16 does not hold (``operator``); a value is too large (``overflow``), too small (``underflow``), or of an
 #: unknown size (``unseen``); a scale or a constant does not fit; its floats come from another type, such as
 #: positions (``integers``); something is decided by it (``decision``); TensorRT hides what lies beyond a
-#: length (``lengths``); or masks are added in FP32 before it (``masks``).
+#: length (``lengths``); masks are added in FP32 before it (``masks``); or it reads the quantized tensor of a
+#: product in FP32 (``shared``).
 Float32Cause = Literal[
     "types",
     "operator",
@@ -302,6 +303,7 @@ Float32Cause = Literal[
     "decision",
     "lengths",
     "masks",
+    "shared",
 ]
 
 
@@ -387,7 +389,39 @@ def float32_nodes(
         reason = next(itertools.chain(*reasons), None)
         if reason is not None:
             kept[node.name or ""] = reason
+    while beside := _beside_float32(model, kept):
+        kept |= beside
     return kept
+
+
+def _beside_float32(model: ir.Model, kept: Collection[str]) -> dict[str, Float32Reason]:
+    """Matrix products that read the pair of another one which stays in FP32, by their names.
+
+    TensorRT for RTX 1.7 joins products of one quantized tensor, and its compiler fails if only some of them
+    are in FP32.
+    """
+    readers: dict[ir.Value, list[str]] = {}
+    for node in model.graph:
+        if operator_of(node).product is Product.MATRICES:
+            for source in filter(None, map(_quantized, node.inputs[:2])):
+                readers.setdefault(source, []).append(node.name or "")
+    found: dict[str, Float32Reason] = {}
+    for source, names in readers.items():
+        if in_float32 := [name for name in names if name in kept]:
+            words = f"'{in_float32[0]}' stays in FP32, and reads the integers of '{source.name}' as well"
+            found |= {name: Float32Reason("shared", words) for name in names if name not in kept}
+    return found
+
+
+def _quantized(value: ir.Value | None) -> ir.Value | None:
+    """The activation whose integers a node reads, also through movements of values; None without a pair."""
+    quantized = False
+    while value is not None and (node := value.producer()) is not None:
+        if not (operator_of(node).half_of_pair or operator_of(node).rearranges):
+            break
+        quantized = quantized or operator_of(node).half_of_pair
+        value = node.inputs[0]
+    return value if quantized and not is_constant(value) else None
 
 
 def signature(node: ir.Node, model: ir.Model) -> Signature:

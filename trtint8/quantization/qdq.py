@@ -10,7 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
-from calibrators.errors import ModelError
+from calibrators.errors import Argument, ModelError, enumerated
 from calibrators.tables.choice import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import add_initializer, read_constant, take_name, value_names
@@ -51,10 +51,11 @@ def insert_qdq(
         ModelError: Weights are not finite.
 
     Warns:
-        UserWarning: A range is 0.
+        UserWarning: A range is 0, or a tensor is too small for INT8.
     """
-    writer = _Writer(model)
+    writer = PairWriter(model)
     scales = activation_scales(placement, amax)
+    small = [tensor for tensor, scale in scales.items() if scale <= SMALLEST_SCALE]
     for edge in placement.activations:
         writer.quantize(edge, scales[edge.tensor])
     for edge in placement.weights:
@@ -62,8 +63,17 @@ def insert_qdq(
         kept = (weight_scales or {}).get((edge.tensor, edge.axis))
         scale = weight_scale(weights, edge.axis) if kept is None else kept
         _check_finite(scale, edge)
+        if kept is None and (scale <= SMALLEST_SCALE).all():
+            small.append(edge.tensor)
         writer.quantize(edge, scale)
         writer.tell_kernel_shape(edge, weights.shape)
+    if small:
+        largest, step = f"{SMALLEST_SCALE * QMAX:.2g}", f"{SMALLEST_SCALE:.2g}"
+        warn_user(
+            f"no value of {enumerated(map(repr, small))} reaches {largest}, and INT8 rounds to multiples of "
+            f"TensorRT's smallest scale, {step}; keep the layers that read it in float "
+            f"({Argument('keep_float')}), or scale the values up"
+        )
 
 
 def activation_scales(placement: Placement, amax: Mapping[str, float]) -> dict[str, np.float32]:
@@ -177,7 +187,7 @@ def make_pair(
     return quantize, dequantize
 
 
-class _Writer:
+class PairWriter:
     """Inserts one pair per tensor and axis."""
 
     def __init__(self, model: ir.Model) -> None:
@@ -188,6 +198,7 @@ class _Writer:
         self._pairs: dict[tuple[str, int | None], ir.Value] = {}
 
     def quantize(self, edge: Edge, scale: NDArray[np.float32] | np.float32) -> None:
+        """Lets a node read a pair with this scale."""
         node = self.nodes[edge.node]
         key = (edge.tensor, edge.axis)
         if key not in self._pairs:

@@ -29,8 +29,8 @@ from trtint8.models.graph import add_initializer, graph_values, read_constant, t
 from trtint8.models.model import Model, record_calibration, record_inputs, record_pairs
 from trtint8.models.outputs.picked import left_out_nodes
 from trtint8.quantization.float16 import Float32Cause, Float32Reason, to_float16
-from trtint8.quantization.placement import Placement, place
-from trtint8.quantization.qdq import WeightScales, insert_qdq
+from trtint8.quantization.placement import Edge, Placement, place
+from trtint8.quantization.qdq import PairWriter, WeightScales, insert_qdq
 from trtint8.quantization.targets import TARGETS, Target
 from trtint8.quantization.tensor_configs import JointConfigs
 
@@ -72,13 +72,15 @@ def has_one_scale(model: ir.Model) -> bool:
 
 
 def undo_one_scale(model: ir.Model) -> None:
-    """Gives convolutions back the weights and the biases that :func:`dequantize_by_one_scale` took apart.
+    """Gives convolutions back the pairs and the biases that :func:`dequantize_by_one_scale` took apart.
 
     Args:
-        model: A model in FP32; changed in place. Weights have the values that their integers represent.
+        model: A model in FP32 with named nodes; changed in place. Weights have the values that their integers
+            represent.
     """
     graph = model.graph
     names = value_names(graph)
+    scales: dict[Edge, NDArray[np.float32]] = {}
     for conv in [node for node in graph if node.domain == "" and node.op_type == "Conv"]:
         output, source = conv.outputs[0], _dequantizer(conv.inputs[1])
         behind = _behind_unscaled(output)
@@ -88,26 +90,28 @@ def undo_one_scale(model: ir.Model) -> None:
         integers, scale = (read_constant(value) for value in source.inputs[:2])
         if integers is None or scale is None or scale.size != 1:
             continue
-        column = (-1, *[1] * (integers.ndim - 1))
-        weights = integers.astype(np.float32) * np.float32(scale.item()) * factor.reshape(column)
+        channels = (np.float32(scale.item()) * factor.reshape(-1)).astype(np.float32)
+        weights = integers.astype(np.float32) * channels.reshape(-1, *[1] * (integers.ndim - 1))
         stem = (source.inputs[0].name if source.inputs[0] is not None else None) or "weights"
-        conv.replace_input_with(
-            1, add_initializer(graph, take_name(f"{stem}_weights", names), weights.astype(np.float32))
-        )
+        name = take_name(f"{stem}_weights", names)
+        conv.replace_input_with(1, add_initializer(graph, name, weights))
+        scales[Edge(conv.name or "", 1, name, 0)] = channels
         last = behind[-1]
         if last.op_type == "Add" and (bias := read_constant(last.inputs[1])) is not None:
             conv.resize_inputs(3)
             conv.replace_input_with(
                 2, add_initializer(graph, take_name(f"{stem}_bias", names), bias.reshape(-1))
             )
-        name = last.outputs[0].name
-        last.outputs[0].name, output.name = output.name, name
+        last.outputs[0].name, output.name = output.name, last.outputs[0].name
         output.shape, output.type = last.outputs[0].shape, last.outputs[0].type
         for reader, index in tuple(last.outputs[0].uses()):
             reader.replace_input_with(index, output)
         for index, value in enumerate(graph.outputs):
             if value is last.outputs[0]:
                 graph.outputs[index] = output
+    writer = PairWriter(model)
+    for edge, channels in scales.items():
+        writer.quantize(edge, channels)
     common.RemoveUnusedNodesPass()(model)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 import trtint8
 from calibrators import cuda
@@ -555,6 +555,7 @@ def test_without_values_tensorrt_says_what_is_missing(rtx):
         build_resized(rtx, {})
 
 
+ZERO = np.int8(0)
 X = np.random.default_rng(1).standard_normal((2, 4, 8, 8)).astype(np.float32)
 
 
@@ -693,3 +694,25 @@ def test_a_pruned_channel_is_built_in_int8(stored, rtx, tmp_path):
     # The model beside the engine is the user's.
     assert result.qdq_model is not None
     assert any((scale == 0).any() for scale in scales(onnx.load(result.qdq_model)))
+
+
+@pytest.mark.parametrize("nodes", [False, True], ids=["initializers", "Constant nodes"])
+@pytest.mark.parametrize(
+    ("scale", "point", "weights_point"),
+    [((1,), (1,), (4,)), ((1,), (), (4,)), ((1, 1, 1, 1), (1, 1, 1, 1), (4,)), ((), (), ())],
+)
+def test_one_scale_of_any_shape_is_built_in_int8(scale, point, weights_point, nodes, rtx, tmp_path):
+    del rtx
+    g = Graph()
+    names = [g.constant(np.full(shape, value)) for shape, value in ((scale, np.float32(0.1)), (point, ZERO))]
+    x = g.op("DequantizeLinear", [g.op("QuantizeLinear", ["x", *names], "q"), *names], "dq")
+    stored = [g.constant(one) for one in (np.ones((4, 4, 1, 1), np.int8), np.ones(4, np.float32))]
+    weights = g.op("DequantizeLinear", [*stored, g.constant(np.full(weights_point, ZERO))], "w", axis=0)
+    model = g.model({"x": [2, 4, 8, 8]}, g.op("Conv", [x, weights], "conv", kernel_shape=[1, 1]))
+    if nodes:
+        for tensor in model.graph.initializer:
+            model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
+        del model.graph.initializer[:]
+    assert {finding.rule for finding in trtint8.lint(model)} == {"scale-shape"}
+    result = trtint8.build_int8_engine(model, None, tmp_path / "m.engine", target="rtx", progress=False)
+    assert result.info.int8_layers == (1, 1)

@@ -65,6 +65,8 @@ def build_rule(rule):
         return g, g.conv(g.quantize("x"), bias=[bias])
     if rule == "activation-per-channel":
         return g, g.conv(g.quantize("x", scale=[0.1, 0.2, 0.3, 0.4], axis=1))
+    if rule == "scale-shape":
+        return g, g.conv(g.quantize("x", scale=[0.1]))
     if rule == "scalar-constant":
         return g, g.op("Mul", [g.conv(g.quantize("x")), g.stored(np.int8(3).reshape(()), name="s")], "mul")
     if rule == "pair-before-activation":

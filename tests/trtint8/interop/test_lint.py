@@ -87,7 +87,7 @@ def test_a_layer_whose_weights_have_no_elements_has_nothing_to_quantize():
     [
         *("zero-point", "type", "bias-int32", "activation-per-channel", "scalar-constant"),
         *("pair-before-activation", "one-sided", "weight-axis", "concat-scales"),
-        "kernel-shape",
+        *("kernel-shape", "scale-shape"),
     ],
 )
 def test_each_rule_finds_its_case(rule):
@@ -252,7 +252,7 @@ def test_scales_that_are_none_are_not_mended(scale):
     "rule",
     [
         *("zero-point", "bias-int32", "scalar-constant", "pair-before-activation", "weight-axis"),
-        "kernel-shape",
+        *("kernel-shape", "scale-shape"),
     ],
 )
 def test_mended_models_have_nothing_left(rule):
@@ -359,6 +359,18 @@ def test_weights_that_int8_cannot_hold_get_new_scales():
     mended = to_proto(mend(model_of(g, g.conv(g.quantize("x"), g.stored(whole, 0.25)))).graph_model)
     scales = [numpy_helper.to_array(t) for t in mended.graph.initializer if list(t.dims) == [4]]
     assert np.array_equal(scales[0], np.full(4, 0.5, np.float32))
+
+
+def test_weights_with_few_values_beyond_int8_keep_their_steps():
+    g = Pairs()
+    steps = np.array([128, 64, 63, 65, 64, 63, 65, 64])  # int8 has no 128
+    whole = (np.tile(steps[:, None], 4) + 127).astype(np.uint8)
+    weights = g.op("DequantizeLinear", [*map(g.constant, (whole, np.float32(0.25), np.uint8(127)))], "w")
+    model = model_of(g, g.op("MatMul", [g.quantize("x"), weights], "product"))
+    assert {one.rule for one in lint(model)} == {"weight-steps", "zero-point", "type"}
+    mended = to_proto(mend(model).graph_model)
+    scales = [numpy_helper.to_array(one) for one in mended.graph.initializer if list(one.dims) == [4]]
+    assert any(np.array_equal(one, np.full(4, 0.25, np.float32)) for one in scales)
 
 
 def test_weights_that_are_read_along_two_axes_keep_a_pair_for_each():

@@ -102,6 +102,56 @@ def test_pairs_and_casts_are_of_an_opset_that_onnx_runtime_has(options):
     assert np.abs(wanted - got).max() < 0.05 * np.abs(wanted).max()
 
 
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+@needs_opset_28
+@pytest.mark.parametrize(
+    ("opset", "operator", "compute"),
+    [
+        (25, "Swish <alpha = 1.5> (a)", lambda a, x: a * sigmoid(1.5 * a)),
+        (28, "Swish (a)", lambda a, x: a * sigmoid(a)),
+        (28, "SwiGLU <alpha = 1.5> (a, x)", lambda a, x: a * sigmoid(1.5 * a) * x),
+        (28, "SwiGLU (a, x)", lambda a, x: a * sigmoid(a) * x),
+    ],
+)
+def test_operators_that_onnx_runtime_has_in_one_opset(opset, operator, compute):
+    body = f"a = MatMul (x, w) g = {operator} y = MatMul (g, w)"
+    model = parsed(
+        "float[N, 8] x", "float[N, 8] y", body, opset=opset, ir_version=13, w=np.eye(8, dtype=np.float32)
+    )
+    x = normal(16, 8)
+    table = trtint8.calibrate(model, {"x": x}, method="minmax", progress=False)
+    found = run(trtint8.quantize(model, table, progress=False), {"x": x})
+    np.testing.assert_allclose(found, compute(x, x), atol=0.02 * np.abs(compute(x, x)).max())
+
+
+@needs_opset_28
+def test_pairs_of_an_opset_that_onnx_runtime_lacks_are_measured():
+    model = network(("MatMul", [weights(8, 8)], {}))
+    model.opset_import[0].version, model.ir_version = 28, 13
+    x = {"x": normal(4, 8)}
+    table = trtint8.calibrate(model, x, method="minmax", progress=False)
+    quantized = trtint8.quantize(model, table, progress=False)
+    quantized.opset_import[0].version = 28
+    assert trtint8.validate(quantized, x, reference=model, progress=False).outputs[0].sqnr_db > 30
+
+
+@needs_opset_28
+@pytest.mark.parametrize("attributes", ["blocksize = 2", 'blocksize = 2, mode = "CRD"'])
+def test_an_operator_of_no_older_opset_is_named(attributes, recwarn):
+    model = parsed(
+        "float[1, 4, 4, 4] x", "float[1, 16, 2, 2] y",
+        f"a = Conv (x, w) [moved] y = SpaceToDepth <{attributes}> (a)",
+        opset=28, ir_version=13, w=weights(4, 4, 1, 1),
+    )  # fmt: skip
+    loaded = load_model(model)
+    is_new = "CRD" in attributes
+    assert loaded.graph_model.opset_imports[""] == (28 if is_new else 27)
+    assert any("'moved'" in str(one.message) for one in recwarn) == is_new
+
+
 #: The remainder of a layer's output and a divisor: as it is, in a branch, or in a function.
 REMAINDERS = {
     "node": "y = Mod (a, b)",

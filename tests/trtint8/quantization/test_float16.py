@@ -156,16 +156,16 @@ def test_a_pair_whose_scale_is_beyond_fp16_is_in_fp32_between_inputs_and_outputs
 def test_readers_in_fp32_get_a_dequantizer_of_their_own():
     g = Shaped()
     pair = g.qdq(g.op("Relu", ["x"], "relu"))
-    first = g.op("MatMul", [pair, g.qdq(g.weights(8, 8), 1, 8)], "half")
-    second = g.op("MatMul", [pair, g.qdq(g.weights(8, 8), 1, 8)], "full")
-    model = g.model({"x": ["N", 8]}, g.op("Add", [first, second], "add"))
+    first = g.op("Conv", [pair, g.qdq(g.weights(8, 8, 1, 1), 0, 8)], "half")
+    second = g.op("Conv", [pair, g.qdq(g.weights(8, 8, 1, 1), 0, 8)], "full")
+    model = g.model({"x": ["N", 8, 4, 4]}, g.op("Add", [first, second], "add"))
     converted, kept = convert(model, peaks={"full_out": 1e5})
     assert list(kept) == ["full", "add"]
     readers = {node.name: node for node in converted.graph.node}
     found = types(converted)
     assert found[readers["half"].input[0]] == HALF
     assert found[readers["full"].input[0]] == FLOAT
-    # One quantizer for both, and no cast between a dequantizer and the product that it belongs to.
+    # One quantizer for both, and no cast between a dequantizer and the convolution that it belongs to.
     assert operators(converted).count("QuantizeLinear") == 3
     producers = {name: node.op_type for node in converted.graph.node for name in node.output}
     assert all(
@@ -734,3 +734,23 @@ def test_thousands_of_decisions_in_a_row_are_found():
         y = g.op("Floor", [y], f"floor{number}")
     found = find_decisions(prepare(load_model(g.model({"x": [2, 8]}, y))).graph_model)
     assert len(found.nodes) == 4000
+
+
+@pytest.mark.parametrize("copies", ["", "d2 = DequantizeLinear (q, s, z)"], ids=["one pair", "two"])
+def test_products_of_one_quantized_tensor_have_one_type(copies, rtx, tmp_path):
+    """As in deformable attention: one gives coordinates, which stay in FP32, the other weights."""
+    weights = {name: np.random.default_rng(0).integers(-127, 128, (64, 64)).astype(np.int8) for name in "ab"}
+    model = parsed(
+        "float[1, 8, 64] x, float[1, 4, 16, 16] image", "float[1, 4, 8, 32] sampled, float[1, 8, 64] y",
+        f"q = QuantizeLinear (x, s, z) d = DequantizeLinear (q, s, z) {copies}"
+        "wa = DequantizeLinear (a, s, z) wb = DequantizeLinear (b, s, z)"
+        f"[offsets] moved = MatMul (d, wa) [scores] scored = MatMul ({'d2' if copies else 'd'}, wb)"
+        "grid = Reshape (moved, shape) sampled = GridSample (image, grid) y = Softmax (scored)",
+        opset=19, ir_version=9, s=np.float32(0.01), z=np.int8(0), shape=np.array([1, 8, 32, 2]), **weights,
+    )  # fmt: skip
+    _, kept = convert(model)
+    assert {"offsets", "scores"} <= kept.keys()
+    result = trtint8.build_int8_engine(
+        model, None, tmp_path / "m.engine", target="rtx", fp16=True, progress=False
+    )
+    assert result.info.int8_layers == (2, 2)

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from calibrators.errors import ModelError
-from tests.trtint8.onnx_models import Shaped, tied
+from tests.trtint8.onnx_models import Shaped, parsed, tied
 from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.config import TensorQuantConfig, fake_quantize
@@ -180,6 +180,15 @@ def placement(*tensors, shared=()):
 def test_shared_groups_get_the_widest_range():
     scales = activation_scales(placement("a", "b", "c", shared=(("a", "b"),)), {"a": 0.0, "b": 4.0, "c": 2.0})
     assert scales == {"a": np.float32(4 / 127), "b": np.float32(4 / 127), "c": np.float32(2 / 127)}
+
+
+@pytest.mark.parametrize("of_weights", [False, True])
+def test_values_below_the_smallest_scale_are_named(of_weights):
+    size = 1e-39 if of_weights else 1.0
+    weights = np.full((8, 8), size, np.float32)
+    model = parsed("float[N, 8] x", "float[N, 8] y", "y = MatMul (x, w)", w=weights)
+    with pytest.warns(UserWarning, match="'w'" if of_weights else "'x'"):
+        quantized(model, x=1.0 if of_weights else 1e-39)
 
 
 def test_a_range_of_zero_warns_and_counts_as_one():
