@@ -239,7 +239,7 @@ def test_names_of_other_networks(rtx, residual):
     found = read_network(rtx.module, residual)
     check_ranges(found, {"x": 1.0, "other": 1.0})
     check_ranges(found, {})
-    with pytest.raises(BuildError, match=r"given for 'other', which is no .*; it has for example 'x', 'p'"):
+    with pytest.raises(BuildError, match=r"given for 'other', which is no .*; it has 'x', 'p'"):
         check_ranges(found, {"x": 1.0, "other": 1.0}, {"x", "other"})
     with pytest.raises(BuildError, match="none of the 2 tensors with a range is in the network, 'a' for"):
         check_ranges(found, {"a": 1.0, "c": 2.0})

@@ -75,7 +75,7 @@ def test_a_range_by_hand_for_no_tensor(parsed):
     ranges = ImplicitInt8(ranges={"images": 1.0, "pictures": 1.0}, manual=frozenset({"pictures"}))
     with pytest.raises(
         BuildError,
-        match="given for 'pictures', which is no floating-point tensor of the network; it has for example "
+        match="given for 'pictures', which is no floating-point tensor of the network; it has "
         "'images', 'logits'",
     ):
         apply(parsed, ranges)
@@ -314,7 +314,7 @@ def test_patterns_of_layers():
         "/b/Relu": "int8",
     }
     with pytest.raises(
-        BuildError, match=r"the pattern '/c/\*' matches no layer of the network; it has for exam"
+        BuildError, match=r"the pattern '/c/\*' matches no layer of the network; it has "
     ):
         match_layers(names, {"/c/*": "fp16"})
 
