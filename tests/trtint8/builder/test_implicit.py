@@ -313,9 +313,7 @@ def test_patterns_of_layers():
         "/b/Conv": "fp32",
         "/b/Relu": "int8",
     }
-    with pytest.raises(
-        BuildError, match=r"the pattern '/c/\*' matches no layer of the network; it has "
-    ):
+    with pytest.raises(BuildError, match=r"the pattern '/c/\*' matches no layer of the network; it has "):
         match_layers(names, {"/c/*": "fp16"})
 
 
