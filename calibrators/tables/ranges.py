@@ -114,8 +114,10 @@ def noise_warning(choice: RangeChoice | None) -> str | None:
     """
     if choice is None or not choice.samples or (level := choice.sqnr_db[choice.rule]) >= POOR_DB:
         return None
+    worst = next(iter(choice.outputs), None)
+    outputs = "the network's outputs have" if worst is None else f"the network's output '{worst}' has"
     return (
-        f"with every layer in INT8 the network's outputs have an SQNR of only {level:.1f} dB "
+        f"with every layer in INT8 {outputs} an SQNR of only {level:.1f} dB "
         f"{choice.judged_by}, and no range that was tried is clearly better; 'trtint8 validate' measures "
         "what that costs, and 'trtint8 tune' restores accuracy"
     )

@@ -585,8 +585,7 @@ def _measured(asked: Sequence[Measurand], batch: Batch) -> dict[str, Any]:
 
 def _fidelity_meter(metrics: Sequence[Metric], parts: Sequence[OutputPart]) -> FidelityMeter | None:
     asked = {metric for metric in metrics if isinstance(metric, str)}.intersection(OUTPUT_METRICS)
-    names = [part.name for part in parts]
-    return FidelityMeter(names, tokens="token_cosine" in asked) if asked else None
+    return FidelityMeter(parts, tokens="token_cosine" in asked) if asked else None
 
 
 def _share(measures: Mapping[str, Measure], name: str, *, of_reference: bool = False) -> Share | None:

@@ -5,6 +5,7 @@ import threading
 import weakref
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -15,6 +16,7 @@ from calibrators.histograms.thresholds import mse
 from calibrators.tables.choice import RangeChoice
 from tests.trtint8.detectors import images, suppressing_detector, unordered_detector
 from tests.trtint8.interruptions import interrupted
+from tests.trtint8.onnx_models import parsed
 from tests.trtint8.range_choice import networks
 from tests.trtint8.range_choice.noisy import HISTOGRAMS, Noisy, choose, chosen
 from trtint8.data import DEMO_MODEL
@@ -95,6 +97,61 @@ def test_two_inputs_and_outputs():
     table = calibrated(networks.two_inputs_and_outputs(), data)
     assert table.choice.samples["mse"] in TRIED
     assert 25 < table.choice.sqnr_db[table.choice.rule] < 60
+
+
+def positive_products(extra=""):
+    """A model of positive values, with another output."""
+    given = ", float[N, ?] z" if extra else ""
+    body = f"hidden = MatMul (x, w) y = Relu (hidden) {extra}"
+    model = parsed("float[N, 16] x, float[N, 16] past", f"float[N, 16] y{given}", body)
+    weights = np.random.default_rng(0).uniform(0, 1, (16, 16)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    return model
+
+
+@pytest.mark.parametrize(
+    "extra",
+    ["z = Neg (x)", "z = Concat <axis = 1> (past, y)", "z = Sign (y)"],
+    ids=["copied", "past", "exact"],
+)
+def test_what_int8_does_not_change_hides_no_noise(extra):
+    x = np.random.default_rng(1).uniform(0, 1, (16, 16)).astype(np.float32)
+    bare, choice = (
+        calibrated(positive_products(one), {"x": x, "past": 9 * x[::-1]}).choice for one in ("", extra)
+    )
+    assert choice.outputs == {} and choice.rule == bare.rule
+    assert choice.sqnr_db == pytest.approx(bare.sqnr_db, abs=1e-3)
+
+
+def test_no_figure_counts_what_an_output_copies():
+    data = {"x": np.random.default_rng(1).uniform(0, 1, (16, 16)).astype(np.float32)}
+    data["past"] = 9 * data["x"][::-1]
+    model = positive_products("z = Concat <axis = 1> (past, y)")
+    table = calibrated(model, data)
+    int8 = trtint8.quantize(model, table)
+    accuracy = trtint8.validate(int8, data, reference=model, metrics=["sqnr", "token_cosine"], progress=False)
+    alone, joined = accuracy.outputs
+    assert (joined.sqnr_db, joined.cosine) == pytest.approx((alone.sqnr_db, alone.cosine), abs=1e-3)
+    assert joined.token_cosine == pytest.approx(alone.token_cosine, abs=1e-6)
+    measured = trtint8.measure_sensitivity(model, table, data, progress=False)
+    assert measured.quantized.sqnr_db == pytest.approx(alone.sqnr_db, abs=1e-3)
+
+
+def test_every_output_has_its_own_level():
+    """The shifts of boxes are small beside where these are, and hide no noise of scores."""
+    body = """
+        scores = MatMul (x, w)
+        shifts = MatMul (x, v)
+        boxes = Add (shifts, anchors)
+    """
+    model = parsed("float[N, 16] x", "float[N, 16] scores, float[N, 16] boxes", body)
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(16, 16)), "v": rng.normal(size=(16, 16)), "anchors": np.full(16, 1e3)}
+    for name, array in weights.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), name))
+    choice = calibrated(model, rng.normal(size=(16, 16)).astype(np.float32)).choice
+    assert list(choice.outputs) == ["scores", "boxes"]
+    assert choice.sqnr_db[choice.rule] == choice.outputs["scores"] < 50 < 80 < choice.outputs["boxes"]
 
 
 def test_a_network_that_takes_one_sample_at_a_time(capfd):
