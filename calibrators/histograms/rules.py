@@ -34,6 +34,9 @@ TAILS = "tails"
 #: The rule that is compared where ranges narrower than those of least squared error are better.
 TIGHT = "tight"
 
+#: The rule of a broken sample, which makes many values of every tensor huge: it is compared where TIGHT is.
+NEAR = "near"
+
 #: How many percent of the magnitudes lie within the ranges of these rules.
 _PERCENT = {TAILS: 99.999, TIGHT: 99.9}
 
@@ -49,7 +52,11 @@ RULES = {
 }
 
 #: Rule to what it takes as the range, in words.
-MEANINGS = {**RULES, TIGHT: "all but one value in a thousand"}
+MEANINGS = {
+    **RULES,
+    TIGHT: "all but one value in a thousand",
+    NEAR: "least squared error of the values that are not far larger than most",
+}
 
 
 def ranges_by_rule(histograms: Mapping[str, Histogram]) -> Iterator[tuple[str, dict[str, float]]]:
@@ -76,12 +83,14 @@ def range_of(histogram: Histogram, rule: str) -> float:
 
     Args:
         histogram: The histogram of a tensor's magnitudes.
-        rule: One of :data:`RULES`, or :data:`TIGHT`.
+        rule: One of :data:`MEANINGS`.
     """
     if rule in METHODS:
         return METHODS[rule](histogram)
     if rule in _PERCENT:
         return percentile(histogram, _PERCENT[rule])
+    if rule == NEAR:
+        return range_of_least_error(histogram.near()) if histogram.has_far() else METHODS["mse"](histogram)
     return near_least_error(histogram)[1]
 
 

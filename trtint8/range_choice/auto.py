@@ -20,7 +20,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.data.samples import DataFingerprint, Outputs, SampleKeeper
 from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.rules import RULES, TIGHT, range_of, ranges_by_rule
+from calibrators.histograms.rules import NEAR, RULES, TIGHT, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import CHOOSING, progress_bar
 from calibrators.tables.choice import POOR_DB, RangeChoice
@@ -243,13 +243,18 @@ class RuleComparison:
         return all(_SURELY * error - mean <= _EQUAL_DB for mean, error in found)
 
     def _tighter(self, best: str, histograms: Mapping[str, Histogram]) -> str:
-        """The rule of tight ranges, where narrow ones or none did well and it is clearly better."""
+        """A rule for broken samples, where narrow ranges or none did well and it is clearly better."""
         narrow = self._widths[best] < self._widths[USUAL]
         if not narrow and self.noise[best].worst_level <= -POOR_DB:
             return best
-        self.enter(TIGHT, {name: range_of(found, TIGHT) for name, found in histograms.items()})
-        self._try([TIGHT], 0, len(self.levels[best]))
-        return TIGHT if self._is_better(TIGHT, best, _CLEARLY) else best
+        tried = len(self.levels[best])
+        for rule in (TIGHT, NEAR):
+            ranges = {name: range_of(found, rule) for name, found in histograms.items()}
+            if ranges not in self.ranges.values():
+                self.enter(rule, ranges)
+                self._try([rule], 0, tried)
+                best = rule if self._is_better(rule, best, _CLEARLY) else best
+        return best
 
     def _not_below(self, best: str) -> str:
         """A rule, or the one with the least noise where that is tried on as many samples and clearly less."""
@@ -499,9 +504,9 @@ def choose_ranges(
     certainly worse. This ends when one is left, when no other can be better by a quarter of a decibel, or
     when :func:`runs_to_spend` runs were made. Of rules that are as good, the one with the least noise of all
     samples together is taken, as the worst samples count most there. Where ranges narrower than the usual
-    ones are best, or none does well, those that cut off one value in a thousand are tried on the same
-    samples, and taken where they are clearly better: a few calibration samples that are unlike all others
-    make every other range too wide.
+    ones are best, or none does well, those that cut off one value in a thousand, or all that are
+    far larger than most, are tried on the same samples, and taken where they are clearly better: a few
+    calibration samples that are unlike all others make every other range too wide.
 
     Args:
         network: The network.

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.histograms.rules import MEANINGS, RULES, TIGHT
+from calibrators.histograms.rules import MEANINGS, NEAR, RULES, TIGHT
 from calibrators.tables.choice import RangeChoice, scale_of
 
 
@@ -24,7 +24,7 @@ def test_the_reason_names_the_rules_that_saw_all_samples():
     assert "26.6 dB at 'scores', 72.3 dB at 'boxes' for a typical one" in both
     assert RangeChoice("mse", {}, {}).reason.startswith("'mse' (least squared error) for every tensor, as")
     assert RangeChoice("new", {}, {}).reason.startswith("'new' for every tensor, as")
-    assert MEANINGS.keys() == {*RULES, TIGHT}
+    assert MEANINGS.keys() == {*RULES, TIGHT, NEAR}
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError
-from calibrators.histograms.rules import RULES, TIGHT, range_of
+from calibrators.histograms.rules import NEAR, RULES, TIGHT, range_of
 from calibrators.histograms.thresholds import mse
 from calibrators.tables.choice import RangeChoice
 from tests.trtint8.detectors import images, suppressing_detector, unordered_detector
 from tests.trtint8.interruptions import interrupted
-from tests.trtint8.onnx_models import parsed
+from tests.trtint8.onnx_models import Shaped, parsed
 from tests.trtint8.range_choice import networks
 from tests.trtint8.range_choice.noisy import HISTOGRAMS, Noisy, choose, chosen
 from trtint8.data import DEMO_MODEL
@@ -44,7 +44,7 @@ def with_peaks(every):
 @pytest.mark.filterwarnings("ignore:.*much of the tensor")
 def test_values_that_the_network_ignores_are_clipped():
     table = calibrated(networks.one_channel_weighs(0), with_peaks(3))
-    assert table.choice.rule in ("entropy", "percentile", TIGHT)
+    assert table.choice.rule in ("entropy", "percentile", TIGHT, NEAR)
     assert table.amax["x"] < 8
     assert table.choice.sqnr_db[table.choice.rule] > table.choice.sqnr_db["minmax"] + 15
 
@@ -61,7 +61,7 @@ def test_the_ranges_are_those_of_the_rule_that_is_best():
     assert table.amax == {name: range_of(found, choice.rule) for name, found in table.histograms.items()}
     assert choice.samples[choice.rule] == max(choice.samples.values())
     assert max(choice.samples.values()) in TRIED
-    assert set(choice.samples) == set(choice.sqnr_db) and set(choice.samples) - {TIGHT} == set(RULES)
+    assert set(choice.samples) == set(choice.sqnr_db) and set(choice.samples) - {TIGHT, NEAR} == set(RULES)
     assert 25 < choice.sqnr_db[choice.rule] < 60
 
 
@@ -334,6 +334,20 @@ def test_one_broken_sample_of_64_does_not_choose(broken):
     assert table.rule in ("percentile", "tight")
     assert table.choice.samples[table.rule] >= 8
     assert table.amax["x"] < 10
+
+
+@pytest.mark.filterwarnings("ignore:.*reaches|.*much of the tensor")
+@pytest.mark.parametrize("magnitude", [50.0, 700.0, 1e6])
+def test_one_huge_value_of_16_samples_decides_nothing_wherever_it_stands(magnitude):
+    """It makes the whole row of each later tensor huge: one value in 16."""
+    g = Shaped()
+    hidden = g.op("Relu", [g.op("MatMul", ["x", g.weights(64, 64)], "hidden")], "relu")
+    model = g.model({"x": ["N", 64]}, g.op("MatMul", [hidden, g.weights(64, 8)], "y"))
+    rows = networks.normal(16, 64)
+    for position in range(16):
+        data = rows.copy()
+        data[position, 5] = magnitude * np.abs(rows).max()
+        assert calibrated(model, data).amax["x"] < 2 * np.abs(rows).max()
 
 
 @pytest.mark.parametrize(("rows", "largest"), [(16, 8), (1, 1)])
