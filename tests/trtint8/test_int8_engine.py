@@ -216,10 +216,12 @@ def test_int8_is_allowed_where_the_graph_has_pairs(keep_float, wanted, table, tm
 
 
 def test_a_model_with_qdq_is_built_as_it_is(split, table, tmp_path):
-    onnx.save(trtint8.quantize(DEMO_MODEL, table), tmp_path / "q.onnx")
+    doubtful = dataclasses.replace(table, warnings=("of the table",))
+    onnx.save(trtint8.quantize(DEMO_MODEL, doubtful), tmp_path / "q.onnx")
     result = trtint8.build_int8_engine(
         tmp_path / "q.onnx", None, tmp_path / "q.engine", target="rtx", progress=False
     )
+    assert "of the table" in result.info.warnings
     assert result.table is None and result.table_file is None
     assert repr(result).startswith(f"<BuildResult: '{tmp_path / 'q.engine'}', TensorRT for RTX ")
     assert repr(result).endswith(", 9 of 9 weighted layers in INT8>")
