@@ -114,6 +114,9 @@ _MOST_CLIPPED, _NEARLY_BEST_DB = 0.01, 0.5
 #: So does a range whose SQNR lies this far below that of the best range, in decibels.
 _MOST_BELOW_BEST_DB = 6.0
 
+#: No range loses too much that leaves the values of its tensor this SQNR, in decibels.
+_ENOUGH_DB = 40.0
+
 #: Values of a lower SQNR, in decibels, are lost: that of values that all become 0 is 0.
 _LOST_DB = 3.0
 
@@ -144,7 +147,7 @@ class RangeLoss:
     def excessive(self) -> bool:
         """Whether the range loses more than it should."""
         clips = self.clipped > _MOST_CLIPPED and self.below_best_db > _NEARLY_BEST_DB
-        loses = clips or self.below_best_db > _MOST_BELOW_BEST_DB
+        loses = (clips or self.below_best_db > _MOST_BELOW_BEST_DB) and self.sqnr_db < _ENOUGH_DB
         if self.most is None:
             return loses
         # Whether the few or the others matter, their values do not tell. So a range may lose either.
