@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias
 
 import onnx_ir as ir
@@ -347,14 +348,9 @@ def _computed_parts(value: ir.Value, computed: Collection[ir.Value]) -> list[ir.
     Returns:
         The tensor itself where all its elements are; none where it has none of these.
     """
-    found: dict[ir.Value, list[ir.Value]] = {}
 
+    @cache
     def parts(tensor: ir.Value) -> list[ir.Value]:
-        if tensor not in found:
-            found[tensor] = _parts(tensor)
-        return found[tensor]
-
-    def _parts(tensor: ir.Value) -> list[ir.Value]:
         if tensor not in computed:
             return []
         node, data = tensor.producer(), _placed_data(tensor)
@@ -371,7 +367,7 @@ def _is_cached(output: ir.Value) -> bool:
     origins = _origins(output)
     if any(map(_is_returned_cache, origins[output])):
         return True
-    joining = {value.producer() for value in origins}
+    joining = {value.producer() for value, found in origins.items() if value not in found}
     given = {value for value, found in origins.items() if all(map(_is_input, found))}
     joined = {value for value, found in origins.items() if any(map(_is_input, found))} - given
     return (

@@ -254,12 +254,14 @@ def test_an_input_with_something_added_is_cached(keys, further):
         (JOINED, "other = Relu (past_keys)", "P"),
         (JOINED, "half = Cast <to = 10> (past_keys)\n other = Relu (half)", "P"),
         ("keys = Concat <axis = 1> (x, k)", "", "P"),
+        ("before = MatMul (past_keys, Wk)\n keys = Concat <axis = 1> (past_keys, before)", "", "P"),
         ("both = Concat <axis = 1> (past_keys, k)\n keys = Relu (both)", "", "P"),
     ],
     ids=[
         "something else reads it",
         "something else reads a copy",
         "of another input that is read",
+        "what is added reads it",
         "computed",
     ],
 )
