@@ -277,7 +277,7 @@ def kept_warnings() -> tuple[str, ...]:
     return tuple(_KEPT.get()[0]) if _KEPT.get() else ()
 
 
-def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+def warn_user(message: str, category: type[Warning] = UserWarning, *, kept: bool = True) -> None:
     """Warns, at the line outside the two packages that led here.
 
     Modules are told by their names and not by their files: the ``__init__`` of a data class has no file.
@@ -285,14 +285,15 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     Args:
         message: What the user should know, and what to do.
         category: The warning's class; another one where the message names arguments.
+        kept: Whether the results that are being made keep it, because it may make their figures doubtful.
     """
     line, parts = _users_line(), parts_of(message)
     named = any(not isinstance(part, str) for part in parts)
     said = _ArgumentWarning(*parts) if named else message
     text = _SPELLING.get()(said)
-    for kept in _KEPT.get():
-        if text not in kept:
-            kept.append(text)
+    for said_before in _KEPT.get() if kept else ():
+        if text not in said_before:
+            said_before.append(text)
     warnings.warn_explicit(said, category, line.file, line.number, line.module, line.registry)
 
 

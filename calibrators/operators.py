@@ -365,8 +365,8 @@ _ONNX: Mapping[str, Operator] = {
     "ReverseSequence": Operator(Values.REORDERED),
     "Scatter": Operator(Values.PLACED, data=(0, 2), writes_into=True),
     # With an attribute ``reduction`` they add or multiply what they write.
-    "ScatterElements": Operator(writes_into=True),
-    "ScatterND": Operator(writes_into=True),
+    "ScatterElements": Operator(data=(0, 2), writes_into=True),
+    "ScatterND": Operator(data=(0, 2), writes_into=True),
     "Slice": Operator(Values.PLACED, axes=_SEVERAL, axes_input=3),
     "SpaceToDepth": Operator(Values.REORDERED, axes=_IMAGES),
     "Split": Operator(Values.PLACED, results=None, axes=_ONE),

@@ -42,7 +42,7 @@ from trtint8.engine.file import (
 )
 from trtint8.engine.kernels import part_totals
 from trtint8.engine.qdq import tensor_specs, tried_shapes
-from trtint8.models.model import Model, ModelSource, inputs_of, load_model
+from trtint8.models.model import Model, ModelSource, inputs_of, load_model, warnings_of
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint, save_model
 from trtint8.quantization.placement import Cause
@@ -188,7 +188,7 @@ class BuiltFiles:
             qdq_fingerprint=fingerprint(self.graph_model) if qdq_file else None,
             kernels=part_totals(built.report) if built.report else (),
             calibrated_inputs=calibrated,
-            warnings=tuple(dict.fromkeys((*(table.warnings if table else ()), *warnings))),
+            warnings=tuple(dict.fromkeys((*(table.warnings if table else warnings_of(loaded)), *warnings))),
             joins_samples=takes_joined_samples(
                 self.graph_model, loaded.inputs, tried_shapes(built.profiles, loaded.inputs)
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, TypeAlias, get_args
@@ -33,7 +33,7 @@ from calibrators.run import AnyObserver, Executor, RunOptions
 from calibrators.tables.cache_origin import refuse_foreign_sidecar
 from calibrators.tables.files import check_table_name
 from calibrators.tables.formats.json import MOST_BYTES_OF_COUNTS, fitting_histograms
-from calibrators.tables.ranges import loss_warning, noise_warning
+from calibrators.tables.ranges import noise_warning, warn_of_losses
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import graph_values
@@ -223,9 +223,10 @@ def calibrate(
 
     with keeping_warnings() as said:
 
-        def finish(table: CalibrationTable) -> None:
+        def finish(table: CalibrationTable, quantized: Collection[str]) -> None:
             if warning := noise_warning(table.choice):
                 warn_user(warning)
+            warn_of_losses(table, quantized)
             if path is not None:
                 replace(table, warnings=tuple(said)).save(path)
 
@@ -252,7 +253,7 @@ def calibrate_model(
     *,
     cut_at: Sequence[str] = (),
     on_open: Callable[[Batches], object] = lambda _batches: None,
-    on_table: Callable[[CalibrationTable], object] = lambda _table: None,
+    on_table: Callable[[CalibrationTable, Collection[str]], object] = lambda _table, _quantized: None,
 ) -> CalibrationTable:
     """Finds the range of every activation by running the float model, and keeps a checkpoint meanwhile.
 
@@ -268,7 +269,8 @@ def calibrate_model(
         checkpoint: Where progress is kept; the file is removed at the end.
         cut_at: Names of tensors up to which the model is calibrated, if any.
         on_open: Called with the samples before the first of them is run.
-        on_table: Called with the table before the checkpoint is removed.
+        on_table: Called with the table, and the names of the tensors that get Q/DQ pairs, before the
+            checkpoint is removed.
 
     Returns:
         The table, with the histograms that it was computed from.
@@ -316,7 +318,7 @@ def calibrate_model(
             )
             table = calibrated.table(seen, batches.name_of, fed, alone=alone, progress=run.progress)
         table = replace(table, warnings=tuple(said))
-    on_table(table)
+    on_table(table, calibrated.quantized)
     if kept:
         kept.remove()
     return table
@@ -368,6 +370,7 @@ class _Calibrated:
             ``tried``, hold the prepared model.
         tried: Tries whether samples may be run together: see :func:`_tried`; None where the graph shows it.
         left_out: Names of the nodes that the model was cut before, to their operators.
+        quantized: Names of the tensors that get Q/DQ pairs.
     """
 
     observer: AnyObserver
@@ -378,6 +381,7 @@ class _Calibrated:
     auto: AutoRanges | None
     tried: Callable[[Batches, bool], tuple[bool, Batches]] | None
     left_out: Mapping[str, str]
+    quantized: Collection[str]
 
     @property
     def samples_kept(self) -> int:
@@ -451,13 +455,7 @@ class _Calibrated:
             )
             table = CalibrationTable(ranges, "auto", provenance, histograms=seen.histograms, choice=choice)
         # As a file holds it, so that the table is the same before and after it was written.
-        table = replace(table, histograms=fitting_histograms(table.histograms))
-        # No range loses less than that of least squared error, so there is nothing to search for, unless it
-        # is that of a few huge values, at the cost of all others.
-        crowded = any(found.crowded(zeros=False) for found in table.histograms.values())
-        if (crowded or table.rule != "mse") and (lost := loss_warning(table.excessive_losses, table.method)):
-            warn_user(lost)
-        return table
+        return replace(table, histograms=fitting_histograms(table.histograms))
 
 
 @contextlib.contextmanager
@@ -472,7 +470,10 @@ def _opened(prepared: Model, options: CalibrationOptions, run: RunOptions) -> It
                 auto = opened.enter_context(AutoRanges(prepared, run.threads, run.device))
             graph_model = prepared.graph_model
             placed = options.tensors == "placed"
-            names = placed_tensors(graph_model) if placed else float_tensors(prepared)
+            quantized: Collection[str] = ()
+            with contextlib.nullcontext() if placed else contextlib.suppress(ModelError):
+                quantized = placed_tensors(graph_model)
+            names = list(quantized) if placed else float_tensors(prepared)
             _warn_of_fewer_bins(len(names))
             known = joined_by_graph(graph_model)
             # A GPU has memory for the batches that it is given, and is faster with large ones.
@@ -491,6 +492,7 @@ def _opened(prepared: Model, options: CalibrationOptions, run: RunOptions) -> It
             auto,
             None if known.separate else partial(_tried, prepared, known, fitting),
             left_out,
+            quantized,
         )
         del prepared, graph_model, fitting
         yield calibrated

@@ -38,7 +38,7 @@ from calibrators.files import check_writable, kind_by_ending, refuse_overwriting
 from calibrators.histograms.thresholds import Method
 from calibrators.progress import BUILDING, CALIBRATING, job
 from calibrators.run import RunOptions
-from calibrators.tables.ranges import is_table, loss_warning, noise_warning, table_among
+from calibrators.tables.ranges import is_table, noise_warning, table_among, warn_of_losses
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.calibrator import AnyCalibrator, Calibrator, as_any_calibrator
@@ -392,6 +392,8 @@ class _Int8Build:
             compensated = self._compensated(prepared, table, asked.place(prepared, largest, optimal))
         made = quantized_model(compensated.model, table, asked, largest, optimal)
         placement = made.placement
+        if not asked.slower:
+            warn_of_losses(table, placement.tensors)
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused and not asked.slower:
             warn_user(
@@ -438,6 +440,7 @@ class _Int8Build:
         elif calibrator is None:
             table = self.sources.table(prepared, "all")
             self._warn_of_noise(table)
+            warn_of_losses(table, table.amax)
             sizes = table.provenance.input_sizes
             table.check_model(prepared.fingerprint, (), tensor_names(graph_model))
         built = self._run(
@@ -692,24 +695,15 @@ class RangeSources:
     def table(self, prepared: Model, tensors: Observed) -> CalibrationTable:
         """The ranges from a table, from calibration on the CPU, or set by hand."""
         table = table_among(self.calibration)
-        if table is not None:
-            return self._given(table)
-        if self.calibration is not None:
+        if table is None and self.calibration is not None:
             # It is no calibrator: with one the route is implicit, and this is not called.
             data = cast("DataSource", self.calibration)
             options = CalibrationOptions(self.method, tensors)
             table = calibrate_model(prepared, data, options, self.data, RunOptions(progress=self.progress))
-        elif self.manual:
+        elif table is None and self.manual:
             table = CalibrationTable({})
-        else:
+        elif table is None:
             raise CalibrationDataError(
                 f"nothing to take ranges from: give sample inputs, a table or {Argument('dynamic_ranges')}"
             )
         return table.override(self.manual) if self.manual else table
-
-    def _given(self, table: CalibrationTable) -> CalibrationTable:
-        """A table that was there, with the ranges set by hand; warns of the others that lose too much."""
-        table = table.override(self.manual) if self.manual else table
-        if warning := loss_warning(table.excessive_losses, table.method):
-            warn_user(warning)
-        return table

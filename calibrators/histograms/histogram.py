@@ -41,6 +41,13 @@ _FEW = 500
 #: The part of the range of the bins, in one in so many, in which nearly all values are crowded.
 _SMALL_PART = 16
 
+#: The share of the values, zeros apart, that are most of them, and how many times as large those near them
+#: are at most. Of a Laplace distribution one value in a thousand is larger, and of normal ones hardly any.
+_MOST, _NEAR = 0.9, 3.0
+
+#: The part of the range, in one in so many, of which bins of equal width tell too little.
+_TINY_PART = 128
+
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 #: Below this exponent 1/width would overflow float32.
@@ -134,9 +141,25 @@ class Histogram:
         beyond = int(self.counts[len(self.counts) // _SMALL_PART :].sum())
         return beyond * _FEW <= self.total - (0 if zeros else self.zeros)
 
-    def filled(self) -> Bins:
-        """The bins that have values: octave bins where values are crowded, else those of equal width."""
-        if (crowded := self.crowded()) and self.octaves is not None:
+    def has_far(self, part: int = _SMALL_PART) -> bool:
+        """True if nine in ten values, zeros apart, lie in the lowest part of the range, one in so many."""
+        inside = int(self.counts[: len(self.counts) // part].sum())
+        return bool(self.amax) and inside >= _MOST * (self.total - self.zeros)
+
+    def near(self) -> Bins:
+        """The bins of the values that are not far larger than nine in ten of them, zeros apart."""
+        bins = self.filled(crowded=self.octaves is not None and self.has_far(_TINY_PART))
+        inside = np.cumsum(bins.counts)
+        near = bins.low < _NEAR * bins.high[int(np.searchsorted(inside, _MOST * inside[-1]))]
+        return Bins(bins.low[near], bins.high[near], bins.counts[near])
+
+    def filled(self, *, crowded: bool | None = None) -> Bins:
+        """The bins that have values: octave bins where values are crowded, else those of equal width.
+
+        Args:
+            crowded: Whether they are; None decides by what was observed.
+        """
+        if (crowded := self.crowded() if crowded is None else crowded) and self.octaves is not None:
             edges, all_counts = self.octaves.edges, self.octaves.counts.reshape(-1).astype(np.int64)
         else:
             all_counts = self.counts
@@ -152,12 +175,14 @@ class Histogram:
         return Bins(low, high, counts)
 
     def kept(self) -> Histogram:
-        """The same as a table keeps it: without octave bins, unless values are crowded.
+        """The same as a table keeps it: without octave bins, unless a rule needs them.
 
         Every rule gives the same range of it.
         """
         return (
-            self if self.octaves is None or self.crowded() or not self.amax else replace(self, octaves=None)
+            self
+            if self.octaves is None or not self.amax or self.crowded() or self.has_far(_TINY_PART)
+            else replace(self, octaves=None)
         )
 
     def observe(self, values: NDArray[np.floating]) -> None:

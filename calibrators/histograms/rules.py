@@ -34,6 +34,9 @@ TAILS = "tails"
 #: The rule that is compared where ranges narrower than those of least squared error are better.
 TIGHT = "tight"
 
+#: The rule of a broken sample, which makes many values of every tensor huge: it is compared where TIGHT is.
+NEAR = "near"
+
 #: How many percent of the magnitudes lie within the ranges of these rules.
 _PERCENT = {TAILS: 99.999, TIGHT: 99.9}
 
@@ -49,7 +52,11 @@ RULES = {
 }
 
 #: Rule to what it takes as the range, in words.
-MEANINGS = {**RULES, TIGHT: "all but one value in a thousand"}
+MEANINGS = {
+    **RULES,
+    TIGHT: "all but one value in a thousand",
+    NEAR: "least squared error of the values that are not far larger than most",
+}
 
 
 def ranges_by_rule(histograms: Mapping[str, Histogram]) -> Iterator[tuple[str, dict[str, float]]]:
@@ -76,12 +83,14 @@ def range_of(histogram: Histogram, rule: str) -> float:
 
     Args:
         histogram: The histogram of a tensor's magnitudes.
-        rule: One of :data:`RULES`, or :data:`TIGHT`.
+        rule: One of :data:`MEANINGS`.
     """
     if rule in METHODS:
         return METHODS[rule](histogram)
     if rule in _PERCENT:
         return percentile(histogram, _PERCENT[rule])
+    if rule == NEAR:
+        return range_of_least_error(histogram.near()) if histogram.has_far() else METHODS["mse"](histogram)
     return near_least_error(histogram)[1]
 
 
@@ -104,6 +113,9 @@ _MOST_CLIPPED, _NEARLY_BEST_DB = 0.01, 0.5
 
 #: So does a range whose SQNR lies this far below that of the best range, in decibels.
 _MOST_BELOW_BEST_DB = 6.0
+
+#: No range loses too much that leaves the values of its tensor this SQNR, in decibels.
+_ENOUGH_DB = 40.0
 
 #: Values of a lower SQNR, in decibels, are lost: that of values that all become 0 is 0.
 _LOST_DB = 3.0
@@ -135,7 +147,7 @@ class RangeLoss:
     def excessive(self) -> bool:
         """Whether the range loses more than it should."""
         clips = self.clipped > _MOST_CLIPPED and self.below_best_db > _NEARLY_BEST_DB
-        loses = clips or self.below_best_db > _MOST_BELOW_BEST_DB
+        loses = (clips or self.below_best_db > _MOST_BELOW_BEST_DB) and self.sqnr_db < _ENOUGH_DB
         if self.most is None:
             return loses
         # Whether the few or the others matter, their values do not tell. So a range may lose either.

@@ -6,15 +6,19 @@ Scales of symmetric INT8.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from calibrators.errors import enumerated
 from calibrators.histograms.rules import MEANINGS
 from calibrators.records import Count
 
 #: An SQNR of a network's outputs in decibels, below which INT8 may have made them useless.
 POOR_DB = 15.0
+
+#: How many outputs are named.
+_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -23,10 +27,13 @@ class RangeChoice:
 
     Attributes:
         rule: The rule that the ranges follow, one of :data:`calibrators.histograms.rules.MEANINGS`.
-        sqnr_db: Rule to the SQNR of the network's outputs in decibels, for a typical one of the samples that
-            it was tried on. Over all of them it is lower where few make most of the noise.
+        sqnr_db: Rule to the SQNR of the network's output in decibels, of the one where it is lowest, for a
+            typical one of the samples that it was tried on. Over all of them it is lower where few make most
+            of the noise.
         samples: Rule to the number of these samples. Rules that did badly on the first were not tried on the
             others.
+        outputs: Name of an output to its SQNR with the rule that was taken, the lowest first; empty where one
+            alone was compared.
 
     Raises:
         ValueError: The rules of the three attributes differ.
@@ -35,6 +42,7 @@ class RangeChoice:
     rule: str
     sqnr_db: Mapping[str, float]
     samples: Mapping[str, Count]
+    outputs: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.samples.keys() != self.sqnr_db.keys() or (self.samples and self.rule not in self.samples):
@@ -51,10 +59,17 @@ class RangeChoice:
         finalists = [rule for rule, count in self.samples.items() if count == tried and rule != self.rule]
         others = ", ".join(f"{rule} {self.sqnr_db[rule]:.1f} dB" for rule in finalists)
         return (
-            f"{rule}: {self.sqnr_db[self.rule]:.1f} dB at the network's outputs {self.judged_by}"
+            f"{rule}: {self._levels} {self.judged_by}"
             + (f" ({others})" if others else "")
             + f", of {len(self.sqnr_db)} rules tried"
         )
+
+    @property
+    def _levels(self) -> str:
+        """The SQNR of the rule that was taken, at each output, in words."""
+        if not self.outputs:
+            return f"{self.sqnr_db[self.rule]:.1f} dB at the network's outputs"
+        return enumerated((f"{level:.1f} dB at '{name}'" for name, level in self.outputs.items()), _NAMED)
 
     @property
     def judged_by(self) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 from calibrators import records
-from calibrators.checks import check_mapping
+from calibrators.checks import check_mapping, warn_user
 from calibrators.errors import TableError, enumerated
-from calibrators.histograms.rules import RangeLoss
+from calibrators.histograms.rules import RangeLoss, excessive_losses
 from calibrators.tables.choice import POOR_DB, RangeChoice
 from calibrators.tables.files import is_table_name
 from calibrators.tables.formats.common import warn_widened
@@ -74,6 +74,19 @@ def _amax(name: str, value: float | tuple[float, float]) -> float:
 _NAMED = 3
 
 
+def warn_of_losses(table: CalibrationTable, quantized: Iterable[str]) -> None:
+    """Warns of ranges that lose more than they should. A result does not keep that: the figures are right.
+
+    Args:
+        table: The table.
+        quantized: Names of the tensors that are quantized with its ranges.
+    """
+    found = table.amax.keys() & set(quantized) - table.overridden
+    losses = excessive_losses(table.histograms, {name: table.amax[name] for name in sorted(found)})
+    if warning := loss_warning(losses, table.method):
+        warn_user(warning, kept=False)
+
+
 def loss_warning(losses: Mapping[str, RangeLoss], method: str) -> str | None:
     """A sentence about ranges that lose more than they should.
 
@@ -114,8 +127,10 @@ def noise_warning(choice: RangeChoice | None) -> str | None:
     """
     if choice is None or not choice.samples or (level := choice.sqnr_db[choice.rule]) >= POOR_DB:
         return None
+    worst = next(iter(choice.outputs), None)
+    outputs = "the network's outputs have" if worst is None else f"the network's output '{worst}' has"
     return (
-        f"with every layer in INT8 the network's outputs have an SQNR of only {level:.1f} dB "
+        f"with every layer in INT8 {outputs} an SQNR of only {level:.1f} dB "
         f"{choice.judged_by}, and no range that was tried is clearly better; 'trtint8 validate' measures "
         "what that costs, and 'trtint8 tune' restores accuracy"
     )

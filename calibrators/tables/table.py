@@ -475,7 +475,7 @@ class CalibrationTable(Result):
         )
 
     def merged(self, other: CalibrationTable) -> CalibrationTable:
-        """Returns a table with the ranges and histograms of two tables. For shared tensors the other counts.
+        """Returns a table with what two tables have. For shared tensors the other counts.
 
         Args:
             other: A table of the same model. That is checked if both tables name their models.
@@ -498,6 +498,7 @@ class CalibrationTable(Result):
             amax={**self.amax, **other.amax},
             overridden=(self.overridden - set(other.amax)) | by_hand,
             histograms={**kept, **other.histograms},
+            warnings=tuple(dict.fromkeys((*self.warnings, *other.warnings))),
         )
 
     def diff(self, other: CalibrationTable) -> list[Difference]:

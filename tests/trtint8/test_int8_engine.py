@@ -3,6 +3,7 @@
 import dataclasses
 import sys
 import types
+import warnings
 
 import numpy as np
 import onnx
@@ -216,10 +217,12 @@ def test_int8_is_allowed_where_the_graph_has_pairs(keep_float, wanted, table, tm
 
 
 def test_a_model_with_qdq_is_built_as_it_is(split, table, tmp_path):
-    onnx.save(trtint8.quantize(DEMO_MODEL, table), tmp_path / "q.onnx")
+    doubtful = dataclasses.replace(table, warnings=("of the table",))
+    onnx.save(trtint8.quantize(DEMO_MODEL, doubtful), tmp_path / "q.onnx")
     result = trtint8.build_int8_engine(
         tmp_path / "q.onnx", None, tmp_path / "q.engine", target="rtx", progress=False
     )
+    assert "of the table" in result.info.warnings
     assert result.table is None and result.table_file is None
     assert repr(result).startswith(f"<BuildResult: '{tmp_path / 'q.engine'}', TensorRT for RTX ")
     assert repr(result).endswith(", 9 of 9 weighted layers in INT8>")
@@ -622,3 +625,23 @@ def test_a_model_that_was_quantized_without_a_layer_in_int8_is_built_as_it_is(sp
         progress=False,
     )
     assert again.info.int8_layers == (9, 9)
+
+
+def test_only_ranges_that_are_used_are_warned_of(tmp_path):
+    """Probabilities of many classes are nearly all far smaller than the largest, and get no pair."""
+    g = Shaped()
+    hidden = g.op("Relu", [g.op("MatMul", ["x", g.weights(32, 32)], "first")], "relu")
+    scores = g.op("MatMul", [hidden, g.constant(9 * g.random.normal(size=(32, 4000)).astype("f4"))], "last")
+    model = g.model({"x": ["N", 32]}, g.op("Softmax", [scores], "shares"))
+    x = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        table = trtint8.calibrate(model, x, progress=False)
+        options = {"target": "rtx", "keep_int8": ["*"], "progress": False}
+        result = trtint8.build_int8_engine(model, table, tmp_path / "s.engine", **options)
+    assert "shares_out" in table.excessive_losses
+    assert not [one for one in caught if "shares_out" in str(one.message)]
+    narrow = dataclasses.replace(table, amax={**table.amax, "x": table.amax["x"] / 9})
+    with pytest.warns(UserWarning, match="1 range loses much of the tensor's values: 'x'"):
+        result = trtint8.build_int8_engine(model, narrow, tmp_path / "s.engine", **options)
+    assert not [said for said in result.info.warnings if "loses much" in said]

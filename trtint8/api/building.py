@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from calibrators.checks import several, warn_user
+from calibrators.checks import several
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions
 from calibrators.files import check_writable, refuse_overwriting
 from calibrators.histograms.thresholds import Method
-from calibrators.tables.ranges import DynamicRanges, loss_warning, read_ranges, table_among
+from calibrators.tables.ranges import DynamicRanges, read_ranges, table_among, warn_of_losses
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import Target, flavor_of
 from trtint8.builder.config import BuildOptions, given_options
@@ -194,6 +194,5 @@ def set_dynamic_ranges(
         by_hand = read_ranges(ranges)
         return set_network_ranges(flavor, network, config, by_hand, by_hand.keys(), keep_float)
     done = set_network_ranges(flavor, network, config, table.amax, (), keep_float)
-    if warning := loss_warning(table.excessive_losses, table.method):
-        warn_user(warning)
+    warn_of_losses(table, table.amax)
     return done

@@ -60,6 +60,7 @@ from trtint8.models.model import (
     load_model,
     names_model,
     prepare,
+    warnings_of,
 )
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint
@@ -584,7 +585,7 @@ def _with_ranges_of_pairs(
         plan = plan_migration(placement, ranges)
         unsolved = set(plan.unsolved)
         if not unsolved:
-            return CalibrationTable({**ranges, **plan.fills}), asked
+            return CalibrationTable({**ranges, **plan.fills}, warnings=warnings_of(quantized)), asked
         readers = {edge.node for edge in placement.activations if edge.tensor in unsolved}
         asked = replace(asked, keep_float=(*asked.keep_float, *sorted(readers)))
 

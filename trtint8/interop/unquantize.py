@@ -46,7 +46,7 @@ from trtint8.models.graph import (
     take_name,
     value_names,
 )
-from trtint8.models.model import FLOAT_MODEL, Model, forget_origin, prepare, record_float_model
+from trtint8.models.model import FLOAT_MODEL, Model, forget_origin, prepare, record_float_model, warnings_of
 from trtint8.models.passes.simplify import InferShapesPass, NameNodesPass
 from trtint8.quantization.quantize import undo_one_scale
 
@@ -672,7 +672,7 @@ def extract_table(model: Model) -> CalibrationTable:
         raise ModelError(
             f"'{model.name}' has no Q/DQ pairs on activations, so no table is in it; give a quantized model"
         )
-    return CalibrationTable(amax)
+    return CalibrationTable(amax, warnings=warnings_of(model))
 
 
 def _refuse_scale(node: ir.Node, tensor: str) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import io
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -495,6 +495,9 @@ _CALIBRATION_DATA, _CALIBRATION_SAMPLES = "trtint8.calibration_data", "trtint8.c
 #: What a model was fed while it was calibrated, as JSON.
 _CALIBRATED_INPUTS = "trtint8.calibrated_inputs"
 
+#: What the calibration of a model warned of, as JSON.
+_WARNINGS = "trtint8.warnings"
+
 #: What was done to the weights of a model before it was quantized, so that they lose less.
 _REMEDIES = "trtint8.changed_weights"
 
@@ -519,6 +522,33 @@ def record_inputs(graph_model: ir.Model, inputs: CalibratedInputs | None) -> Non
         graph_model.metadata_props[_CALIBRATED_INPUTS] = records.render(inputs).decode()
 
 
+@dataclass(frozen=True)
+class _Warnings:
+    """What a calibration warned of."""
+
+    warnings: tuple[records.Text, ...]
+
+
+def record_warnings(graph_model: ir.Model, warnings: Sequence[str]) -> None:
+    """Writes into a model what its calibration warned of, if anything."""
+    if warnings:
+        graph_model.metadata_props[_WARNINGS] = records.render(_Warnings(tuple(warnings))).decode()
+
+
+def warnings_of(model: Model) -> tuple[str, ...]:
+    """What the calibration of a model warned of.
+
+    Raises:
+        ModelError: What it says is damaged.
+    """
+    return _read_warnings(model.graph_model.metadata_props, model.name)
+
+
+def _read_warnings(properties: Mapping[str, str], name: str) -> tuple[str, ...]:
+    found = _read(properties, _WARNINGS, name, _Warnings)
+    return found.warnings if found else ()
+
+
 def inputs_of(graph_model: ir.Model, name: str) -> CalibratedInputs | None:
     """What a model was fed while it was calibrated; None where it does not say so.
 
@@ -529,15 +559,17 @@ def inputs_of(graph_model: ir.Model, name: str) -> CalibratedInputs | None:
     Raises:
         ModelError: What it says is damaged.
     """
-    return _read_inputs(graph_model.metadata_props.get(_CALIBRATED_INPUTS), name)
+    return _read(graph_model.metadata_props, _CALIBRATED_INPUTS, name, CalibratedInputs)
 
 
-def _read_inputs(text: str | None, name: str) -> CalibratedInputs | None:
-    if text is None:
+def _read(
+    properties: Mapping[str, str], key: str, name: str, kind: type[records.RecordT]
+) -> records.RecordT | None:
+    if key not in properties:
         return None
-    wrong = f"the property '{_CALIBRATED_INPUTS}' of '{name}' is damaged"
+    wrong = f"the property '{key}' of '{name}' is damaged"
     with records.decoding(wrong, ModelError, "quantize the float model again"):
-        return records.to_record(records.parse(text.encode(errors="replace")), CalibratedInputs)
+        return records.to_record(records.parse(properties[key].encode(errors="replace")), kind)
 
 
 #: The field of a serialized ModelProto that holds its properties, and the longest of them that is read.
@@ -555,8 +587,26 @@ def inputs_ahead(source: ModelSource) -> CalibratedInputs | None:
     Raises:
         ModelError: What the model says is damaged.
     """
+    properties, name = _properties_ahead(source)
+    return _read(properties, _CALIBRATED_INPUTS, name, CalibratedInputs)
+
+
+def warnings_ahead(source: ModelSource) -> tuple[str, ...]:
+    """What the calibration of a model warned of, without reading its graph and its weights.
+
+    Args:
+        source: The model. One that cannot be read gives nothing.
+
+    Raises:
+        ModelError: What the model says is damaged.
+    """
+    return _read_warnings(*_properties_ahead(source))
+
+
+def _properties_ahead(source: ModelSource) -> tuple[Mapping[str, str], str]:
+    """The properties of a model, and what it is called in messages."""
     if isinstance(source, Model):
-        return inputs_of(source.graph_model, source.name)
+        return source.graph_model.metadata_props, source.name
     entries: Iterable[onnx.StringStringEntryProto] = ()
     name = "model"
     with contextlib.suppress(OSError, ValueError, DecodeError):
@@ -568,8 +618,7 @@ def inputs_ahead(source: ModelSource) -> CalibratedInputs | None:
             name = Path(source).name
             with records.open_file(source) as stream:
                 entries = list(_properties(stream))
-    found = {entry.key: entry.value for entry in entries}
-    return _read_inputs(found.get(_CALIBRATED_INPUTS), name)
+    return {entry.key: entry.value for entry in entries}, name
 
 
 def _properties(stream: BinaryIO) -> Iterator[onnx.StringStringEntryProto]:
@@ -625,7 +674,7 @@ def calibration_of(graph_model: ir.Model) -> tuple[str, int] | None:
 
 def forget_origin(graph_model: ir.Model) -> None:
     """Removes what a model says of where it comes from."""
-    calibrated = (_CALIBRATION_DATA, _CALIBRATION_SAMPLES, _CALIBRATED_INPUTS)
+    calibrated = (_CALIBRATION_DATA, _CALIBRATION_SAMPLES, _CALIBRATED_INPUTS, _WARNINGS)
     for key in (FLOAT_MODEL, *calibrated, _REMEDIES, WITHOUT_PAIRS):
         graph_model.metadata_props.pop(key, None)
 

@@ -153,6 +153,11 @@ class Placement:
         return [d for d in self.decisions if operator_named(d.operator).multiplies and not d.quantized]
 
     @property
+    def reading_pairs(self) -> frozenset[str]:
+        """Names of all nodes that read Q/DQ pairs."""
+        return frozenset(edge.node for edge in (*self.activations, *self.weights))
+
+    @property
     def quantized_nodes(self) -> tuple[str, ...]:
         """Names of the weighted nodes that run in INT8."""
         return tuple(d.node for d in self.decisions if d.quantized and operator_named(d.operator).is_weighted)

@@ -20,13 +20,13 @@ from calibrators.data.feeds import FeedDict
 from calibrators.data.samples import DataFingerprint, Outputs, SampleKeeper
 from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
-from calibrators.histograms.rules import RULES, TIGHT, range_of, ranges_by_rule
+from calibrators.histograms.rules import NEAR, RULES, TIGHT, range_of, ranges_by_rule
 from calibrators.histograms.thresholds import mse
 from calibrators.progress import CHOOSING, progress_bar
 from calibrators.tables.choice import POOR_DB, RangeChoice
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model
-from trtint8.models.outputs.joined import without_cached_outputs
+from trtint8.models.outputs.joined import compared_tensors, giving
 from trtint8.models.outputs.picked import before_picks
 from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.serialization import weight_bytes
@@ -162,6 +162,7 @@ class RuleComparison:
 
     Attributes:
         ranges: Rule to tensor name to amax.
+        noise: Rule to its noise on the samples that it was tried on, without outputs that no rule changes.
         levels: Rule to the noise level of each sample that it was tried on, in decibels; the best first.
     """
 
@@ -171,6 +172,7 @@ class RuleComparison:
         self._per_doubling = _DECIBELS_PER_DOUBLING * min(1.0, _MANY_CALIBRATED / calibrated)
         self.ranges: dict[str, Mapping[str, float]] = {}
         self.levels: dict[str, list[float]] = {}
+        self.noise: dict[str, Noise] = {}
         self._noise: dict[str, Noise] = {}
         self._widths: dict[str, float] = {}
 
@@ -195,7 +197,7 @@ class RuleComparison:
         """
         staying = self._race()
         tied = [rule for rule in staying if self._level(rule) - self._level(staying[0]) <= _EQUAL_DB]
-        best = min(tied, key=lambda rule: self._noise[rule].pooled_level + self._handicap(rule))
+        best = min(tied, key=lambda rule: self.noise[rule].pooled_level + self._handicap(rule))
         return self._not_below(self._tighter(best, histograms))
 
     def _race(self) -> list[str]:
@@ -221,7 +223,8 @@ class RuleComparison:
         """Runs the network with the ranges of some rules."""
         for rule, more in self._trials.noise(rules, start, stop).items():
             self._noise[rule] = Noise.joined([self._noise[rule], more]) if start else more
-            self.levels[rule] = self._noise[rule].levels.tolist()
+        self.noise = Noise.of_changing(self._noise)
+        self.levels |= {rule: noise.levels.tolist() for rule, noise in self.noise.items()}
 
     def _going_on(self, rules: Iterable[str]) -> list[str]:
         """The better half of some rules, the best first, at least two, without those certainly worse."""
@@ -240,13 +243,18 @@ class RuleComparison:
         return all(_SURELY * error - mean <= _EQUAL_DB for mean, error in found)
 
     def _tighter(self, best: str, histograms: Mapping[str, Histogram]) -> str:
-        """The rule of tight ranges, where narrow ones or none did well and it is clearly better."""
+        """A rule for broken samples, where narrow ranges or none did well and it is clearly better."""
         narrow = self._widths[best] < self._widths[USUAL]
-        if not narrow and mean_level(self.levels[best]) <= -POOR_DB:
+        if not narrow and self.noise[best].worst_level <= -POOR_DB:
             return best
-        self.enter(TIGHT, {name: range_of(found, TIGHT) for name, found in histograms.items()})
-        self._try([TIGHT], 0, len(self.levels[best]))
-        return TIGHT if self._is_better(TIGHT, best, _CLEARLY) else best
+        tried = len(self.levels[best])
+        for rule in (TIGHT, NEAR):
+            ranges = {name: range_of(found, rule) for name, found in histograms.items()}
+            if ranges not in self.ranges.values():
+                self.enter(rule, ranges)
+                self._try([rule], 0, tried)
+                best = rule if self._is_better(rule, best, _CLEARLY) else best
+        return best
 
     def _not_below(self, best: str) -> str:
         """A rule, or the one with the least noise where that is tried on as many samples and clearly less."""
@@ -308,7 +316,8 @@ class AutoRanges:
 
     def __init__(self, prepared: Model, threads: int | None, device: str) -> None:
         self._part = before_picks(prepared.graph_model)
-        self._model = without_cached_outputs(self._part)
+        nodes = self._placement.reading_pairs if self._placement else ()
+        self._model = giving(self._part, compared_tensors(self._part, nodes))
         self._is_part = self._model is not prepared.graph_model
         self._threads, self._device = threads, device
         self._network: TrialNetwork | None = None
@@ -495,9 +504,9 @@ def choose_ranges(
     certainly worse. This ends when one is left, when no other can be better by a quarter of a decibel, or
     when :func:`runs_to_spend` runs were made. Of rules that are as good, the one with the least noise of all
     samples together is taken, as the worst samples count most there. Where ranges narrower than the usual
-    ones are best, or none does well, those that cut off one value in a thousand are tried on the same
-    samples, and taken where they are clearly better: a few calibration samples that are unlike all others
-    make every other range too wide.
+    ones are best, or none does well, those that cut off one value in a thousand, or all that are
+    far larger than most, are tried on the same samples, and taken where they are clearly better: a few
+    calibration samples that are unlike all others make every other range too wide.
 
     Args:
         network: The network.
@@ -548,11 +557,14 @@ def choose_ranges(
         for rule, found in ranges_by_rule(of_quantized):
             comparison.enter(rule, found)
         best = comparison.best(of_quantized)
-    levels = {rule: -mean_level(found) for rule, found in comparison.levels.items()}
+    levels = {rule: -comparison.noise[rule].worst_level for rule in comparison.levels}
     tried = {rule: len(found) for rule, found in comparison.levels.items()}
     taken = comparison.ranges[best]
     chosen = {name: taken[name] if name in taken else range_of(h, best) for name, h in histograms.items()}
-    return chosen, RangeChoice(best, levels, tried)
+    by_output = zip(network.outputs_compared, comparison.noise[best].typical_levels, strict=True)
+    changing = (item for item in by_output if not math.isnan(item[1]))
+    outputs = {name: -level for name, level in sorted(changing, key=lambda item: -item[1])}
+    return chosen, RangeChoice(best, levels, tried, outputs if len(outputs) > 1 else {})
 
 
 def plain_ranges(histograms: Mapping[str, Histogram]) -> tuple[dict[str, float], RangeChoice]:

@@ -50,6 +50,7 @@ class TrialNetwork:
             can be closed before, as is due where weights take much memory.
 
     Attributes:
+        outputs_compared: Names of what it gives: its outputs, or their parts.
         runs_at_once: How many runs of the quantized network at once take the least time for all.
         one_at_a_time: Whether the quantized network is not opened before it is run.
 
@@ -71,6 +72,7 @@ class TrialNetwork:
         self._graph_model, self._placement = graph_model, placement
         self._names = [value.name or "" for value in graph_model.graph.outputs]
         self._parts = output_parts(graph_model)
+        self.outputs_compared = tuple(part.name for part in self._parts)
         opened = open_device(device)
         processors = threads or available_threads()
         self.runs_at_once = 2 if isinstance(opened, Cpu) and processors > 1 and not return_memory else 1
@@ -347,6 +349,30 @@ class Noise:
         return _mean_over_outputs(self.signal, self.noise)
 
     @property
+    def typical_levels(self) -> list[float]:
+        """The level of the noise of each output for a typical sample, in decibels: see :func:`mean_level`.
+
+        Not a number where an output has no signal in any sample.
+        """
+        known = (row[~np.isnan(row)] for row in _levels(self.signal, self.noise))
+        return [mean_level(row) if len(row) else math.nan for row in known]
+
+    @property
+    def worst_level(self) -> float:
+        """The level of the noise for a typical sample, of the output where it is highest, in decibels."""
+        return max((one for one in self.typical_levels if not math.isnan(one)), default=_LOWEST_DB)
+
+    @classmethod
+    def of_changing(cls, noises: Mapping[str, Noise]) -> dict[str, Noise]:
+        """The noise of several networks without the outputs that are exact in all of them, on every sample.
+
+        Args:
+            noises: Name to the noise of each, with the same outputs.
+        """
+        changing = np.any([(one.noise > 0).any(axis=1) for one in noises.values()], axis=0)[:, None]
+        return {name: cls(np.where(changing, one.signal, np.nan), one.noise) for name, one in noises.items()}
+
+    @property
     def pooled_level(self) -> float:
         """The level of the noise of all samples together, in decibels: the largest errors count most."""
         signal, noise = (np.nansum(powers, axis=1, keepdims=True) for powers in (self.signal, self.noise))
@@ -355,11 +381,16 @@ class Noise:
 
 def _mean_over_outputs(signal: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:
     """The mean level over the outputs that have a signal, in decibels."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        levels = np.maximum(10 * np.log10(noise / signal), _LOWEST_DB)
-    known = signal > 0
+    levels = _levels(signal, noise)
+    known = ~np.isnan(levels)
     sums = np.where(known, levels, 0.0).sum(axis=0)
     return np.where(known.any(axis=0), sums / np.maximum(known.sum(axis=0), 1), _LOWEST_DB)
+
+
+def _levels(signal: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The level of each output and sample, in decibels; not a number where there is no signal."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(signal > 0, np.maximum(10 * np.log10(noise / signal), _LOWEST_DB), np.nan)
 
 
 def _powers_or_nothing(wanted: NDArray[Any], got: NDArray[Any], samples: int) -> NDArray[np.float64]:
@@ -396,11 +427,11 @@ def _powers(wanted: NDArray[Any], got: NDArray[Any]) -> tuple[NDArray[np.float64
 _EXPONENT = 1 / 3
 
 
-def _powers_of(levels: Sequence[float]) -> NDArray[np.float64]:
+def _powers_of(levels: Sequence[float] | NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(10 ** (np.asarray(levels, np.float64) * (_EXPONENT / 10)))
 
 
-def mean_level(levels: Sequence[float]) -> float:
+def mean_level(levels: Sequence[float] | NDArray[np.float64]) -> float:
     """The mean of noise levels: the power mean of the noise powers with the exponent 1/3.
 
     Args:

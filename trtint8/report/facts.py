@@ -401,6 +401,11 @@ class Report:
         return (*self.mismatches, *map(sentence, self.files.warnings))
 
     @property
+    def measured_in_float(self) -> int:
+        """The number of layers that were measured in INT8 and are in float."""
+        return sum(bool(bar.in_float) for bar in self.bars)
+
+    @property
     def kept(self) -> float | None:
         """The share of the samples looked at that keep FP32's class; None where it is not known."""
         if self.worst is None or self.worst.flips is None:
@@ -443,6 +448,7 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
     # Without a Q/DQ model only the engine's own list says what the layers of the float model became.
     listed = original.graph_model if original and files.engine and files.engine.layers else None
     path = str(model) if model else None
+    cells = make_cells(qdq, files.engine, files.sensitivity)
     return Report(
         files,
         headline=Headline(
@@ -450,12 +456,12 @@ def gather(files: ReportFiles, *, model: Path | None = None, worst: Worst | None
             model_bytes=_bytes_of(model, original) if model and original else None,
             qdq_bytes=_bytes_of(files.paths["qdq"], loaded) if loaded else None,
         ),
-        cells=make_cells(qdq, files.engine, files.sensitivity),
+        cells=cells,
         graph=make_graph(qdq or listed, files.engine, files.sensitivity),
         kernels=make_kernel_table(files.engine),
         speed=make_speed_rows(files),
         audit=make_audit_summary(files.audit),
-        bars=make_bars(files.sensitivity) if files.sensitivity else (),
+        bars=make_bars(files.sensitivity, cells) if files.sensitivity else (),
         cards=make_cards(files.table) if files.table else (),
         worst=worst,
         tried=make_tried(files.tuning),

@@ -28,7 +28,14 @@ from trtint8.auditing.results import Audit, parse_audit
 from trtint8.engine.file import EngineInfo, read_engine_info, read_sidecar, sidecar_path, table_file_of
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.models.graph import is_constant, read_constant
-from trtint8.models.model import FLOAT_MODEL, Model, calibration_of, inputs_ahead, load_model
+from trtint8.models.model import (
+    FLOAT_MODEL,
+    Model,
+    calibration_of,
+    inputs_ahead,
+    load_model,
+    warnings_ahead,
+)
 from trtint8.runtime.bench import Benchmarks
 from trtint8.sensitivity.results import FORMAT as SENSITIVITY_FORMAT
 from trtint8.sensitivity.results import Sensitivity
@@ -112,7 +119,8 @@ class ReportFiles:
         """What makes the figures doubtful: what was warned of, and figures that no good network has."""
         kept = (self.table, self.engine, self.accuracy, self.sensitivity, self.audit, self.tuning)
         said = [warning for one in kept if one is not None for warning in one.warnings]
-        return tuple(dict.fromkeys((*said, *_poor_figures(self.accuracy))))
+        of_pairs = warnings_ahead(self.paths["qdq"]) if "qdq" in self.paths else ()
+        return tuple(dict.fromkeys((*said, *of_pairs, *_poor_figures(self.accuracy))))
 
     @property
     def read(self) -> tuple[Path, ...]:

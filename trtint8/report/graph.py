@@ -23,7 +23,7 @@ from trtint8.engine.file import EngineInfo
 from trtint8.models.graph import is_constant, values_read
 from trtint8.quantization.config import FUSED_ACTIVATIONS
 from trtint8.report import text
-from trtint8.report.layers import Cell, make_cell, reads_int8
+from trtint8.report.layers import IN_FLOAT, Cell, is_dequantized, make_cell, reads_int8
 from trtint8.sensitivity.results import Sensitivity
 
 #: The largest number of boxes that is drawn, and of columns that all tensors together lead across: at each of
@@ -125,7 +125,8 @@ def make_graph(
     for node in drawn:
         name = node.name or ""
         precision = _precision(node, engine)
-        cell = make_cell(name, node.op_type, precision, measured.get(name))
+        was_in_int8 = precision not in IN_FLOAT or any(map(is_dequantized, node.inputs))
+        cell = make_cell(name, node.op_type, precision, measured.get(name) if was_in_int8 else None)
         shape = _shape(node.outputs[0]) if node.outputs else ""
         nodes.append(GraphNode(cell, _reason(node, precision, engine, reasons), shape))
     places: dict[ir.Node | ir.Value, int] = {value: place for place, value in enumerate(inputs)}
@@ -187,12 +188,7 @@ def _precision(node: ir.Node, engine: EngineInfo | None) -> str:
 def _reads_only_pairs(node: ir.Node) -> bool:
     """Whether everything that a node reads and that is not constant is dequantized."""
     read = [value for value in values_read(node) if not is_constant(value)]
-    return bool(read) and all(_is_dequantized(value) for value in read)
-
-
-def _is_dequantized(value: ir.Value) -> bool:
-    producer = value.producer()
-    return producer is not None and producer.op_type == "DequantizeLinear"
+    return bool(read) and all(is_dequantized(value) for value in read)
 
 
 def _reason(node: ir.Node, precision: str, engine: EngineInfo | None, reasons: Mapping[str, str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
@@ -22,6 +22,9 @@ from trtint8.runtime.bench import BenchReport
 from trtint8.sensitivity.results import LayerSensitivity, Sensitivity
 from trtint8.tuning.tune import TuningLog
 from trtint8.validation.meters import DECIBELS
+
+#: The precisions of a :class:`Cell` whose layer is known not to be in INT8.
+IN_FLOAT = ("FP16", "BF16", "FP32", "float")
 
 #: The shares of the noise at which the next level of the legend begins.
 LEVELS = (0.01, 0.03, 0.1, 0.3)
@@ -84,8 +87,11 @@ def noise_level(noise_share: float) -> int:
 
 
 def make_cell(node: str, operator: str, precision: str, measured: LayerSensitivity | None) -> Cell:
-    """Makes the cell of one node; ``measured`` is what its quantization costs, None where not measured."""
-    if measured is None:
+    """Makes the cell of one node; ``measured`` is what its quantization costs, None where not measured.
+
+    What was measured of a layer in INT8 is not that of one that is in float.
+    """
+    if measured is None or (precision in IN_FLOAT and operator_named(operator).is_weighted):
         return Cell(node, operator, precision)
     share = measured.noise_share
     return Cell(
@@ -113,8 +119,13 @@ def _intended(
 
 def reads_int8(node: ir.Node) -> bool:
     """Whether a node's first two inputs are dequantized."""
-    producers = [value.producer() if value is not None else None for value in node.inputs[:2]]
-    return all(node is not None and node.op_type == "DequantizeLinear" for node in producers)
+    return all(map(is_dequantized, node.inputs[:2]))
+
+
+def is_dequantized(value: ir.Value | None) -> bool:
+    """Whether a DequantizeLinear makes a value."""
+    producer = None if value is None else value.producer()
+    return producer is not None and producer.op_type == "DequantizeLinear"
 
 
 @dataclass(frozen=True)
@@ -124,10 +135,12 @@ class Bar:
     Attributes:
         layer: What the layer costs.
         width: The layer's share of the noise divided by the largest share of a layer, in [0, 1].
+        in_float: The precision of the layer, which was measured in INT8, if it is in float; else empty.
     """
 
     layer: LayerSensitivity
     width: float
+    in_float: str = ""
 
     @property
     def weights_part(self) -> float | None:
@@ -141,11 +154,17 @@ class Bar:
         return half if math.isfinite(half) else None
 
 
-def make_bars(sensitivity: Sensitivity) -> tuple[Bar, ...]:
-    """Makes one bar per layer, in descending order of their shares of the noise."""
+def make_bars(sensitivity: Sensitivity, cells: Iterable[Cell] = ()) -> tuple[Bar, ...]:
+    """Makes one bar per layer, in descending order of their shares of the noise.
+
+    Args:
+        sensitivity: The sensitivity of the layers.
+        cells: The cells of these layers and of others.
+    """
+    in_float = {cell.node: cell.precision for cell in cells if cell.level is None}
     largest = max((layer.noise_share for layer in sensitivity.layers), default=0.0) or 1.0
     ordered = sorted(sensitivity.layers, key=lambda layer: -layer.noise_share)
-    return tuple(Bar(layer, layer.noise_share / largest) for layer in ordered)
+    return tuple(Bar(layer, layer.noise_share / largest, in_float.get(layer.node, "")) for layer in ordered)
 
 
 def weights_part(weights_db: float | None, activations_db: float | None) -> float | None:

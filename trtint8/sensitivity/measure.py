@@ -30,9 +30,8 @@ from calibrators.host.work import BatchFunction, check_sees, results_here
 from calibrators.progress import MEASURING
 from calibrators.run import Executor, RunOptions
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.graph import is_constant
 from trtint8.models.model import Model, load_model
-from trtint8.models.outputs.joined import without_cached_outputs, without_outputs
+from trtint8.models.outputs.joined import compared_tensors, giving
 from trtint8.models.outputs.picked import (
     ShownPicks,
     before_picks,
@@ -112,9 +111,9 @@ def measure(
     how many samples it has, each of them shows what layers cost.
 
     Where the network picks elements at its end, such as boxes, noise is that of the tensors that they are
-    picked from (:mod:`trtint8.models.outputs.picked`). Outputs that hold what it caches have no part in it
-    (:mod:`trtint8.models.outputs.joined`). How many picks change with every layer in INT8 is counted beside
-    the noise, by running both networks up to what shows them.
+    picked from (:mod:`trtint8.models.outputs.picked`). Outputs that hold what it caches, and what INT8 cannot
+    change, have no part in it (:mod:`trtint8.models.outputs.joined`). How many picks change with every layer
+    in INT8 is counted beside the noise, by running both networks up to what shows them.
 
     Stops before the data ends once the SQNR of every layer alone is known to within the tolerance (95 %
     interval) from 64 samples or more; layers that make less than 2 % of the noise may stay uncertain.
@@ -151,7 +150,8 @@ def measure(
     prepared = prepared.part(before_picks(prepared.graph_model))
     picked_from = tuple(name for name in _output_names(prepared) if name not in given)
     placement = _checked_placement(prepared, table, known, keep_float)
-    prepared = _with_noisy_outputs(prepared)
+    compared = giving(prepared.graph_model, compared_tensors(prepared.graph_model, placement.reading_pairs))
+    prepared = prepared.part(with_open_batch(compared))
     kept = None
     if checkpoint is not None:
         kept = measurement_checkpoint(checkpoint, prepared, table, keep_float, batches.batch_size)
@@ -208,16 +208,6 @@ def measure(
 
 def _output_names(prepared: Model) -> list[str]:
     return [value.name or "" for value in prepared.graph_model.graph.outputs]
-
-
-def _with_noisy_outputs(prepared: Model) -> Model:
-    """A network of batches of any size, without the outputs in which no noise is to be seen.
-
-    These are constants, and what the network caches.
-    """
-    constants = [value.name or "" for value in prepared.graph_model.graph.outputs if is_constant(value)]
-    computed = without_outputs(without_cached_outputs(prepared.graph_model), constants)
-    return prepared.part(with_open_batch(computed))
 
 
 def _checked_placement(

@@ -41,7 +41,7 @@ from trtint8.arithmetic.simulation import InIntegers, Integers
 from trtint8.arithmetic.storage import further_outputs
 from trtint8.engine.file import read_engine_info, read_engine_table, sidecar_path
 from trtint8.interop.integer_models import integer_operators
-from trtint8.models.model import FLOAT_MODEL, Model, calibration_of, inputs_of
+from trtint8.models.model import FLOAT_MODEL, Model, calibration_of, inputs_of, warnings_of
 from trtint8.models.outputs.joined import OutputPart, split_outputs
 from trtint8.models.outputs.picked import find_shown_picks, picks_of_plugins, runnable_part
 from trtint8.models.session import ModelSession, StoppableRuns
@@ -585,8 +585,7 @@ def _measured(asked: Sequence[Measurand], batch: Batch) -> dict[str, Any]:
 
 def _fidelity_meter(metrics: Sequence[Metric], parts: Sequence[OutputPart]) -> FidelityMeter | None:
     asked = {metric for metric in metrics if isinstance(metric, str)}.intersection(OUTPUT_METRICS)
-    names = [part.name for part in parts]
-    return FidelityMeter(names, tokens="token_cosine" in asked) if asked else None
+    return FidelityMeter(parts, tokens="token_cosine" in asked) if asked else None
 
 
 def _share(measures: Mapping[str, Measure], name: str, *, of_reference: bool = False) -> Share | None:
@@ -891,6 +890,7 @@ def _of_model(model: Model) -> Origin:
         made_from,
         calibration_of(graph_model),
         inputs=inputs_of(graph_model, model.name),
+        warnings=warnings_of(model),
         in_int8=_is_quantized(model),
     )
 

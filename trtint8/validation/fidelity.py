@@ -16,6 +16,7 @@ from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.rules import decibels
 from calibrators.operators import Shown
+from trtint8.models.outputs.joined import OutputPart
 from trtint8.models.outputs.picked import ShownPicks
 from trtint8.validation.batch import Batch, BatchForm, by_sample
 from trtint8.validation.meters import DECIBELS, Measurand, SumsMeter
@@ -68,12 +69,13 @@ class FidelityMeter:
     So the result does not depend on where a batch was run.
 
     Args:
-        names: Names of the outputs.
+        parts: The outputs, or parts of them. Of those that are partly copied only the elements count in which
+            the two models differ.
         tokens: Whether to compute ``token_cosine`` as well.
     """
 
-    def __init__(self, names: Sequence[str], *, tokens: bool) -> None:
-        self._names, self._tokens = tuple(names), tokens
+    def __init__(self, parts: Sequence[OutputPart], *, tokens: bool) -> None:
+        self._outputs, self._tokens = tuple(parts), tokens
         #: One array per batch: float64, shape (outputs, 7); six sums and the largest error.
         self._parts: list[NDArray[np.float64]] = []
 
@@ -85,7 +87,11 @@ class FidelityMeter:
             reference: The reference's outputs. One that the model does not give, or in another shape, has no
                 fidelity: all its figures are NaN.
         """
-        self._parts.append(np.array([self._part(outputs.get(name), reference[name]) for name in self._names]))
+        self._parts.append(
+            np.array(
+                [self._part(part, outputs.get(part.name), reference[part.name]) for part in self._outputs]
+            )
+        )
 
     def merge(self, other: FidelityMeter) -> None:
         """Adds what another meter of the same outputs has measured on later batches."""
@@ -95,15 +101,19 @@ class FidelityMeter:
         """The fidelity over all batches, in the order of the outputs."""
         parts = np.stack(self._parts)
         sums, largest = parts[:, :, :-1].sum(axis=0), parts[:, :, -1].max(axis=0)
-        return tuple(map(_fidelity, self._names, sums.tolist(), largest.tolist()))
+        return tuple(map(_fidelity, (part.name for part in self._outputs), sums.tolist(), largest.tolist()))
 
-    def _part(self, output: NDArray[Any] | None, reference: NDArray[Any]) -> list[float]:
+    def _part(self, part: OutputPart, output: NDArray[Any] | None, reference: NDArray[Any]) -> list[float]:
         if output is None or output.shape != reference.shape:
             cosines_of_tokens = [math.nan, 1.0] if self._tokens and reference.ndim > 1 else [0.0, 0.0]
             return [*[math.nan] * 4, *cosines_of_tokens, math.nan]
         sums, largest = np.zeros(6), 0.0
         with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no difference
             for wanted, got in in_blocks(reference, output):
+                if part.partly_copied:
+                    changed = wanted != got
+                    rows = changed.any(axis=1)
+                    wanted, got = (np.where(changed, array, 0.0)[rows] for array in (wanted, got))
                 error = wanted - got
                 pairs = ((wanted, wanted), (got, got), (wanted, got), (error, error))
                 cosines = row_cosines(got, wanted) if self._tokens and reference.ndim > 1 else np.empty(0)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.arithmetic.storage import InnerTensor
-from trtint8.models.outputs.joined import OutputPart, cached_outputs, output_parts, without_cached_outputs
+from trtint8.models.outputs.joined import OutputPart, cached_outputs, giving, output_parts
 from trtint8.models.outputs.picked import (
     NO_PICKS,
     Picks,
@@ -67,7 +67,10 @@ class DeclaredOutputs:
             left_out: What was left out of it.
         """
         picks = find_picks(graph_model)
-        parts = output_parts(without_cached_outputs(before_picks(graph_model, picks)))
+        given = before_picks(graph_model, picks)
+        left = set(cached_outputs(given))
+        names = [value.name or "" for value in given.graph.outputs]
+        parts = output_parts(giving(given, (name for name in names if name not in left)))
         sources = sources_inside(graph_model, picks)
         cached = cached_outputs(graph_model)
         shapes = declared_shapes(graph_model)

@@ -9,7 +9,7 @@ from calibrators.histograms import thresholds
 from calibrators.histograms.binning import PER_OCTAVE, Octaves
 from calibrators.histograms.counting import histogram_of
 from calibrators.histograms.histogram import Histogram, SignedHistogram
-from calibrators.histograms.rules import RULES, TIGHT, range_loss, range_of, range_sqnr
+from calibrators.histograms.rules import NEAR, RULES, TIGHT, range_loss, range_of, range_sqnr
 from tests.calibrators.histograms.kernels import ARRAYS, by_numpy, observed, whole
 
 COUNT = 20_000
@@ -159,7 +159,7 @@ def test_zeros_are_no_bulk():
 def test_tiny_tensors(count):
     values = with_huge(1e6, count=count, at=0)
     histogram = whole(values)
-    for rule in (*RULES, TIGHT):
+    for rule in (*RULES, TIGHT, NEAR):
         assert 0 < range_of(histogram, rule) <= histogram.amax
     assert thresholds.percentile(histogram) == pytest.approx(np.percentile(np.abs(values), 99.99), rel=0.11)
 
@@ -217,11 +217,22 @@ def test_what_a_histogram_of_an_older_version_lacks_no_merge_makes_up():
     assert thresholds.percentile(old) == old.bin_width
 
 
+@pytest.mark.parametrize("huge", [50, 1e3, 1e6, 1e12])
+def test_values_far_from_most_do_not_count(huge):
+    """One row in 16, so that no share of all values tells it from the others."""
+    values = bulk()
+    values[::16] *= np.float32(huge)
+    alone = thresholds.mse(whole(bulk()))
+    assert 0.8 * alone < range_of(whole(values), NEAR) < 2 * alone
+    assert range_of(whole(bulk()), NEAR) == alone
+
+
 def test_a_table_keeps_octaves_only_where_values_are_crowded():
     crowded, ordinary = whole(with_huge(1e6)), whole(bulk())
-    assert crowded.kept() == crowded
+    far = whole(np.where(np.arange(COUNT) % 16, bulk(), 1e6 * bulk()))
+    assert crowded.kept() == crowded and far.kept() == far
     assert ordinary.kept().octaves is None and ordinary.octaves is not None
-    for rule in (*RULES, TIGHT):
+    for rule in (*RULES, TIGHT, NEAR):
         assert range_of(ordinary.kept(), rule) == range_of(ordinary, rule)
     assert Histogram().kept() == Histogram()
 

@@ -166,6 +166,7 @@ def test_no_range_is_better_than_the_best(seed, share, power):
         (RangeLoss(0.0101, 35.5, 36.0), False),  # no other range would lose less
         (RangeLoss(0.0, 29.9, 36.0), True),
         (RangeLoss(0.0, 40.0, 40.0), False),
+        (RangeLoss(0.1, 40.0, 80.0), False),  # and it leaves enough
     ],
 )
 def test_what_is_excessive(loss, excessive):

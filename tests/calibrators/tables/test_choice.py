@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibrators.histograms.rules import MEANINGS, RULES, TIGHT
+from calibrators.histograms.rules import MEANINGS, NEAR, RULES, TIGHT
 from calibrators.tables.choice import RangeChoice, scale_of
 
 
@@ -19,9 +19,12 @@ def test_the_reason_names_the_rules_that_saw_all_samples():
     )
     single = RangeChoice("mse", {"mse": 40.0, "wide": 38.0}, {"mse": 1, "wide": 1}).reason
     assert single.endswith("40.0 dB at the network's outputs on 1 sample (wide 38.0 dB), of 2 rules tried")
+    outputs = {"scores": 26.6, "boxes": 72.3}
+    both = RangeChoice("mse", {"mse": 26.6}, {"mse": 8}, outputs).reason
+    assert "26.6 dB at 'scores', 72.3 dB at 'boxes' for a typical one" in both
     assert RangeChoice("mse", {}, {}).reason.startswith("'mse' (least squared error) for every tensor, as")
     assert RangeChoice("new", {}, {}).reason.startswith("'new' for every tensor, as")
-    assert MEANINGS.keys() == {*RULES, TIGHT}
+    assert MEANINGS.keys() == {*RULES, TIGHT, NEAR}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Q/DQ pairs by the public call."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -12,6 +13,9 @@ import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, TableError, UnsupportedError
 from tests.trtint8.onnx_models import Shaped
 from trtint8.data import DEMO_MODEL
+from trtint8.interop.unquantize import extract_table
+from trtint8.models.model import load_model
+from trtint8.report.files import find_report_files
 
 FLOAT = onnx.TensorProto.FLOAT
 
@@ -185,3 +189,18 @@ def test_a_table_is_not_written_over_what_is_read(split, tmp_path):
     (tmp_path / "t.json").symlink_to(data)
     with pytest.raises(trtint8.OutputError, match=r"t\.json'"):
         trtint8.calibrate(DEMO_MODEL, data, output=tmp_path / "t.json")
+
+
+def test_what_a_table_warns_of_is_known_of_all_that_is_made_of_it(table, split, tmp_path):
+    doubtful = replace(table, warnings=("one of a kind",))
+    model = trtint8.quantize(DEMO_MODEL, doubtful)
+    accuracy = trtint8.validate(model, split.heldout_images[:8], reference=DEMO_MODEL, progress=False)
+    assert "one of a kind" in accuracy.warnings
+    assert extract_table(load_model(model)).warnings == ("one of a kind",)
+    onnx.save(model, tmp_path / "q.onnx")
+    assert "one of a kind" in find_report_files([tmp_path / "q.onnx"]).warnings
+    assert table.merged(doubtful).warnings == (*table.warnings, "one of a kind")
+    (kept,) = (entry for entry in model.metadata_props if entry.key == "trtint8.warnings")
+    kept.value = "[3]"
+    with pytest.raises(ModelError, match=r"trtint8\.warnings"):
+        trtint8.validate(model, split.heldout_images[:8], reference=DEMO_MODEL, progress=False)

@@ -160,7 +160,7 @@ def test_the_choice_and_what_ranges_lose_are_shown(tmp_path, capsys):
     assert "warning: 1 range loses much of the tensor's values: 'a' (49." in shown
     assert main(["table", "show", path, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["choice"] == {"rule": "wide", "sqnr_db": choice.sqnr_db, "samples": choice.samples}
+    assert document["choice"] == dataclasses.asdict(choice)
     assert document["losses"]["a"] == dataclasses.asdict(table.excessive_losses["a"])
     assert main(["table", "set", path, "--method", "mse", "-o", path]) == 0
     capsys.readouterr()

@@ -18,6 +18,7 @@ class Noisy:
     """
 
     runs_at_once = 1
+    outputs_compared = ("x",)
     one_at_a_time = False
 
     def __init__(self, noise, rows=16):

@@ -5,16 +5,18 @@ import threading
 import weakref
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
 import trtint8
 from calibrators.errors import CalibrationDataError
-from calibrators.histograms.rules import RULES, TIGHT, range_of
+from calibrators.histograms.rules import NEAR, RULES, TIGHT, range_of
 from calibrators.histograms.thresholds import mse
 from calibrators.tables.choice import RangeChoice
 from tests.trtint8.detectors import images, suppressing_detector, unordered_detector
 from tests.trtint8.interruptions import interrupted
+from tests.trtint8.onnx_models import Shaped, parsed
 from tests.trtint8.range_choice import networks
 from tests.trtint8.range_choice.noisy import HISTOGRAMS, Noisy, choose, chosen
 from trtint8.data import DEMO_MODEL
@@ -42,7 +44,7 @@ def with_peaks(every):
 @pytest.mark.filterwarnings("ignore:.*much of the tensor")
 def test_values_that_the_network_ignores_are_clipped():
     table = calibrated(networks.one_channel_weighs(0), with_peaks(3))
-    assert table.choice.rule in ("entropy", "percentile", TIGHT)
+    assert table.choice.rule in ("entropy", "percentile", TIGHT, NEAR)
     assert table.amax["x"] < 8
     assert table.choice.sqnr_db[table.choice.rule] > table.choice.sqnr_db["minmax"] + 15
 
@@ -59,7 +61,7 @@ def test_the_ranges_are_those_of_the_rule_that_is_best():
     assert table.amax == {name: range_of(found, choice.rule) for name, found in table.histograms.items()}
     assert choice.samples[choice.rule] == max(choice.samples.values())
     assert max(choice.samples.values()) in TRIED
-    assert set(choice.samples) == set(choice.sqnr_db) and set(choice.samples) - {TIGHT} == set(RULES)
+    assert set(choice.samples) == set(choice.sqnr_db) and set(choice.samples) - {TIGHT, NEAR} == set(RULES)
     assert 25 < choice.sqnr_db[choice.rule] < 60
 
 
@@ -95,6 +97,61 @@ def test_two_inputs_and_outputs():
     table = calibrated(networks.two_inputs_and_outputs(), data)
     assert table.choice.samples["mse"] in TRIED
     assert 25 < table.choice.sqnr_db[table.choice.rule] < 60
+
+
+def positive_products(extra=""):
+    """A model of positive values, with another output."""
+    given = ", float[N, ?] z" if extra else ""
+    body = f"hidden = MatMul (x, w) y = Relu (hidden) {extra}"
+    model = parsed("float[N, 16] x, float[N, 16] past", f"float[N, 16] y{given}", body)
+    weights = np.random.default_rng(0).uniform(0, 1, (16, 16)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    return model
+
+
+@pytest.mark.parametrize(
+    "extra",
+    ["z = Neg (x)", "z = Concat <axis = 1> (past, y)", "z = Sign (y)"],
+    ids=["copied", "past", "exact"],
+)
+def test_what_int8_does_not_change_hides_no_noise(extra):
+    x = np.random.default_rng(1).uniform(0, 1, (16, 16)).astype(np.float32)
+    bare, choice = (
+        calibrated(positive_products(one), {"x": x, "past": 9 * x[::-1]}).choice for one in ("", extra)
+    )
+    assert choice.outputs == {} and choice.rule == bare.rule
+    assert choice.sqnr_db == pytest.approx(bare.sqnr_db, abs=1e-3)
+
+
+def test_no_figure_counts_what_an_output_copies():
+    data = {"x": np.random.default_rng(1).uniform(0, 1, (16, 16)).astype(np.float32)}
+    data["past"] = 9 * data["x"][::-1]
+    model = positive_products("z = Concat <axis = 1> (past, y)")
+    table = calibrated(model, data)
+    int8 = trtint8.quantize(model, table)
+    accuracy = trtint8.validate(int8, data, reference=model, metrics=["sqnr", "token_cosine"], progress=False)
+    alone, joined = accuracy.outputs
+    assert (joined.sqnr_db, joined.cosine) == pytest.approx((alone.sqnr_db, alone.cosine), abs=1e-3)
+    assert joined.token_cosine == pytest.approx(alone.token_cosine, abs=1e-6)
+    measured = trtint8.measure_sensitivity(model, table, data, progress=False)
+    assert measured.quantized.sqnr_db == pytest.approx(alone.sqnr_db, abs=1e-3)
+
+
+def test_every_output_has_its_own_level():
+    """The shifts of boxes are small beside where these are, and hide no noise of scores."""
+    body = """
+        scores = MatMul (x, w)
+        shifts = MatMul (x, v)
+        boxes = Add (shifts, anchors)
+    """
+    model = parsed("float[N, 16] x", "float[N, 16] scores, float[N, 16] boxes", body)
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(16, 16)), "v": rng.normal(size=(16, 16)), "anchors": np.full(16, 1e3)}
+    for name, array in weights.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), name))
+    choice = calibrated(model, rng.normal(size=(16, 16)).astype(np.float32)).choice
+    assert list(choice.outputs) == ["scores", "boxes"]
+    assert choice.sqnr_db[choice.rule] == choice.outputs["scores"] < 50 < 80 < choice.outputs["boxes"]
 
 
 def test_a_network_that_takes_one_sample_at_a_time(capfd):
@@ -277,6 +334,20 @@ def test_one_broken_sample_of_64_does_not_choose(broken):
     assert table.rule in ("percentile", "tight")
     assert table.choice.samples[table.rule] >= 8
     assert table.amax["x"] < 10
+
+
+@pytest.mark.filterwarnings("ignore:.*reaches|.*much of the tensor")
+@pytest.mark.parametrize("magnitude", [50.0, 700.0, 1e6])
+def test_one_huge_value_of_16_samples_decides_nothing_wherever_it_stands(magnitude):
+    """It makes the whole row of each later tensor huge: one value in 16."""
+    g = Shaped()
+    hidden = g.op("Relu", [g.op("MatMul", ["x", g.weights(64, 64)], "hidden")], "relu")
+    model = g.model({"x": ["N", 64]}, g.op("MatMul", [hidden, g.weights(64, 8)], "y"))
+    rows = networks.normal(16, 64)
+    for position in range(16):
+        data = rows.copy()
+        data[position, 5] = magnitude * np.abs(rows).max()
+        assert calibrated(model, data).amax["x"] < 2 * np.abs(rows).max()
 
 
 @pytest.mark.parametrize(("rows", "largest"), [(16, 8), (1, 1)])

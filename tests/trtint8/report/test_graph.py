@@ -42,7 +42,7 @@ class TestMakeGraph:
                 "N×16×16×16",
             ),
             GraphNode(
-                Cell("second", "Conv", "FP32", 0.2, 3, 40.0, 33.0),
+                Cell("second", "Conv", "FP32"),
                 "Q/DQ pairs ask for INT8, but the engine computes it in FP32",
                 "N×16×16×16",
             ),

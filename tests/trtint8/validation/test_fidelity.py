@@ -8,6 +8,7 @@ import pytest
 
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.rules import decibels
+from trtint8.models.outputs.joined import OutputPart
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.fidelity import (
     Fidelity,
@@ -23,9 +24,9 @@ from trtint8.validation.fidelity import (
 
 def measured(*batches, tokens=False):
     """The fidelity of ``y`` over batches of (output, reference), each measured by a meter of its own."""
-    meter = FidelityMeter(["y"], tokens=tokens)
+    meter = FidelityMeter([OutputPart("y", "y")], tokens=tokens)
     for output, reference in batches:
-        one = FidelityMeter(["y"], tokens=tokens)
+        one = FidelityMeter([OutputPart("y", "y")], tokens=tokens)
         one.add({"y": np.asarray(output, np.float32)}, {"y": np.asarray(reference, np.float32)})
         meter.merge(one)
     (found,) = meter.value()
@@ -82,7 +83,7 @@ def test_the_output_with_the_lowest_sqnr(levels, lowest):
 
 
 def test_an_output_that_a_model_does_not_give():
-    meter = FidelityMeter(["a", "b"], tokens=False)
+    meter = FidelityMeter([OutputPart("a", "a"), OutputPart("b", "b")], tokens=False)
     meter.add({"a": np.ones((2, 3))}, {"a": np.ones((2, 3)), "b": np.ones((2, 3))})
     first, second = meter.value()
     assert first.sqnr_db == math.inf and first.cosine == pytest.approx(1)

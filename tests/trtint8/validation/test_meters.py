@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trtint8.models.outputs.joined import OutputPart
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.class_scores import mean_overlap, share
 from trtint8.validation.fidelity import FidelityMeter
@@ -26,7 +27,7 @@ GOT = [array + RANDOM.standard_normal(array.shape) for array in WANTED]
 
 
 def fidelity(number):
-    meter = FidelityMeter(["y", "z"], tokens=True)
+    meter = FidelityMeter([OutputPart("y", "y"), OutputPart("z", "z")], tokens=True)
     sides = [{"y": side[number], "z": side[number][:, :2] ** 2} for side in (GOT, WANTED)]
     meter.add(*sides)
     return meter
@@ -56,7 +57,7 @@ def _truth():
 
 
 EMPTY = {
-    fidelity: lambda: FidelityMeter(["y", "z"], tokens=True),
+    fidelity: lambda: FidelityMeter([OutputPart("y", "y"), OutputPart("z", "z")], tokens=True),
     hits: HitMeter,
     values: ValueMeter,
     boxes: lambda: MeanAveragePrecision(_decode, _truth()),

@@ -7,13 +7,15 @@ So each quantity is measured by itself.
 A cache for the network's next step, such as the keys and values of a decoder, is an input with something
 added to it. It says little of how well the network computes. Most of it is the input again, without any
 noise. What was added is read by the network itself, so that its noise is in the other outputs as well. A
-decoder of 24 layers has 48 of them beside the one that matters.
+decoder of 24 layers has 48 of them beside the one that matters. For the same reason all elements that INT8
+cannot change are left out: they would hide the noise of the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias
 
 import onnx_ir as ir
@@ -21,6 +23,7 @@ from numpy.typing import NDArray
 
 from calibrators.operators import Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.graph import nodes_inside, values_behind, values_read
 from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.shapes import declared_sizes
 
@@ -36,11 +39,13 @@ class OutputPart:
         name: The output's name, and which part it is as NumPy would index it, such as ``output0[:, 4:84]``.
         output: The output's name.
         index: What selects the part; empty for all of it.
+        partly_copied: Whether some elements of the output come from no layer, although others do.
     """
 
     name: str
     output: str
     index: tuple[slice, ...] = ()
+    partly_copied: bool = False
 
     def of(self, array: NDArray[Any]) -> NDArray[Any]:
         """The part, as a view.
@@ -70,7 +75,8 @@ def output_parts(graph_model: ir.Model) -> tuple[OutputPart, ...]:
         name = output.name or ""
         found = _joined(output) if len(declared_sizes(output) or ()) > 2 else None
         parts += [OutputPart(name, name)] if found is None else found.parts(name)
-    return tuple(parts)
+    copied = _partly_copied(graph_model)
+    return tuple(replace(part, partly_copied=part.output in copied) for part in parts)
 
 
 def inferred_copy(graph_model: ir.Model) -> ir.Model:
@@ -236,9 +242,8 @@ def _reshaped(joined: _Joined, before: _Sizes | None, after: _Sizes | None) -> _
 def cached_outputs(graph_model: ir.Model) -> tuple[str, ...]:
     """Finds the outputs that are an input with something added.
 
-    A Concat has to add to the input along a dimension that is not fixed, or ScatterND, ScatterElements or
-    TensorScatter write into it; nothing else reads the input, and other nodes read the result. Or the
-    operator Attention returns it.
+    They hold elements of an input and computed elements, joined along any axis, or written into each other.
+    Nothing else reads the input, and other nodes read the result. Or the operator Attention returns them.
 
     Args:
         graph_model: The model.
@@ -251,94 +256,154 @@ def cached_outputs(graph_model: ir.Model) -> tuple[str, ...]:
     return names if len(names) < len(outputs) else ()
 
 
+def _partly_copied(graph_model: ir.Model) -> set[str | None]:
+    """The outputs of which some elements come from no layer, although others do."""
+    computed = _values_behind(graph_model, lambda node: operator_of(node).multiplies)
+    return {
+        value.name
+        for value in graph_model.graph.outputs
+        if _computed_parts(value, computed) not in ([], [value])
+    }
+
+
 @pause_garbage_collection()
-def without_cached_outputs(graph_model: ir.Model) -> ir.Model:
-    """A model that does not give out what it caches, with the same nodes.
+def compared_tensors(graph_model: ir.Model, quantized: Collection[str]) -> tuple[str, ...]:
+    """Finds the tensors by which a quantized network is compared with the float network.
+
+    They are its outputs, without those that it caches and those that INT8 does not change. Where INT8 leaves
+    some elements of an output as they are, the tensors are compared that the other elements come from.
+
+    Args:
+        graph_model: The model.
+        quantized: Names of the nodes that read Q/DQ pairs.
+
+    Returns:
+        Their names; those of the outputs where nothing else is left.
+    """
+    computed = _values_behind(graph_model, lambda node: node.name in quantized)
+    cached = cached_outputs(graph_model)
+    kept = [value for value in graph_model.graph.outputs if value.name not in cached]
+    found = dict.fromkeys(part.name or "" for value in kept for part in _computed_parts(value, computed))
+    return tuple(found or (value.name or "" for value in kept))
+
+
+def giving(graph_model: ir.Model, names: Iterable[str]) -> ir.Model:
+    """A model that gives out some of its tensors and nothing else, with the same inputs and nodes.
 
     Fewer outputs may let more be quantized: where pairs go has to be asked of the whole model.
 
     Args:
         graph_model: The model; not changed.
+        names: The tensors.
 
     Returns:
-        A copy with the same inputs; the model itself where it caches nothing.
+        A copy; the model itself where these are its outputs.
     """
-    return without_outputs(graph_model, cached_outputs(graph_model))
-
-
-def without_outputs(graph_model: ir.Model, names: Collection[str]) -> ir.Model:
-    """A model that does not give some of its outputs out, with the same nodes.
-
-    Args:
-        graph_model: The model; not changed.
-        names: The outputs that it does not give out.
-
-    Returns:
-        A copy; the model itself where there are no names.
-    """
-    if not names:
+    wanted, outputs = tuple(names), graph_model.graph.outputs
+    if wanted == tuple(value.name for value in outputs):
         return graph_model
-    changed = graph_model.clone()
-    kept = [value for value in changed.graph.outputs if value.name not in names]
+    lacks_types = any(value.name in wanted and value.dtype is None for value in _tensors(graph_model))
+    changed = inferred_copy(graph_model) if lacks_types else graph_model.clone()
+    tensors = {value.name: value for value in _tensors(changed)}
     changed.graph.outputs.clear()
-    changed.graph.outputs.extend(kept)
+    changed.graph.outputs.extend(tensors[name] for name in wanted)
     return changed
 
 
-def _is_cached(output: ir.Value) -> bool:
-    copies = list(_copies(output))
-    node = copies[-1].producer()
-    if node is None or node.domain:
-        return False
-    if node.op_type == "Attention":
-        place = node.outputs.index(copies[-1])
-        return place in (1, 2) and len(node.inputs) > 5 and _is_input(node.inputs[place + 3])
-    if not any(_readers(value) for value in copies):
-        return False
-    if node.op_type == "Concat":
-        return any(_adds_to(node, before) for before in node.inputs)
-    return operator_of(node).writes_into and _is_only_read_by(node, node.inputs[0])
+def _tensors(graph_model: ir.Model) -> Iterator[ir.Value]:
+    """The outputs of a graph, and what its nodes compute."""
+    yield from graph_model.graph.outputs
+    for node in graph_model.graph:
+        yield from node.outputs
 
 
-def _adds_to(concat: ir.Node, before: ir.Value | None) -> bool:
-    """Whether a Concat adds to an input of the graph, along a dimension that is not fixed."""
-    if before is None or not _is_only_read_by(concat, before):
-        return False
-    *_, value = _copies(before)
-    sizes = declared_sizes(value)
-    return sizes is not None and sizes[concat.attributes.get_int("axis", 0)] is None
+def _values_behind(graph_model: ir.Model, starts: Callable[[ir.Node], bool]) -> set[ir.Value]:
+    """What some nodes compute, or nodes inside them, and all whose values are computed from it."""
+    return values_behind(
+        (node for node in graph_model.graph if not operator_of(node).reads_shape),
+        lambda node: any(map(starts, (node, *nodes_inside(node)))),
+    )
 
 
-def _is_only_read_by(node: ir.Node, value: ir.Value | None) -> bool:
-    """Whether a tensor is an input of the graph, of which nothing else reads the values."""
-    if value is None or not _is_input(value):
-        return False
-    return all(_readers(copy) <= {node} for copy in _copies(value))
-
-
-def _is_input(value: ir.Value | None) -> bool:
-    if value is None:
-        return False
-    *_, origin = _copies(value)
-    return origin.is_graph_input() and not origin.is_initializer()
-
-
-def _readers(value: ir.Value) -> set[ir.Node]:
-    """The nodes that read the values of a tensor, without those that copy or convert it."""
-    return {node for node, _ in value.uses() if not (_is_copy(node) or operator_of(node).reads_shape)}
-
-
-def _is_copy(node: ir.Node) -> bool:
-    """Whether a node gives what it reads; exporters write a Concat of one tensor where a cache begins."""
-    if operator_of(node).values <= Values.CONVERTED:
-        return True
-    return not node.domain and node.op_type == "Concat" and len(node.inputs) == 1
-
-
-def _copies(value: ir.Value) -> Iterator[ir.Value]:
-    """A tensor, and those that it was copied or converted from, the first one last."""
-    yield value
+def _placed_data(value: ir.Value) -> list[ir.Value]:
+    """The tensors whose elements a tensor holds as they are; none where they are computed."""
     node = value.producer()
-    while node is not None and _is_copy(node) and node.inputs[0] is not None:
-        yield node.inputs[0]
-        node = node.inputs[0].producer()
+    if node is None:
+        return []
+    operator = operator_of(node)
+    writes = operator.writes_into and node.attributes.get_string("reduction", "none") == "none"
+    if operator.values > Values.PLACED and not writes:
+        return []
+    data = (node.inputs[index] for index in operator.data_among(len(node.inputs)))
+    return [one for one in data if one is not None]
+
+
+def _computed_parts(value: ir.Value, computed: Collection[ir.Value]) -> list[ir.Value]:
+    """The tensors from which those elements of a tensor come that are among computed ones, each once.
+
+    Args:
+        value: The tensor.
+        computed: What some nodes compute, and all that is computed from it.
+
+    Returns:
+        The tensor itself where all its elements are; none where it has none of these.
+    """
+
+    @cache
+    def parts(tensor: ir.Value) -> list[ir.Value]:
+        if tensor not in computed:
+            return []
+        node, data = tensor.producer(), _placed_data(tensor)
+        if node is None or any(one in computed for one in values_read(node) if one not in data):
+            return [tensor]  # which elements it holds is computed
+        inner = list(dict.fromkeys(part for one in data for part in parts(one)))
+        return [tensor] if inner == list(dict.fromkeys(data)) else inner
+
+    return parts(value)
+
+
+def _is_cached(output: ir.Value) -> bool:
+    """Whether an output is an input of the graph with something added, which the network reads itself."""
+    origins = _origins(output)
+    if any(map(_is_returned_cache, origins[output])):
+        return True
+    joining = {value.producer() for value, found in origins.items() if value not in found}
+    given = {value for value, found in origins.items() if all(map(_is_input, found))}
+    joined = {value for value, found in origins.items() if any(map(_is_input, found))} - given
+    return (
+        bool(given and joined)
+        and all(_readers(value) <= joining for value in given)
+        and any(_readers(value) - joining for value in joined)
+    )
+
+
+def _origins(value: ir.Value) -> dict[ir.Value, frozenset[ir.Value]]:
+    """The tensors that elements of a tensor come through as they are, to those that they were first in."""
+    found: dict[ir.Value, frozenset[ir.Value]] = {}
+
+    def visit(tensor: ir.Value) -> frozenset[ir.Value]:
+        if tensor not in found:
+            found[tensor] = frozenset().union(*map(visit, _placed_data(tensor))) or frozenset([tensor])
+        return found[tensor]
+
+    visit(value)
+    return found
+
+
+def _is_returned_cache(value: ir.Value) -> bool:
+    """Whether the operator Attention gives a tensor as one that it has added keys or values to."""
+    node = value.producer()
+    if node is None or node.domain or node.op_type != "Attention" or len(node.inputs) <= 5:
+        return False
+    place = node.outputs.index(value)
+    past = node.inputs[place + 3] if place in (1, 2) else None
+    return past is not None and all(map(_is_input, _origins(past)[past]))
+
+
+def _is_input(value: ir.Value) -> bool:
+    return value.is_graph_input() and not value.is_initializer()
+
+
+def _readers(value: ir.Value) -> set[ir.Node | None]:
+    """The nodes that read the values of a tensor."""
+    return {node for node, _ in value.uses() if not operator_of(node).reads_shape}

@@ -24,7 +24,7 @@ from calibrators.data.samples import DataFingerprint, check_feed
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.model import Model, record_remedies
-from trtint8.models.outputs.joined import without_cached_outputs
+from trtint8.models.outputs.joined import compared_tensors, giving
 from trtint8.models.outputs.picked import before_picks, find_picks, runnable_part, with_plugins
 from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.serialization import weight_bytes
@@ -331,9 +331,11 @@ def _noise_levels(
     """
     reference, picks = graph_models[_PLAIN], find_picks(graph_models[_PLAIN])
 
+    names = compared_tensors(before_picks(reference, picks), quantizer.placement.reading_pairs)
+
     def opened(graph_model: ir.Model) -> ModelSession:
         # What is picked says little; what it is picked from is compared in its place.
-        compared = without_cached_outputs(before_picks(graph_model, picks))
+        compared = giving(before_picks(graph_model, picks), names)
         return open_graph_model(compared, used_up=graph_model is not reference and compared is not reference)
 
     with pause_garbage_collection():

@@ -13,9 +13,10 @@ from trtint8.models.model import load_model, prepare
 from trtint8.models.outputs.joined import (
     OutputPart,
     cached_outputs,
+    compared_tensors,
+    giving,
     output_parts,
     split_outputs,
-    without_cached_outputs,
 )
 from trtint8.models.session import open_graph_model
 
@@ -145,6 +146,76 @@ def graph_model(model):
     return load_model(model).graph_model
 
 
+#: What puts the keys of a step at a place of a cache of fixed length, or moves it along.
+WITHIN = {
+    "before": "keys = Concat <axis = 1> (k, past_keys)",
+    "along the last axis": """
+        turned_past = Transpose <perm = [0, 2, 1]> (past_keys)
+        turned_k = Transpose <perm = [0, 2, 1]> (k)
+        turned_keys = Concat <axis = 2> (turned_past, turned_k)
+        keys = Transpose <perm = [0, 2, 1]> (turned_keys)
+    """,
+    "moved along": """
+        one = Constant <value = int64[1] {1}> ()
+        last = Constant <value = int64[1] {99}> ()
+        later = Slice (past_keys, one, last, one)
+        keys = Concat <axis = 1> (later, k)
+    """,
+    "between": """
+        zero = Constant <value = int64[1] {0}> ()
+        two = Constant <value = int64[1] {2}> ()
+        three = Constant <value = int64[1] {3}> ()
+        last = Constant <value = int64[1] {99}> ()
+        one = Constant <value = int64[1] {1}> ()
+        ahead = Slice (past_keys, zero, two, one)
+        behind = Slice (past_keys, three, last, one)
+        keys = Concat <axis = 1> (ahead, k, behind)
+    """,
+    "where it is its turn": """
+        here = Constant <value = bool[5, 1] {0, 0, 1, 0, 0}> ()
+        keys = Where (here, k, past_keys)
+    """,
+    "elements": """
+        zeros = Shape <start = 0, end = 3> (k)
+        zero = Constant <value = int64[1] {0}> ()
+        places = Expand (zero, zeros)
+        keys = ScatterElements <axis = 1> (past_keys, places, k)
+    """,
+}
+
+
+@pytest.mark.parametrize("keys", [JOINED, *WITHIN.values()], ids=["behind", *WITHIN])
+def test_an_input_of_fixed_size_with_something_added_is_cached(keys):
+    model = graph_model(decoder(keys, past="5"))
+    assert cached_outputs(model) == ("keys", "values")
+    (layer,) = (value.producer().name for value in model.graph.outputs if value.name == "logits")
+    assert compared_tensors(model, [layer]) == ("logits",)
+
+
+@pytest.mark.parametrize(
+    ("body", "compared"),
+    [
+        ("part = Concat <axis = 1> (x, y)", ("y",)),
+        ("half = Slice (y, zero, one, zero) part = Concat <axis = 1> (x, half)", ("y", "half")),
+        ("part = Where (here, y, x)", ("y",)),
+        ("both = Concat <axis = 1> (x, y) part = Transpose <perm = [0, 2, 1]> (both)", ("y",)),
+        ("negative = Neg (x) part = Concat <axis = 1> (negative, negative)", ("y",)),
+        ("picked = Greater (y, x) part = Where (picked, x, x)", ("y", "part")),
+        ("part = Concat <axis = 1> (y, y)", ("y", "part")),
+        ("part = Add (x, y)", ("y", "part")),
+    ],
+    ids=["joined", "a slice", "chosen", "turned", "exact", "which is computed", "all of it", "added to"],
+)
+def test_what_int8_cannot_change_is_not_compared(body, compared):
+    """And what is joined to it is compared by itself, as it is computed."""
+    constants = "zero = Constant <value = int64[1] {0}> () one = Constant <value = int64[1] {1}> ()"
+    constants += "here = Constant <value = bool[4] {0, 1, 1, 1}> ()"
+    body = f"{constants} y = MatMul (x, x) {body}"
+    model = prepare(load_model(parsed("float[N, 4, 4] x", "float[N, 4, 4] y, float[N, ?, ?] part", body)))
+    (layer,) = (node.name for node in model.graph_model.graph if node.op_type == "MatMul")
+    assert compared_tensors(model.graph_model, [layer]) == compared
+
+
 @pytest.mark.parametrize(
     ("keys", "further"),
     [
@@ -181,11 +252,18 @@ def test_an_input_with_something_added_is_cached(keys, further):
     ("keys", "further", "past"),
     [
         (JOINED, "other = Relu (past_keys)", "P"),
-        (JOINED, "", "5"),
+        (JOINED, "half = Cast <to = 10> (past_keys)\n other = Relu (half)", "P"),
         ("keys = Concat <axis = 1> (x, k)", "", "P"),
+        ("before = MatMul (past_keys, Wk)\n keys = Concat <axis = 1> (past_keys, before)", "", "P"),
         ("both = Concat <axis = 1> (past_keys, k)\n keys = Relu (both)", "", "P"),
     ],
-    ids=["something else reads it", "its size is fixed", "of another input that is read", "computed"],
+    ids=[
+        "something else reads it",
+        "something else reads a copy",
+        "of another input that is read",
+        "what is added reads it",
+        "computed",
+    ],
 )
 def test_what_is_no_cache(keys, further, past):
     assert cached_outputs(graph_model(decoder(keys, further, past))) == ("values",)
@@ -206,9 +284,9 @@ def test_outputs_of_attention_are_cached_and_inputs_that_are_only_given_back_are
     assert cached_outputs(graph_model(attention)) == ("keys", "values")
 
 
-def test_without_its_caches_a_model_computes_the_same():
+def test_a_model_that_gives_some_of_its_tensors_computes_the_same():
     model = graph_model(decoder(further="again = Relu (k)", given=", float[N, S, 8] again"))
-    part = without_cached_outputs(model)
+    part = giving(model, ["logits", "again"])
     assert [value.name for value in part.graph.outputs] == ["logits", "again"]
     assert [value.name for value in part.graph.inputs] == ["x", "past_keys", "past_values"]
     feed = whole_sequences(3)
@@ -216,6 +294,4 @@ def test_without_its_caches_a_model_computes_the_same():
     wanted = open_graph_model(model).run(feed)
     assert np.array_equal(logits, wanted[0]) and np.array_equal(again, wanted[3])
     assert wanted[1].shape == (3, 10, CACHED_WIDTH)
-    plain = graph_model(decoder("keys = Concat <axis = 1> (x, k)"))
-    del plain.graph.outputs[2]
-    assert without_cached_outputs(plain) is plain
+    assert giving(model, [value.name for value in model.graph.outputs]) is model
