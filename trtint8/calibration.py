@@ -363,6 +363,7 @@ class _Calibrated:
         inputs: What it is fed.
         method: How ranges are chosen, like ``entropy``.
         model: The model's fingerprint.
+        cut_from: The fingerprint of the model that it was cut from, if it was.
         device: The device that the model runs on, like ``cpu`` or ``cuda:1``.
         auto: Chooses ranges by what they cost the network; None where the method is another. Only this, and
             ``tried``, hold the prepared model.
@@ -374,6 +375,7 @@ class _Calibrated:
     inputs: Sequence[InputSpec]
     method: str
     model: str
+    cut_from: str | None
     device: str
     auto: AutoRanges | None
     tried: Callable[[Batches, bool], tuple[bool, Batches]] | None
@@ -434,6 +436,7 @@ class _Calibrated:
             seen.input_sizes,
             self.left_out,
             CalibratedInputs(fed, peaks),
+            self.cut_from,
         )
         if self.auto is None:
             table = CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
@@ -487,6 +490,7 @@ def _opened(prepared: Model, options: CalibrationOptions, run: RunOptions) -> It
             prepared.inputs,
             options.method,
             prepared.fingerprint,
+            prepared.cut_from,
             run.device,
             auto,
             None if known.separate else partial(_tried, prepared, known, fitting),

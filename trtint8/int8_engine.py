@@ -693,7 +693,7 @@ class RangeSources:
         """The ranges from a table, from calibration on the CPU, or set by hand."""
         table = table_among(self.calibration)
         if table is not None:
-            return self._given(table)
+            return self._given(table.of_part(prepared.fingerprint, prepared.cut_from))
         if self.calibration is not None:
             # It is no calibrator: with one the route is implicit, and this is not called.
             data = cast("DataSource", self.calibration)

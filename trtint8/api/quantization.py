@@ -242,7 +242,8 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     if cut:
         prepared = prepare(cut.head)
     refuse_losing(path, sorted(written))
-    ranges, remade, compensated = as_table(table), None, None
+    ranges = as_table(table).of_part(prepared.fingerprint, prepared.cut_from)
+    remade, compensated = None, None
     if equalize is not None:
         data_options = data_options.calibrated(ranges.provenance.inputs, "the table")
         remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)

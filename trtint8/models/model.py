@@ -107,6 +107,7 @@ class Model:
         graph_model: The model in onnx-ir's form; not to be changed.
         name: The model's name in messages: its file name, or ``model``.
         known_fingerprint: The fingerprint, where it is that of another graph.
+        cut_from: The fingerprint of the model that this one was cut from; None if it was not cut.
         light: What the graph was read from, where all its weights are in memory.
         data_files: The files beside the model's own that its weights are in.
     """
@@ -114,6 +115,7 @@ class Model:
     graph_model: ir.Model
     name: str
     known_fingerprint: str | None = None
+    cut_from: str | None = None
     light: LightModel | None = field(default=None, repr=False, compare=False)
     data_files: tuple[Path, ...] = field(default=(), repr=False, compare=False)
 
@@ -269,7 +271,7 @@ def prepare(model: Model) -> Model:
     )
     fingerprint = model.fingerprint
     record_float_model(copy, fingerprint)
-    return Model(copy, model.name, fingerprint)
+    return Model(copy, model.name, fingerprint, model.cut_from)
 
 
 def rebuilt(graph_model: ir.Model, name: str) -> Model:
