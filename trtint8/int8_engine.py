@@ -72,6 +72,7 @@ from trtint8.models.model import (
     has_pairs,
     load_model,
     prepare,
+    warn_of_runtime_nodes,
 )
 from trtint8.models.serialization import runnable
 from trtint8.models.states import with_recorded_states
@@ -178,6 +179,8 @@ def _build(
     refuse_overwriting([table_file_of(output)], [model, *([sources.calibration] if sources.manual else [])])
     flavor = flavors.load(wanted.target)
     loaded = load_model(model)
+    if loaded is not model:  # else it was warned of
+        warn_of_runtime_nodes(loaded)
     finished = loaded.is_quantized or _has_no_layer_in_int8(loaded, sources)
     # A Q/DQ model that is not changed may stand where it would be written.
     types_in_graph = _puts_types_in_graph(flavor, options, finished)

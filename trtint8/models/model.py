@@ -80,6 +80,7 @@ from trtint8.models.plugins import (
     is_unknown,
     needed_opset,
     refuse_tool_quantizers,
+    runtime_nodes,
     unknown_nodes,
     write_experimental_operators,
 )
@@ -227,7 +228,23 @@ def load_float_model(source: ModelSource) -> Model:
         raise ModelError(
             f"'{model.name}' holds Q/DQ pairs already; build it as it is, or give the float model"
         )
+    warn_of_runtime_nodes(model)
     return model
+
+
+def warn_of_runtime_nodes(model: Model) -> None:
+    """Warns of a model that ONNX Runtime's optimizer has written, if it is to become an engine.
+
+    Args:
+        model: A checked model.
+    """
+    found = runtime_nodes(model.graph_model)
+    if found:
+        named = enumerated(f"'{node.name or node.outputs[0].name}' ({node.op_type})" for node in found)
+        warn_user(
+            f"ONNX Runtime's optimizer or one of its quantizers wrote {named} into '{model.name}': they stay "
+            "in float, and TensorRT hardly takes them; give the model from before that"
+        )
 
 
 @pause_garbage_collection()

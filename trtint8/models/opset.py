@@ -14,7 +14,7 @@ import onnx_ir as ir
 from onnx import helper
 
 from calibrators.errors import ModelError
-from calibrators.operators import operator_of
+from calibrators.operators import RUNTIME_DOMAINS, operator_of
 from trtint8.models.declared import clear_new_names, declare_sequences, names_to_keep
 from trtint8.models.graph import (
     as_model_errors,
@@ -201,9 +201,6 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
 #: The other name of ONNX's own domain, which is usually written as ``""``.
 _ALIAS = "ai.onnx"
 
-#: Domains of ONNX Runtime, which knows one version of each, whether a model says so or not.
-_OF_ONNX_RUNTIME = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
-
 #: The version of ONNX's operators in a model that imports those of other domains only. ONNX Runtime takes the
 #: newest that it knows.
 _UNSAID = 21
@@ -236,7 +233,7 @@ def settle_domains(message: onnx.ModelProto, name: str) -> None:
         raise ModelError(f"'{name}' does not say of which opset its operators are; export it again")
     if "" not in imported:
         message.opset_import.append(helper.make_opsetid("", _UNSAID))
-    for domain in _OF_ONNX_RUNTIME:
+    for domain in RUNTIME_DOMAINS:
         if domain in used and domain not in imported:
             message.opset_import.append(helper.make_opsetid(domain, 1))
 
