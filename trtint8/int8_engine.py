@@ -65,6 +65,7 @@ from trtint8.engine.file import sidecar_path, table_file_of
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes, optimal_shapes
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
+from trtint8.models.graph import by_name
 from trtint8.models.model import (
     WITHOUT_PAIRS,
     Model,
@@ -424,8 +425,8 @@ class _Int8Build:
         """Builds with calibrators and dynamic ranges."""
         prepared = self.prepared
         graph_model = prepared.graph_model
-        keep_float = tuple(self.wanted.keep_float)
-        placement = place(graph_model, keep_float)
+        placement = place(graph_model, self.wanted.keep_float)
+        keep_float = tuple(by_name(graph_model.graph, several(self.wanted.keep_float)))
         calibrator, table = self._calibrator(prepared), None
         # A calibrator's build parses the model before it calibrates, and a second builder costs TensorRT
         # seconds: 8.6 loads its kernels for every one.
@@ -601,10 +602,19 @@ class _Int8Build:
             BuildError: TensorRT fails; where its parser refuses nodes of the float model, all are named, and
                 where its builder does, or fails in branches or loops, one of them.
         """
+        options, graph = self.build.options, graph_model.graph
+        layer_precisions, output_types = (
+            {name: kind for pattern, kind in given.items() for name in by_name(graph, [pattern])}
+            for given in (options.layer_precisions, options.output_types)
+        )
+        build = replace(
+            self.build,
+            options=replace(options, layer_precisions=layer_precisions, output_types=output_types),
+        )
         try:
             with runnable(with_equal_forms(graph_model)) as serialized:
                 # Without pairs or ranges, as where no layer can be in INT8, TensorRT 8 refuses the flag.
-                return self.build.run(serialized, implicit, int8=has_pairs(graph_model), sizes=sizes)
+                return build.run(serialized, implicit, int8=has_pairs(graph_model), sizes=sizes)
         except BuildError as error:
             # Its message has one of the refused nodes, and not where the model could be cut.
             if prepared is not None:

@@ -22,7 +22,7 @@ from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.display.cards import Cell, card_of, html_table, sparkline
 from calibrators.display.picture import Picture, data_frame, plot_histogram
-from calibrators.errors import TableError, counted, enumerated
+from calibrators.errors import TableError, counted, enumerated, titled
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
@@ -59,6 +59,8 @@ class Provenance:
         inputs: What the model was fed: how images were preprocessed, and how large values were; None where
             that is not known, as in files of version 0.2.
         cut_from: Fingerprint of the model that the calibrated model was cut from; None if it was not cut.
+        modules: Tensor name to the path of the module of PyTorch that computes it, for tensors of which that
+            is known.
 
     Raises:
         TableError: A fingerprint, a tool or a version is no text of one line and at most 200 characters.
@@ -72,6 +74,7 @@ class Provenance:
     left_out: Mapping[str, str] = field(default_factory=dict)
     inputs: CalibratedInputs | None = None
     cut_from: str | None = None
+    modules: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         fingerprints = (one for one in (self.model, self.data, self.cut_from) if one is not None)
@@ -433,8 +436,9 @@ class CalibrationTable(Result):
 
     @property
     def _shown(self) -> list[ShownRange]:
+        modules = self.provenance.modules
         return [
-            ShownRange(name, amax, self.method_of(name), self.histograms.get(name))
+            ShownRange(name, amax, self.method_of(name), self.histograms.get(name), modules.get(name, ""))
             for name, amax in self.amax.items()
         ]
 
@@ -556,6 +560,7 @@ class CalibrationTable(Result):
             left_out=dict(self.provenance.left_out),
             inputs=self.provenance.inputs,
             cut_from=self.provenance.cut_from,
+            modules=dict(self.provenance.modules),
             warnings=self.warnings,
             overridden=tuple(sorted(self.overridden)),
             amax=dict(self.amax),
@@ -573,6 +578,7 @@ class CalibrationTable(Result):
             record.left_out,
             record.inputs,
             record.cut_from,
+            record.modules,
         )
         histograms = decode_histograms(record, source)
         try:
@@ -604,12 +610,14 @@ class ShownRange:
         amax: The tensor's range.
         method: How the range was chosen.
         histogram: The histogram that it was computed from; None where there is none.
+        module: The path of the module of PyTorch that computes the tensor; empty where it is not known.
     """
 
     tensor: str
     amax: float
     method: str
     histogram: Histogram | None
+    module: str = ""
 
     @property
     def scale(self) -> float:
@@ -664,7 +672,12 @@ def ranges_frame(ranges: Sequence[ShownRange]) -> Any:
 
 
 def _row(shown: ShownRange, with_histograms: bool) -> list[Cell]:
-    row: list[Cell] = [shown.tensor, f"{shown.amax:.6g}", f"{shown.scale:.6g}", shown.method]
+    row: list[Cell] = [
+        titled(shown.tensor, shown.module),
+        f"{shown.amax:.6g}",
+        f"{shown.scale:.6g}",
+        shown.method,
+    ]
     if shown.histogram:
         clipped = "" if shown.clipped is None else f"{100 * shown.clipped:.3f} %"
         row += [f"{shown.histogram.amax:.6g}", clipped, sparkline(shown.histogram, shown.amax)]

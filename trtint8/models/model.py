@@ -52,7 +52,16 @@ from trtint8.models.declared import (
     with_some_shapes,
 )
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph import as_model_errors, computes_in, message_graphs, run_passes, values_behind
+from trtint8.models.graph import (
+    as_model_errors,
+    computes_in,
+    keep_modules,
+    message_graphs,
+    modules_by_tensor,
+    run_passes,
+    settle_modules,
+    values_behind,
+)
 from trtint8.models.opset import (
     settle_domains,
     settle_function_opsets,
@@ -268,6 +277,8 @@ def prepare(model: Model) -> Model:
         ModelError: The opset is older than 13 and cannot be converted, or constants do not fit their nodes.
     """
     copy = _with_recent_opset(model).clone()
+    settle_modules(copy)
+    modules = modules_by_tensor(copy)
     run_passes(copy, model.name, InlineFunctionsPass(), common.RemoveInitializersFromInputsPass())
     if any(computes_in(copy, dtype) for dtype in NARROW_TYPES):
         run_passes(copy, model.name, ComputeInFloat32Pass())
@@ -286,6 +297,7 @@ def prepare(model: Model) -> Model:
         NameNodesPass(),
         InferShapesPass(),
     )
+    keep_modules(copy, modules)
     fingerprint = model.fingerprint
     record_float_model(copy, fingerprint)
     return Model(copy, model.name, fingerprint, model.cut_from)

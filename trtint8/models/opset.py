@@ -19,8 +19,10 @@ from trtint8.models.declared import clear_new_names, declare_sequences, names_to
 from trtint8.models.graph import (
     as_model_errors,
     constant_input,
+    keep_modules,
     message_containers,
     message_graphs,
+    modules_by_tensor,
     take_name,
     unused_name,
     value_names,
@@ -194,6 +196,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
     show(converted)
     clear_new_names(converted, names_to_keep(graph_model))
     _mend_old_operators(converted, old, name)
+    keep_modules(converted, modules_by_tensor(graph_model))
     converted.ir_version = max(converted.ir_version, _IR_VERSION)
     return converted
 

@@ -14,9 +14,9 @@ from typing import Literal
 import onnx_ir as ir
 
 from calibrators.checks import several
-from calibrators.errors import Argument, ModelError, counted, enumerated
+from calibrators.errors import Argument, ModelError, counted, enumerated, titled
 from calibrators.operators import OPERATORS, Operator, Product, operator_named, operator_of
-from trtint8.models.graph import is_constant, matches_node, module_of, nodes_inside, titled
+from trtint8.models.graph import is_constant, matches_node, module_of, nodes_inside
 from trtint8.models.plugins import unknown_nodes
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.operators import commutes_with_quantization, weight_axis
@@ -91,6 +91,11 @@ class Decision:
     cause: Cause
     domain: str = ""
     module: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name of the node, and its module."""
+        return titled(self.node, self.module)
 
     @property
     def row(self) -> Operator:

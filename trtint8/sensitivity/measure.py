@@ -30,7 +30,7 @@ from calibrators.host.work import BatchFunction, check_sees, results_here
 from calibrators.progress import MEASURING
 from calibrators.run import Executor, RunOptions
 from calibrators.tables.table import CalibrationTable
-from trtint8.models.graph import is_constant
+from trtint8.models.graph import is_constant, module_of
 from trtint8.models.model import Model, load_model
 from trtint8.models.outputs.joined import without_cached_outputs, without_outputs
 from trtint8.models.outputs.picked import (
@@ -448,6 +448,7 @@ class Measurement:
                 shares[layer.name],
                 tuple(self._suspects(layer, table, noisy=shares[layer.name] > 1 / len(self._layers))),
                 tuple(copy.name for copy in self._copies.get(layer.name, ())),
+                module_of(layer.node),
             )
             for layer, own, others in zip(self._layers, only, self._without(meter), strict=True)
         )
