@@ -247,9 +247,9 @@ def settle_modules(graph_model: ir.Model) -> None:
     """
     for node in graph_model.graph:
         if "BatchNorm" in node.metadata_props.get(_CLASSES, "") and operator_of(node).is_convolution:
-            weights, module = node.inputs[1], module_of(node)
-            own = (weights.name or "").removesuffix(".weight") if weights is not None else ""
-            if own.rpartition(".")[0] == module.rpartition(".")[0]:
+            weights, around = node.inputs[1], module_of(node).rpartition(".")[0]
+            own, _, kind = ((weights.name if weights is not None else "") or "").rpartition(".")
+            if kind == "weight" and own.rpartition(".")[0] == around:
                 node.metadata_props[SCOPES] = repr([own, node.name])
 
 
