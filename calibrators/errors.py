@@ -299,6 +299,16 @@ def counted(number: int, noun: str, form: str = "") -> str:
     return f"{number:{form}} {noun}{'' if number == 1 else 's'}"
 
 
+def titled(name: str, module: str) -> str:
+    """A node or a tensor with its module of PyTorch, such as ``node_Gemm_3 (encoder.dense)``.
+
+    Args:
+        name: Its name, perhaps in quotation marks. One that is a path already is left alone.
+        module: The path of the module; empty where it is not known.
+    """
+    return f"{name} ({module})" if module and not name.lstrip("'").startswith("/") else name
+
+
 def enumerated(names: Iterable[str], most: int = 5) -> str:
     """The first of some names, and how many more there are, such as ``'a', 'b' and 3 more``.
 

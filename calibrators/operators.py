@@ -15,8 +15,8 @@ from typing import Protocol
 
 _INFINITY = math.inf
 
-#: ONNX Runtime's own domain.
-_MICROSOFT = "com.microsoft"
+#: ONNX Runtime's own domains. It knows one version of each, whether a model says so or not.
+RUNTIME_DOMAINS = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 
 class Values(enum.IntEnum):
@@ -292,11 +292,21 @@ def operator_named(name: str, domain: str = "") -> Operator:
         name: The operator, such as ``Conv``.
         domain: Its domain; the empty one is ONNX's.
     """
-    return OPERATORS.get((domain, name), _UNKNOWN)
+    return OPERATORS.get((domain, name), _OF_RUNTIME if domain in RUNTIME_DOMAINS else _UNKNOWN)
 
 
 #: The row of operators that have none.
 _UNKNOWN = Operator(loses_in_fp16="computes something unknown")
+
+#: Why ONNX Runtime's own layers stay in float.
+_FROM_OPTIMIZER = (
+    "ONNX Runtime's optimizer or one of its quantizers wrote it; give the model from before that"
+)
+
+#: The row of ONNX Runtime's own operators that have none. They may be layers, and count as layers in float.
+_OF_RUNTIME = Operator(
+    product=Product.OTHER, no_pairs=_FROM_OPTIMIZER, loses_in_fp16="computes something unknown"
+)
 
 #: Why recurrent operators stay in float.
 _NO_RECURRENT = "TensorRT has no INT8 kernel for recurrent operators"
@@ -601,8 +611,12 @@ _RUNTIME: Mapping[str, Operator] = {
     "DynamicQuantizeLSTM": Operator(integers=Integers.RUN_TIME_SCALES),
     "DynamicQuantizeMatMul": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 3)),
     "FastGelu": Operator(stand_in="Identity"),
-    "FusedConv": Operator(stand_in="Conv", weights=(1,)),
-    "FusedGemm": Operator(stand_in="Gemm", weights=(0, 1)),
+    "FusedConv": Operator(
+        product=Product.CONVOLUTION, no_pairs=_FROM_OPTIMIZER, stand_in="Conv", weights=(1,)
+    ),
+    "FusedGemm": Operator(
+        product=Product.MATRICES, no_pairs=_FROM_OPTIMIZER, stand_in="Gemm", weights=(0, 1)
+    ),
     "Gelu": Operator(stand_in="Identity"),
     "MatMulIntegerToFloat": Operator(integers=Integers.RUN_TIME_SCALES, integer_weights=(1, 5)),
     "QAttention": Operator(integers=Integers.CONSTANT_SCALES, integer_weights=(1, 7)),
@@ -625,5 +639,5 @@ _RUNTIME: Mapping[str, Operator] = {
 #: Domain and name of each operator to its row.
 OPERATORS: Mapping[tuple[str, str], Operator] = {
     **{("", name): row for name, row in _ONNX.items()},
-    **{(_MICROSOFT, name): row for name, row in _RUNTIME.items()},
+    **{(RUNTIME_DOMAINS[0], name): row for name, row in _RUNTIME.items()},
 }

@@ -42,6 +42,7 @@ from trtint8.engine.file import (
 )
 from trtint8.engine.kernels import part_totals
 from trtint8.engine.qdq import tensor_specs, tried_shapes
+from trtint8.models.graph import modules_of
 from trtint8.models.model import Model, ModelSource, inputs_of, load_model, warnings_of
 from trtint8.models.samples.joining import takes_joined_samples
 from trtint8.models.serialization import fingerprint, save_model
@@ -174,6 +175,7 @@ class BuiltFiles:
             quantized_nodes=self.wanted,
             float_nodes=self.float_nodes,
             float_causes=self.float_causes,
+            modules=modules_of(graph),
             weights_bytes=built.weights_bytes,
             model_fingerprint=loaded.fingerprint,
             route="implicit" if self.implicit else "explicit",

@@ -36,7 +36,7 @@ from calibrators.tables.formats.json import MOST_BYTES_OF_COUNTS, fitting_histog
 from calibrators.tables.ranges import noise_warning, warn_of_losses
 from calibrators.tables.table import CalibrationTable, Provenance
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph import graph_values
+from trtint8.models.graph import graph_values, module_of
 from trtint8.models.model import Model, ModelSource, load_float_model, load_model, prepare
 from trtint8.models.outputs.picked import cut_model, left_out_nodes, runnable_part
 from trtint8.models.samples.joining import joined_samples, two_samples
@@ -365,6 +365,8 @@ class _Calibrated:
         inputs: What it is fed.
         method: How ranges are chosen, like ``entropy``.
         model: The model's fingerprint.
+        cut_from: The fingerprint of the model that it was cut from, if it was.
+        modules: Names of tensors to the modules of PyTorch that compute them, where they are known.
         device: The device that the model runs on, like ``cpu`` or ``cuda:1``.
         auto: Chooses ranges by what they cost the network; None where the method is another. Only this, and
             ``tried``, hold the prepared model.
@@ -377,6 +379,8 @@ class _Calibrated:
     inputs: Sequence[InputSpec]
     method: str
     model: str
+    cut_from: str | None
+    modules: Mapping[str, str]
     device: str
     auto: AutoRanges | None
     tried: Callable[[Batches, bool], tuple[bool, Batches]] | None
@@ -438,6 +442,8 @@ class _Calibrated:
             seen.input_sizes,
             self.left_out,
             CalibratedInputs(fed, peaks),
+            self.cut_from,
+            {name: self.modules[name] for name in seen.histograms if name in self.modules},
         )
         if self.auto is None:
             table = CalibrationTable.from_histograms(seen.histograms, self.method, provenance)
@@ -475,6 +481,10 @@ def _opened(prepared: Model, options: CalibrationOptions, run: RunOptions) -> It
                 quantized = placed_tensors(graph_model)
             names = list(quantized) if placed else float_tensors(prepared)
             _warn_of_fewer_bins(len(names))
+            by_tensor = {
+                value.name or "": module_of(node) for node in graph_model.graph for value in node.outputs
+            }
+            modules = {name: by_tensor[name] for name in names if by_tensor.get(name)}
             known = joined_by_graph(graph_model)
             # A GPU has memory for the batches that it is given, and is faster with large ones.
             divides = known.separate and device_kind(run.device) == "cpu"
@@ -488,6 +498,8 @@ def _opened(prepared: Model, options: CalibrationOptions, run: RunOptions) -> It
             prepared.inputs,
             options.method,
             prepared.fingerprint,
+            prepared.cut_from,
+            modules,
             run.device,
             auto,
             None if known.separate else partial(_tried, prepared, known, fitting),

@@ -66,6 +66,7 @@ from trtint8.engine.file import sidecar_path, table_file_of
 from trtint8.engine.layers import LayerReport
 from trtint8.engine.profiles import Profile, ShapeRange, complete_profile, largest_shapes, optimal_shapes
 from trtint8.interop.unquantize import float_nodes, quantized_nodes
+from trtint8.models.graph import by_name
 from trtint8.models.model import (
     WITHOUT_PAIRS,
     Model,
@@ -73,6 +74,7 @@ from trtint8.models.model import (
     has_pairs,
     load_model,
     prepare,
+    warn_of_runtime_nodes,
 )
 from trtint8.models.serialization import runnable
 from trtint8.models.states import with_recorded_states
@@ -179,6 +181,8 @@ def _build(
     refuse_overwriting([table_file_of(output)], [model, *([sources.calibration] if sources.manual else [])])
     flavor = flavors.load(wanted.target)
     loaded = load_model(model)
+    if loaded is not model:  # else it was warned of
+        warn_of_runtime_nodes(loaded)
     finished = loaded.is_quantized or _has_no_layer_in_int8(loaded, sources)
     # A Q/DQ model that is not changed may stand where it would be written.
     types_in_graph = _puts_types_in_graph(flavor, options, finished)
@@ -423,8 +427,8 @@ class _Int8Build:
         """Builds with calibrators and dynamic ranges."""
         prepared = self.prepared
         graph_model = prepared.graph_model
-        keep_float = tuple(self.wanted.keep_float)
-        placement = place(graph_model, keep_float)
+        placement = place(graph_model, self.wanted.keep_float)
+        keep_float = tuple(by_name(graph_model.graph, several(self.wanted.keep_float)))
         calibrator, table = self._calibrator(prepared), None
         # A calibrator's build parses the model before it calibrates, and a second builder costs TensorRT
         # seconds: 8.6 loads its kernels for every one.
@@ -601,10 +605,19 @@ class _Int8Build:
             BuildError: TensorRT fails; where its parser refuses nodes of the float model, all are named, and
                 where its builder does, or fails in branches or loops, one of them.
         """
+        options, graph = self.build.options, graph_model.graph
+        layer_precisions, output_types = (
+            {name: kind for pattern, kind in given.items() for name in by_name(graph, [pattern])}
+            for given in (options.layer_precisions, options.output_types)
+        )
+        build = replace(
+            self.build,
+            options=replace(options, layer_precisions=layer_precisions, output_types=output_types),
+        )
         try:
             with runnable(with_equal_forms(graph_model)) as serialized:
                 # Without pairs or ranges, as where no layer can be in INT8, TensorRT 8 refuses the flag.
-                return self.build.run(serialized, implicit, int8=has_pairs(graph_model), sizes=sizes)
+                return build.run(serialized, implicit, int8=has_pairs(graph_model), sizes=sizes)
         except BuildError as error:
             # Its message has one of the refused nodes, and not where the model could be cut.
             if prepared is not None:
@@ -695,14 +708,16 @@ class RangeSources:
     def table(self, prepared: Model, tensors: Observed) -> CalibrationTable:
         """The ranges from a table, from calibration on the CPU, or set by hand."""
         table = table_among(self.calibration)
-        if table is None and self.calibration is not None:
+        if table is not None:
+            table = table.of_part(prepared.fingerprint, prepared.cut_from)
+        elif self.calibration is not None:
             # It is no calibrator: with one the route is implicit, and this is not called.
             data = cast("DataSource", self.calibration)
             options = CalibrationOptions(self.method, tensors)
             table = calibrate_model(prepared, data, options, self.data, RunOptions(progress=self.progress))
-        elif table is None and self.manual:
+        elif self.manual:
             table = CalibrationTable({})
-        elif table is None:
+        else:
             raise CalibrationDataError(
                 f"nothing to take ranges from: give sample inputs, a table or {Argument('dynamic_ranges')}"
             )

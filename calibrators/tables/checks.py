@@ -12,7 +12,7 @@ import numpy as np
 
 from calibrators import records
 from calibrators.checks import is_number, warn_user
-from calibrators.errors import TableError, counted, enumerated
+from calibrators.errors import Argument, TableError, advice, counted, enumerated
 
 #: The largest range whose scale, of symmetric INT8, is a float32.
 _LARGEST_AMAX = 127 * float(np.finfo(np.float32).max)
@@ -107,7 +107,7 @@ _TENSORRTS_OWN = re.compile(r"^\(Unnamed Layer\* |_output$")
 def check_model(
     names: Collection[str],
     imported: Sequence[str],
-    made_for: str | None,
+    made_for: tuple[str | None, str | None],
     fingerprint: str,
     tensors: Iterable[str],
     known: Iterable[str],
@@ -117,7 +117,8 @@ def check_model(
     Args:
         names: Names of the tensors that the table has ranges for.
         imported: Those of them whose range was not set by hand.
-        made_for: The fingerprint of the model that the table was made for; None where it does not say.
+        made_for: The fingerprints of the model that the table was made for, and of the model that it was cut
+            from; None where the table does not say.
         fingerprint: The model's fingerprint.
         tensors: Names of the tensors whose ranges are needed.
         known: Names of all tensors of the model, with which the table's names are compared where the table
@@ -132,7 +133,8 @@ def check_model(
     missing = [name for name in tensors if name not in names]
     shown = enumerated(f"'{name}'" for name in missing)
     count = counted(len(missing), "tensor")
-    made_for_other = made_for is not None and made_for != fingerprint
+    model, cut_from = made_for
+    made_for_other = model is not None and fingerprint not in made_for
     if made_for_other and missing:
         raise TableError(
             f"the table was made for another model: it has no range for {shown}; calibrate this one"
@@ -152,13 +154,19 @@ def check_model(
         )
         raise TableError(
             f"the table {state} weights or nodes have changed since it was calibrated "
-            f"(fingerprint {made_for} then, {fingerprint} now); calibrate again"
+            f"(fingerprint {model} then, {fingerprint} now); calibrate again"
         )
     if missing:
-        raise TableError(
-            f"the table has no range for {count}: {shown}; calibrate this model, or set them by hand"
-        )
-    if made_for is None:
+        what, instead = "the table", "calibrate this model"
+        if cut_from == fingerprint:
+            what = "the table is of the model up to a cut, and"
+            same = f"cut the model at the same tensors ({Argument('cut_at')})"
+            instead = advice(same, "calibrate the whole model")
+        elif cut_from is not None:
+            same = f"calibrate the model up to the same cut ({Argument('cut_at')})"
+            instead = advice(same, instead)
+        raise TableError(f"{what} has no range for {count}: {shown}; {instead}, or set them by hand")
+    if model is None:
         _compare_names(len(names), imported, of_model)
 
 

@@ -22,7 +22,7 @@ from calibrators.data.inputs import CalibratedInputs
 from calibrators.data.samples import SampleSizes
 from calibrators.display.cards import Cell, card_of, html_table, sparkline
 from calibrators.display.picture import Picture, data_frame, plot_histogram
-from calibrators.errors import TableError, counted, enumerated, such_as
+from calibrators.errors import TableError, counted, enumerated, such_as, titled
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.rules import RangeLoss, excessive_losses
 from calibrators.histograms.thresholds import METHODS
@@ -58,6 +58,9 @@ class Provenance:
             which ONNX Runtime does not know, and all that follows them.
         inputs: What the model was fed: how images were preprocessed, and how large values were; None where
             that is not known, as in files of version 0.2.
+        cut_from: Fingerprint of the model that the calibrated model was cut from; None if it was not cut.
+        modules: Tensor name to the path of the module of PyTorch that computes it, for tensors of which that
+            is known.
 
     Raises:
         TableError: A fingerprint, a tool or a version is no text of one line and at most 200 characters.
@@ -70,9 +73,11 @@ class Provenance:
     input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     inputs: CalibratedInputs | None = None
+    cut_from: str | None = None
+    modules: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        fingerprints = (one for one in (self.model, self.data) if one is not None)
+        fingerprints = (one for one in (self.model, self.data, self.cut_from) if one is not None)
         check_lines((*fingerprints, *self.versions, *self.versions.values()))
 
 
@@ -430,8 +435,9 @@ class CalibrationTable(Result):
 
     @property
     def _shown(self) -> list[ShownRange]:
+        modules = self.provenance.modules
         return [
-            ShownRange(name, amax, self.method_of(name), self.histograms.get(name))
+            ShownRange(name, amax, self.method_of(name), self.histograms.get(name), modules.get(name, ""))
             for name, amax in self.amax.items()
         ]
 
@@ -507,6 +513,21 @@ class CalibrationTable(Result):
         pairs = (Difference(name, self.amax.get(name), other.amax.get(name)) for name in names)
         return sorted((pair for pair in pairs if pair.ratio > ROUNDING), key=lambda pair: -pair.ratio)
 
+    def of_part(self, fingerprint: str, cut_from: str | None) -> CalibrationTable:
+        """Returns the table for a model that was cut; ranges up to a cut are those of the whole model.
+
+        Args:
+            fingerprint: Fingerprint of the part.
+            cut_from: Fingerprint of the whole model; None if it was not cut.
+
+        Returns:
+            A table for the part if this one is of the whole model, or of another part of it; else this one.
+        """
+        if cut_from is None or cut_from not in (self.provenance.model, self.provenance.cut_from):
+            return self
+        provenance = dataclasses.replace(self.provenance, model=fingerprint, cut_from=cut_from)
+        return dataclasses.replace(self, provenance=provenance)
+
     def check_model(self, fingerprint: str, tensors: Iterable[str], known: Iterable[str] = ()) -> None:
         """Refuses a model that the table was not made for.
 
@@ -523,7 +544,8 @@ class CalibrationTable(Result):
             UserWarning: The table does not say which model it was made for, and has names of other tensors.
         """
         imported = [name for name in self.amax if name not in self.overridden]
-        check_model(self.amax, imported, self.provenance.model, fingerprint, tensors, known)
+        made_for = self.provenance.model, self.provenance.cut_from
+        check_model(self.amax, imported, made_for, fingerprint, tensors, known)
 
     def _record(self) -> TableRecord:
         """What a file holds of the table beside its histograms."""
@@ -536,6 +558,8 @@ class CalibrationTable(Result):
             input_sizes=dict(self.provenance.input_sizes),
             left_out=dict(self.provenance.left_out),
             inputs=self.provenance.inputs,
+            cut_from=self.provenance.cut_from,
+            modules=dict(self.provenance.modules),
             warnings=self.warnings,
             overridden=tuple(sorted(self.overridden)),
             amax=dict(self.amax),
@@ -552,6 +576,8 @@ class CalibrationTable(Result):
             record.input_sizes,
             record.left_out,
             record.inputs,
+            record.cut_from,
+            record.modules,
         )
         histograms = decode_histograms(record, source)
         try:
@@ -583,12 +609,14 @@ class ShownRange:
         amax: The tensor's range.
         method: How the range was chosen.
         histogram: The histogram that it was computed from; None where there is none.
+        module: The path of the module of PyTorch that computes the tensor; empty where it is not known.
     """
 
     tensor: str
     amax: float
     method: str
     histogram: Histogram | None
+    module: str = ""
 
     @property
     def scale(self) -> float:
@@ -643,7 +671,12 @@ def ranges_frame(ranges: Sequence[ShownRange]) -> Any:
 
 
 def _row(shown: ShownRange, with_histograms: bool) -> list[Cell]:
-    row: list[Cell] = [shown.tensor, f"{shown.amax:.6g}", f"{shown.scale:.6g}", shown.method]
+    row: list[Cell] = [
+        titled(shown.tensor, shown.module),
+        f"{shown.amax:.6g}",
+        f"{shown.scale:.6g}",
+        shown.method,
+    ]
     if shown.histogram:
         clipped = "" if shown.clipped is None else f"{100 * shown.clipped:.3f} %"
         row += [f"{shown.histogram.amax:.6g}", clipped, sparkline(shown.histogram, shown.amax)]

@@ -263,6 +263,7 @@ class TunedModel(Printed):
         trials: What was tried, in order.
         chosen: The index of the result in ``trials``.
         keep_float: Nodes that stay in float.
+        modules: Names of these nodes to the modules of PyTorch that they come from, where these are known.
         remedies: How weights were changed.
         float_cost: The share of the arithmetic that stays in float, in [0, 1].
         speed: The estimated times, and what was tried for them; null without ``--speed``.
@@ -278,6 +279,7 @@ class TunedModel(Printed):
     trials: tuple[Trial, ...]
     chosen: int
     keep_float: tuple[str, ...]
+    modules: Mapping[str, str]
     remedies: tuple[str, ...]
     float_cost: float
     speed: SpeedPlan | None

@@ -9,6 +9,7 @@ from tests.behaviour.text import difference
 _SHOWN = 40
 
 
+@pytest.mark.filterwarnings("ignore:ONNX Runtime's optimizer")
 @pytest.mark.parametrize(
     "name",
     # Each record by itself may run on any worker of xdist.

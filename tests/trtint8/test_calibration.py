@@ -192,6 +192,7 @@ def test_the_range_of_an_input_is_its_largest_magnitude(split):
     assert table.amax["images"] == float(np.abs(split.calibration_images).max())
 
 
+@pytest.mark.filterwarnings("ignore:ONNX Runtime's optimizer")
 @pytest.mark.parametrize("method", ["auto", "minmax"])
 def test_tensors_whose_type_onnx_does_not_infer_are_observed(method):
     product = onnx.helper.make_node("FusedMatMul", ["x", "w"], ["product"], domain="com.microsoft", transB=1)

@@ -107,6 +107,10 @@ def test_one_layer_by_itself_stays_in_float_on_the_implicit_route(implicit_build
         DEMO_MODEL, table, tmp_path / "d.engine", keep_float="/fc/*", route="implicit", progress=False
     )
     assert [given.keep_float for given in implicit_builds] == [("/fc/*",)]
+    trtint8.build_int8_engine(
+        DEMO_MODEL, table, tmp_path / "d.engine", keep_float="block1", route="implicit", progress=False
+    )
+    assert implicit_builds[1].keep_float == ("/block1/conv1/Conv", "/block1/conv2/Conv")
 
 
 def test_a_cache_that_no_build_has_made_is_not_overwritten(implicit_builds, split, tmp_path):

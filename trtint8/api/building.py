@@ -86,7 +86,8 @@ def build_int8_engine(
             that already has Q/DQ pairs keeps its types there. For TensorRT for RTX, layers that are estimated
             to be faster in FP16 than in INT8 are also in FP16, unless ``keep_int8`` names them: most
             convolutions of a small network.
-        keep_float: Names of nodes, or patterns, that stay in float.
+        keep_float: Names of nodes, or patterns, that stay in float. A module of PyTorch stands for all nodes
+            in it, such as ``encoder.layer.1``.
         keep_int8: Names of nodes, or patterns, that are put in INT8 even if TensorRT for RTX is estimated to
             be faster with them in FP16.
         rounding: Whether biases are corrected by the mean error of each layer, and weights are rounded so

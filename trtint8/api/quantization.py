@@ -121,7 +121,8 @@ def quantize(
         model: A path, the serialized model or a ``ModelProto``, or a ``torch.nn.Module``.
         table: The ranges, or the file that holds them. With ``float16`` it should have the ranges of all
             tensors.
-        keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float.
+        keep_float: Names of nodes, or patterns with ``*`` and ``?``, that stay in float. A module of PyTorch
+            stands for all nodes in it, such as ``encoder.layer.1``.
         keep_int8: With ``float16``, names of nodes, or patterns, that are put in INT8 even if that is
             estimated to be slower.
         target: The TensorRT that the model is for: ``rtx``, ``tensorrt-8.6``, ``tensorrt-10``,
@@ -242,7 +243,8 @@ def write_quantized(  # noqa: D417  # the others are those of quantize
     if cut:
         prepared = prepare(cut.head)
     refuse_losing(path, sorted(written))
-    ranges, remade, compensated = as_table(table), None, None
+    ranges = as_table(table).of_part(prepared.fingerprint, prepared.cut_from)
+    remade, compensated = None, None
     if equalize is not None:
         data_options = data_options.calibrated(ranges.provenance.inputs, "the table")
         remade = _equalized(prepared, ranges, equalize, data_options, float16, progress)

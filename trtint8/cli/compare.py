@@ -80,4 +80,4 @@ def print_rows(title: str, runs: Sequence[str], rows: Sequence[ComparedRow]) -> 
 def _texts(row: ComparedRow, shown: slice) -> tuple[str, ...]:
     """The texts of one row for some of the runs; the last one says whether any two of all runs differ."""
     values = ("-" if value is None else value for value in row.values[shown])
-    return (row.name, *values, row.mark)
+    return (row.title, *values, row.mark)

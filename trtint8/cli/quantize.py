@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibrators.errors import ModelError
+from calibrators.errors import ModelError, titled
 from trtint8.api.quantization import QuantizedFiles, quantize, write_quantized
 from trtint8.cli.output import named_nodes, print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, refuse_overwriting_arguments, values_of
+from trtint8.models.graph import module_of
 from trtint8.quantization.quantize import Quantized
 from trtint8.quantization.tensor_configs import JointConfigs
 
@@ -102,10 +103,13 @@ def _rows(options: argparse.Namespace, files: QuantizedFiles) -> list[tuple[str,
 
 def _explain(quantized: Quantized) -> None:
     placement = quantized.placement
-    rows = [(d.node, d.operator, "INT8" if d.quantized else "float", d.reason) for d in placement.decisions]
+    decisions = placement.decisions
+    rows = [(d.title, d.operator, "INT8" if d.quantized else "float", d.reason) for d in decisions]
     print_table("Decisions", ("node", "operator", "runs in", "why"), rows)
     if quantized.float32:
-        print_table("Kept in FP32", ("node", "why"), list(quantized.float32.items()))
+        titles = {node.name: titled(node.name or "", module_of(node)) for node in quantized.graph_model.graph}
+        kept = [(titles.get(name, name), why) for name, why in quantized.float32.items()]
+        print_table("Kept in FP32", ("node", "why"), kept)
     for group in placement.shared:
         print_table("These share one scale", ("tensor",), [(name,) for name in group])
 

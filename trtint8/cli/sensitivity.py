@@ -119,7 +119,7 @@ def _print(sensitivity: Sensitivity, most: int | None) -> None:
         print_line(picks_note(picks))
     for bar in listed:
         for suspect in bar.layer.suspects:
-            print_line(f"{bar.layer.node}: {suspect.message}")
+            print_line(f"{bar.layer.title}: {suspect.message}")
     if len(bars) > len(listed):
         say(f"{counted(len(bars) - len(listed), 'more layer')}; without --top all of them are listed")
 
@@ -132,7 +132,7 @@ def _row(bar: Bar, *, wide: bool, with_total: bool) -> tuple[str, ...]:
     of = f" of {same.total:,}" if same and with_total else ""
     copies = f" (and {counted(len(layer.copies), 'Concat')})" if layer.copies else ""
     return (
-        layer.node + copies,
+        layer.title + copies,
         f"{100 * layer.noise_share:.1f} %{drawn.ljust(_LONGEST_BAR + 1) if wide else ''}",
         f"{_level(layer.only.sqnr_db)}{spread}",
         *map(_level, (layer.without.sqnr_db, layer.weights_db, layer.activations_db, layer.cumulative_db)),

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from calibrators import records
-from calibrators.errors import TableError, counted, such_as
+from calibrators.errors import TableError, counted, such_as, titled
 from calibrators.files import check_writable, write_atomically
 from calibrators.histograms.thresholds import METHODS
 from calibrators.tables.cache_origin import origin_path, read_origin
@@ -272,7 +272,7 @@ def _row(table: CalibrationTable, name: str) -> tuple[tuple[str, ...], str | Non
     elif by_hand:
         style = "cyan"
     row = (
-        name,
+        titled(name, table.provenance.modules.get(name, "")),
         f"{amax:.6g}",
         f"{table.scale(name):.6g}",
         f"{histogram.amax:.6g}" if histogram else "",

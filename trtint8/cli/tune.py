@@ -195,7 +195,7 @@ def _print(tuned: Tuned, written: Written) -> None:
         ("model", str(written.model)),
         ("table", str(written.table)),
         ("changed weights", ", ".join(tuned.candidate.remedies) or "none"),
-        ("layers in float", ", ".join(tuned.candidate.keep_float) or "none"),
+        ("layers in float", tuned.candidate.in_float),
         ("arithmetic in float", f"{100 * tuned.float_cost:.1f} %"),
         ("log", str(written.log)),
     ]

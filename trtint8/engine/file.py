@@ -19,7 +19,7 @@ from calibrators import records
 from calibrators.checks import check_path
 from calibrators.data.inputs import CalibratedInputs, InputSpec, shape_text
 from calibrators.display.cards import html_table
-from calibrators.errors import Argument, EngineError, advice, megabytes
+from calibrators.errors import Argument, EngineError, advice, megabytes, titled
 from calibrators.files import is_file, kind_by_ending, write_atomically, written_together
 from calibrators.records import Count, Line, PositiveCount, Sha256, Text
 from calibrators.tables.table import CalibrationTable
@@ -93,6 +93,8 @@ class EngineInfo(records.Result):
             on the implicit route, where TensorRT decides.
         float_causes: Name of each of these nodes to the cause for programs, which :class:`Decision` lists;
             empty in files of version 0.2 and older.
+        modules: Name of each weighted node to the path of the module of PyTorch that it comes from, if known;
+            empty in files of version 0.2 and older.
         weights_bytes: Size of the weights, in bytes; None where the builder did not report it.
         model_fingerprint: Identifies the ONNX model that it came from.
         route: "explicit" (Q/DQ in the graph) or "implicit" (calibrators and dynamic ranges).
@@ -138,6 +140,7 @@ class EngineInfo(records.Result):
     missing_ranges: tuple[tuple[Text, Text], ...] = ()
     float_nodes: tuple[tuple[Text, Text], ...] = ()
     float_causes: Mapping[Text, Text] = field(default_factory=dict)
+    modules: Mapping[Text, Text] = field(default_factory=dict)
     shared_scales: tuple[tuple[Text, ...], ...] = ()
     hardware_compatibility: _Compatibility | None = None
     version_compatible: bool = False
@@ -170,6 +173,10 @@ class EngineInfo(records.Result):
     def parts(self) -> tuple[PartTotal, ...]:
         """The engine's kernels by part; empty where the builder did not list them."""
         return self.kernels or (part_totals(self.layers) if self.layers else ())
+
+    def title(self, node: str) -> str:
+        """Returns the name of a node, and its module."""
+        return titled(node, self.modules.get(node, ""))
 
     @property
     def in_int8(self) -> bool:
@@ -207,7 +214,7 @@ def engine_rows(info: EngineInfo) -> list[tuple[str, str]]:
     """What is in an engine, as rows of a table for a person."""
     rows = [
         *profile_rows(info.profiles),
-        *_layer_rows(info.layers, info.quantized_nodes, info.int8_layers),
+        *_layer_rows(info),
         *_kernel_rows(info.parts if info.layers else (), dynamic=bool(info.profiles)),
         *_float_rows(info.float_nodes),
         *_range_rows(info.missing_ranges),
@@ -415,16 +422,13 @@ NOT_LISTED = "not listed: profiling verbosity was not 'detailed', the default, o
 _NO_PRECISION = {"unknown": "not in the engine's list", "folded": "constants in the engine"}
 
 
-def _layer_rows(
-    layers: LayerReport | None, wanted: Sequence[str], in_int8: tuple[int, int] | None
-) -> list[tuple[str, str]]:
+def _layer_rows(info: EngineInfo) -> list[tuple[str, str]]:
     """In which precisions weighted nodes run, and of which profile the rows of kernels are that follow.
 
     Args:
-        layers: The engine's layers; None where they are not listed.
-        wanted: Names of the nodes that were meant to run in INT8.
-        in_int8: How many weighted nodes do, and of how many; None where that is not known.
+        info: What is known of the engine.
     """
+    layers, wanted, in_int8 = info.layers, info.quantized_nodes, info.int8_layers
     if layers is None:
         return [("weighted layers in INT8", NOT_LISTED)]
     summary = layers.weighted_summary(wanted)
@@ -433,7 +437,10 @@ def _layer_rows(
     others = {name: nodes for name, nodes in summary.items() if name != "INT8" and nodes}
     return [
         ("weighted layers in INT8", "{} of {}".format(*in_int8) if in_int8 else partly),
-        *((_NO_PRECISION.get(name, f"in {name}"), ", ".join(nodes)) for name, nodes in others.items()),
+        *(
+            (_NO_PRECISION.get(name, f"in {name}"), ", ".join(info.title(node) for node in nodes))
+            for name, nodes in others.items()
+        ),
         *([] if layers == layers.of_first_profile else [("kernels and bytes", "those of profile 0")]),
     ]
 

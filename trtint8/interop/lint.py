@@ -59,7 +59,15 @@ from trtint8.interop.unquantize import (
     without_pairs,
 )
 from trtint8.models.graph import is_constant, read_constant, run_passes
-from trtint8.models.model import FLOAT_MODEL, OLDEST_OPSET, Model, check_model_name, forget_origin, prepare
+from trtint8.models.model import (
+    FLOAT_MODEL,
+    OLDEST_OPSET,
+    Model,
+    check_model_name,
+    forget_origin,
+    prepare,
+    warn_of_runtime_nodes,
+)
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.attention_masks import RemoveNanGuardsPass
 from trtint8.models.passes.float32 import ComputeInFloat32Pass
@@ -91,6 +99,7 @@ def lint(model: Model) -> list[Finding]:
     Raises:
         ModelError: The model is a float model.
     """
+    warn_of_runtime_nodes(model)
     expanded = expand(model.graph_model, model.name)
     refuse_float(expanded.original, model.name)
     findings = list(_rule_findings(expanded))

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import fnmatch
 import itertools
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -21,6 +22,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from calibrators.errors import ModelError, TrtInt8Error, cause_in_words
+from calibrators.operators import operator_of
 
 
 def is_constant(value: ir.Value | None) -> bool:
@@ -155,6 +157,118 @@ def set_constant_input(node: ir.Node, index: int, array: NDArray[Any], taken: se
 
 def _is_read_by_one_node(value: ir.Value) -> bool:
     return value.is_initializer() and len(value.uses()) == 1 and not value.is_graph_output()
+
+
+#: The property in which PyTorch's exporter lists the modules around a node, from the outermost inwards, and
+#: last the node itself, as Python writes a list; and that with their classes.
+SCOPES = "pkg.torch.onnx.name_scopes"
+_CLASSES = "pkg.torch.onnx.class_hierarchy"
+_TEXTS = re.compile(r"""'([^']*)'|"([^"]*)\"""")
+
+#: The names that PyTorch's older exporter gives to nodes, such as ``/encoder/layer.1/dense/MatMul_1``.
+_NAME_IN_MODULES = re.compile(r"/(.+)/[A-Z]\w*")
+
+
+def module_of(node: ir.Node) -> str:
+    """Returns the path of the module of PyTorch that a node comes from, such as ``encoder.layer.1.dense``.
+
+    Args:
+        node: A node of any model. The exporter writes the path into its properties, or into its name.
+
+    Returns:
+        The path; empty for nodes of the outermost module, and of other exporters.
+    """
+    scopes = ["".join(text) for text in _TEXTS.findall(node.metadata_props.get(SCOPES, ""))]
+    if len(scopes) > 1:
+        return scopes[-2]
+    named = _NAME_IN_MODULES.fullmatch(node.name or "")
+    path: list[str] = []
+    for part in named[1].split("/") if named else ():
+        if path and part.startswith(f"{path[-1]}."):  # a module in a Sequential has the name of both
+            path.pop()
+        path.append(part)
+    return ".".join(path)
+
+
+def modules_of(graph: ir.Graph) -> dict[str, str]:
+    """Returns the names of the layers of a graph to their modules, if known; see :func:`module_of`."""
+    layers = (node for node in graph if operator_of(node).multiplies)
+    return {node.name or "": module for node in layers if (module := module_of(node))}
+
+
+def matches_node(pattern: str, name: str, module: str) -> bool:
+    """Returns True if a pattern is for a node: for its name, its module, or a module around that.
+
+    Args:
+        pattern: A name, or a pattern with ``*`` and ``?``.
+        name: The node's name.
+        module: What :func:`module_of` returns for the node.
+    """
+    modules = itertools.accumulate(module.split("."), "{}.{}".format) if module else ()
+    return any(fnmatch.fnmatch(text, pattern) for text in (name, *modules))
+
+
+def by_name(graph: ir.Graph, patterns: Iterable[str]) -> list[str]:
+    """Returns patterns for TensorRT's layers, which have the names of nodes and no modules.
+
+    Args:
+        graph: The graph.
+        patterns: Names of nodes or modules, or patterns.
+
+    Returns:
+        The patterns, with the names of layers in place of those that are for modules.
+    """
+    modules, found = modules_of(graph), list[str]()
+    for pattern in patterns:
+        named = [name for name, module in modules.items() if matches_node(pattern, name, module)]
+        only_modules = named and not any(matches_node(pattern, node.name or "", "") for node in graph)
+        found += named if only_modules else [pattern]
+    return found
+
+
+def modules_by_tensor(graph_model: ir.Model) -> dict[str, str]:
+    """Returns the names of tensors to the modules that write them, for :func:`keep_modules`."""
+    return {
+        value.name or "": node.metadata_props[SCOPES]
+        for node in graph_model.graph
+        if SCOPES in node.metadata_props
+        for value in node.outputs
+    }
+
+
+def settle_modules(graph_model: ir.Model) -> None:
+    """Gives convolutions their own modules where PyTorch's exporter wrote those of a BatchNorm.
+
+    The exporter computes a BatchNorm together with the convolution before it. The weights still have the name
+    of the convolution's module.
+
+    Args:
+        graph_model: The model; the properties of its nodes are changed.
+    """
+    for node in graph_model.graph:
+        if "BatchNorm" in node.metadata_props.get(_CLASSES, "") and operator_of(node).is_convolution:
+            weights, around = node.inputs[1], module_of(node).rpartition(".")[0]
+            own, _, kind = ((weights.name if weights is not None else "") or "").rpartition(".")
+            if kind == "weight" and own.rpartition(".")[0] == around:
+                node.metadata_props[SCOPES] = repr([own, node.name])
+
+
+def keep_modules(graph_model: ir.Model, before: Mapping[str, str]) -> None:
+    """Gives nodes that were put in the place of others the modules of the others.
+
+    A node without a module gets that in which a tensor of its name was written, or that of its reader.
+
+    Args:
+        graph_model: The model; the properties of its nodes are changed.
+        before: What :func:`modules_by_tensor` returned before nodes were replaced.
+    """
+    for node in reversed(graph_model.graph) if before else ():
+        if SCOPES not in node.metadata_props:
+            written = (before.get(value.name or "") for value in node.outputs)
+            readers = (reader for value in node.outputs for reader, _ in value.uses())
+            read = (reader.metadata_props.get(SCOPES) for reader in readers)
+            if scopes := next(filter(None, (*written, *read)), None):
+                node.metadata_props[SCOPES] = scopes
 
 
 def inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:

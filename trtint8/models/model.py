@@ -52,7 +52,16 @@ from trtint8.models.declared import (
     with_some_shapes,
 )
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph import as_model_errors, computes_in, message_graphs, run_passes, values_behind
+from trtint8.models.graph import (
+    as_model_errors,
+    computes_in,
+    keep_modules,
+    message_graphs,
+    modules_by_tensor,
+    run_passes,
+    settle_modules,
+    values_behind,
+)
 from trtint8.models.opset import (
     settle_domains,
     settle_function_opsets,
@@ -80,6 +89,7 @@ from trtint8.models.plugins import (
     is_unknown,
     needed_opset,
     refuse_tool_quantizers,
+    runtime_nodes,
     unknown_nodes,
     write_experimental_operators,
 )
@@ -107,6 +117,7 @@ class Model:
         graph_model: The model in onnx-ir's form; not to be changed.
         name: The model's name in messages: its file name, or ``model``.
         known_fingerprint: The fingerprint, where it is that of another graph.
+        cut_from: The fingerprint of the model that this one was cut from; None if it was not cut.
         light: What the graph was read from, where all its weights are in memory.
         data_files: The files beside the model's own that its weights are in.
     """
@@ -114,6 +125,7 @@ class Model:
     graph_model: ir.Model
     name: str
     known_fingerprint: str | None = None
+    cut_from: str | None = None
     light: LightModel | None = field(default=None, repr=False, compare=False)
     data_files: tuple[Path, ...] = field(default=(), repr=False, compare=False)
 
@@ -225,7 +237,23 @@ def load_float_model(source: ModelSource) -> Model:
         raise ModelError(
             f"'{model.name}' holds Q/DQ pairs already; build it as it is, or give the float model"
         )
+    warn_of_runtime_nodes(model)
     return model
+
+
+def warn_of_runtime_nodes(model: Model) -> None:
+    """Warns of a model that ONNX Runtime's optimizer has written, if it is to become an engine.
+
+    Args:
+        model: A checked model.
+    """
+    found = runtime_nodes(model.graph_model)
+    if found:
+        named = enumerated(f"'{node.name or node.outputs[0].name}' ({node.op_type})" for node in found)
+        warn_user(
+            f"ONNX Runtime's optimizer or one of its quantizers wrote {named} into '{model.name}': they stay "
+            "in float, and TensorRT hardly takes them; give the model from before that"
+        )
 
 
 @pause_garbage_collection()
@@ -249,6 +277,8 @@ def prepare(model: Model) -> Model:
         ModelError: The opset is older than 13 and cannot be converted, or constants do not fit their nodes.
     """
     copy = _with_recent_opset(model).clone()
+    settle_modules(copy)
+    modules = modules_by_tensor(copy)
     run_passes(copy, model.name, InlineFunctionsPass(), common.RemoveInitializersFromInputsPass())
     if any(computes_in(copy, dtype) for dtype in NARROW_TYPES):
         run_passes(copy, model.name, ComputeInFloat32Pass())
@@ -267,9 +297,10 @@ def prepare(model: Model) -> Model:
         NameNodesPass(),
         InferShapesPass(),
     )
+    keep_modules(copy, modules)
     fingerprint = model.fingerprint
     record_float_model(copy, fingerprint)
-    return Model(copy, model.name, fingerprint)
+    return Model(copy, model.name, fingerprint, model.cut_from)
 
 
 def rebuilt(graph_model: ir.Model, name: str) -> Model:

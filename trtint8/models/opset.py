@@ -15,14 +15,16 @@ from onnx import helper
 
 from calibrators.checks import warn_user
 from calibrators.errors import ModelError
-from calibrators.operators import operator_of
+from calibrators.operators import RUNTIME_DOMAINS, operator_of
 from trtint8.models.declared import clear_new_names, declare_sequences, names_to_keep
 from trtint8.models.graph import (
     all_nodes,
     as_model_errors,
     constant_input,
+    keep_modules,
     message_containers,
     message_graphs,
+    modules_by_tensor,
     take_name,
     unused_name,
     value_names,
@@ -237,15 +239,13 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
     show(converted)
     clear_new_names(converted, names_to_keep(graph_model))
     _mend_old_operators(converted, old, name)
+    keep_modules(converted, modules_by_tensor(graph_model))
     converted.ir_version = max(converted.ir_version, _IR_VERSION)
     return converted
 
 
 #: The other name of ONNX's own domain, which is usually written as ``""``.
 _ALIAS = "ai.onnx"
-
-#: Domains of ONNX Runtime, which knows one version of each, whether a model says so or not.
-_OF_ONNX_RUNTIME = ("com.microsoft", "com.microsoft.nchwc", "com.ms.internal.nhwc")
 
 #: The version of ONNX's operators in a model that imports those of other domains only. ONNX Runtime takes the
 #: newest that it knows.
@@ -279,7 +279,7 @@ def settle_domains(message: onnx.ModelProto, name: str) -> None:
         raise ModelError(f"'{name}' does not say of which opset its operators are; export it again")
     if "" not in imported:
         message.opset_import.append(helper.make_opsetid("", _UNSAID))
-    for domain in _OF_ONNX_RUNTIME:
+    for domain in RUNTIME_DOMAINS:
         if domain in used and domain not in imported:
             message.opset_import.append(helper.make_opsetid(domain, 1))
 

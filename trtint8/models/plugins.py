@@ -13,6 +13,7 @@ import onnx_ir as ir
 from onnx import helper
 
 from calibrators.errors import ModelError
+from calibrators.operators import RUNTIME_DOMAINS, operator_of
 from trtint8.models.graph import message_containers, message_graphs, nodes_inside, take_name
 
 #: The domain that ONNX Runtime's own provider for TensorRT gives plugins. TensorRT's parser finds a plugin by
@@ -42,9 +43,7 @@ _KNOWN = frozenset(
         "ai.onnx.ml",
         "ai.onnx.training",
         "ai.onnx.preview.training",
-        "com.microsoft",
-        "com.microsoft.nchwc",
-        "com.ms.internal.nhwc",
+        *RUNTIME_DOMAINS,
     )
 )
 
@@ -158,6 +157,24 @@ def unknown_nodes(graph_model: ir.Model) -> list[ir.Node]:
         graph_model: A checked model.
     """
     return list(filter(is_unknown, graph_model.graph))
+
+
+def runtime_nodes(graph_model: ir.Model) -> list[ir.Node]:
+    """The nodes of a model's main graph that ONNX Runtime's optimizer writes, and that only it computes.
+
+    Those that compute on the integers of quantized tensors, which can be written as Q/DQ pairs, are left out.
+
+    Args:
+        graph_model: The model.
+    """
+    functions = {(domain, name) for domain, name, _ in graph_model.functions}
+    return [
+        node
+        for node in graph_model.graph
+        if node.domain in RUNTIME_DOMAINS
+        and (node.domain, node.op_type) not in functions
+        and not (operator_of(node).integers or operator_of(node).half_of_pair)
+    ]
 
 
 def plugin_nodes(graph_model: ir.Model) -> list[ir.Node]:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from calibrators.checks import warn_user
 from calibrators.errors import Argument, ModelError, UnsupportedError, cause_in_words
 from calibrators.host.weights import LightModel
+from trtint8.models.graph import SCOPES, settle_modules
 from trtint8.models.model import Model, ModelSource, check_light
 from trtint8.models.serialization import to_light
 
@@ -322,9 +323,13 @@ def _as_model(graph_model: ir.Model, inputs: list[str], outputs: list[str], name
     _rename(graph, graph.outputs, [f"{name}_output" if name in inputs else name for name in outputs])
     if len(inputs) == len(graph.inputs):
         _rename(graph, graph.inputs, inputs)
-    # PyTorch describes there where in the user's files each node comes from.
+    settle_modules(graph_model)
+    # PyTorch describes there where in the user's files each node comes from. Only its module is of use.
     for described in (graph_model, graph, *ir.traversal.RecursiveGraphIterator(graph)):
+        module = described.metadata_props.get(SCOPES)
         described.metadata_props.clear()
+        if module is not None:
+            described.metadata_props[SCOPES] = module
     light = to_light(graph_model)
     weights = {weight: values.copy() for weight, values in light.weights.items()}
     for values in weights.values():

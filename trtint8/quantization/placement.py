@@ -7,7 +7,6 @@ and its activation function (NVIDIA, "Working with Quantized Types", TensorRT do
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -15,9 +14,9 @@ from typing import Literal
 import onnx_ir as ir
 
 from calibrators.checks import several
-from calibrators.errors import Argument, ModelError, counted, enumerated, such_as
-from calibrators.operators import OPERATORS, Product, operator_named, operator_of
-from trtint8.models.graph import is_constant, nodes_inside
+from calibrators.errors import Argument, ModelError, counted, enumerated, titled
+from calibrators.operators import OPERATORS, Operator, Product, operator_named, operator_of
+from trtint8.models.graph import is_constant, matches_node, module_of, nodes_inside
 from trtint8.models.plugins import unknown_nodes
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.operators import commutes_with_quantization, weight_axis
@@ -80,6 +79,9 @@ class Decision:
         cause: The reason for programs: ``weights``, ``activations``, ``attention``, ``residual`` or
             ``concat`` in INT8; ``keep_float``, ``attention``, ``model``, ``target``, ``slower``, ``plugin``,
             ``inside`` or ``no_pairs`` in float. See :data:`trtint8.quantization.placement.Cause`.
+        domain: The operator's domain; empty for ONNX's own.
+        module: The path of the module of PyTorch that the node comes from, such as ``encoder.layer.1.dense``;
+            empty where the model does not say.
     """
 
     node: str
@@ -87,6 +89,18 @@ class Decision:
     quantized: bool
     reason: str
     cause: Cause
+    domain: str = ""
+    module: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name of the node, and its module."""
+        return titled(self.node, self.module)
+
+    @property
+    def row(self) -> Operator:
+        """What the operator is."""
+        return operator_named(self.operator, self.domain)
 
 
 @dataclass(frozen=True, repr=False)
@@ -136,7 +150,7 @@ class Placement:
     @property
     def multiplying(self) -> int:
         """The number of nodes that multiply matrices, in INT8 or in float."""
-        return sum(operator_named(decision.operator).multiplies for decision in self.decisions)
+        return sum(decision.row.multiplies for decision in self.decisions)
 
     @property
     def float_nodes(self) -> tuple[tuple[str, str], ...]:
@@ -150,7 +164,7 @@ class Placement:
 
     @property
     def _products_in_float(self) -> list[Decision]:
-        return [d for d in self.decisions if operator_named(d.operator).multiplies and not d.quantized]
+        return [one for one in self.decisions if one.row.multiplies and not one.quantized]
 
     @property
     def reading_pairs(self) -> frozenset[str]:
@@ -160,7 +174,7 @@ class Placement:
     @property
     def quantized_nodes(self) -> tuple[str, ...]:
         """Names of the weighted nodes that run in INT8."""
-        return tuple(d.node for d in self.decisions if d.quantized and operator_named(d.operator).is_weighted)
+        return tuple(one.node for one in self.decisions if one.quantized and one.row.is_weighted)
 
 
 def place(
@@ -312,11 +326,11 @@ class _Placer:
                 yield self.decisions[node.name]
             if node in unknown:
                 reason = "ONNX has no such operator, so it is taken for a plugin of TensorRT"
-                yield Decision(node.name or "", node.op_type, False, reason, "plugin")
+                yield _decision(node, False, reason, "plugin")
             for inner in nodes_inside(node):
                 if operator_of(inner).multiplies:
                     reason = f"it is inside the {node.op_type} '{node.name}', where no Q/DQ pairs are placed"
-                    yield Decision(inner.name or inner.op_type, inner.op_type, False, reason, "inside")
+                    yield _decision(inner, False, reason, "inside")
 
     def _place_weighted(self, node: ir.Node) -> None:
         found = self._obstacle(node)
@@ -446,8 +460,12 @@ class _Placer:
         return decision is not None and decision.quantized
 
     def _decide(self, node: ir.Node, quantized: bool, reason: str, cause: Cause) -> None:
-        name = node.name or ""
-        self.decisions[name] = Decision(name, node.op_type, quantized, reason, cause)
+        self.decisions[node.name or ""] = _decision(node, quantized, reason, cause)
+
+
+def _decision(node: ir.Node, quantized: bool, reason: str, cause: Cause) -> Decision:
+    name = node.name or node.op_type
+    return Decision(name, node.op_type, quantized, reason, cause, node.domain, module_of(node))
 
 
 def _edge(node: ir.Node, index: int) -> Edge:
@@ -504,23 +522,32 @@ def _check_layers(model: ir.Model) -> None:
     raise ModelError(nothing)
 
 
-def _quantizable_names(model: ir.Model, attentions: Sequence[Attention]) -> list[str]:
-    """Names of the nodes that could be quantized."""
+def _quantizable_names(model: ir.Model, attentions: Sequence[Attention]) -> dict[str, str]:
+    """Names of the nodes that could be quantized, to their modules."""
     readers = (node for attention in attentions for node, _ in output_readers(attention))
-    return list(dict.fromkeys(node.name or "" for node in (*_candidates(model), *readers)))
+    return {node.name or "": module_of(node) for node in (*_candidates(model), *readers)}
 
 
-def _matching(names: Sequence[str], patterns: Sequence[str], argument: str) -> dict[str, str]:
-    """The names that match a pattern, to the pattern; ``argument`` is what messages call the patterns."""
+def _matching(names: Mapping[str, str], patterns: Sequence[str], argument: str) -> dict[str, str]:
+    """The names that match a pattern, to the pattern.
+
+    Args:
+        names: Names of nodes, to their modules.
+        patterns: Names of nodes or modules, or patterns.
+        argument: What messages call the patterns.
+    """
     matching: dict[str, str] = {}
     for pattern in several(patterns):
         if not isinstance(pattern, str):
             raise ModelError(f"{Argument(argument)}: {pattern!r} is no name of a node; give strings")
-        matched = [name for name in names if name == pattern] or fnmatch.filter(names, pattern)
+        matched = [name for name in names if name == pattern] or [
+            name for name, module in names.items() if matches_node(pattern, name, module)
+        ]
         if not matched:
+            examples = (titled(f"'{name}'", module) for name, module in names.items())
             raise ModelError(
                 f"{Argument(argument)}: '{pattern}' matches no node that could be quantized; names look like "
-                f"{such_as(names)}"
+                f"{enumerated(examples, _FEW)}"
             )
         matching |= dict.fromkeys(matched, pattern)
     return matching

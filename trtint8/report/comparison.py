@@ -13,7 +13,7 @@ from calibrators.checks import keeping_warnings, several
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
-from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError, counted
+from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError, counted, titled
 from calibrators.records import Result
 from calibrators.run import RunOptions
 from trtint8.arithmetic.simulation import Integers
@@ -53,12 +53,19 @@ class ComparedRow:
             more than ``margin``, for a figure that has it. None for all other figures.
         margin: The share by which bytes and times may differ and still count as equal; None for all other
             figures.
+        module: For the row of a layer, the path of the module of PyTorch that it comes from, if it is known.
     """
 
     name: str
     values: tuple[str | None, ...]
     significant: bool | None = None
     margin: float | None = None
+    module: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the figure is, with the module of a layer."""
+        return titled(self.name, self.module)
 
     @property
     def is_compared(self) -> bool:
@@ -179,6 +186,7 @@ def compare_runs(
     engines = [run.engine if run.engine and run.engine.layers else None for run in runs]
     listed = [make_cells(None, engine, None) for engine in engines] if any(engines) else asked
     layers = _table([{cell.node: cell.precision for cell in cells} for cells in listed])
+    modules = {cell.node: cell.module for cells in listed for cell in cells}
     judged = [run.accuracy for run in runs]
     rows = tuple(
         replace(row, significant=_differ(row.name, judged)) if row.margin is None else row for row in rows
@@ -186,7 +194,7 @@ def compare_runs(
     return RunComparison(
         names,
         rows,
-        tuple(row for row in layers if row.differs),
+        tuple(replace(row, module=modules[row.name]) for row in layers if row.differs),
         tuple(row.name for row in rows if row.differs),
         tuple(path for run in runs for path in run.read),
         tuple(filter(None, (_accuracy_verdict(names, judged), _latency_verdict(names, runs)))),

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from calibrators.operators import operator_of
 from trtint8.engine.file import EngineInfo
-from trtint8.models.graph import is_constant, values_read
+from trtint8.models.graph import is_constant, module_of, values_read
 from trtint8.quantization.config import FUSED_ACTIVATIONS
 from trtint8.report import text
 from trtint8.report.layers import IN_FLOAT, Cell, is_dequantized, make_cell, reads_int8
@@ -126,7 +126,8 @@ def make_graph(
         name = node.name or ""
         precision = _precision(node, engine)
         was_in_int8 = precision not in IN_FLOAT or any(map(is_dequantized, node.inputs))
-        cell = make_cell(name, node.op_type, precision, measured.get(name) if was_in_int8 else None)
+        figures = measured.get(name) if was_in_int8 else None
+        cell = make_cell(name, node.op_type, precision, figures, module_of(node))
         shape = _shape(node.outputs[0]) if node.outputs else ""
         nodes.append(GraphNode(cell, _reason(node, precision, engine, reasons), shape))
     places: dict[ir.Node | ir.Value, int] = {value: place for place, value in enumerate(inputs)}
@@ -336,6 +337,8 @@ def describe_node(node: GraphNode) -> str:
             f"{text.percentage(cell.noise_share)} of the noise, alone {text.decibels(cell.alone_db)}, "
             f"here {text.decibels(cell.cumulative_db)}."
         )
+    if cell.title != cell.node:
+        sentences.append(f"Of the module {cell.module}.")
     return " ".join([*sentences, *([f"Writes {shape}"] if shape else [])])
 
 

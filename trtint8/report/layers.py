@@ -11,11 +11,13 @@ import onnx_ir as ir
 
 from calibrators.data.inputs import shape_text
 from calibrators.display.cards import Card, card_of
+from calibrators.errors import titled
 from calibrators.operators import operator_named, operator_of
 from calibrators.tables.table import CalibrationTable
 from trtint8.auditing.results import Audit, AuditedEngine, Cost
 from trtint8.engine.file import EngineInfo
 from trtint8.engine.kernels import PARTS, PartTotal, Traffic, total_traffic
+from trtint8.models.graph import modules_of
 from trtint8.report.files import ReportFiles
 from trtint8.report.text import duration, figure, layers_text, size
 from trtint8.runtime.bench import BenchReport
@@ -44,6 +46,7 @@ class Cell:
         level: The level of ``noise_share``, from 0 to ``len(LEVELS)``; None where it was not measured.
         alone_db: SQNR of the network's output with only this layer in INT8, in decibels.
         cumulative_db: SQNR of the layer's output with every layer in INT8, in decibels.
+        module: The path of the module of PyTorch that the node comes from; empty where it is not known.
     """
 
     node: str
@@ -53,6 +56,12 @@ class Cell:
     level: int | None = None
     alone_db: float | None = None
     cumulative_db: float | None = None
+    module: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name of the node, and its module."""
+        return titled(self.node, self.module)
 
 
 def make_cells(
@@ -72,12 +81,15 @@ def make_cells(
         One cell per weighted layer; empty where no source names the layers.
     """
     measured = {layer.node: layer for layer in sensitivity.layers} if sensitivity else {}
+    modules = dict(engine.modules) if engine else {}
+    modules |= {name: layer.module for name, layer in measured.items()}
+    modules |= modules_of(qdq.graph) if qdq else {}
     cells = []
     for node, (operator, intended) in _intended(qdq, engine, sensitivity).items():
         precision = intended
         if engine and engine.layers:
             precision = engine.layers.precision_of(node) or "unknown"
-        cells.append(make_cell(node, operator, precision, measured.get(node)))
+        cells.append(make_cell(node, operator, precision, measured.get(node), modules.get(node, "")))
     return tuple(cells)
 
 
@@ -86,16 +98,18 @@ def noise_level(noise_share: float) -> int:
     return bisect_right(LEVELS, noise_share)
 
 
-def make_cell(node: str, operator: str, precision: str, measured: LayerSensitivity | None) -> Cell:
+def make_cell(
+    node: str, operator: str, precision: str, measured: LayerSensitivity | None, module: str
+) -> Cell:
     """Makes the cell of one node; ``measured`` is what its quantization costs, None where not measured.
 
     What was measured of a layer in INT8 is not that of one that is in float.
     """
     if measured is None or (precision in IN_FLOAT and operator_named(operator).is_weighted):
-        return Cell(node, operator, precision)
-    share = measured.noise_share
+        return Cell(node, operator, precision, module=module)
+    share, alone_db = measured.noise_share, measured.only.sqnr_db
     return Cell(
-        node, operator, precision, share, noise_level(share), measured.only.sqnr_db, measured.cumulative_db
+        node, operator, precision, share, noise_level(share), alone_db, measured.cumulative_db, module
     )
 
 

@@ -30,6 +30,7 @@ from calibrators.host.work import BatchFunction, check_sees, results_here
 from calibrators.progress import MEASURING
 from calibrators.run import Executor, RunOptions
 from calibrators.tables.table import CalibrationTable
+from trtint8.models.graph import module_of
 from trtint8.models.model import Model, load_model
 from trtint8.models.outputs.joined import compared_tensors, giving
 from trtint8.models.outputs.picked import (
@@ -438,6 +439,7 @@ class Measurement:
                 shares[layer.name],
                 tuple(self._suspects(layer, table, noisy=shares[layer.name] > 1 / len(self._layers))),
                 tuple(copy.name for copy in self._copies.get(layer.name, ())),
+                module_of(layer.node),
             )
             for layer, own, others in zip(self._layers, only, self._without(meter), strict=True)
         )

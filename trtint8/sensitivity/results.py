@@ -21,7 +21,7 @@ from calibrators import records
 from calibrators.checks import check_ending, check_path
 from calibrators.display.cards import Cell, bar, html_table
 from calibrators.display.picture import Picture, data_frame, plot_levels
-from calibrators.errors import TableError, counted
+from calibrators.errors import TableError, counted, titled
 from calibrators.files import write_atomically
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import LEVELS
@@ -216,6 +216,7 @@ class LayerSensitivity:
         suspects: Properties of the layer that are known to cost accuracy.
         copies: Names of the Concats in INT8 whose copies the layer reads. They round the same values on the
             same grid, so their noise is counted here and they have no entries of their own.
+        module: The path of the module of PyTorch that the layer comes from; empty where it is not known.
     """
 
     node: str
@@ -228,6 +229,12 @@ class LayerSensitivity:
     noise_share: float
     suspects: tuple[Suspect, ...]
     copies: tuple[str, ...] = ()
+    module: str = ""
+
+    @property
+    def title(self) -> str:
+        """The name of the node, and its module."""
+        return titled(self.node, self.module)
 
 
 @dataclass(frozen=True, repr=False)
@@ -267,7 +274,7 @@ class Sensitivity(records.Result):
     picks_changed: tuple[PicksChanged, ...] = ()
 
     def __repr__(self) -> str:
-        worst = f", worst '{self.worst_first[0].node}'" if self.layers else ""
+        worst = f", worst '{self.worst_first[0].title}'" if self.layers else ""
         return f"<Sensitivity: {self._summary}{worst}>"
 
     def _repr_html_(self) -> str:
@@ -281,7 +288,7 @@ class Sensitivity(records.Result):
             "here",
         )
         suspects = [
-            f"{layer.node}: {suspect.message}" for layer in self.worst_first for suspect in layer.suspects
+            f"{layer.title}: {suspect.message}" for layer in self.worst_first for suspect in layer.suspects
         ]
         notes = [*map(picks_note, self.picks_changed), *suspects]
         largest = max((layer.noise_share for layer in self.layers), default=0.0) or 1.0
@@ -307,13 +314,14 @@ class Sensitivity(records.Result):
 
         Returns:
             A ``pandas.DataFrame`` with one row per layer, in the order in which they run, and the columns
-            ``node``, ``operator``, ``noise_share`` (in [0, 1]), and in decibels ``alone_db``, ``without_db``,
-            ``weights_db``, ``activations_db`` and ``cumulative_db``; see :class:`LayerSensitivity`.
+            ``node``, ``module``, ``operator``, ``noise_share`` (in [0, 1]), and in decibels ``alone_db``,
+            ``without_db``, ``weights_db``, ``activations_db`` and ``cumulative_db``; see
+            :class:`LayerSensitivity`.
 
         Raises:
             UnsupportedError: pandas is not installed.
         """
-        names = ("node", "operator", "noise_share", "weights_db", "activations_db", "cumulative_db")
+        names = ("node", "module", "operator", "noise_share", "weights_db", "activations_db", "cumulative_db")
         columns = {name: [getattr(layer, name) for layer in self.layers] for name in names}
         columns["alone_db"] = [layer.only.sqnr_db for layer in self.layers]
         columns["without_db"] = [layer.without.sqnr_db for layer in self.layers]
@@ -365,7 +373,7 @@ class Sensitivity(records.Result):
 
 def _row(layer: LayerSensitivity, largest_share: float) -> list[Cell]:
     return [
-        layer.node,
+        layer.title,
         layer.operator,
         f"{100 * layer.noise_share:.1f} %",
         bar(layer.noise_share / largest_share),

@@ -20,11 +20,12 @@ from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict
 from calibrators.data.samples import SampleSizes
-from calibrators.errors import CalibrationDataError, enumerated
+from calibrators.errors import CalibrationDataError, enumerated, titled
 from calibrators.progress import VALIDATING
 from calibrators.records import Count, NonNegative
 from calibrators.tables.table import CalibrationTable
 from trtint8.arithmetic.simulation import IntegerRuns, Integers
+from trtint8.models.graph import modules_of
 from trtint8.models.model import Model
 from trtint8.models.session import open_graph_model
 from trtint8.models.shapes import StaticShapes, declared_sizes, multiply_adds
@@ -78,6 +79,18 @@ class Candidate:
     def placement(self) -> Placement:
         """Where Q/DQ pairs are inserted."""
         return place(self.model.graph_model, self.keep_float, self.target)
+
+    @property
+    def modules(self) -> dict[str, str]:
+        """The names of the nodes in float to the modules of PyTorch that they come from, if known."""
+        modules = modules_of(self.model.graph_model.graph)
+        return {name: modules[name] for name in self.keep_float if name in modules}
+
+    @property
+    def in_float(self) -> str:
+        """The nodes in float and their modules, in words."""
+        modules = self.modules
+        return ", ".join(titled(name, modules.get(name, "")) for name in self.keep_float) or "none"
 
     def beyond(self, plain: Candidate) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The layers in float, and the remedies, that were added to a candidate to make this one.

@@ -27,7 +27,7 @@ import onnx_ir as ir
 from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
-from calibrators.errors import counted
+from calibrators.errors import counted, titled
 from calibrators.progress import JUDGING, MEASURING, SEARCHING, Plan, job, progress_bar, time_left
 from calibrators.tables.table import CalibrationTable
 from trtint8.equalization.equalize import equalize
@@ -546,7 +546,8 @@ class Search:
             left.remove(name)
             kept, way = best.candidate.beyond(plain.candidate)
             others = [one for one in kept if one != name]
-            score = self._in_float(best, plain.candidate, others, way, f"'{name}' back in INT8")
+            title = titled(f"'{name}'", best.candidate.modules.get(name, ""))
+            score = self._in_float(best, plain.candidate, others, way, f"{title} back in INT8")
             in_vain += score is None or not self._fits(score)
 
     def _in_float(

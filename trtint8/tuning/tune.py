@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -114,10 +114,9 @@ class Tuned(records.Result):
 
     def _repr_html_(self) -> str:
         remedies = ", ".join(self.candidate.remedies) or "none"
-        kept = ", ".join(self.candidate.keep_float) or "none"
         notes = (
             f"changed weights: {remedies}",
-            f"layers in float: {kept} ({100 * self.float_cost:.1f} % of the arithmetic)",
+            f"layers in float: {self.candidate.in_float} ({100 * self.float_cost:.1f} % of the arithmetic)",
         )
         title = f"{counted(self.accuracy.samples, 'sample')} that nothing was decided on"
         return accuracy_html(title, self.accuracy, "tuned", notes) + trials_html(self.trials, self.goal)
@@ -134,6 +133,7 @@ class Tuned(records.Result):
             "trials": records.as_json(self.trials),
             "chosen": self.chosen,
             "keep_float": list(self.candidate.keep_float),
+            "modules": self.candidate.modules,
             "remedies": list(self.candidate.remedies),
             "float_cost": self.float_cost,
             "speed": records.as_json(self.speed),
@@ -339,6 +339,8 @@ class TuningLog:
         unit: The unit of the metric: ``%``, ``dB``, or empty for its own.
         chosen: The index of the result in ``trials``; None where an earlier version has not written it.
         warnings: What the calibration and the search warned of; empty in files of version 0.2 and older.
+        modules: Names of the nodes that stay in float to the modules of PyTorch that they come from, if
+            known.
     """
 
     command: str
@@ -352,6 +354,7 @@ class TuningLog:
     unit: str = ""
     chosen: Count | None = None
     warnings: tuple[str, ...] = ()
+    modules: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -447,6 +450,7 @@ def _log(tuned: Tuned, command: str) -> TuningLog:
         tuned.goal.unit,
         tuned.chosen,
         tuned.warnings,
+        candidate.modules,
     )
 
 

@@ -139,6 +139,8 @@ class TableRecord:
             number of samples.
         left_out: Names of the nodes at the end of the model that were not run, to their operators.
         inputs: What the model was fed; None where it is not known, and in files of version 0.2 and older.
+        cut_from: Fingerprint of the model that the calibrated model was cut from; None if it was not cut.
+        modules: Tensor name to the path of the module that computes it, where that is known.
         warnings: What the calibration warned of; empty in files of version 0.2 and older.
         overridden: Names of the tensors whose range was set by hand.
         amax: Tensor name to range. A range that is negative or not finite is the table's to refuse, by the
@@ -157,6 +159,8 @@ class TableRecord:
     input_sizes: Mapping[str, SampleSizes] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     inputs: CalibratedInputs | None = None
+    cut_from: Line | None = None
+    modules: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[Text, ...] = ()
     overridden: tuple[str, ...] = ()
     amax: Mapping[str, float]

@@ -1,5 +1,6 @@
 """Names and ranges that a table cannot hold; what tables say of them is tested with these."""
 
+import contextlib
 import re
 
 import numpy as np
@@ -52,6 +53,29 @@ def test_a_table_serves_its_own_model_only(arguments, words):
         table.check_model(*arguments)
     table.check_model("m", ["a"])
     table.check_model("m", ["a"], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "accepted"),
+    [
+        (("part", "whole"), Provenance("whole"), True),
+        (("part", "whole"), Provenance("part", cut_from="whole"), True),
+        (("part", "whole"), Provenance("shorter", cut_from="whole"), True),
+        (("whole", None), Provenance("part", cut_from="whole"), True),
+        (("part", None), Provenance("part", cut_from="whole"), True),
+        (("part", None), Provenance("whole"), False),
+        (("part", "whole"), Provenance("shorter", cut_from="other"), False),
+        (("part", "whole"), Provenance("other"), False),
+    ],
+)
+def test_a_table_serves_the_parts_of_its_model(asked, given, accepted):
+    table = CalibrationTable({"a": 1.0}, provenance=given).of_part(*asked)
+    with contextlib.nullcontext() if accepted else pytest.raises(TableError, match="stale"):
+        table.check_model(asked[0], ["a"])
+    if accepted:
+        with pytest.raises(TableError, match="no range for 1 tensor: 'x'"):
+            table.check_model(asked[0], ["a", "x"])
+        CalibrationTable({"a": 1.0}, provenance=table.provenance).check_model("part", ["a"])
 
 
 def test_names_are_compared_where_nothing_says_which_model_it_is():

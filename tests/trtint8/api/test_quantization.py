@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import trtint8
 from calibrators.errors import CalibrationDataError, ModelError, TableError, UnsupportedError
@@ -174,6 +174,26 @@ def test_the_files_of_a_model_that_is_cut(split, tmp_path):
     assert names == {"t.json", "q.onnx", "q.tail.onnx", "q.float.onnx"}
     assert [output.name for output in onnx.load(written.model).graph.output] == CUT
     assert written.quantized.placement.quantized_nodes and written.target == "tensorrt"
+
+
+def test_ranges_up_to_a_cut_are_those_of_the_whole_model(split, table, tmp_path):
+    def scales(path):
+        graph = onnx.load(path).graph
+        constants = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
+        pairs = (node for node in graph.node if node.op_type == "QuantizeLinear")
+        return {node.input[0]: constants[node.input[1]].tolist() for node in pairs}
+
+    images = split.calibration_images[:8]
+    part = trtint8.calibrate(DEMO_MODEL, images, method="minmax", cut_at=CUT, progress=False)
+    whole = trtint8.write_quantized(DEMO_MODEL, table, tmp_path / "whole.onnx")
+    cut = trtint8.write_quantized(DEMO_MODEL, table, tmp_path / "cut.onnx", cut_at=CUT)
+    assert scales(cut.model).items() < scales(whole.model).items()
+    stem = ["/stem/relu/Relu_output_0"]
+    shorter = trtint8.write_quantized(DEMO_MODEL, part, tmp_path / "stem.onnx", cut_at=stem)
+    assert len(shorter.quantized.placement.quantized_nodes) == 1
+    with pytest.raises(trtint8.TableError, match=r"'/block2/relu1/Relu_output_0'.*cut_at"):
+        trtint8.write_quantized(DEMO_MODEL, part, tmp_path / "behind.onnx")
+    trtint8.quantize(DEMO_MODEL, part.override(dict.fromkeys(table.amax.keys() - part.amax.keys(), 1.0)))
 
 
 def test_a_written_model_is_the_one_that_is_returned(table, tmp_path):

@@ -291,6 +291,7 @@ def test_an_output_that_is_listed_twice_keeps_its_name(float16):
     assert [output.name for output in accuracy.outputs] == ["y"]
 
 
+@pytest.mark.filterwarnings("ignore:ONNX Runtime's optimizer")
 @pytest.mark.parametrize("domain", ["", "com.microsoft"])
 def test_outputs_without_a_type(domain):
     bare = output_shapes_model(

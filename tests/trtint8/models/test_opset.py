@@ -244,6 +244,7 @@ def test_domains_without_a_version_of_their_own_are_named(domains, imports, midd
         load_model(model(domains, imports, middle))
 
 
+@pytest.mark.filterwarnings("ignore:ONNX Runtime's optimizer")
 def test_operators_of_onnx_runtime_need_no_import_and_onnx_none_beside_them():
     source = model(("", "com.microsoft", ""), middle="Gelu")
     assert opsets(to_proto(load_model(source).graph_model)) == {"": 17, "com.microsoft": 1}

@@ -230,7 +230,7 @@ def test_models_without_engines(quantized):
     rows = {row.name: row.values for row in compared.rows}
     assert rows["weighted layers with Q/DQ pairs"] == ("9 of 9", "8 of 9")
     assert rows["Q/DQ model"] == tuple(load_model(path).fingerprint[:8] for path in quantized)
-    assert compared.layers == (ComparedRow("/stem/conv/Conv", ("INT8", "float")),)
+    assert compared.layers == (ComparedRow("/stem/conv/Conv", ("INT8", "float"), module="stem.conv"),)
     assert compared.differences == ("Q/DQ model", "weighted layers with Q/DQ pairs")
     again = compare_runs([quantized[0], quantized[0]])
     assert again.differences == again.layers == ()

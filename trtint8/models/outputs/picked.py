@@ -89,7 +89,7 @@ def cut_model(prepared: Model, tensors: Iterable[str]) -> CutModel:
     before = [value for value in graph.outputs if value not in behind and value not in cut]
     head = _part(prepared.graph_model, (), [*before, *(computed[name] for name in chosen)])
     tail = _part(prepared.graph_model, [computed[name] for name in chosen], behind)
-    return CutModel(Model(head, prepared.name, fingerprint(head)), tail)
+    return CutModel(Model(head, prepared.name, fingerprint(head), prepared.fingerprint), tail)
 
 
 def tensors_before(graph: ir.Graph, nodes: Collection[ir.Node]) -> tuple[str, ...]:

@@ -475,6 +475,7 @@ FORMS = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:ONNX Runtime's optimizer")
 @pytest.mark.parametrize("target", ["tensorrt-11", "rtx"])
 @pytest.mark.parametrize("float32_io", [False, True])
 @pytest.mark.parametrize("form", FORMS)
