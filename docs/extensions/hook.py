@@ -12,14 +12,16 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
+_ROOT = str(Path(__file__).parents[2])
+sys.path.insert(0, _ROOT)
 
 from docs.extensions import command_line, foot, json_output, lines
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Adds the extensions, which MkDocs cannot import by itself, and the foot."""
+    """Adds the extensions, which MkDocs cannot import by itself, the foot, and where snippets lie."""
     config.markdown_extensions += [module.__name__ for module in (command_line, json_output, lines)]
+    config.mdx_configs["pymdownx.snippets"]["base_path"] = [_ROOT]
     config.copyright = foot.FOOT
 
 
