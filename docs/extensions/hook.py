@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 _ROOT = str(Path(__file__).parents[2])
 sys.path.insert(0, _ROOT)
 
-from docs.extensions import command_line, foot, json_output, lines
+from docs.extensions import command_line, foot, json_output, lines  # noqa: E402
 
 
 def on_config(config: MkDocsConfig) -> None:
