@@ -1,18 +1,19 @@
 """Builds the wheel and the source distribution, and installs both in environments of their own.
 
 python scripts/check_packages.py                     # the wheel, and the source with and without a compiler
+python scripts/check_packages.py --readme            # only what README tells users to run
 python scripts/check_packages.py --extras all        # and every optional dependency by itself
 python scripts/check_packages.py --extras report ray --python python3.13
 
-Every environment has to pass `pip check`, and the installed package calibrates and quantizes the packaged
-network there, away from this folder. On Linux auditwheel says which manylinux the wheel is for, where it is
-installed.
+Every environment has to pass `pip check` and `check_installation.py`, away from this folder. On Linux
+auditwheel says which manylinux the wheel is for, where it is installed.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,18 +22,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 _ROOT = Path(__file__).parents[1]
 
-#: What an environment has to do with the package, with the compiled part or without it.
-_TRIAL = """
-import importlib.util, numpy as np, trtint8
-from trtint8.data import DEMO_MODEL
-images = np.random.default_rng(0).random((32, 1, 8, 8), np.float32)
-table = trtint8.calibrate(DEMO_MODEL, images, progress=False)
-nodes = trtint8.quantize(DEMO_MODEL, table).graph.node
-assert sum(node.op_type == "QuantizeLinear" for node in nodes) > 9
+#: What counts activations there, with the compiled part or without it.
+_KERNEL = """
+import importlib.util, trtint8
 assert "site-packages" in trtint8.__file__, trtint8.__file__
 kernel = importlib.util.find_spec("calibrators.histograms._counting")
 print("the compiled kernel counts" if kernel else "NumPy counts")
@@ -63,24 +57,35 @@ def installed(
     """The Python of a new environment with the package in it, which `pip check` finds sound."""
     run([python, "-m", "venv", folder / name])
     made = folder / name / "bin" / "python"
-    run([made, "-m", "pip", "install", "-q", package], env=dict(environment))
+    run([made, "-m", "pip", "install", "-q", package], cwd=_ROOT, env=dict(environment))
     run([made, "-m", "pip", "check"])
     return made
 
 
 def try_out(python: Path, folder: Path) -> str:
-    """Uses the installed package: the call, and the command."""
-    said = run([python, "-c", _TRIAL], cwd=folder).strip()
+    """Uses the installed package: the command, and all that it can do."""
     run([python.parent / "trtint8", "--help"], cwd=folder)
-    return said
+    checked = run([python, _ROOT / "scripts/check_installation.py"], cwd=folder).strip()
+    return f"{checked}, {run([python, '-c', _KERNEL], cwd=folder).strip()}"
 
 
 def main() -> None:
     """Prints one line per environment."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--readme", action="store_true", help="only README's own command")
     parser.add_argument("--extras", nargs="*", default=[], help="optional dependencies to install; or all")
     options = parser.parse_args()
+    os.environ.pop("PYTHONPATH", None)  # what is installed is tried
+    if options.readme:
+        readme = (_ROOT / "README.md").read_text(encoding="utf-8")
+        [package] = re.findall(r'`pip install "(\.\[[^`]*\])"` installs the library', readme)
+        with tempfile.TemporaryDirectory() as name:
+            python = installed(options.python, Path(name), "readme", package)
+            print(f'pip install "{package}":', try_out(python, Path(name)))
+        return
+    import tomllib  # new in Python 3.11
+
     known = list(tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     extras = known if options.extras == ["all"] else options.extras
     if unknown := set(extras) - set(known):

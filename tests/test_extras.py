@@ -1,22 +1,47 @@
-"""What the suite does where optional extras are missing: it skips, and says what to install."""
+"""What users install is what counts: the package, and its tests, with some of the extras or none."""
 
+import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.installations import missing
+
 ROOT = Path(__file__).parents[1]
+
+README = re.search(r'`pip install "\.(\[.+?\])"`', (ROOT / "README.md").read_text())[1]
+
+EXTRAS = [f"[{extra}]" for extra in importlib.metadata.metadata("trtint8").get_all("Provides-Extra")]
+
+
+def run(code, *requirements):
+    """Runs a statement where only these requirements are installed."""
+    code = f"from tests.installations import limit_to; limit_to(*{requirements}); {code}"
+    # Options for this run of pytest are not for that one.
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=inherited, capture_output=True, text=True
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extras", ["", README, *(extra for extra in EXTRAS if extra != "[dev]")])
+def test_every_verb_and_public_name_works_or_names_its_extra(extras):
+    if lacking := missing(f"trtint8{extras}"):
+        pytest.skip(f"{', '.join(lacking)} is not installed")
+    script = "import runpy; runpy.run_path('scripts/check_installation.py', run_name='__main__')"
+    done = run(script, f"trtint8{extras}")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
 def test_no_extra_is_needed_to_collect_the_suite():
-    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests"]
-    plugins = ["-p", "no:cacheprovider", "-p", "no:xdist", "-p", "tests.without_extras"]
-    # Options for this run of pytest are not for that one.
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run([*command, *plugins], cwd=ROOT, env=inherited, capture_output=True, text=True)
+    collect = "import pytest; raise SystemExit(pytest.main(['--collect-only', '-q', '-pno:cacheprovider']))"
+    done = run(collect, "trtint8", "pytest", "hypothesis")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     for extra in ("Ray", "Pillow", "scikit-learn", "Polygraphy", "jinja2"):
         assert f"{extra} is not installed" in done.stdout

@@ -1,7 +1,5 @@
 """The JSON that verbs print with ``--json``: its schema, made from the types of results, and a page about it.
 
-``python -m docs.extensions.json_output`` writes the schema beside the page, before the site is built.
-
 A verb prints one of the library's own data classes, or an object that a class here describes.
 """
 
@@ -42,9 +40,6 @@ from trtint8.validation.accuracy import Accuracy, Measure
 
 #: The line of a page that the tables take the place of.
 PLACE = "<!-- the JSON of the verbs -->"
-
-#: The schema, to which the page has a link.
-SCHEMA_FILE = Path(__file__).parents[1] / "reference/json.schema.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -522,7 +517,3 @@ def _type_in_words(found: dict[str, Any]) -> str:
 def makeExtension() -> Place:  # noqa: N802 - the name that Python-Markdown calls
     """Returns the extension that fills in the tables."""
     return Place(PLACE, tables)
-
-
-if __name__ == "__main__":
-    SCHEMA_FILE.write_text(json.dumps(schema(), indent=2))

@@ -9,7 +9,7 @@ import itertools
 from importlib.resources import files
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from calibrators.display.charts import dashes_of, histogram_chart, level_chart, point_chart
 from trtint8.report import text
@@ -102,10 +102,15 @@ def _environment() -> Environment:
         "size": text.size,
         "duration": text.duration,
         "times": text.times,
-        "breakable": text.breakable,
+        "breakable": breakable,
         "full_stop": text.full_stop,
     }
     return made
+
+
+def breakable(name: str, after: str = "/") -> Markup:
+    """A name as HTML in which lines may break after each slash, or after another sign."""
+    return Markup(f"{after}<wbr>").join(map(escape, name.split(after)))
 
 
 def level_labels() -> list[str]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from markupsafe import Markup, escape
-
 from trtint8.validation.meters import DECIBELS
 from trtint8.validation.significance import Share
 
@@ -98,11 +96,6 @@ def duration(seconds: float | None, among: Iterable[float | None] = ()) -> str:
 def times(ratio: float) -> str:
     """A ratio, such as ``1.50×``."""
     return f"{ratio:.2f}×"
-
-
-def breakable(name: str, after: str = "/") -> Markup:
-    """A name as HTML in which lines may break after each slash, or after another sign."""
-    return Markup(f"{after}<wbr>").join(map(escape, name.split(after)))
 
 
 def sentence(text: str) -> str:

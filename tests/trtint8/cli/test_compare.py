@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 import pytest
 
@@ -123,15 +122,6 @@ def test_a_page_is_written_under_the_name_of_a_page(tmp_path, capsys):
         error = capsys.readouterr().err
         assert error.startswith("trtint8 compare: ") and words in error and error.count("\n") == 1
     assert data.read_bytes() == b"samples"
-
-
-def test_without_the_extra_there_is_no_page(runs, tmp_path, capsys, monkeypatch):
-    monkeypatch.delitem(sys.modules, "trtint8.report.page", raising=False)
-    monkeypatch.delitem(sys.modules, "trtint8.report.page", raising=False)
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert main(["compare", *runs, "-o", str(tmp_path / "c.html")]) == 2
-    assert "a report needs 'jinja2', which is not installed" in capsys.readouterr().err
-    assert main(["compare", *runs]) == 0
 
 
 @pytest.mark.parametrize(("others", "words"), [([], "at least two runs"), (["nowhere"], "'nowhere'")])

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 
 import numpy as np
 import onnx
@@ -145,10 +144,3 @@ def test_class_names_that_are_no_file_are_refused_and_not_waited_for(make, folde
     arguments += ["--classes", str(tmp_path / "names")]
     assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html"), *arguments]) == 2
     assert "cannot read the class names" in capsys.readouterr().err
-
-
-def test_without_the_extra(folder, tmp_path, capsys, monkeypatch):
-    monkeypatch.delitem(sys.modules, "trtint8.report.page", raising=False)
-    monkeypatch.setitem(sys.modules, "jinja2", None)
-    assert main(["report", str(folder / "out"), "-o", str(tmp_path / "r.html")]) == 2
-    assert "a report needs 'jinja2', which is not installed" in capsys.readouterr().err

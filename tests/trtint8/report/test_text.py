@@ -43,7 +43,6 @@ SPACE = "\N{NO-BREAK SPACE}"
         (text.duration, 1e-5, "0.010 ms"),
         (lambda value: text.duration(value, (value, 1e-3)), 1e-5, "0.010 ms"),
         (text.times, 3.999, "4.00×"),
-        (text.breakable, "/a<b/c", "/<wbr>a&lt;b/<wbr>c"),
     ],
 )
 def test_forms(function, value, wanted):
