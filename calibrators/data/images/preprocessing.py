@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -301,8 +300,8 @@ def _read_table(path: Path) -> dict[str, Any]:
     if suffix not in (".toml", ".json"):
         raise CalibrationDataError(f"preprocessing file '{path}' must end in .toml or .json; rename it")
     try:
-        text = records.decode_text(records.read_bytes(path, _MOST_BYTES))
-        values = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+        data = records.read_bytes(path, _MOST_BYTES)
+        values = tomllib.loads(records.decode_text(data)) if suffix == ".toml" else records.parse(data)
     except RecursionError as error:
         raise CalibrationDataError(
             f"preprocessing file '{path}' is nested too deeply; give keys such as mean and std"
