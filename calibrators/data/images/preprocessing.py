@@ -23,8 +23,9 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]  # only Python 3.10 needs it
 
 
-#: The largest file, in bytes: it holds a few numbers, and the parser of TOML takes a second for this much.
-_MOST_BYTES = 1 << 20
+#: The largest file, in bytes: it holds a few numbers, and the parser of TOML takes a second for a key of this
+#: many parts.
+_MOST_BYTES = 16 << 10
 
 #: What brings images to another size, for a message.
 RESIZING = f"{Argument('resize')}, {Argument('crop')} or {Argument('letterbox')}"

@@ -291,8 +291,12 @@ def _names(folder: Path) -> set[str]:
 #: The largest file of a dataset or of a list of images, in bytes: a million images.
 _MOST_BYTES_OF_LIST = 64 << 20
 
-#: The largest YAML file of a dataset, in bytes; that of a thousand classes has 40 kB.
-_MOST_BYTES_OF_DATASET = 256 << 10
+#: The largest YAML file of a dataset, in bytes: that of a thousand classes has 40 kB, and PyYAML takes up to
+#: 1.7 s for this much.
+_MOST_BYTES_OF_DATASET = 96 << 10
+
+#: The largest text file with the names of classes, in bytes.
+_MOST_BYTES_OF_NAMES = 1 << 20
 
 #: How deep a dataset's lists and dicts may stand in each other; three are enough.
 _DEEPEST_YAML = 20
@@ -530,7 +534,7 @@ def as_class_names(names: str | os.PathLike[str] | Sequence[str]) -> tuple[str, 
     if file.suffix.lower() in DATASET_SUFFIXES:
         document = _yaml_of(file)
         return _names_in(document if isinstance(document, dict) else {}, file)
-    lines = [line.strip() for line in _text_of(file, _MOST_BYTES_OF_DATASET).splitlines()]
+    lines = [line.strip() for line in _text_of(file, _MOST_BYTES_OF_NAMES).splitlines()]
     while lines and not lines[-1]:
         lines.pop()
     return class_names(lines, f"'{file}'")
