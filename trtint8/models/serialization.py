@@ -18,8 +18,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import onnx
@@ -483,7 +484,7 @@ class _Files(contextlib.ExitStack):
     def __init__(self, name: str, path: Path | None) -> None:
         super().__init__()
         self._name, self._path = name, path
-        self._opened: dict[Path, tuple[BinaryIO, int]] = {}
+        self._opened: dict[Path, tuple[BufferedReader, int]] = {}
         self._shared: dict[_StoredValues, NDArray[np.uint8]] = {}
         self._bytes = 0
 
@@ -571,7 +572,7 @@ class _Files(contextlib.ExitStack):
         stream, _ = self._opened[stored.path]
         values = np.empty(stored.length, np.uint8)
         stream.seek(stored.offset)
-        count = stream.readinto(memoryview(values))
+        count = stream.readinto(values.data)
         if count < stored.length:
             raise _truncated(stored, place, stored.offset + count)
         values.flags.writeable = False
@@ -580,7 +581,7 @@ class _Files(contextlib.ExitStack):
         return values
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> BufferedReader:
     """Opens a file with weights.
 
     Raises:

@@ -482,7 +482,7 @@ def _yaml_of(path: Path) -> object:
             f"'{path}' is a YAML file, and PyYAML is not installed: {install_command('images')}"
         ) from error
 
-    class Loader(yaml.BaseLoader):
+    class Loader(yaml.BaseLoader):  # type: ignore[misc]  # which has no types
         """Refuses what costs more than its length, before PyYAML looks further ahead."""
 
         def fetch_more_tokens(self) -> None:
