@@ -310,3 +310,12 @@ def test_what_the_nodes_of_a_model_make_is_bounded_as_a_whole(nodes):
     else:
         assert weight_bytes(prepared) < 120 << 20
         assert len(prepared.graph) >= count  # nodes that were not computed are left as they are
+
+
+def test_weights_in_constant_nodes_count_as_what_the_model_stores(monkeypatch):
+    monkeypatch.setattr("trtint8.models.graph._ROOM", 0)
+    body = "w = Constant () c = Conv (x, w) y = BatchNormalization (c, b, b, b, b)"
+    model = parsed("float[1, 8, 4, 4] x", "float[] y", body, b=np.ones(8, np.float32))
+    weights = onnx.numpy_helper.from_array(normal(8, 8, 3, 3))
+    model.graph.node[0].attribute.append(helper.make_attribute("value", weights))
+    assert [node.op_type for node in prepare(load_model(model)).graph_model.graph] == ["Conv"]
