@@ -54,8 +54,8 @@ def constant_integers(value: ir.Value | None) -> tuple[int, ...] | None:
 #: model may make a few tables. But many nodes that read one weight could make a weight each.
 _ROOM, _ROOM_GROWTH = 64 << 20, 16
 
-#: Where a graph holds how much of that is left.
-_KEY = "trtint8.room"
+#: Where a graph holds how much of that is left, and what it stores.
+_KEY, _STORED = "trtint8.room", "trtint8.stored"
 
 
 def check_repeated(graph: ir.Graph) -> None:
@@ -64,9 +64,7 @@ def check_repeated(graph: ir.Graph) -> None:
     Raises:
         ModelError: There are too many of them.
     """
-    attributes = (attribute for node in graph.all_nodes() for attribute in node.attributes.values())
-    kind = ir.AttributeType.TENSOR
-    tensors = [one.as_tensor() for one in attributes if one.type == kind and not one.is_ref()]
+    tensors = _tensors_of_nodes(graph)
     sizes = {id(tensor): tensor.nbytes for tensor in tensors}
     total, most = sum(tensor.nbytes for tensor in tensors), _ROOM + _ROOM_GROWTH * sum(sizes.values())
     if total > most:
@@ -76,13 +74,31 @@ def check_repeated(graph: ir.Graph) -> None:
         )
 
 
+def _tensors_of_nodes(graph: ir.Graph) -> list[ir.TensorProtocol]:
+    """The tensors that stand in nodes, such as Constants."""
+    attributes = (attribute for node in graph.all_nodes() for attribute in node.attributes.values())
+    kind = ir.AttributeType.TENSOR
+    return [one.as_tensor() for one in attributes if one.type == kind and not one.is_ref()]
+
+
 @contextlib.contextmanager
 def bounded_constants(graph_model: ir.Model) -> Iterator[None]:
-    """Bounds what the constants that are added to the main graph while the block runs may come to."""
+    """Bounds what the constants that are added to the main graph while the block runs may come to.
+
+    What the graph holds when it is bounded first is what the model stores.
+    """
     meta = graph_model.graph.meta
-    meta[_KEY] = _ROOM + _ROOM_GROWTH * weight_bytes(graph_model)
-    yield
-    del meta[_KEY]
+    if _KEY in meta:
+        yield
+        return
+    in_nodes = sum(tensor.nbytes for tensor in _tensors_of_nodes(graph_model.graph))
+    held = weight_bytes(graph_model) + in_nodes
+    stored = meta.setdefault(_STORED, held)
+    meta[_KEY] = _ROOM + _ROOM_GROWTH * stored - (held - stored)
+    try:
+        yield
+    finally:
+        del meta[_KEY]
 
 
 def weight_bytes(graph_model: ir.Model) -> int:

@@ -260,12 +260,12 @@ def prepare(model: Model) -> Model:
     run_passes(copy, model.name, InlineFunctionsPass(), common.RemoveInitializersFromInputsPass())
     if any(computes_in(copy, dtype) for dtype in NARROW_TYPES):
         run_passes(copy, model.name, ComputeInFloat32Pass())
-    lift = common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)
-    run_passes(copy, model.name, LowerCaseEinsumPass(), lift)
     with bounded_constants(copy):
         run_passes(
             copy,
             model.name,
+            LowerCaseEinsumPass(),
+            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
             FoldConstantsPass(),
             RemoveIdentitiesPass(),
             SumsAsAddsPass(),

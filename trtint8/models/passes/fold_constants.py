@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper, shape_inference
 
 from calibrators.operators import Product, operator_of
-from trtint8.models.graph import has_room, holds_graphs, take_room
+from trtint8.models.graph import bounded_constants, has_room, holds_graphs, take_room
 
 _logger = logging.getLogger(__name__)
 
@@ -49,11 +49,13 @@ class FoldConstantsPass(ir.passes.InPlacePass):
         """Folds in graph order, so that chains of nodes are folded in one pass."""
         folded = 0
         has_pairs = any(node.op_type == "QuantizeLinear" for node in model.graph)
-        for node in list(model.graph):
-            # Q/DQ pairs of constants must be kept, and random values must stay random.
-            operator = operator_of(node)
-            if not (operator.half_of_pair and has_pairs) and not operator.random and not operator.no_tensors:
-                folded += _fold(model, node)
+        with bounded_constants(model):
+            for node in list(model.graph):
+                # Q/DQ pairs of constants must be kept, and random values must stay random.
+                operator = operator_of(node)
+                is_kept = operator.half_of_pair and has_pairs
+                if not is_kept and not operator.random and not operator.no_tensors:
+                    folded += _fold(model, node)
         if folded:
             _logger.debug("folded %d constant nodes", folded)
         return ir.passes.PassResult(model, modified=bool(folded))
@@ -115,9 +117,11 @@ def _multiply_adds(node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> int:
     operator = operator_of(node)
     if not operator.multiplies:
         return 0
-    pairs = math.prod(array.size for array in arrays.values())
-    first = next(iter(arrays.values()))
-    return pairs // (math.prod(first.shape[-1:]) or 1) if operator.product is Product.MATRICES else pairs
+    inputs = [
+        arrays[value.name or ""] for value in node.inputs if value is not None
+    ]  # one may be there twice
+    pairs = math.prod(array.size for array in inputs)
+    return pairs // (math.prod(inputs[0].shape[-1:]) or 1) if operator.product is Product.MATRICES else pairs
 
 
 def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> int | None:
