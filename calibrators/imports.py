@@ -11,8 +11,11 @@ stand in for what trtint8 and its dependencies import, nor for a module that is 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import os
 import sys
+from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType
@@ -43,6 +46,24 @@ def import_lazily() -> None:
     """Lets the first imports of these modules cost nothing until an attribute is read."""
     if not any(isinstance(finder, _LazyFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _LazyFinder())
+
+
+@contextlib.contextmanager
+def without_file(name: str) -> Iterator[None]:
+    """Hides a file of the current folder from a module that looks for it while it is imported.
+
+    Matplotlib reads a ``matplotlibrc`` there before any other, and no setting keeps it from that. ``os.path``
+    is told that there is none: the current folder itself belongs to all threads.
+
+    Args:
+        name: The name that the module looks for.
+    """
+    exists = os.path.exists
+    os.path.exists = lambda path: path != name and exists(path)
+    try:
+        yield
+    finally:
+        os.path.exists = exists
 
 
 def install_command(extra: str) -> str:

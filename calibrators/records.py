@@ -27,7 +27,8 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, ClassVar, TypeVar
+from io import BufferedReader
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -130,7 +131,7 @@ def decoding(wrong: str, error_type: type[TrtInt8Error], advice: str) -> Iterato
 
 def open_file(
     path: str | os.PathLike[str], most_bytes: int | None = None, *, follow_link: bool = True
-) -> BinaryIO:
+) -> BufferedReader:
     """Opens a regular file for reading; nothing else is opened, and nothing is waited for.
 
     Args:
@@ -177,7 +178,7 @@ def read_bytes(
 
 def _opened(
     path: str | os.PathLike[str], most_bytes: int | None, *, pipes: bool, follow_link: bool
-) -> BinaryIO:
+) -> BufferedReader:
     # Without O_NONBLOCK, to open a named pipe takes for ever where nobody writes into it.
     names = ("O_NONBLOCK", "O_NOCTTY", "O_BINARY", *(() if follow_link else ("O_NOFOLLOW",)))
     flags = sum(getattr(os, name, 0) for name in names)

@@ -11,15 +11,18 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import matplotlib
+from calibrators.display.cards import Card
+from calibrators.histograms.thresholds import METHODS
+from calibrators.imports import without_file
+
+with without_file("matplotlibrc"):  # which can be a stranger's
+    import matplotlib
+
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
-
-from calibrators.display.cards import Card
-from calibrators.histograms.thresholds import METHODS
 
 #: The dashes of the methods' lines (SVG's stroke-dasharray), in the order of ``METHODS``. They distinguish
 #: methods without colour; where there are more methods, the first dashes are used again.
@@ -69,8 +72,7 @@ Labels = tuple[str, str] | None
 #: Height of a label, in SVG units.
 _LINE_HEIGHT = 15
 
-#: Matplotlib's own settings and these. Otherwise it would take those of a file ``matplotlibrc`` in the
-#: current folder, which can be a stranger's and have it run LaTeX.
+#: Matplotlib's own settings and these, so that all pages look alike: not those of the user's other charts.
 _SETTINGS: dict[Any, Any] = {
     **{key: value for key, value in matplotlib.rcParamsDefault.items() if not key.startswith("backend")},
     "svg.fonttype": "none",

@@ -7,8 +7,6 @@ memory that they were copied to.
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,16 +54,14 @@ class LightModel:
             google.protobuf.message.DecodeError: It holds no model, or is truncated.
         """
         with records.open_file(path) as file:
-            if not os.fstat(file.fileno()).st_size:  # nothing cannot be mapped
-                return cls.parse(b"")
-            return cls.parse(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return cls.parse(file.read())
 
     @classmethod
-    def parse(cls, data: bytes | mmap.mmap) -> LightModel:
+    def parse(cls, data: bytes) -> LightModel:
         """Reads a serialized model.
 
         Args:
-            data: In memory, or a mapped file; not needed any more afterwards.
+            data: The model; not needed any more afterwards.
 
         Raises:
             google.protobuf.message.DecodeError: It is no such thing, or is truncated.

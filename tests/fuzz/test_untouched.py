@@ -152,7 +152,7 @@ def strange(made, tmp_path):
     shutil.copytree(made, folder)
     for name in _CODE:
         (folder / name).write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\n")
-    (folder / "matplotlibrc").write_text("figure.figsize: no numbers\n")
+    (folder / "matplotlibrc").write_bytes(b"\xff")  # which Matplotlib cannot read
     _plant(folder, [path.name for path in made.iterdir()], _ended_process())
     (tmp_path / "victim").write_text("mine")
     (tmp_path / "home").mkdir()

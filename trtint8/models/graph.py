@@ -51,6 +51,89 @@ def constant_integers(value: ir.Value | None) -> tuple[int, ...] | None:
     return None if found is None else tuple(map(int, found.ravel()))
 
 
+#: What all constants that are made while a model is prepared may come to, in bytes: this, and so many times
+#: what the model stores. Its weights may pass through a Cast, a Reshape and a Transpose, and the smallest
+#: model may make a few tables. But many nodes that read one weight could make a weight each.
+_ROOM, _ROOM_GROWTH = 64 << 20, 16
+
+#: Where a graph holds how much of that is left, and what it stores.
+_KEY, _STORED = "trtint8.room", "trtint8.stored"
+
+
+def check_repeated(graph: ir.Graph) -> None:
+    """Refuses a graph with so many constants of the same memory that they would not fit into a file.
+
+    Raises:
+        ModelError: There are too many of them.
+    """
+    tensors = _tensors_of_nodes(graph)
+    sizes = {id(tensor): tensor.nbytes for tensor in tensors}
+    total, most = sum(tensor.nbytes for tensor in tensors), _ROOM + _ROOM_GROWTH * sum(sizes.values())
+    if total > most:
+        raise ModelError(
+            f"the constants in its functions come to {total:,} bytes where they are called, and {most:,} "
+            "are the most; export it without functions"
+        )
+
+
+def _tensors_of_nodes(graph: ir.Graph) -> list[ir.TensorProtocol]:
+    """The tensors that stand in nodes, such as Constants."""
+    attributes = (attribute for node in graph.all_nodes() for attribute in node.attributes.values())
+    kind = ir.AttributeType.TENSOR
+    return [one.as_tensor() for one in attributes if one.type == kind and not one.is_ref()]
+
+
+@contextlib.contextmanager
+def bounded_constants(graph_model: ir.Model) -> Iterator[None]:
+    """Bounds what the constants that are added to the main graph while the block runs may come to.
+
+    What the graph holds when it is bounded first is what the model stores.
+    """
+    meta = graph_model.graph.meta
+    if _KEY in meta:
+        yield
+        return
+    in_nodes = sum(tensor.nbytes for tensor in _tensors_of_nodes(graph_model.graph))
+    held = weight_bytes(graph_model) + in_nodes
+    stored = meta.setdefault(_STORED, held)
+    meta[_KEY] = _ROOM + _ROOM_GROWTH * stored - (held - stored)
+    try:
+        yield
+    finally:
+        del meta[_KEY]
+
+
+def weight_bytes(graph_model: ir.Model) -> int:
+    """How many bytes the constants of a model's main graph have."""
+    values = graph_model.graph.initializers.values()
+    return sum(value.const_value.nbytes for value in values if value.const_value is not None)
+
+
+def has_room(graph: ir.Graph, size: int) -> bool:
+    """True if constants of a size can be added to a graph."""
+    return bool(size <= graph.meta.get(_KEY, math.inf))
+
+
+def take_room(graph: ir.Graph, name: str | None, size: int) -> None:
+    """Counts a constant that is added to a graph.
+
+    Args:
+        graph: The graph.
+        name: The name of the constant, or of the node that makes it.
+        size: How many bytes it has.
+
+    Raises:
+        ModelError: There is no room for it.
+    """
+    if not has_room(graph, size):
+        raise ModelError(
+            f"the constant '{name}' has {size:,} bytes, and those that the nodes of a model make may come to "
+            f"{_ROOM:,} bytes and {_ROOM_GROWTH} times what it stores; export it with the weights themselves"
+        )
+    if _KEY in graph.meta:
+        graph.meta[_KEY] -= size
+
+
 def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
     """Adds a constant to a graph.
 
@@ -61,7 +144,11 @@ def add_initializer(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value
 
     Returns:
         The constant as a value.
+
+    Raises:
+        ModelError: The graph has no room for it (:func:`bounded_constants`).
     """
+    take_room(graph, name, array.nbytes)
     tensor = ir.Tensor(array, name=name)  # ir.tensor takes longer to find out that this is an array
     value = ir.Value(
         name=name, shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor

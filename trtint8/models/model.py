@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 from google.protobuf.message import DecodeError, EncodeError
+from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators import records
@@ -54,6 +55,7 @@ from trtint8.models.declared import (
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import (
     as_model_errors,
+    bounded_constants,
     computes_in,
     keep_modules,
     message_graphs,
@@ -184,7 +186,7 @@ def load_model(source: ModelSource) -> Model:
         source: A path, the serialized model, or a ``ModelProto``; a :class:`Model` is returned as it is.
 
     Returns:
-        The model; weights in external files are mapped into memory and not kept there.
+        The model.
 
     Raises:
         ModelError: The model is missing, empty, not ONNX, truncated, invalid or without nodes, a file with
@@ -282,21 +284,22 @@ def prepare(model: Model) -> Model:
     run_passes(copy, model.name, InlineFunctionsPass(), common.RemoveInitializersFromInputsPass())
     if any(computes_in(copy, dtype) for dtype in NARROW_TYPES):
         run_passes(copy, model.name, ComputeInFloat32Pass())
-    run_passes(
-        copy,
-        model.name,
-        LowerCaseEinsumPass(),
-        common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
-        FoldConstantsPass(),
-        RemoveIdentitiesPass(),
-        SumsAsAddsPass(),
-        EinsumProductsPass(),
-        FoldBatchNormPass(),
-        RemoveNanGuardsPass(),
-        common.RemoveUnusedNodesPass(),
-        NameNodesPass(),
-        InferShapesPass(),
-    )
+    with bounded_constants(copy):
+        run_passes(
+            copy,
+            model.name,
+            LowerCaseEinsumPass(),
+            common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0),
+            FoldConstantsPass(),
+            RemoveIdentitiesPass(),
+            SumsAsAddsPass(),
+            EinsumProductsPass(),
+            FoldBatchNormPass(),
+            RemoveNanGuardsPass(),
+            common.RemoveUnusedNodesPass(),
+            NameNodesPass(),
+            InferShapesPass(),
+        )
     keep_modules(copy, modules)
     fingerprint = model.fingerprint
     record_float_model(copy, fingerprint)
@@ -492,7 +495,21 @@ def _from_light(light: LightModel, stored: StoredTensors) -> ir.Model:
     graph_model = ir.from_proto(light.message)
     for name, values in (*light.weights.items(), *stored.weights.items()):
         graph_model.graph.initializers[name].const_value = ir.Tensor(values, name=name)
+    _join_same(graph_model.graph, stored.weights)
     return graph_model
+
+
+def _join_same(graph: ir.Graph, weights: Mapping[str, NDArray[Any]]) -> None:
+    """Lets the first of the constants that have the same memory take the place of all."""
+    first: dict[tuple[Any, ...], ir.Value] = {}
+    for name, values in weights.items():
+        value = graph.initializers[name]
+        if not value.is_graph_input() and not value.is_graph_output():
+            place = values.__array_interface__["data"], values.dtype, values.shape
+            same = first.setdefault(place, value)
+            if same is not value:
+                value.replace_all_uses_with(same)
+                del graph.initializers[name]
 
 
 def _with_recent_opset(model: Model) -> ir.Model:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import math
-import mmap
 import os
 import re
 import stat
@@ -19,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from calibrators.files import temporary_folder, write_atomically, written_togeth
 from calibrators.host.session import map_arrays
 from calibrators.host.weights import LARGE, LOCATION, LightModel
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.graph import weight_bytes
 
 #: Bytes of weights that are stored in the model itself. Protobuf cannot serialize 2 GiB.
 _LARGEST_INLINE = 1_800_000_000
@@ -147,12 +148,6 @@ def _temporary_file(graph_model: ir.Model) -> Iterator[Path]:
         yield save_model(graph_model, folder / "model.onnx")
 
 
-def weight_bytes(graph_model: ir.Model) -> int:
-    """How many bytes the constants of a model's main graph have."""
-    values = graph_model.graph.initializers.values()
-    return sum(value.const_value.nbytes for value in values if value.const_value is not None)
-
-
 def fingerprint(graph_model: ir.Model) -> str:
     """Computes the fingerprint of a graph and its weights.
 
@@ -236,6 +231,11 @@ _COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 _OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 
+#: What the tensors of a model may come to that lie in files, in bytes: this, and so many times what the files
+#: hold. Each byte of a file is part of one tensor, unless a model is made to fill memory.
+_ROOM, _ROOM_GROWTH = 1 << 20, 4
+
+
 @dataclass(frozen=True)
 class _StoredValues:
     """Where the values of a tensor lie in a file.
@@ -256,7 +256,8 @@ class StoredTensors:
     """The tensors of a model whose values lie in other files.
 
     Attributes:
-        weights: The large ones of the main graph that NumPy has a type for, mapped: name to array.
+        weights: The large ones of the main graph that NumPy has a type for: name to array. Those whose values
+            lie at one place of a file have the same memory.
         others: Other large ones, which are few, and their bytes.
         files: The files.
     """
@@ -299,7 +300,11 @@ def check_stored_tensors(light: LightModel, name: str, path: Path | None) -> Sto
     repeated = next((one for one, count in counts.items() if count > 1), None)
     if repeated is not None:
         raise ModelError(f"'{name}' holds the constant '{repeated}' twice; export the model again")
-    files = _Files(name, path)
+    with _Files(name, path) as files:
+        return _read_stored(light, name, files)
+
+
+def _read_stored(light: LightModel, name: str, files: _Files) -> StoredTensors:
     weights: dict[str, NDArray[Any]] = {}
     others: list[tuple[onnx.TensorProto, NDArray[np.uint8]]] = []
     for tensor, is_weight in _tensors(light.message, name):
@@ -313,13 +318,15 @@ def check_stored_tensors(light: LightModel, name: str, path: Path | None) -> Sto
             if needed is not None:
                 _check_inline(tensor, needed, place)
             continue
-        values = files.read(_stored_values(tensor, record, needed, place, files))
+        stored = _stored_values(tensor, record, needed, place, files)
+        is_weight = is_weight and ir.DataType(tensor.data_type).itemsize >= 1 and stored.length > LARGE
+        values = files.read(stored, place, shared=is_weight)
         if len(values) <= LARGE:  # ONNX infers shapes from what such tensors hold
             _fill(tensor, values)
             continue
         del tensor.external_data[:]
         tensor.external_data.add(key="location", value=LOCATION)
-        if is_weight and ir.DataType(tensor.data_type).itemsize >= 1:
+        if is_weight:
             dtype = ir.DataType(tensor.data_type).numpy()
             weights[tensor.name] = values.view(dtype).reshape(tuple(tensor.dims))
         else:
@@ -438,12 +445,17 @@ def _stored_values(
             f"{place} has a length of {length} bytes in '{path}', but its shape {list(tensor.dims)} needs "
             f"{needed}; export the model again"
         )
+    stored = _StoredValues(path, offset, needed)
     if size < offset + needed:
-        raise ModelError(
-            f"'{path}' is truncated: {place} ends at byte {offset + needed}, the file at {size}; copy it "
-            "again"
-        )
-    return _StoredValues(path, offset, needed)
+        raise _truncated(stored, place, size)
+    return stored
+
+
+def _truncated(stored: _StoredValues, place: str, size: int) -> ModelError:
+    return ModelError(
+        f"'{stored.path}' is truncated: {place} ends at byte {stored.offset + stored.length}, the file at "
+        f"{size}; copy it again"
+    )
 
 
 def _number(record: Mapping[str, str], key: str, place: str) -> int | None:
@@ -459,8 +471,10 @@ def _number(record: Mapping[str, str], key: str, place: str) -> int | None:
     return int(text)
 
 
-class _Files:
+class _Files(contextlib.ExitStack):
     """The files with a model's weights: each is opened once, and what was opened is checked.
+
+    They are read, not mapped: who shortens a mapped file ends the process that uses it.
 
     Args:
         name: What to call the model in messages.
@@ -468,13 +482,16 @@ class _Files:
     """
 
     def __init__(self, name: str, path: Path | None) -> None:
+        super().__init__()
         self._name, self._path = name, path
-        self._mapped: dict[Path, NDArray[np.uint8]] = {}
+        self._opened: dict[Path, tuple[BufferedReader, int]] = {}
+        self._shared: dict[_StoredValues, NDArray[np.uint8]] = {}
+        self._bytes = 0
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """The files that were opened."""
-        return tuple(self._mapped)
+        return tuple(self._opened)
 
     def find(self, location: str) -> tuple[Path, int]:
         """Opens the file that a tensor names.
@@ -512,8 +529,9 @@ class _Files:
                     "model's folder; put a copy of that file in the link's place, or give the path of a "
                     "model that lies beside it"
                 )
-            if real not in self._mapped:
-                self._mapped[real] = _mapped(real)
+            if real not in self._opened:
+                stream = self.enter_context(_opened(real))
+                self._opened[real] = stream, os.fstat(stream.fileno()).st_size
         except PermissionError as error:
             raise ModelError(
                 f"'{self._name}' keeps weights in '{data}', which cannot be read: {error.strerror}"
@@ -523,7 +541,7 @@ class _Files:
                 f"'{self._name}' keeps weights in '{str(data)[:200]}', and there is no such file; put it "
                 "beside the model"
             ) from error
-        return real, len(self._mapped[real])
+        return real, self._opened[real][1]
 
     @cached_property
     def _folders(self) -> tuple[str, ...]:
@@ -531,24 +549,52 @@ class _Files:
         assert self._path is not None
         return os.path.realpath(self._path.parent), str(Path(os.path.realpath(self._path)).parent)
 
-    def read(self, values: _StoredValues) -> NDArray[np.uint8]:
-        """The bytes of a tensor, which are mapped and not read."""
-        return self._mapped[values.path][values.offset : values.offset + values.length]
+    def read(self, stored: _StoredValues, place: str, *, shared: bool) -> NDArray[np.uint8]:
+        """Reads the bytes of a tensor.
+
+        Args:
+            stored: Where they are.
+            place: What to call the tensor in messages.
+            shared: Whether all that are read of this place so may have the same memory.
+
+        Raises:
+            ModelError: The file has become shorter, or the tensors come to much more than their files hold.
+        """
+        if shared and stored in self._shared:
+            return self._shared[stored]
+        self._bytes += stored.length
+        most = _ROOM + _ROOM_GROWTH * sum(size for _, size in self._opened.values())
+        if self._bytes > most:
+            raise ModelError(
+                f"the tensors of '{self._name}' lie on each other in '{stored.path}', and come to more than "
+                f"{most:,} bytes; export the model again"
+            )
+        stream, _ = self._opened[stored.path]
+        values = np.empty(stored.length, np.uint8)
+        stream.seek(stored.offset)
+        count = stream.readinto(values.data)
+        if count < stored.length:
+            raise _truncated(stored, place, stored.offset + count)
+        values.flags.writeable = False
+        if shared:
+            self._shared[stored] = values
+        return values
 
 
-def _mapped(path: Path) -> NDArray[np.uint8]:
-    """The bytes of a file.
+def _opened(path: Path) -> BufferedReader:
+    """Opens a file with weights.
 
     Raises:
         OSError: There is no such file, or a link has taken the place of something on the way to it.
     """
-    with os.fdopen(os.open(path, _OPEN), "rb") as file:
-        opened = os.fstat(file.fileno())
-        if not stat.S_ISREG(opened.st_mode):
-            raise FileNotFoundError
-        # What was opened is looked at, and not only what was there before.
-        if os.path.realpath(path) != str(path) or not os.path.samestat(opened, path.lstat()):
-            raise FileNotFoundError
-        if not opened.st_size:  # nothing cannot be mapped
-            return np.empty(0, np.uint8)
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    stream = os.fdopen(os.open(path, _OPEN), "rb")
+    opened = os.fstat(stream.fileno())
+    # What was opened is looked at, and not only what was there before.
+    if (
+        not stat.S_ISREG(opened.st_mode)
+        or os.path.realpath(path) != str(path)
+        or not os.path.samestat(opened, path.lstat())
+    ):
+        stream.close()
+        raise FileNotFoundError
+    return stream

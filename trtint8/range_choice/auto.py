@@ -25,11 +25,11 @@ from calibrators.histograms.thresholds import mse
 from calibrators.progress import CHOOSING, progress_bar
 from calibrators.tables.choice import POOR_DB, RangeChoice
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.graph import weight_bytes
 from trtint8.models.model import Model
 from trtint8.models.outputs.joined import compared_tensors, giving
 from trtint8.models.outputs.picked import before_picks
 from trtint8.models.samples.separate import joined_by_graph
-from trtint8.models.serialization import weight_bytes
 from trtint8.models.shapes import FittingBatchSize
 from trtint8.quantization.placement import Placement, place
 from trtint8.range_choice.trial_network import (

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.operators import operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
-from trtint8.models.graph import values_read
+from trtint8.models.graph import values_read, weight_bytes
 from trtint8.models.graph_writer import GraphWriter, reached_from, static_shape
-from trtint8.models.serialization import weight_bytes
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import BATCH, NoGradientError, elements_per_sample, infer_shapes

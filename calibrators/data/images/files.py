@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -44,6 +46,29 @@ MOST_PIXELS = 50_000_000
 #: camera writes beside them.
 _MOST_BYTES = 256 << 20
 
+#: How often Pillow may read from a file before the pixels, and until they are decoded. Every part of a file
+#: costs it a few readings, however small the part is: a photo has dozens before the pixels.
+_MOST_READINGS_AHEAD, _MOST_READINGS = 1_000, 500_000
+
+#: How many bytes may be read at once before the pixels: a profile of colours, or places of a TIFF's strips.
+_MOST_AT_ONCE = 4 << 20
+
+#: How many strips a TIFF may have, each of which costs Pillow 10 us.
+_MOST_STRIPS = 100_000
+
+#: The largest PPM in decimal digits, in bytes: Pillow reads it in Python.
+_MOST_DIGITS = 2 << 20
+
+#: How many pixels the scans of a JPEG may go over, together: 40 of the largest image. A progressive photo has
+#: ten scans, and a scan that changes nothing takes a few hundred bytes.
+_MOST_SCANNED = 40 * MOST_PIXELS
+
+#: In the entropy-coded data of a JPEG, what ends it: a marker that is no stuffed byte and no restart.
+_MARKER = re.compile(rb"\xff[\x01-\xcf\xd8-\xfe]")
+
+#: Markers of a JPEG.
+_START_OF_SCAN, _END_OF_IMAGE = b"\xff\xda", b"\xff\xd9"
+
 #: Number of the orientation tag in Exif.
 _ORIENTATION = 0x0112
 
@@ -80,12 +105,12 @@ def read_image(
     pillow = _pillow()
     try:
         with _opened(path, pillow) as image:
-            # Phones write MPO, a JPEG with further pictures behind the photo.
-            frames = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
-            _check_size(path, image.width, image.height, frames)
+            _check_size(path, image)
             _check_depth(path, image)
+            _check_work(path, image)
             if check_size is not None:
                 check_size(*_size(image, upright))
+            image.fp.readings, image.fp.at_once = _MOST_READINGS, _MOST_BYTES
             pixels = np.asarray(_turned(image, upright).convert("L" if grey else "RGB"), np.uint8)
     except CalibrationDataError:
         raise
@@ -116,10 +141,32 @@ def image_size(path: str | os.PathLike[str], *, upright: bool = False) -> tuple[
         raise _no_image(path) from error
 
 
+class _Counted(io.BufferedReader):
+    """A file that can be read so many times.
+
+    Attributes:
+        readings: How many times are left.
+        at_once: How many bytes may be read at once.
+    """
+
+    readings, at_once = _MOST_READINGS_AHEAD, _MOST_AT_ONCE
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Reads as every file does.
+
+        Raises:
+            ValueError: It is read too often, or too much at once.
+        """
+        self.readings -= 1
+        if self.readings < 0 or (size or 0) > self.at_once:
+            raise ValueError("it has too many parts beside its pixels, or too large ones")
+        return super().read(size)
+
+
 @contextlib.contextmanager
 def _opened(path: str | os.PathLike[str], pillow: ModuleType) -> Iterator[Any]:
     """An image file, opened by Pillow, which has not decoded it yet."""
-    with records.open_file(path, _MOST_BYTES) as stream:
+    with _Counted(records.open_file(path, _MOST_BYTES).detach()) as stream:
         with warnings.catch_warnings():
             # Of a number of pixels that is refused below.
             warnings.simplefilter("ignore", pillow.DecompressionBombWarning)
@@ -164,17 +211,55 @@ def _unreadable(path: str | os.PathLike[str], reason: str) -> DamagedFileError:
     )
 
 
-def _check_size(path: str | os.PathLike[str], width: int, height: int, frames: int) -> None:
+def _check_size(path: str | os.PathLike[str], image: Any) -> None:
     """Refuses what would not fit into memory, and animations, of which any picture would be a guess."""
-    if width * height > MOST_PIXELS:
+    if image.width * image.height > MOST_PIXELS:
         raise CalibrationDataError(
-            f"the image '{path}' has {width} x {height} pixels, and {MOST_PIXELS:,} are the most; make it "
-            "smaller"
+            f"the image '{path}' has {image.width} x {image.height} pixels, and {MOST_PIXELS:,} are the "
+            "most; make it smaller"
         )
-    if frames > 1:
+    if image.format == "MPO":  # phones write it: a JPEG with further pictures behind the photo
+        return
+    with contextlib.suppress(EOFError):
+        image.seek(1)
         raise CalibrationDataError(
-            f"the image '{path}' holds {frames} pictures; save the one that is meant as a file of its own"
+            f"the image '{path}' holds several pictures; save the one that is meant as a file of its own"
         )
+
+
+def _check_work(path: str | os.PathLike[str], image: Any) -> None:
+    """Refuses what takes far longer than its pixels, such as a JPEG that goes over them again and again."""
+    size = os.fstat(image.fp.fileno()).st_size
+    in_digits = any(decoder == "ppm_plain" for decoder, *_ in image.tile)
+    if len(image.tile) > _MOST_STRIPS or (in_digits and size > _MOST_DIGITS):
+        raise CalibrationDataError(
+            f"the image '{path}' takes too long to be read: its pixels are "
+            + (f"{size:,} bytes of digits" if in_digits else f"in {len(image.tile):,} strips")
+            + "; save it in another way, such as PNG"
+        )
+    if image.format not in ("JPEG", "MPO"):
+        return
+    place = image.fp.tell()
+    image.fp.seek(0)
+    data = image.fp.read()
+    image.fp.seek(place)
+    most = _MOST_SCANNED // (image.width * image.height)
+    if data.count(_START_OF_SCAN) > most and _count_scans(data) > most:
+        raise CalibrationDataError(
+            f"the image '{path}' goes over its pixels more than {most} times (scans of a JPEG); save it again"
+        )
+
+
+def _count_scans(data: bytes) -> int:
+    """How many scans the first picture of a JPEG has."""
+    count, place = 0, 2
+    while (marker := data[place : place + 2]) and marker != _END_OF_IMAGE:
+        count += marker == _START_OF_SCAN
+        place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
+        if marker == _START_OF_SCAN or data[place : place + 1] != b"\xff":
+            ahead = _MARKER.search(data, place)
+            place = ahead.start() if ahead else len(data)
+    return count
 
 
 def _check_depth(path: str | os.PathLike[str], image: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,8 +23,9 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]  # only Python 3.10 needs it
 
 
-#: The largest file, in bytes: it holds a few numbers, and the parser of TOML takes a second for this much.
-_MOST_BYTES = 1 << 20
+#: The largest file, in bytes: it holds a few numbers, and the parser of TOML takes a second for a key of this
+#: many parts.
+_MOST_BYTES = 16 << 10
 
 #: What brings images to another size, for a message.
 RESIZING = f"{Argument('resize')}, {Argument('crop')} or {Argument('letterbox')}"
@@ -301,8 +301,8 @@ def _read_table(path: Path) -> dict[str, Any]:
     if suffix not in (".toml", ".json"):
         raise CalibrationDataError(f"preprocessing file '{path}' must end in .toml or .json; rename it")
     try:
-        text = records.decode_text(records.read_bytes(path, _MOST_BYTES))
-        values = tomllib.loads(text) if suffix == ".toml" else json.loads(text)
+        data = records.read_bytes(path, _MOST_BYTES)
+        values = tomllib.loads(records.decode_text(data)) if suffix == ".toml" else records.parse(data)
     except RecursionError as error:
         raise CalibrationDataError(
             f"preprocessing file '{path}' is nested too deeply; give keys such as mean and std"

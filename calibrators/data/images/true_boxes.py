@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import msgspec
 import numpy as np
@@ -77,7 +78,6 @@ def class_names(names: object, source: str) -> tuple[str, ...]:
             "for each"
         )
     for number, name in enumerate(names):
-        # YAML reads names such as 7 and yes as other types.
         if not isinstance(name, str | int | float) or not str(name).strip() or not str(name).isprintable():
             raise CalibrationDataError(
                 f"{source} calls class {number} {str(name)[:60]!r}; give a text of one line"
@@ -291,8 +291,18 @@ def _names(folder: Path) -> set[str]:
 #: The largest file of a dataset or of a list of images, in bytes: a million images.
 _MOST_BYTES_OF_LIST = 64 << 20
 
-#: The largest YAML file of a dataset, in bytes; that of a thousand classes has 40 kB.
-_MOST_BYTES_OF_DATASET = 256 << 10
+#: The largest YAML file of a dataset, in bytes: that of a thousand classes has 40 kB, and PyYAML takes up to
+#: 1.7 s for this much.
+_MOST_BYTES_OF_DATASET = 96 << 10
+
+#: The largest text file with the names of classes, in bytes.
+_MOST_BYTES_OF_NAMES = 1 << 20
+
+#: How deep a dataset's lists and dicts may stand in each other; three are enough.
+_DEEPEST_YAML = 20
+
+#: What YAML reads as no value.
+_NO_VALUE = (None, "", "~", "null")
 
 #: The most files in the folders of a dataset; COCO has 330,000.
 _MOST_FILES = 3_000_000
@@ -407,14 +417,15 @@ def read_dataset(path: Path) -> Dataset:
             f"'{path}' is no dataset of ultralytics: it has {type(document).__name__} in place of "
             "'path', 'train', 'val' and 'names'"
         )
-    root = document.get("path") or "."
+    root = document.get("path")
+    root = "." if root in _NO_VALUE else root
     if not isinstance(root, str):
         raise CalibrationDataError(f"the dataset '{path}' has {root!r:.60} for 'path'; give a folder")
     splits = {}
     for split in ("train", "val", "test"):
         value = document.get(split)
         entries = value if isinstance(value, list) else [value]
-        if value is None:
+        if value in _NO_VALUE:
             continue
         if (
             not all(isinstance(entry, str) and entry and "\0" not in entry for entry in entries)
@@ -439,14 +450,17 @@ def read_dataset(path: Path) -> Dataset:
 
 def _names_in(document: Mapping[Any, Any], path: Path) -> tuple[str, ...]:
     names, number = document.get("names"), document.get("nc")
-    if names is None:
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 < number <= _MOST_CLASSES:
+    count = int(number) if _is_index(number) else None
+    if names in _NO_VALUE:
+        if count is None or not 0 < count <= _MOST_CLASSES:
             raise CalibrationDataError(
                 f"the dataset '{path}' has neither 'names' of its classes nor their number, 'nc'; add 'names'"
             )
-        return tuple(f"class_{index}" for index in range(number))
+        return tuple(f"class_{index}" for index in range(count))
+    if isinstance(names, dict):
+        names = {int(key) if _is_index(key) else key: name for key, name in names.items()}
     found = class_names(names, f"the dataset '{path}'")
-    if number is not None and number != len(found):
+    if number not in _NO_VALUE and count != len(found):
         raise CalibrationDataError(
             f"the dataset '{path}' names {len(found)} classes, and its 'nc' is {number!r:.20}; "
             "correct one of them"
@@ -454,8 +468,13 @@ def _names_in(document: Mapping[Any, Any], path: Path) -> tuple[str, ...]:
     return found
 
 
+def _is_index(text: object) -> TypeGuard[str]:
+    """True if a text of YAML is that of an index or a number of classes."""
+    return isinstance(text, str) and bool(re.fullmatch("[0-9]{1,9}", text))
+
+
 def _yaml_of(path: Path) -> object:
-    """What a YAML file holds, of texts, numbers, lists and dicts alone."""
+    """Reads a YAML file, as texts, lists and dicts of texts: numbers stay as they are written."""
     try:
         import yaml
     except ImportError as error:
@@ -463,15 +482,24 @@ def _yaml_of(path: Path) -> object:
             f"'{path}' is a YAML file, and PyYAML is not installed: {install_command('images')}"
         ) from error
 
+    class Loader(yaml.BaseLoader):  # type: ignore[misc]  # which has no types
+        """Refuses what costs more than its length, before PyYAML looks further ahead."""
+
+        def fetch_more_tokens(self) -> None:
+            if self.flow_level + len(self.indents) > _DEEPEST_YAML:
+                self.refuse(f"it is nested more than {_DEEPEST_YAML} deep")
+            super().fetch_more_tokens()
+
+        def fetch_alias(self) -> None:  # a few aliases of aliases make billions of values
+            self.refuse("it has an alias ('*name'), which is not read; write out what it is")
+
+        def refuse(self, problem: str) -> None:
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=self.get_mark())
+
     text = _text_of(path, _MOST_BYTES_OF_DATASET)
     try:
-        # A few aliases of aliases make billions of values.
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise CalibrationDataError(
-                f"the dataset '{path}' has an alias ('*name'), which is not read; write out what it is"
-            )
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError, OverflowError) as error:
+        return yaml.load(text, Loader)  # which makes no objects
+    except (yaml.YAMLError, ValueError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark is not None else ""
         reason = getattr(error, "problem", None) or in_one_line(error)
@@ -506,7 +534,7 @@ def as_class_names(names: str | os.PathLike[str] | Sequence[str]) -> tuple[str, 
     if file.suffix.lower() in DATASET_SUFFIXES:
         document = _yaml_of(file)
         return _names_in(document if isinstance(document, dict) else {}, file)
-    lines = [line.strip() for line in _text_of(file, _MOST_BYTES_OF_DATASET).splitlines()]
+    lines = [line.strip() for line in _text_of(file, _MOST_BYTES_OF_NAMES).splitlines()]
     while lines and not lines[-1]:
         lines.pop()
     return class_names(lines, f"'{file}'")

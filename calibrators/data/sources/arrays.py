@@ -50,14 +50,16 @@ class Arrays(IndexedSource):
             binding's batch axes; of an input that is one number, it may be that number.
         binding: Says which array feeds which input.
         kept: The samples that the arrays hold, ascending, where these are not all that are counted.
+        stored: The rows of the only array where these are in a file; the array has their shape then.
     """
 
     arrays: FeedDict = field(repr=False)
     binding: Binding
     kept: NDArray[np.intp] | None = field(default=None, repr=False, kw_only=True)
+    stored: _StoredRows | None = field(default=None, repr=False, kw_only=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "arrays": {}}
+        return {**super().__getstate__(), "arrays": {}, "stored": None}
 
     @classmethod
     def open(cls, data: Any, binding: Binding, options: DataOptions) -> Arrays:  # noqa: ARG003  # as every kind
@@ -77,6 +79,8 @@ class Arrays(IndexedSource):
 
     def batch(self, indices: NDArray[np.intp]) -> FeedDict:
         """Some samples, not prepared; a single one as it is fed."""
+        if self.stored is not None:
+            return dict.fromkeys(self.arrays, self.stored.rows(indices))
         if self.kept is not None:
             indices = np.searchsorted(self.kept, indices)
         if self.is_single:
@@ -205,7 +209,9 @@ def _from_array_file(path: Path, binding: Binding, limit: int | None = None) -> 
     Returns:
         The source, which counts all samples of the file.
     """
-    if path.suffix.lower() == ".npy" or limit is None or binding.batch_axes:
+    if path.suffix.lower() == _SUFFIX and (rows := _StoredRows.open(path)) is not None:
+        return replace(_from_arrays(_named(path, binding, rows.outline()), binding), stored=rows)
+    if path.suffix.lower() == _SUFFIX or limit is None or binding.batch_axes:
         return _from_arrays(read_arrays(path, binding), binding)
     archive = read_array_file(path, lambda stream: read_archive(stream, limit))
     source = _from_arrays(archive.arrays, binding)
@@ -218,13 +224,29 @@ def _from_array_file(path: Path, binding: Binding, limit: int | None = None) -> 
 
 
 def read_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
-    """Reads a .npz whole, or maps a .npy, which feeds the model's only input.
+    """Reads a .npz, or a .npy, which feeds the model's only input.
 
     Raises:
         CalibrationDataError: The file cannot be read or holds Python objects, or it is a .npy and the
             model has several inputs.
     """
-    loaded = load_arrays(path)
+    return _named(path, binding, load_arrays(path))
+
+
+def outlined_arrays(path: Path, binding: Binding) -> dict[str, NDArray[Any]]:
+    """Arrays of the shapes and element types that a file has; the values of a .npy are not read.
+
+    Raises:
+        CalibrationDataError: As for :func:`read_arrays`.
+    """
+    if path.suffix.lower() == _SUFFIX and (rows := _StoredRows.open(path)) is not None:
+        return _named(path, binding, rows.outline())
+    return read_arrays(path, binding)
+
+
+def _named(
+    path: Path, binding: Binding, loaded: NDArray[Any] | dict[str, NDArray[Any]]
+) -> dict[str, NDArray[Any]]:
     if isinstance(loaded, dict):
         return loaded
     return {binding.only_input(f"the file '{path}'").name: loaded}
@@ -316,31 +338,50 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Header | None:
     if not info.filename.endswith(_SUFFIX):
         return None
     with archive.open(info) as member:
-        read = _HEADERS.get(np.lib.format.read_magic(member))
-        if read is None:
-            return None
-        shape, fortran, dtype = read(member)
-        size = member.tell()
+        return _header_of(member, info.file_size, f"its array '{_name(info)}'", whole=True)
+
+
+def _header_of(stream: IO[bytes], size: int, what: str, *, whole: bool = False) -> _Header | None:
+    """The header of an array, compared with the size of what it stands in; None where it has no rows.
+
+    Args:
+        stream: The array as NumPy stores it.
+        size: How many bytes there are.
+        what: What to call it in messages.
+        whole: Whether nothing may stand behind it.
+
+    Raises:
+        ValueError: It is no array, or has fewer or more bytes than its shape needs.
+    """
+    read = _HEADERS.get(np.lib.format.read_magic(stream))
+    if read is None:
+        return None
+    shape, fortran, dtype = read(stream)
+    before = stream.tell()
     if dtype.hasobject:  # NumPy refuses it, with a reason
         return None
-    needed = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or info.file_size - size != needed:
-        name, stored = _name(info), info.file_size - size
-        raise ValueError(f"its array '{name}' has {stored} bytes, but the shape {shape} needs {needed}")
-    return None if fortran else _Header(shape, dtype, size)
+    stored, needed = size - before, math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or stored < needed or (whole and stored != needed):
+        raise ValueError(f"{what} has {stored} bytes, but the shape {shape} needs {needed}")
+    return None if fortran or not shape else _Header(shape, dtype, before)
 
 
 def _rows(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, header: _Header, rows: NDArray[np.intp]
 ) -> NDArray[Any]:
     """Some rows of a member, which ascend."""
+    with archive.open(info) as member:
+        return _read_rows(member, header, rows)
+
+
+def _read_rows(stream: IO[bytes], header: _Header, rows: NDArray[np.intp]) -> NDArray[Any]:
+    """Some rows of an array; of rows that follow each other, all are read at once."""
     row_bytes = math.prod(header.shape[1:]) * header.dtype.itemsize
     runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
-    with archive.open(info) as member:
-        parts = []
-        for run in runs if rows.size else []:
-            member.seek(header.size + int(run[0]) * row_bytes)
-            parts.append(_read_bytes(member, len(run) * row_bytes))
+    parts = []
+    for run in runs if rows.size else []:
+        stream.seek(header.size + int(run[0]) * row_bytes)
+        parts.append(_read_bytes(stream, len(run) * row_bytes))
     return np.frombuffer(b"".join(parts), header.dtype).reshape(len(rows), *header.shape[1:])
 
 
@@ -360,15 +401,56 @@ _OF_OBJECTS = ("Object arrays", "Python objects")
 ARRAY_SUFFIXES = frozenset({".npy", ".npz"})
 
 
-# Without types in some versions of NumPy.
-_open_memmap: Callable[..., NDArray[Any]] = np.lib.format.open_memmap
+@dataclass(frozen=True, eq=False)
+class _StoredRows:
+    """The rows of a .npy file, which are read when they are taken.
+
+    They are not mapped: who shortens a mapped file ends the process that uses it.
+
+    Attributes:
+        path: The file.
+        header: What it says about its array.
+        version: The file's number, its size, and when it was written.
+    """
+
+    path: Path
+    header: _Header
+    version: tuple[int, int, int]
+
+    @classmethod
+    def open(cls, path: Path) -> _StoredRows | None:
+        """Opens a file; None where its array does not lie row after row."""
+        return read_array_file(path, partial(cls._of, path))
+
+    @classmethod
+    def _of(cls, path: Path, stream: IO[bytes]) -> _StoredRows | None:
+        version = _version(stream)
+        header = _header_of(stream, version[1], "it")
+        return None if header is None else cls(path, header, version)
+
+    def outline(self) -> NDArray[Any]:
+        """An array of the same shape and element type, which takes no memory."""
+        return np.broadcast_to(np.zeros((), self.header.dtype), self.header.shape)
+
+    def rows(self, rows: NDArray[np.intp]) -> NDArray[Any]:
+        """Reads some rows."""
+        return read_array_file(self.path, partial(self._rows, rows=rows))
+
+    def _rows(self, stream: IO[bytes], rows: NDArray[np.intp]) -> NDArray[Any]:
+        if _version(stream) != self.version:
+            raise ValueError("another process has changed it since it was opened")
+        return _read_rows(stream, self.header, rows)
+
+
+def _version(stream: IO[bytes]) -> tuple[int, int, int]:
+    status = os.fstat(stream.fileno())
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def load_arrays(path: Path) -> NDArray[Any] | dict[str, NDArray[Any]]:
-    """All arrays of a .npz, or the array of a .npy, mapped."""
-    if path.suffix.lower() == ".npy":
-        # NumPy maps a file by its name, which was opened as a file before.
-        return read_array_file(path, lambda _stream: _open_memmap(path, mode="r"))
+    """All arrays of a .npz, or the array of a .npy."""
+    if path.suffix.lower() == _SUFFIX:
+        return read_array_file(path, lambda stream: np.lib.format.read_array(stream, allow_pickle=False))
     return read_array_file(path, lambda stream: read_archive(stream).arrays)
 
 

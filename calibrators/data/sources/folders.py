@@ -29,7 +29,7 @@ from calibrators.data.images.true_boxes import (
 from calibrators.data.images.true_boxes import LABELS as BOXES
 from calibrators.data.inputs import DataOptions, InputSpec, shape_text
 from calibrators.data.samples import file_name
-from calibrators.data.sources.arrays import ARRAY_SUFFIXES, as_labels, read_arrays
+from calibrators.data.sources.arrays import ARRAY_SUFFIXES, as_labels, outlined_arrays, read_arrays
 from calibrators.errors import (
     Argument,
     CalibrationDataError,
@@ -299,7 +299,7 @@ def _from_array_files(paths: Sequence[Path], binding: Binding, skip_bad: bool, l
     labels: list[NDArray[Any]] = []
     for path in paths:
         try:
-            feed, some = _read_block(path, binding)
+            feed, some = _read_block(path, binding, outlined_arrays)
         except DamagedFileError:
             if not skip_bad:
                 raise
@@ -345,10 +345,14 @@ def _from_array_files(paths: Sequence[Path], binding: Binding, skip_bad: bool, l
     )
 
 
-def _read_block(path: Path, binding: Binding) -> tuple[FeedDict, NDArray[Any] | None]:
+def _read_block(
+    path: Path,
+    binding: Binding,
+    read: Callable[[Path, Binding], FeedDict] = read_arrays,
+) -> tuple[FeedDict, NDArray[Any] | None]:
     """One file as arrays with a batch axis, checked, and its labels."""
     try:
-        feed, labels = binding.split(read_arrays(path, binding))
+        feed, labels = binding.split(read(path, binding))
         stored, feed = feed, _with_batch_axis(feed, binding.inputs)
         binding.check(feed)
         if (rows := batch_rows(feed)) is None:

@@ -1,6 +1,10 @@
 """Histograms and levels as SVG."""
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,3 +84,13 @@ def test_settings_of_the_program_change_nothing():
     foreign = {"text.usetex": True, "font.size": 40, "lines.linestyle": ":", "axes.linewidth": 9}
     with matplotlib.rc_context(foreign):
         assert level_chart([3.0, 20.0], 300) == expected
+
+
+def test_no_settings_of_the_current_folder_are_read(tmp_path):
+    os.mkfifo(tmp_path / "matplotlibrc")  # which nobody writes into
+    command = [sys.executable, "-c", "import calibrators.display.charts as c; print(c.matplotlib.__name__)"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout == "matplotlib\n"

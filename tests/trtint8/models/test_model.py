@@ -17,6 +17,7 @@ from tests.trtint8.onnx_models import function, normal, parsed, save_external
 from tests.trtint8.tuning.networks import uneven
 from tests.trtint8.validation.small_models import scaled
 from trtint8.data import DEMO_MODEL
+from trtint8.models.graph import weight_bytes
 from trtint8.models.model import (
     FLOAT_MODEL,
     calibration_of,
@@ -30,6 +31,7 @@ from trtint8.models.model import (
     record_calibration,
     record_float_model,
 )
+from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.serialization import to_light, to_proto
 
 
@@ -272,3 +274,50 @@ def test_a_name_of_an_engine_is_refused_before_any_work():
     for name in ("a/net.onx", "a/.onnx"):
         with pytest.raises(OutputError, match=re.escape(repr(name))):
             check_model_name(name)
+
+
+#: Nodes that each make a constant of a megabyte of one that the model stores, or let it be made.
+FROM_ONE = {
+    "ConstantOfShape": "c{0} = ConstantOfShape (s) v{1} = Add (v{0}, c{0})",
+    "Add": "c{0} = Add (k, k) v{1} = Add (v{0}, c{0})",
+    "Expand": "c{0} = Expand (b, s) v{1} = Add (v{0}, c{0})",
+    "Transpose": "c{0} = Transpose (k) v{1} = MatMul (v{0}, c{0})",
+    "MatMul": "c{0} = MatMul (k, k) v{1} = Add (v{0}, c{0})",
+    "Einsum": 'v{1} = Einsum <equation = "ij,kj->ik"> (v{0}, k)',
+    "BatchNormalization": "r{0} = Reshape (v{0}, s4) c{0} = Conv (r{0}, k4) "
+    "n{0} = BatchNormalization (c{0}, b, b, b, b) v{1} = Reshape (n{0}, s)",
+    "function": "v{1} = own.F (v{0})",
+    "Range": "c{0} = Range (zero, many, one) p{0} = ReduceMax (c{0}) v{1} = Add (v{0}, p{0})",
+}
+
+
+@pytest.mark.parametrize("nodes", FROM_ONE.values(), ids=FROM_ONE)
+def test_what_the_nodes_of_a_model_make_is_bounded_as_a_whole(nodes):
+    count, k = 200, normal(512, 512)
+    body = " ".join(nodes.format(number, number + 1) for number in range(count))
+    inner = function("F", "x", "y", "w = Constant <value = float[1] {0.0}> () y = MatMul (x, w)")
+    constants = {"k": k, "k4": k.reshape(512, 512, 1, 1), "b": np.ones(512, np.float32)}
+    constants |= {"s": np.array([512, 512]), "s4": np.array([1, 512, 512, 1])}
+    constants |= {"zero": np.float32(0), "one": np.float32(1), "many": np.float32(1e6)}
+    model = parsed(
+        "float[512, 512] v0", f"float[512, 512] v{count}", body, inner, domains=["own"], **constants
+    )
+    model.functions[0].node[0].attribute[0].t.CopyFrom(onnx.numpy_helper.from_array(k))
+    loaded = load_model(model)
+    try:
+        prepared = prepare(loaded).graph_model
+        FoldConstantsPass()(prepared)  # again, as other packages do
+    except ModelError as error:
+        assert re.search("[0-9,]+ bytes", str(error))
+    else:
+        assert weight_bytes(prepared) < 120 << 20
+        assert len(prepared.graph) >= count  # nodes that were not computed are left as they are
+
+
+def test_weights_in_constant_nodes_count_as_what_the_model_stores(monkeypatch):
+    monkeypatch.setattr("trtint8.models.graph._ROOM", 0)
+    body = "w = Constant () c = Conv (x, w) y = BatchNormalization (c, b, b, b, b)"
+    model = parsed("float[1, 8, 4, 4] x", "float[] y", body, b=np.ones(8, np.float32))
+    weights = onnx.numpy_helper.from_array(normal(8, 8, 3, 3))
+    model.graph.node[0].attribute.append(helper.make_attribute("value", weights))
+    assert [node.op_type for node in prepare(load_model(model)).graph_model.graph] == ["Conv"]

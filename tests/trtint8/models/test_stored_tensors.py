@@ -16,7 +16,7 @@ from calibrators.errors import ModelError
 from tests.trtint8.models.float_models import images, run, small
 from tests.trtint8.onnx_models import function, normal, parsed, save_external
 from trtint8.models.model import load_model, prepare
-from trtint8.models.serialization import to_proto
+from trtint8.models.serialization import save_model, to_proto
 from trtint8.models.session import open_graph_model
 
 
@@ -445,3 +445,69 @@ def test_shapes_and_types_that_follow_from_small_constants_in_other_files(tmp_pa
     wanted = (x @ weights).reshape(16, 2, 4)[:, :, 2:]
     (found,) = ort.InferenceSession(quantized.SerializeToString()).run(None, {"x": x})
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def at_places(folder, places, shape=(64, 64), elsewhere=False):
+    """A chain of MatMuls whose weights lie in one file: each at a place, or as a Constant of a node."""
+    values = normal(*shape)
+    (folder / "w.bin").write_bytes(values.tobytes() + bytes(max(places)))
+    nodes = [f"v{n + 1} = MatMul (v{n}, w{n})" for n in range(len(places))]
+    if elsewhere:
+        nodes = [f"w{n} = Constant () {node}" for n, node in enumerate(nodes)]
+    model = parsed("float[2, 64] v0", f"float[2, 64] v{len(places)}", " ".join(nodes))
+    for number, place in enumerate(places):
+        entries = {"location": "w.bin", "offset": str(place)}
+        tensor = TensorProto(name=f"w{number}", data_type=TensorProto.FLOAT, dims=shape)
+        tensor.data_location = TensorProto.EXTERNAL
+        for key, value in entries.items():
+            tensor.external_data.add(key=key, value=value)
+        if elsewhere:
+            model.graph.node[2 * number].attribute.append(helper.make_attribute("value", tensor))
+        else:
+            model.graph.initializer.append(tensor)
+    onnx.save(model, folder / "model.onnx")
+    return folder / "model.onnx", values
+
+
+def test_weights_at_one_place_of_a_file_are_one_weight(tmp_path):
+    path, values = at_places(tmp_path, [0] * 300)
+    loaded = load_model(path)
+    assert list(loaded.graph_model.graph.initializers) == ["w0"]
+    save_model(loaded.graph_model, tmp_path / "copy.onnx")
+    assert (tmp_path / "copy.onnx").stat().st_size < 2 * values.nbytes + 300 * 100
+    path, values = at_places(tmp_path, [0] * 3)
+    x = normal(2, 64, seed=1)
+    result = open_graph_model(load_model(path).graph_model).run({"v0": x})[0]
+    np.testing.assert_allclose(result, x @ values @ values @ values, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("places", "elsewhere"), [(range(0, 4 * 300, 4), False), ([0] * 300, True)], ids=["apart", "of nodes"]
+)
+def test_tensors_that_lie_on_each_other_in_a_file_are_bounded(places, elsewhere, tmp_path):
+    path, _ = at_places(tmp_path, list(places), elsewhere=elsewhere)
+    with pytest.raises(ModelError, match=r"'model\.onnx' lie on each other in '.*w\.bin'.* [0-9,]+ bytes"):
+        load_model(path)
+
+
+def test_files_that_become_shorter_after_they_were_read(tmp_path):
+    path, values = at_places(tmp_path, [0])
+    loaded = load_model(path)
+    os.truncate(tmp_path / "w.bin", 0)
+    os.truncate(path, 0)
+    np.testing.assert_array_equal(loaded.graph_model.graph.initializers["w0"].const_value.numpy(), values)
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path, monkeypatch):
+    path, _ = at_places(tmp_path, [0])
+    fstat = os.fstat
+
+    def cut(descriptor):
+        status = fstat(descriptor)
+        if os.path.samestat(status, (tmp_path / "w.bin").stat()):
+            os.truncate(tmp_path / "w.bin", 100)
+        return status
+
+    monkeypatch.setattr(os, "fstat", cut)
+    with pytest.raises(ModelError, match=r"w\.bin' is truncated: .*'w0'.* 16384, the file at 100;"):
+        load_model(path)

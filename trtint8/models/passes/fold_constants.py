@@ -18,9 +18,8 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx import defs, helper, numpy_helper, shape_inference
 
-from calibrators.errors import ModelError
-from calibrators.operators import operator_of
-from trtint8.models.graph import holds_graphs
+from calibrators.operators import Product, operator_of
+from trtint8.models.graph import bounded_constants, has_room, holds_graphs, take_room
 
 _logger = logging.getLogger(__name__)
 
@@ -28,14 +27,14 @@ _logger = logging.getLogger(__name__)
 #: can be gigabytes.
 _LARGEST_GROWTH = 1 << 20
 
+#: How many multiply-adds of a product take as long as a byte of other constants.
+_MULTIPLY_ADDS_PER_BYTE = 4
+
 #: How many times larger than its inputs a dequantized constant may be: FP32 in place of int8.
 _DEQUANTIZED_GROWTH = 4
 
 #: Values of a constant on which the shape of a result may depend: sizes, repeats, axes.
 _FEW = 64
-
-#: The most bytes of a Range of constants, all values of which ONNX's shape inference computes.
-_LARGEST_RANGE = 1 << 28
 
 
 class FoldConstantsPass(ir.passes.InPlacePass):
@@ -50,11 +49,13 @@ class FoldConstantsPass(ir.passes.InPlacePass):
         """Folds in graph order, so that chains of nodes are folded in one pass."""
         folded = 0
         has_pairs = any(node.op_type == "QuantizeLinear" for node in model.graph)
-        for node in list(model.graph):
-            # Q/DQ pairs of constants must be kept, and random values must stay random.
-            operator = operator_of(node)
-            if not (operator.half_of_pair and has_pairs) and not operator.random:
-                folded += _fold(model, node)
+        with bounded_constants(model):
+            for node in list(model.graph):
+                # Q/DQ pairs of constants must be kept, and random values must stay random.
+                operator = operator_of(node)
+                is_kept = operator.half_of_pair and has_pairs
+                if not is_kept and not operator.random and not operator.no_tensors:
+                    folded += _fold(model, node)
         if folded:
             _logger.debug("folded %d constant nodes", folded)
         return ir.passes.PassResult(model, modified=bool(folded))
@@ -81,14 +82,16 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
         if tensor is not None
     }
     growth = _DEQUANTIZED_GROWTH if node.op_type == "DequantizeLinear" else 1
-    most = growth * sum(array.nbytes for array in arrays.values()) + _LARGEST_GROWTH
+    given = sum(array.nbytes for array in arrays.values())
+    most = growth * given + _LARGEST_GROWTH
     predicted = _predicted_bytes(model, node, arrays)
-    if predicted is not None and predicted > most:
-        if node.op_type == "Range" and predicted > _LARGEST_RANGE:
-            raise ModelError(
-                f"the node '{node.name}' makes a constant of {predicted:,} bytes, and shape inference would "
-                "compute it; remove it from the model"
-            )
+    cost = given if predicted is None else predicted
+    cost += _multiply_adds(node, arrays) // _MULTIPLY_ADDS_PER_BYTE
+    is_large = (predicted is not None and predicted > most) or not has_room(model.graph, cost)
+    if is_large and node.op_type != "Range":  # shape inference computes this one
+        return False
+    take_room(model.graph, node.outputs[0].name, cost)
+    if is_large:
         return False
     try:
         result = compute_node(node, arrays, model.opset_imports[""])
@@ -107,6 +110,18 @@ def _fold(model: ir.Model, node: ir.Node) -> bool:
     graph.remove(node, safe=True)
     graph.register_initializer(value)
     return True
+
+
+def _multiply_adds(node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> int:
+    """How many multiply-adds a product takes at most; 0 for other operators."""
+    operator = operator_of(node)
+    if not operator.multiplies:
+        return 0
+    inputs = [
+        arrays[value.name or ""] for value in node.inputs if value is not None
+    ]  # one may be there twice
+    pairs = math.prod(array.size for array in inputs)
+    return pairs // (math.prod(inputs[0].shape[-1:]) or 1) if operator.product is Product.MATRICES else pairs
 
 
 def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArray[Any]]) -> int | None:
@@ -173,7 +188,11 @@ def _is_computed_otherwise(node: ir.Node, inputs: Sequence[NDArray[Any] | None])
     """Whether ONNX's reference computes other numbers than ONNX Runtime and TensorRT."""
     if node.op_type == "Slice":
         return _begins_or_ends_outside(*inputs)
-    if operator_of(node).pools:  # it takes paddings, dilations and rounded sizes otherwise
+    operator = operator_of(node)
+    if operator.pools:  # it takes paddings, dilations and rounded sizes otherwise
+        return True
+    # It takes no other results, but minutes, or gigabytes, where others take milliseconds.
+    if operator.product in (Product.CONVOLUTION, Product.RECURRENT) or operator.coordinates == (1,):
         return True
     if node.op_type == "MaxUnpool":  # takes places in the larger output for those in the smaller one
         return len(inputs) > 2 and inputs[2] is not None

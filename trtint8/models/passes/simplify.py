@@ -33,6 +33,7 @@ from trtint8.models.graph import (
     OperatorPass,
     add_initializer,
     all_nodes,
+    check_repeated,
     holds_graphs,
     message_graphs,
     read_constant,
@@ -238,7 +239,9 @@ class InlineFunctionsPass(ir.passes.InPlacePass):
         for function in model.functions.values():
             for node in function.all_nodes():
                 node.name = node.name or f"{function.name}_{node.op_type}"
-        return common.InlinePass()(model)
+        result = common.InlinePass()(model)
+        check_repeated(model.graph)
+        return result
 
 
 def _identifier(domain: str, name: str, overload: str) -> _Identifier:

@@ -23,11 +23,11 @@ from calibrators.data.opening import DataSource, open_data
 from calibrators.data.samples import DataFingerprint, check_feed
 from calibrators.tables.table import CalibrationTable
 from trtint8.models.garbage_collection import pause_garbage_collection
+from trtint8.models.graph import weight_bytes
 from trtint8.models.model import Model, record_remedies
 from trtint8.models.outputs.joined import compared_tensors, giving
 from trtint8.models.outputs.picked import before_picks, find_picks, runnable_part, with_plugins
 from trtint8.models.samples.separate import joined_by_graph
-from trtint8.models.serialization import weight_bytes
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.models.shapes import FittingBatchSize
 from trtint8.models.states import with_recorded_states

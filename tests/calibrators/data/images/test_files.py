@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import sys
@@ -306,7 +307,9 @@ def test_a_damaged_orientation_tag_leaves_an_image_as_it_is(tmp_path):
 def test_animations_are_refused(tmp_path):
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue", "green")]
     frames[0].save(tmp_path / "a.png", save_all=True, append_images=frames[1:])
-    unreadable(tmp_path / "a.png", "a.png' holds 3 pictures; save the one that is meant as a file of its own")
+    unreadable(
+        tmp_path / "a.png", "a.png' holds several pictures; save the one that is meant as a file of its own"
+    )
 
 
 def test_a_photo_with_further_pictures_behind_it_is_read(tmp_path):
@@ -360,3 +363,92 @@ def test_an_image_file_larger_than_any_image_is_refused(tmp_path, monkeypatch):
     assert image_size(tmp_path / "a.webp") == (4, 8)
     monkeypatch.setattr(files, "_MOST_BYTES", size - 1)
     unreadable(tmp_path / "a.webp", f"{size - 1} bytes")
+
+
+def jpeg(scans=0, parts=b"", size=(2000, 2000)):
+    """A progressive JPEG whose last scan is repeated, with other parts at its beginning."""
+    stream = io.BytesIO()
+    Image.new("L", size).save(stream, "JPEG", progressive=True)
+    data = stream.getvalue()
+    last = data.rindex(b"\xff\xc4")  # its table, and the scan
+    return data[:2] + parts + data[2:-2] + scans * data[last:-2] + data[-2:]
+
+
+def chunk(kind, data=b""):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(before=b"", behind=b""):
+    stream = io.BytesIO()
+    Image.new("L", (8, 8)).save(stream, "PNG")
+    data, end = stream.getvalue(), len(chunk(b"IEND"))
+    return data[:33] + before + data[33:-end] + behind + data[-end:]
+
+
+def tiff(folders=1, strips=1):
+    """A TIFF of one column in strips of one row, whose directory stands there many times."""
+    data = bytearray(b"II*\0" + struct.pack("<I", 16 + 8 * strips) + bytes(8))
+    data += struct.pack("<I", 8) * strips + struct.pack("<I", 1) * strips
+    for number in range(folders):
+        tags = [
+            (256, 1, 1),
+            (257, 1, strips),
+            (258, 1, 8),
+            (259, 1, 1),
+            (262, 1, 1),
+            (277, 1, 1),
+            (278, 1, 1),
+        ]
+        places = (16, 16 + 4 * strips) if strips > 1 else (8, 1)
+        tags += [(273, strips, places[0]), (279, strips, places[1])]
+        following = len(data) + 6 + 12 * len(tags) if number < folders - 1 else 0
+        data += struct.pack("<H", len(tags))
+        data += b"".join(struct.pack("<HHII", tag, 4, *rest) for tag, *rest in sorted(tags))
+        data += struct.pack("<I", following)
+    return bytes(data)
+
+
+def rle(width, height):
+    """A BMP in runs of one pixel."""
+    pixels = (b"\1\0" * width + b"\0\0") * height + b"\0\1"
+    head = struct.pack("<IiiHHIIiiII", 40, width, height, 1, 8, 1, len(pixels), 0, 0, 256, 0) + bytes(1024)
+    return b"BM" + struct.pack("<IHHI", 14 + len(head) + len(pixels), 0, 0, 14 + len(head)) + head + pixels
+
+
+LONG = {
+    "scans": lambda: jpeg(scans=1000),
+    "junk": lambda: jpeg(parts=b"\xff\xe0\0\2" + b"\xfe" * 10_000_000),
+    "empty parts": lambda: jpeg(parts=b"\xff\xe9\0\2" * 2_000_000),
+    "parts of Exif": lambda: jpeg(parts=(b"\xff\xe1\xff\xfeExif\0\0" + bytes(65526)) * 1000),
+    "empty chunks": lambda: png(chunk(b"abCd") * 100_000),
+    "empty chunks behind": lambda: png(behind=chunk(b"abCd") * 500_000),
+    "profiles": lambda: png(chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(1_000_000))) * 3000),
+    "pictures": lambda: tiff(folders=10_000),
+    "strips": lambda: tiff(strips=150_000),
+    "runs": lambda: rle(1000, 1000),
+    "digits": lambda: b"P3\n64 64\n255\n" + b"#\n" * 2_000_000 + b"0 " * (64 * 64 * 3),
+    "a comment": lambda: b"P6\n#" + b"x" * 10_000_000 + b"\n8 8\n255\n" + bytes(192),
+}
+
+
+@pytest.mark.parametrize("make", LONG.values(), ids=LONG)
+def test_images_that_would_take_far_longer_than_their_pixels(make, tmp_path):
+    (tmp_path / "a.png").write_bytes(make())
+    unreadable(tmp_path / "a.png", "a.png'")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: jpeg(scans=100),
+        lambda: jpeg(size=(5000, 5000)),
+        lambda: jpeg(parts=(b"\xff\xe1\xff\xfehttp" + bytes(65528)) * 150),  # ten megabytes about the photo
+        lambda: jpeg() + 2000 * b"\xff\xda",  # what else a phone appends
+        lambda: png(chunk(b"tEXt", b"a\0b") * 100),
+        lambda: tiff(strips=5000),
+        lambda: b"P3\n64 64\n255\n# a\n" + b"0 " * (64 * 64 * 3),
+    ],
+)
+def test_images_of_many_parts(make, tmp_path):
+    (tmp_path / "a.png").write_bytes(make())
+    assert not read_image(tmp_path / "a.png", grey=True).any()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.data.sources.arrays import load_labels
-from calibrators.errors import CalibrationDataError
+from calibrators.errors import CalibrationDataError, DamagedFileError
 from tests.calibrators.data.sample_data import (
     FLOAT,
     IMAGE,
@@ -125,6 +125,14 @@ class TestFiles:
         assert type(first) is np.ndarray
         assert first.shape == (32, 1000)
         assert peak < 2_000_000
+
+    @pytest.mark.parametrize("size", [0, 100, 200])
+    def test_npy_that_another_process_changes(self, tmp_path, size):
+        np.save(tmp_path / "d.npy", vectors(4))
+        batches = iter(open_batches(tmp_path / "d.npy", [VECTOR], batch_size=1))
+        os.truncate(tmp_path / "d.npy", size)
+        with pytest.raises(DamagedFileError, match=r"d\.npy': .*another process has changed it"):
+            next(batches)
 
     def test_npy_needs_a_single_input(self, tmp_path):
         np.save(tmp_path / "d.npy", vectors(4))

@@ -14,6 +14,7 @@ from PIL import Image
 
 import trtint8
 from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.images.true_boxes import read_dataset
 from calibrators.data.inputs import InputSpec
 from calibrators.data.opening import open_batches
 from calibrators.errors import CalibrationDataError
@@ -74,6 +75,7 @@ def test_splits_with_their_boxes(dataset):
         "val: lists/val.txt\nnames: [cat, dog]\n",
         "val: {root}/images/val\nnames: [cat, dog]\n",
         "---\n# a comment\nval: images/val\nnames: [yes, 7]\nnc: 2\nkpt_shape: [17, 3]\n",
+        "path: null\nval: images/val\ntest: ~\nnames: {{'0': cat, 1: dog}}\nnc: 2\n",
     ],
 )
 def test_forms_of_a_dataset(dataset, tmp_path, monkeypatch, text):
@@ -86,6 +88,11 @@ def test_forms_of_a_dataset(dataset, tmp_path, monkeypatch, text):
     (root / "lists" / "val.txt").write_text("images/val/d.png\nimages/val/e.png\nimages/val/more/f.png\n")
     dataset.write_text(text.format(root=root))
     assert shades(dataset) == ([100, 101, 110], [0, 0, 1])
+
+
+def test_class_names_stay_as_they_are_written(dataset):
+    dataset.write_text("val: images/val\nnames: [yes, 007, 1_0, 2001-01-01, ~, 1e3]\n")
+    assert read_dataset(dataset).class_names == ("yes", "007", "1_0", "2001-01-01", "~", "1e3")
 
 
 def test_several_folders_and_lists(dataset):
@@ -144,12 +151,17 @@ HOSTILE = {
     "no YAML": "a: [\n",
     "a tab": "\tval: x\n",
     "a date that is none": "val: 2001-99-99\nnames: [a]\n",
-    "deep": "val: " + "[" * 5000,
+    "deep lists": "val: " + "[" * 90_000,
+    "deep dicts": "val: " + "{a: " * 20_000,
+    "deep keys": "? " * 45_000,
+    "deep lines": "- " * 45_000,
+    "a number of many parts": "val: images/val\nnc: 1" + ":1" * 45_000,
+    "a number of many digits": "val: 0x" + "f" * 90_000 + "\nnames: [a]\n",
     "two documents": "val: images/val\n---\nval: images/val\n",
     "a NUL": 'val: "a\\0b"\nnames: [a]\n',
     "a line break in a name": 'val: images/val\nnames: ["a\\nb", c]\n',
     "a large number": "val: images/val\nnc: 99999999999999999999\n",
-    "too large": "val: images/val\nnames: [a, b]\n#" + "x" * (300 << 10),
+    "too large": "val: images/val\nnames: [a, b]\n#" + "x" * (96 << 10),
 }  # fmt: skip
 
 
