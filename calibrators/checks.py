@@ -233,6 +233,9 @@ _ArgumentWarning.__name__ = UserWarning.__name__
 #: Where what is warned of is kept, besides being shown: one list for each result that is being made.
 _KEPT: ContextVar[tuple[list[str], ...]] = ContextVar("lists of warnings", default=())
 
+#: What a warning that makes no figure doubtful begins with, where it is kept.
+NOTE = "note: "
+
 #: Makes the text of a warning that is kept.
 _SPELLING: ContextVar[Callable[[object], str]] = ContextVar("how warnings are spelled", default=str)
 
@@ -277,7 +280,19 @@ def kept_warnings() -> tuple[str, ...]:
     return tuple(_KEPT.get()[0]) if _KEPT.get() else ()
 
 
-def warn_user(message: str, category: type[Warning] = UserWarning, *, kept: bool = True) -> None:
+def doubts_among(kept: Iterable[str]) -> tuple[str, ...]:
+    """Those of the warnings that a result keeps that may make its figures doubtful."""
+    return tuple(said for said in kept if not said.startswith(NOTE))
+
+
+def notes_among(kept: Iterable[str]) -> tuple[str, ...]:
+    """The other warnings that a result keeps, as they were shown."""
+    return tuple(said.removeprefix(NOTE) for said in kept if said.startswith(NOTE))
+
+
+def warn_user(
+    message: str, category: type[Warning] = UserWarning, *, kept: bool = True, note: bool = False
+) -> None:
     """Warns, at the line outside the two packages that led here.
 
     Modules are told by their names and not by their files: the ``__init__`` of a data class has no file.
@@ -285,12 +300,13 @@ def warn_user(message: str, category: type[Warning] = UserWarning, *, kept: bool
     Args:
         message: What the user should know, and what to do.
         category: The warning's class; another one where the message names arguments.
-        kept: Whether the results that are being made keep it, because it may make their figures doubtful.
+        kept: Whether the results that are being made keep it.
+        note: Whether their figures are as good as without it: reports show it below them.
     """
     line, parts = _users_line(), parts_of(message)
     named = any(not isinstance(part, str) for part in parts)
     said = _ArgumentWarning(*parts) if named else message
-    text = _SPELLING.get()(said)
+    text = (NOTE if note else "") + _SPELLING.get()(said)
     for said_before in _KEPT.get() if kept else ():
         if text not in said_before:
             said_before.append(text)

@@ -538,7 +538,7 @@ def _tried(
     are_single = all(batch_rows(feed) == 1 for feed in feeds)
     if found.joining is Joining.REFUSED:
         if not are_single:
-            warn_user(TAKES_ONE)
+            warn_user(TAKES_ONE, note=True)
         return True, batches
     if are_single and batches.batch_size is None:  # as the user has put them together
         return True, batches
@@ -560,7 +560,8 @@ def _warn_of_fewer_bins(tensors: int) -> None:
     if bins < BINS:
         warn_user(
             f"{tensors:,} tensors are observed, so the table keeps histograms of {bins} bins instead of "
-            f"{BINS}: its ranges are exact, and those of another method that is applied later are coarser"
+            f"{BINS}: its ranges are exact, and those of another method that is applied later are coarser",
+            note=True,
         )
 
 

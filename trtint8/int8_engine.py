@@ -249,7 +249,8 @@ def _has_no_layer_in_int8(loaded: Model, sources: RangeSources) -> bool:
         return False
     warn_user(
         f"'{loaded.name}' was quantized without any layer in INT8, so the engine has none; 'trtint8 audit' "
-        f"shows why, and {Argument('keep_int8')} quantizes layers all the same"
+        f"shows why, and {Argument('keep_int8')} quantizes layers all the same",
+        note=True,
     )
     return True
 
@@ -401,7 +402,9 @@ class _Int8Build:
         unused = [name for name in self.sources.manual if name not in placement.tensors]
         if unused and not asked.slower:
             warn_user(
-                f"no Q/DQ pair goes to {enumerated(map(repr, unused))}: the dynamic range has no effect there"
+                f"no Q/DQ pair goes to {enumerated(map(repr, unused))}: the dynamic range has no effect "
+                "there",
+                note=True,
             )
         return BuiltFiles(
             self._run(made.graph_model, prepared, sizes=sizes),
@@ -462,7 +465,7 @@ class _Int8Build:
         if calibrator is not None:
             table = calibrator.table
         if warning := nothing_in_int8(built.report, placement.quantized_nodes):
-            warn_user(warning)
+            warn_user(warning, note=True)
         return BuiltFiles(
             built,
             graph_model,

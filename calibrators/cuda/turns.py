@@ -86,7 +86,7 @@ def _acquire(lock: FileLock, path: Path, way: str, purpose: str) -> bool:
                 raise GpuUnavailableError(
                     f"{holder} uses the GPU, and {VARIABLE} refuses to wait; try again when it has ended"
                 ) from None
-            warn_user(f"waiting for {holder}, because {purpose} needs the GPU for itself")
+            warn_user(f"waiting for {holder}, because {purpose} needs the GPU for itself", note=True)
             lock.acquire()
     except OSError as error:
         warn_user(

@@ -556,7 +556,9 @@ class Batches:
 def warn_left_out(count: int, fixed_batch: int) -> None:
     """Says that samples at the end do not fill a batch of a model that takes no other."""
     samples = "sample" if count == 1 else f"{count} samples"
-    warn_user(f"left out the last {samples}, too few to fill the model's fixed batch of {fixed_batch}")
+    warn_user(
+        f"left out the last {samples}, too few to fill the model's fixed batch of {fixed_batch}", note=True
+    )
 
 
 #: How many files that cannot be read a warning names.

@@ -184,7 +184,8 @@ class Checkpoint(Generic[Progress]):
         if not records.is_readable(sealed):
             warn_user(
                 f"the checkpoint '{self.path}' is not written, as it would be too large to be read again; if "
-                "this run is interrupted, it begins anew"
+                "this run is interrupted, it begins anew",
+                note=True,
             )
             return
         write_atomically(self.path, sealed, named=False)

@@ -433,7 +433,7 @@ class Calibrator:
                 raise
             # Now, and not when the calibration is done.
             refuse_foreign_sidecar(check_writable(self._cache))
-            warn_user(f"calibrating again: {error.template}")
+            warn_user(f"calibrating again: {error.template}", note=True)
             return None
         self.table = _table(data, wanted, self.input_sizes()) if data is not None else None
         return data

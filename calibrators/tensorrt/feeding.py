@@ -372,7 +372,7 @@ def _last(short: FeedDict, wanted: FeedDict, last_batch: LastBatch) -> Iterator[
         if last_batch == "drop"
         else f"repeated the last {samples} to fill a batch of {full}: what is repeated counts more than once"
     )
-    warn_user(what)
+    warn_user(what, note=last_batch == "drop")
     if last_batch == "pad":
         # np.resize repeats the whole rows, because they lie one after another.
         yield {name: np.resize(array, wanted[name].shape) for name, array in short.items()}

@@ -47,7 +47,8 @@ class Printed:
     """What verbs print.
 
     Attributes:
-        warnings: What was warned of, of which none makes the verb fail.
+        warnings: What was warned of, of which none makes the verb fail. One that begins with "note: "
+            makes no figure doubtful.
     """
 
     warnings: tuple[str, ...] = ()

@@ -15,8 +15,10 @@ from calibrators.checks import (
     check_choice,
     check_ending,
     check_path,
+    doubts_among,
     is_number,
     keeping_warnings,
+    notes_among,
     positive_integer,
     refuse_empty_path,
     several,
@@ -216,6 +218,16 @@ def test_a_warning_that_names_an_argument_is_shown_as_any_other():
         "UserWarning",
         "give limit=3\n",
     ]
+
+
+def test_what_makes_no_figure_doubtful_is_told_from_doubts_where_it_is_kept(recwarn):
+    with keeping_warnings(["of a table", "note: of an engine"]) as said:
+        warn_user("doubt")
+        warn_user("fact", note=True)
+        warn_user("neither", kept=False)
+    assert [str(one.message) for one in recwarn] == ["doubt", "fact", "neither"]
+    assert doubts_among(said) == ("of a table", "doubt")
+    assert notes_among(said) == ("of an engine", "fact")
 
 
 def test_what_is_only_tried_warns_of_nothing(recwarn):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from calibrators.checks import NOTE, doubts_among, notes_among
 from calibrators.files import check_writable
 from trtint8.cli.output import print_json, print_line, print_table, table_width
 from trtint8.cli.verbs import Way, add_arguments, values_of
@@ -36,13 +37,15 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(comparison)
         return
-    for warning in comparison.warnings:
+    for warning in doubts_among(comparison.warnings):
         print_line(f"doubtful: {warning}")
     for verdict in comparison.verdicts:
         print_line(verdict)
     print_rows("Side by side", comparison.runs, comparison.rows)
     if comparison.layers:
         print_rows("Layers in another precision", comparison.runs, comparison.layers)
+    for note in notes_among(comparison.warnings):
+        print_line(f"{NOTE}{note}")
     print_line(f"Different: {', '.join(comparison.differences) or 'nothing'}")
     if output is not None:
         print_line(f"written to '{output}'")

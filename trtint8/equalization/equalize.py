@@ -212,7 +212,7 @@ def equalize_and_calibrate(
         )
     run = RunOptions(progress=progress)
     if not equalized.forms:
-        warn_user(_nothing_done(prepared.name, equalized))
+        warn_user(_nothing_done(prepared.name, equalized), note=True)
         if tensors == "all" and not table.peaks.keys() >= set(float_tensors(part)):
             table = _completed(table, calibrate_model(prepared, batches, options, DataOptions(), run))
         return EqualizedModel(prepared, table, equalized)

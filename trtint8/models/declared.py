@@ -214,7 +214,7 @@ def list_outputs_once(message: onnx.ModelProto, name: str) -> None:
         kept = [onnx.ValueInfoProto.FromString(output.SerializeToString()) for output in once.values()]
         del message.graph.output[:]
         message.graph.output.extend(kept)
-        warn_user(f"'{name}' lists the output '{again[0]}' more than once, and it is given once")
+        warn_user(f"'{name}' lists the output '{again[0]}' more than once, and it is given once", note=True)
 
 
 def declare_output_shapes(message: onnx.ModelProto) -> None:

@@ -453,7 +453,8 @@ def _leave_training_mode(light: LightModel, name: str) -> None:
         nodes = " and ".join(f"{count} {operator}" for operator, count in sorted(switched.items()))
         warn_user(
             f"'{name}' was exported in training mode, and {nodes} nodes compute as in inference instead; "
-            "export it in evaluation mode, after model.eval()"
+            "export it in evaluation mode, after model.eval()",
+            note=True,
         )
 
 

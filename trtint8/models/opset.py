@@ -102,7 +102,8 @@ def with_known_opset(graph_model: ir.Model, name: str) -> ir.Model:
             warn_user(
                 f"'{name}' has opset {old}, of which ONNX Runtime lacks operators, and opset {newest} has no "
                 f"such {node.op_type} as '{node.name}', so a quantized model may be impossible to measure; "
-                f"export the model with opset {newest}"
+                f"export the model with opset {newest}",
+                note=True,
             )
             return graph_model
     _write_float_remainders(copy)

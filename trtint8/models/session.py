@@ -115,7 +115,7 @@ class ModelSession:
                 with contextlib.suppress(Exception):
                     outputs = _joined([run(part) for part in pieces(feed, 1)])
                     self.takes_one = True
-                    warn_user(TAKES_ONE)
+                    warn_user(TAKES_ONE, note=True)
                     return outputs
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
 

@@ -138,7 +138,8 @@ def _exported(module: Any, example_inputs: object) -> Model:
     if failure:
         warn_user(
             f"'{name}' was exported for the batch of {Argument('example_inputs')} alone, because PyTorch "
-            f"exports it with no other: {cause_in_words(failure)}"
+            f"exports it with no other: {cause_in_words(failure)}",
+            note=True,
         )
     named = [inner for key, value in arguments.by_name.items() for inner in _tensor_names(key, value)]
     return _as_model(program.model, named, _output_names(outputs), name)

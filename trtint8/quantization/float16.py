@@ -107,7 +107,9 @@ def to_float16(
             f"leave FP16 out ({Argument('float16', 'False')})",
             "calibrate all tensors, as 'trtint8 calibrate' does by default",
         )
-        warn_user(f"{nodes} of '{name}' may overflow in FP16 and stay in FP32: {unseen[0]}; {ways}")
+        warn_user(
+            f"{nodes} of '{name}' may overflow in FP16 and stay in FP32: {unseen[0]}; {ways}", note=True
+        )
     _Converter(converted, kept, _FLOAT if float32_io else _HALF, decisions.outputs).run()
     return converted, kept
 
@@ -118,7 +120,9 @@ def _warn_of_inputs_and_outputs(
     if names := [repr(value.name) for value in graph.outputs if value in exact]:
         warn_user(
             f"{enumerated(names)} stay float32 among outputs in FP16, because the network compares their "
-            f"exact values; add {Argument('float32_io', 'True')}, so that all inputs and outputs stay float32"
+            f"exact values; add {Argument('float32_io', 'True')}, so that all inputs and outputs stay "
+            "float32",
+            note=True,
         )
     for value in (*graph.inputs, *graph.outputs):
         peak = 0.0 if value in exact else peaks.get(value.name or "", 0.0)

@@ -372,7 +372,8 @@ def quantized_model(
         warn_user(
             f"INT8 would be slower than FP16 in all layers that target '{target.name}' runs in INT8, so the "
             f"whole model is FP16; 'trtint8 audit' shows why, and {everything} quantizes all of "
-            "them all the same"
+            "them all the same",
+            note=True,
         )
     configs = placement.configs.scaled(*_scales_of_pairs(graph_model, placement, table))
     if not options.float16:

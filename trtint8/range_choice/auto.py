@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import FeedDict, pieces
 from calibrators.data.samples import DataFingerprint, Outputs, SampleKeeper
 from calibrators.errors import ModelError
 from calibrators.histograms.histogram import Histogram
@@ -29,6 +29,7 @@ from trtint8.models.graph import weight_bytes
 from trtint8.models.model import Model
 from trtint8.models.outputs.joined import compared_tensors, giving
 from trtint8.models.outputs.picked import before_picks
+from trtint8.models.samples.joining import with_open_batch
 from trtint8.models.samples.separate import joined_by_graph
 from trtint8.models.shapes import FittingBatchSize
 from trtint8.quantization.placement import Placement, place
@@ -317,7 +318,10 @@ class AutoRanges:
     def __init__(self, prepared: Model, threads: int | None, device: str) -> None:
         self._part = before_picks(prepared.graph_model)
         nodes = self._placement.reading_pairs if self._placement else ()
-        self._model = giving(self._part, compared_tensors(self._part, nodes))
+        compared = giving(self._part, compared_tensors(self._part, nodes))
+        self._model = with_open_batch(compared)
+        #: Into how large parts feeds are divided: samples, where the network allows that.
+        self._rows = None if self._model is compared else 1
         self._is_part = self._model is not prepared.graph_model
         self._threads, self._device = threads, device
         self._network: TrialNetwork | None = None
@@ -405,7 +409,7 @@ class AutoRanges:
         if not (placement and samples and any(histograms[name].amax for name in self._quantized)):
             return plain_ranges(histograms)
         if not outputs:
-            samples = _in_random_order(samples)
+            samples = _in_random_order(part for feed in samples for part in pieces(feed, self._rows))
         rows = self._fitting(samples[0])
         with self._network or self._open(placement, rows) as network:
             if not outputs or None in outputs:

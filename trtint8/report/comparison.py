@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from calibrators.checks import keeping_warnings, several
+from calibrators.checks import NOTE, doubts_among, keeping_warnings, notes_among, several
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
@@ -103,7 +103,8 @@ class RunComparison(Result):
         files: What was read.
         verdicts: Which run is better, by how much, and whether that is more than chance. There is one
             sentence for accuracy and one for latency, if two runs have them.
-        warnings: What makes the figures doubtful, each with the name of its run.
+        warnings: What was warned of, each with the name of its run. One that begins with "note: " makes no
+            figure doubtful, the others may.
     """
 
     runs: tuple[str, ...]
@@ -191,6 +192,7 @@ def compare_runs(
     rows = tuple(
         replace(row, significant=_differ(row.name, judged)) if row.margin is None else row for row in rows
     )
+    named = list(zip(names, runs, strict=True))
     return RunComparison(
         names,
         rows,
@@ -198,8 +200,9 @@ def compare_runs(
         tuple(row.name for row in rows if row.differs),
         tuple(path for run in runs for path in run.read),
         tuple(filter(None, (_accuracy_verdict(names, judged), _latency_verdict(names, runs)))),
-        tuple(
-            f"{name}: {warning}" for name, run in zip(names, runs, strict=True) for warning in run.warnings
+        (
+            *(f"{name}: {said}" for name, run in named for said in doubts_among(run.warnings)),
+            *(f"{NOTE}{name}: {said}" for name, run in named for said in notes_among(run.warnings)),
         ),
     )
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
+from calibrators.checks import doubts_among, notes_among
 from calibrators.display.cards import Card
 from calibrators.errors import counted
 from calibrators.tensorrt.flavor import title_of
@@ -397,8 +398,13 @@ class Report:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """What makes the figures doubtful, in sentences: files that do not match, and what was warned of."""
-        return (*self.mismatches, *map(sentence, self.files.warnings))
+        """What makes the figures doubtful, in sentences: files that do not match, and warnings."""
+        return (*self.mismatches, *map(sentence, doubts_among(self.files.warnings)))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else was warned of, in sentences."""
+        return tuple(map(sentence, notes_among(self.files.warnings)))
 
     @property
     def measured_in_float(self) -> int:

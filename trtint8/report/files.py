@@ -116,7 +116,7 @@ class ReportFiles:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What makes the figures doubtful: what was warned of, and figures that no good network has."""
+        """What was warned of, notes among it, and figures that no good network has."""
         kept = (self.table, self.engine, self.accuracy, self.sensitivity, self.audit, self.tuning)
         said = [warning for one in kept if one is not None for warning in one.warnings]
         of_pairs = warnings_ahead(self.paths["qdq"]) if "qdq" in self.paths else ()

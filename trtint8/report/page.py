@@ -11,6 +11,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from calibrators.checks import doubts_among, notes_among
 from calibrators.display.charts import dashes_of, histogram_chart, level_chart, point_chart
 from trtint8.report import text
 from trtint8.report.comparison import RunComparison
@@ -174,4 +175,9 @@ def render_comparison(comparison: RunComparison) -> str:
         The HTML page; the same comparison always gives the same page.
     """
     template = _environment().get_template("comparison.html")
-    return template.render(comparison=comparison, style=Markup(_asset("page.css")))
+    return template.render(
+        comparison=comparison,
+        style=Markup(_asset("page.css")),
+        doubted=doubts_among(comparison.warnings),
+        notes=notes_among(comparison.warnings),
+    )

@@ -434,7 +434,8 @@ class RuntimeCache:
             self._kept = data
         else:
             warn_user(
-                f"the runtime cache '{self._path}' is of another TensorRT, GPU or driver; it is made anew"
+                f"the runtime cache '{self._path}' is of another TensorRT, GPU or driver; it is made anew",
+                note=True,
             )
 
     def new_context(self, engine: Any) -> Any:

@@ -89,7 +89,9 @@ class DeviceStopwatch:
             try:
                 timings.append(self.time_built(self._build(kept)))
             except (BuildError, EngineError, GpuMemoryError) as error:
-                warn_user(f"an engine with {len(kept)} layers in FP16 drops out of the search: {error}")
+                warn_user(
+                    f"an engine with {len(kept)} layers in FP16 drops out of the search: {error}", note=True
+                )
                 timings.append(None)
         return timings
 
@@ -344,7 +346,9 @@ class TrtexecStopwatch:
     def _timing(self, name: str) -> Timing | None:
         batch = self._batch(name)
         if batch is None:
-            warn_user(f"the engine '{name}' drops out of the search: see the logs in '{self._directory}'")
+            warn_user(
+                f"the engine '{name}' drops out of the search: see the logs in '{self._directory}'", note=True
+            )
             return None
         times = self._times(name, batch)
         if name != self._first and (begun := self._batch(self._first)) is not None:

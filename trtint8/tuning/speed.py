@@ -479,7 +479,8 @@ class SpeedPlanner:
             warn_user(
                 f"with {len(kept)} of {len(self.layers)} layers in FP16 the engine takes "
                 f"{1e3 * tuned.seconds:.3g} ms on {plan.gpu} and all in FP16 {1e3 * fp16.seconds:.3g} ms, "
-                "which is no gain; build the model in FP16"
+                "which is no gain; build the model in FP16",
+                note=True,
             )
         return dataclasses.replace(
             plan, keep_float=tuple(keep_float), seconds=tuned.seconds, fp16_seconds=fp16.seconds

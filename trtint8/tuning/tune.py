@@ -515,7 +515,7 @@ def tune_from_sources(
     data_options = data_options.on_cpu(prepared.inputs, prepared.output_shapes)
     tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
     if data_options.batch_size != 1 and takes_one_sample(prepared, tuned_on):
-        warn_user(TAKES_ONE)
+        warn_user(TAKES_ONE, note=True)
         data_options = replace(data_options, batch_size=1)
         tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
     calibration_data = replace(data_options, labels=None, limit=None)

@@ -293,7 +293,9 @@ def warn_widened(ends: Mapping[str, tuple[float, float]]) -> None:
     widened = [f"'{name}' ({low:g}, {high:g})" for name, (low, high) in ends.items() if abs(low + high) > 0]
     if widened:
         warn_user(
-            "INT8 is symmetric, so ranges got wider, to the larger of |min| and |max|: " + enumerated(widened)
+            "INT8 is symmetric, so ranges got wider, to the larger of |min| and |max|: "
+            + enumerated(widened),
+            note=True,
         )
 
 

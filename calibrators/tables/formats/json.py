@@ -260,7 +260,10 @@ def render(record: TableRecord, histograms: Mapping[str, Histogram], source: str
         )
     if kept != {name: found.kept() for name, found in histograms.items()}:
         what = f"keeps histograms of {bins} bins" if kept else "keeps no histograms"
-        warn_user(f"'{source}' has so many tensors that it {what}; other methods applied to it may differ")
+        warn_user(
+            f"'{source}' has so many tensors that it {what}; other methods applied to it may differ",
+            note=True,
+        )
     return data
 
 

@@ -19,6 +19,7 @@ from tests.trtint8.report.samples import (
     write_all,
     write_json,
 )
+from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import save_engine
 from trtint8.engine.layers import LayerReport
@@ -253,6 +254,17 @@ def test_runs_without_a_figure_in_common_are_refused(quantized, folders):
         "no figure of 'most' stands in the files of another run; compare files of the same kind, or folders "
         "that 'trtint8 build' wrote to"
     )
+
+
+def test_warnings_have_the_names_of_their_runs_and_notes_stay_notes(folders, capsys):
+    for folder, said in zip(folders, (("doubt",), ("note: fact", "doubt")), strict=True):
+        dataclasses.replace(table(), warnings=said).save(folder / "net.table.json")
+    first, second = map(str, folders)
+    kept = compare_runs(folders).warnings
+    assert kept == (f"{first}: doubt", f"{second}: doubt", f"note: {second}: fact")
+    assert main(["compare", first, second]) == 0
+    shown = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("doubtful", "note"))]
+    assert shown == [f"doubtful: {first}: doubt", f"doubtful: {second}: doubt", f"note: {second}: fact"]
 
 
 def test_files_of_which_nothing_is_compared(folders):

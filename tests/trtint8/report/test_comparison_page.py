@@ -53,13 +53,15 @@ def test_only_a_difference_beyond_chance_is_loud():
 
 def test_doubts_stand_above_the_verdict_which_refers_to_them():
     rows = (ComparedRow("top-1", ("79 %", "80 %"), False),)
-    comparison = RunComparison(("a", "b"), rows, (), (), (), ("b is best",), ("a: <x>", "b: y"))
+    comparison = RunComparison(("a", "b"), rows, (), (), (), ("b is best",), ("a: <x>", "b: y", "note: b: z"))
     page = render_comparison(comparison)
     document = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(page)
     (box,) = (one for one in document.iter("div") if one.get("class") == "warning")
     assert [item.text for item in box.iter("li")] == ["a: <x>.", "b: y."]
     doubted = [one.text for one in document.iter("p") if "doubted" in one.get("class", "")]
     assert len(doubted) == 1 and doubted[0].endswith(": b is best.")
+    (notes,) = (one for one in document.iter("ul") if one.get("class") == "notes")
+    assert [item.text for item in notes.iter("li")] == ["b: z."]
     assert page.index("b: y") < page.index("b is best.")
     assert "doubted" not in render_comparison(COMPARISON).partition("</style>")[2]
 

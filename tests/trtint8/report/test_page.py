@@ -348,12 +348,12 @@ def test_every_doubt_stands_in_one_box_above_the_verdict_which_refers_to_it(foun
     poor = dataclasses.replace(found.accuracy.outputs[0], sqnr_db=15.0)
     doubtful = dataclasses.replace(
         found,
-        table=dataclasses.replace(found.table, warnings=("the <data> is 'random:64'",)),
+        table=dataclasses.replace(found.table, warnings=("the <data> is 'random:64'", "note: fewer <bins>")),
         accuracy=dataclasses.replace(
             found.accuracy, outputs=(poor,), warnings=("calibrated with these samples", "the same twice")
         ),
         sensitivity=dataclasses.replace(found.sensitivity, warnings=("the same twice",)),
-        audit=dataclasses.replace(found.audit, warnings=("of the audit",)),
+        audit=dataclasses.replace(found.audit, warnings=("of the audit", "note: in FP16")),
         tuning=dataclasses.replace(found.tuning, warnings=("of the search",)),
     )
     page = render(gather(doubtful))
@@ -371,9 +371,14 @@ def test_every_doubt_stands_in_one_box_above_the_verdict_which_refers_to_it(foun
     (verdict,) = by_class(document, "verdict")
     assert "doubted" in verdict.get("class") and not texts(verdict).startswith("top-1")
     assert page.index(said[3]) < page.index("INT8 is 1.00 points below FP32")
+    (notes,) = by_class(document, "notes")
+    assert [texts(item) for item in notes.iter("li")] == ["Fewer <bins>.", "In FP16."]
 
 
 def test_without_doubts_there_is_no_box(found, document):
+    assert not by_class(document, "warning") and not by_class(document, "doubted")
+    noted = dataclasses.replace(found, audit=dataclasses.replace(found.audit, warnings=("note: in FP16",)))
+    document = parsed(render(gather(noted)))
     assert not by_class(document, "warning") and not by_class(document, "doubted")
 
 
