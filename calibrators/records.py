@@ -110,6 +110,16 @@ def reading(what: str, error_type: type[TrtInt8Error], advice: str = "") -> Iter
         raise error_type(f"cannot read {what}: {error}{advice}") from error
 
 
+def raise_if_unreadable(error: TrtInt8Error) -> None:
+    """Raises an error that says of a file that is there that it cannot be read: what it holds is not known.
+
+    Args:
+        error: An error of a reader. Of a file that is missing, or holds something else, it is not raised.
+    """
+    if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+        raise error
+
+
 @contextlib.contextmanager
 def decoding(wrong: str, error_type: type[TrtInt8Error], advice: str) -> Iterator[None]:
     """Says in one sentence for the user that a file does not hold what it should.
