@@ -212,13 +212,15 @@ def check_writable(path: str | os.PathLike[str], *, named: bool = True) -> Path:
     check_path("a file to write", path, OutputError)
     path = Path(path)
     target = _destination(path, named=named)
-    folder = target.parent
-    if not folder.is_dir():
-        shown = folder if path.is_symlink() else path.parent
-        raise OutputError(f"cannot write '{path}': the folder '{shown}' does not exist; create it first")
-    # A real attempt: permission bits say nothing about root, read-only mounts or full quotas.
-    with _sentence(path), _staging(target):
-        return path
+    with _sentence(path):
+        if not target.parent.is_dir():
+            shown = target.parent if path.is_symlink() else path.parent
+            raise OutputError(f"cannot write '{path}': the folder '{shown}' does not exist; create it first")
+        if is_link(path):  # files that belong together are written beside the link
+            remove_litter(path)
+        # A real attempt: permission bits say nothing about root, read-only mounts or full quotas.
+        with _staging(target):
+            return path
 
 
 def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[object]) -> None:
@@ -323,6 +325,8 @@ def written_together(
         return
     places: dict[Path, Path] = {}
     with _sentence(main), _staging(main) as staging:
+        for kind in (_NEW, _GONE, _OLD):
+            (staging / kind).mkdir()
 
         def staged(path: Path) -> Path:
             place = staging / _NEW / path.name
@@ -387,6 +391,8 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
             )
         with _staging(beside) as staging:
             new = staging / _NEW
+            for folder in (new, staging / _GONE, staging / _OLD):
+                folder.mkdir()
             yield new
             _note(path, target if existed else new)
             if not existed:
@@ -413,8 +419,9 @@ def temporary_folder(name: str) -> Iterator[Path]:
     beside = Path(tempfile.gettempdir()) / name
     with contextlib.ExitStack() as until_the_end:
         with _sentence(beside):
-            staging = until_the_end.enter_context(_staging(beside))
-        yield staging / _NEW
+            new = until_the_end.enter_context(_staging(beside)) / _NEW
+            new.mkdir()
+        yield new
 
 
 def remove_with_others(staged: Path) -> None:
@@ -496,7 +503,7 @@ def _put_back(staging: Path) -> None:
         return
     for name, new in moving.files.items():
         place = main if name == moving.main else staging.parent / Path(name).name
-        old = staging / _OLD / place.name
+        old = staging / _OLD / Path(name).name
         if identity_of(place) in (None, new):  # else it was changed since
             if os.path.lexists(old):
                 _move(old, place)
@@ -551,8 +558,6 @@ def _staging(output: Path) -> Iterator[Path]:
             at_the_end.callback(_settle, staging)
             staging.mkdir(0o700)
             held = _is_held(staging, at_the_end)
-        for kind in (_NEW, _GONE, _OLD):
-            (staging / kind).mkdir()
         at_the_end.callback(_open.discard, staging / _NEW)
         _open.add(staging / _NEW)
         yield staging
@@ -702,7 +707,7 @@ def _move(source: Path, place: Path) -> None:
             raise
         with _staging(place) as staging:
             shutil.copy2(source, staging / _NEW)
-            (staging / _NEW / source.name).replace(place)
+            (staging / _NEW).replace(place)
         source.unlink()
 
 

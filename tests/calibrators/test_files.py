@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -463,6 +464,20 @@ class TestWrittenTogether:
         (old / "beside").write_text("changed by the user")
         check_writable(old / "main")
         assert self.contents(old) == {"main": "old main", "beside": "changed by the user"}
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no other file system")
+    @pytest.mark.parametrize("elsewhere", [None, "/dev/shm"])
+    def test_after_a_kill_a_link_leads_to_the_old_file_again(self, elsewhere, old):
+        with tempfile.TemporaryDirectory(dir=elsewhere) as folder:
+            kept = Path(folder) / "kept"
+            shutil.move(old / "main", kept)
+            (old / "main").symlink_to(kept)
+            self.killed(5, old)
+            assert not kept.exists()
+            check_writable(old / "main")
+            assert self.contents(old) == self.OLD and (old / "main").is_symlink()
+            assert len(list(old.iterdir())) == 2 and list(kept.parent.iterdir()) == [kept]
 
     @pytest.mark.slow
     def test_a_file_that_took_the_place_after_a_kill_stays(self, old):
