@@ -380,7 +380,8 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         target = Path(os.path.realpath(path))
         existed = target.is_dir()
         beside = target / target.name if existed else target
-        remove_litter(beside)
+        for output in (target, beside):  # of a run that was killed before it was there, or in it
+            remove_litter(output)
         if existed and any(target.iterdir()):
             raise OutputError(f"cannot write '{path}': the folder is not empty; give a new one")
         if not existed and (path.exists() or path.is_symlink()):

@@ -719,6 +719,14 @@ class TestNewFolders:
             raise OSError(28, "No space left on device")
         assert list(tmp_path.iterdir()) == []
 
+    def test_what_a_kill_left_of_a_folder_goes_although_the_folder_is_there(self, tmp_path):
+        code = "from calibrators.files import *\nos.rmdir = lambda *_, **__: os.kill(os.getpid(), 9)\n"
+        _killed(f"{code}with new_folder('new') as staged: (staged / 'f').touch()", tmp_path)
+        assert len(list(tmp_path.iterdir())) == 2
+        with pytest.raises(OutputError, match="not empty"), new_folder(tmp_path / "new"):
+            pass
+        assert list(tmp_path.rglob("*")) == [tmp_path / "new", tmp_path / "new" / "f"]
+
     @pytest.mark.parametrize("existed", [False, True])
     def test_a_kill_leaves_nothing_that_stays(self, existed, tmp_path):
         folder = tmp_path / "new"
