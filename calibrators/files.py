@@ -470,16 +470,12 @@ def _put_in_place(staging: Path, main: Path, seen: Mapping[Path, Identity | None
 def _alone_in(folder: Path) -> Iterator[None]:
     """Keeps other processes from moving their files into a folder at the same time.
 
-    The folder itself is locked, so that no file is left behind, where folders can be locked.
+    The folder itself is locked, so that no file is left behind.
     """
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # files can be written there, and not listed
-        yield
-        return
-    try:
-        end = time.monotonic() + _PATIENCE
-        with contextlib.suppress(OSError):
+    with contextlib.ExitStack() as until_the_end:
+        with contextlib.suppress(OSError):  # it cannot be listed, or no folder can be locked there
+            descriptor, end = os.open(folder, os.O_RDONLY), time.monotonic() + _PATIENCE
+            until_the_end.callback(os.close, descriptor)  # which ends the lock
             while not take_lock(descriptor):
                 if time.monotonic() > end:
                     raise OutputError(
@@ -488,8 +484,6 @@ def _alone_in(folder: Path) -> Iterator[None]:
                     )
                 time.sleep(0.005)
         yield
-    finally:
-        os.close(descriptor)  # which ends the lock
 
 
 def _put_back(staging: Path) -> None:
@@ -526,14 +520,12 @@ def _settle(staging: Path) -> None:
 
 def _stagings_of(output: Path) -> list[Path]:
     """The folders that runs of this user write an output into, or have left; a link is none."""
-    prefix, found = _prefix(output), []
-    with contextlib.suppress(PermissionError, FileNotFoundError), os.scandir(output.parent) as entries:
-        for entry in entries:
-            if entry.name.startswith(prefix) and entry.name.endswith(_UNFINISHED):
-                with contextlib.suppress(FileNotFoundError):  # another run was quicker
-                    status = entry.stat(follow_symlinks=False)
-                    if stat.S_ISDIR(status.st_mode) and status.st_uid == _user():
-                        found.append(output.parent / entry.name)
+    found = []
+    for path in output.parent.glob(f"{_prefix(output)}*{_UNFINISHED}"):
+        with contextlib.suppress(FileNotFoundError):  # another run was quicker
+            status = path.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == _user():
+                found.append(path)
     return found
 
 

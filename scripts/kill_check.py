@@ -86,7 +86,7 @@ _METHODS = ("--method", "mse"), ("--method", "minmax")
 _SIZES = ("--batch-size", "20"), ("--batch-size", "10")
 
 _CALIBRATE = ("calibrate", MODEL, "../calib.npz", "-o", "c.json", "--threads", "1")
-_WITH_CHECKPOINTS = (*_CALIBRATE, "--batch-size", "10", "--checkpoint-seconds", "0")
+_WITH_CHECKPOINTS = (*_CALIBRATE, "--limit", "30", "--batch-size", "10", "--checkpoint-seconds", "0")
 _QUANTIZE = ("quantize", MODEL, "../t.json", "-o", "q.onnx")
 _FLOAT16 = (), ("--float16",)
 
