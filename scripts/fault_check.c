@@ -103,8 +103,6 @@ AT(int, stat, (const char *path, struct stat *found), (path, found), AT_FDCWD, p
 AT(int, stat64, (const char *path, struct stat64 *found), (path, found), AT_FDCWD, path)
 AT(int, lstat, (const char *path, struct stat *found), (path, found), AT_FDCWD, path)
 AT(int, lstat64, (const char *path, struct stat64 *found), (path, found), AT_FDCWD, path)
-OF(int, fstat, (int file, struct stat *found), (file, found), file)
-OF(int, fstat64, (int file, struct stat64 *found), (file, found), file)
 CALL(int, rename, (const char *path, const char *to), (path, to),
      touches(AT_FDCWD, path) || touches(AT_FDCWD, to), return -1)
 CALL(DIR *, opendir, (const char *path), (path), touches(AT_FDCWD, path), return NULL)
