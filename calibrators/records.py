@@ -114,9 +114,10 @@ def raise_if_unreadable(error: TrtInt8Error) -> None:
     """Raises an error that says of a file that is there that it cannot be read: what it holds is not known.
 
     Args:
-        error: An error of a reader. Of a file that is missing, or holds something else, it is not raised.
+        error: An error of a reader. It is not raised where there is no file, or one of another kind.
     """
-    if isinstance(error.__cause__, OSError) and not isinstance(error.__cause__, FileNotFoundError):
+    no_file = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL)
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno not in no_file:
         raise error
 
 

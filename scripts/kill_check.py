@@ -106,7 +106,7 @@ VERBS = {
     "quantize": Verb(_QUANTIZE, ("q.onnx",), _model, _FLOAT16),
     "quantize --equalize": Verb(
         (*_QUANTIZE, "--equalize", "../calib.npz", "--limit", "20"),
-        ("q.onnx", "q.float.onnx"),
+        ("q.onnx", "q.float.onnx", "q.table.json"),
         _model,
         _FLOAT16,
     ),
