@@ -1,4 +1,8 @@
-"""Files that are either the old ones or the new ones, never half of either."""
+"""Files that are either the old ones or the new ones, never half of either.
+
+What is written stands in a folder of its own beside the output until it is complete. A lock in that folder is
+held as long as its process lives, so that the next run knows the folders of killed ones.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +12,15 @@ import hashlib
 import os
 import secrets
 import shutil
-import socket
 import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import BinaryIO, TypeAlias
 
 from calibrators import records
 from calibrators.checks import check_path
@@ -28,15 +30,14 @@ from calibrators.interruption import deferred_interrupt
 if sys.platform != "win32":
     import fcntl
 
-#: Ending of the names of files and folders that are being written.
+#: Ending of the names of folders with what is being written.
 _UNFINISHED = ".trtint8-tmp"
 
-#: Name of the file that says which files a process is about to move; it stands in the folder that they are
-#: written into.
-_MOVING = "moving.json"
+#: What such a folder holds: the file that its process locks, and the one that says what is moved.
+_LOCK, _MOVING = "lock", "moving.json"
 
-#: Name of the folder in it with the files.
-_NEW = "new"
+#: The folders in it: for new files, for empty files with the names of those that only go, and for old files.
+_NEW, _GONE, _OLD = "new", "gone", "old"
 
 #: Seconds to wait while another process moves its files into the same folder, which takes milliseconds.
 _PATIENCE = 30.0
@@ -49,7 +50,7 @@ class _Noted:
     Attributes:
         written: The outputs that are put in their places, in order, to the number in the file system of what
             is put there.
-        temporary: The names of temporary files and folders.
+        temporary: The folders that files are written into.
     """
 
     written: dict[Path, int] = field(default_factory=dict)
@@ -58,8 +59,11 @@ class _Noted:
 
 _noted: ContextVar[_Noted | None] = ContextVar("noted", default=None)
 
+#: Folders with new files of this process. What is written there needs no other such folder.
+_open: set[Path] = set()
+
 #: What tells a file from every other one, and from itself before a change: its number in the file system, its
-#: size, and when it was written, in nanoseconds. Moving a file within its folder keeps all three.
+#: size, and when it was written, in nanoseconds. Moving a file within its file system keeps all three.
 Identity: TypeAlias = tuple[int, int, int]
 
 
@@ -85,9 +89,8 @@ def remove_temporary() -> None:
     """
     if (noted := _noted.get()) is not None:
         with deferred_interrupt():
-            for path in noted.temporary:
-                with contextlib.suppress(OSError):
-                    _remove(path)
+            for staging in noted.temporary:
+                _settle(staging)
 
 
 def _note(path: Path, new: Path) -> None:
@@ -108,10 +111,14 @@ class _Moving:
     """The files that a process was about to move.
 
     Attributes:
-        files: The name of each file to the files that may stand there: the old one and the new one.
+        number: The number in the file system of the folder that this stands in; a copy has another one.
+        main: The name of the file that is moved last.
+        files: The name of each file to the new one; None where it only goes.
     """
 
-    files: Mapping[str, tuple[Identity, ...]]
+    number: int
+    main: str
+    files: Mapping[str, Identity | None]
 
 
 class FilesChangedError(OutputError):
@@ -169,11 +176,16 @@ def exists(path: str | os.PathLike[str]) -> bool:
 
 
 def identity_of(path: Path) -> Identity | None:
-    """Returns what tells a file from all others and from itself before a change; None where there is none."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
+    """Returns what tells a file from all others and from itself before a change; None where there is none.
+
+    Raises:
+        OutputError: It cannot be found out.
+    """
+    with _sentence(path):
+        try:
+            found = path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -200,17 +212,15 @@ def check_writable(path: str | os.PathLike[str], *, named: bool = True) -> Path:
     check_path("a file to write", path, OutputError)
     path = Path(path)
     target = _destination(path, named=named)
-    folder = target.parent
-    if not folder.is_dir():
-        shown = folder if path.is_symlink() else path.parent
-        raise OutputError(f"cannot write '{path}': the folder '{shown}' does not exist; create it first")
     with _sentence(path):
-        _remove_litter(target, but_unfinished=True)
+        if not target.parent.is_dir():
+            shown = target.parent if path.is_symlink() else path.parent
+            raise OutputError(f"cannot write '{path}': the folder '{shown}' does not exist; create it first")
+        if is_link(path):  # files that belong together are written beside the link
+            remove_litter(path)
         # A real attempt: permission bits say nothing about root, read-only mounts or full quotas.
-        probe = _temporary(target)
-        probe.touch(exist_ok=False)
-        probe.unlink()
-    return path
+        with _staging(target):
+            return path
 
 
 def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[object]) -> None:
@@ -242,11 +252,11 @@ def refuse_losing(output: Path, together: Iterable[Path], sometimes: Iterable[Pa
         sometimes: The files that are written with it at times.
 
     Raises:
-        OutputError: One of them is there, but not all that an earlier run would have left. What a run was
-            moving when it was killed may be replaced.
+        OutputError: One of them is there, but not all that an earlier run would have left.
     """
-    made, others, unfinished = [output, *together], list(sometimes), left_by_killed_runs(output)
-    there = [path for path in (*made[1:], *others) if exists(path) and path not in unfinished]
+    remove_litter(output)
+    made = [output, *together]
+    there = [path for path in (*made[1:], *sometimes) if exists(path)]
     missing = [path for path in made if not exists(path)]
     if there and missing:
         raise OutputError(
@@ -258,7 +268,7 @@ def refuse_losing(output: Path, together: Iterable[Path], sometimes: Iterable[Pa
 def write_atomically(
     path: str | os.PathLike[str], data: bytes | Iterable[bytes | memoryview], *, named: bool = True
 ) -> Path:
-    """Writes ``data`` under a temporary name in the same folder, then renames it to ``path``.
+    """Writes ``data`` into a folder beside ``path``, then moves it to ``path`` in one step.
 
     A crash at any moment leaves the old file or the new one. What earlier runs that were killed have left
     behind of the same file is removed.
@@ -278,23 +288,9 @@ def write_atomically(
     check_path("a file to write", path, OutputError)
     path = Path(path)
     target = _destination(path, named=named)
-    temporary: Path | None = None
-    try:
-        with _sentence(path):
-            _remove_litter(target, but_unfinished=True)
-            name, opener = _temporary(target), partial(os.open, mode=_mode_for(target))
-            with open(name, "xb", opener=opener) as stream:  # pathlib takes no opener
-                temporary = name
-                for piece in [data] if isinstance(data, bytes) else data:
-                    stream.write(piece)
-                stream.flush()
-                os.fsync(stream.fileno())
-            _keep_permissions(temporary, target)
-            _note(path, temporary)
-            temporary.replace(target)
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
+    place = target if is_link(path) else path
+    with written_together(place) as staged:
+        _write(staged(place), [data] if isinstance(data, bytes) else data)
     return path
 
 
@@ -307,7 +303,7 @@ def written_together(
     They are written into a folder of their own. Then they are moved to their places one by one, ``main``
     last. Until then there is no ``main``: a reader meets the old files, the new ones, or none of that name.
     After an error the old files are put back. After a kill in these milliseconds ``main`` is missing, and the
-    next run replaces what is there; see :func:`left_by_killed_runs`.
+    next run puts them back; see :func:`remove_litter`.
 
     Args:
         main: The file that the others belong to. The user named it, so a symbolic link is followed. No link
@@ -323,56 +319,45 @@ def written_together(
             begin again.
     """
     main = Path(main)
-    with _sentence(main):
-        seen = {path: identity_of(path) for path in unless_changed}
-        _remove_litter(main, but_unfinished=True)
-        staging = _temporary(main)
-        staging.mkdir(0o700)
-        (staging / _NEW).mkdir()
+    if not _open.isdisjoint(main.parents):
+        with _sentence(main):
+            yield lambda path: main.with_name(path.name)  # they are moved with the others of that folder
+        return
     places: dict[Path, Path] = {}
+    with _sentence(main), _staging(main) as staging:
+        for kind in (_NEW, _GONE, _OLD):
+            (staging / kind).mkdir()
 
-    def staged(path: Path) -> Path:
-        place = staging / _NEW / path.name
-        places[place] = path
-        return place
+        def staged(path: Path) -> Path:
+            place = staging / _NEW / path.name
+            places[place] = path
+            return place
 
-    try:
+        seen = {path: identity_of(path) for path in unless_changed}
         with _as_of(places), _sentence(main):
             yield staged
-        with _sentence(main):
-            for place in sorted(places, key=lambda place: place.name != main.name):
-                _note(places[place], place)
-            _put_in_place(staging, main, seen)
-            _remove_litter(main, *places.values())
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-
-
-def left_by_killed_runs(main: str | os.PathLike[str]) -> frozenset[Path]:
-    """Returns the files beside an output that a run was moving when it was killed.
-
-    They are recognized by their numbers in the file system, so none of them was changed since.
-
-    Args:
-        main: The output; see :func:`written_together`.
-    """
-    main = Path(main)
-    found: set[Path] = set()
-    for folder in _litter(main):
-        with contextlib.suppress(OSError, ValueError):  # another process has removed it, or it is damaged
-            moving = records.to_record(records.read(folder / _MOVING), _Moving)
-            places = {main.with_name(name): identities for name, identities in moving.files.items()}
-            found |= {path for path, identities in places.items() if identity_of(path) in identities}
-    return frozenset(found)
+        for place in sorted(places, key=lambda place: place.name != main.name):
+            _note(places[place], place)
+        _put_in_place(staging, main, seen)
 
 
 def remove_litter(path: str | os.PathLike[str]) -> None:
     """Removes the temporary files of an output that processes left which have ended.
 
+    Where one of them was moving files to their places, the old ones are put back first. A file that was
+    changed since stays as it is.
+
     Args:
         path: The output.
+
+    Raises:
+        OutputError: The folder of the output cannot be read, or another process keeps it locked.
     """
-    _remove_litter(Path(path), but_unfinished=True)
+    output = Path(path)
+    with _sentence(output):
+        if stagings := _stagings_of(output):
+            with _alone_in(output.parent):
+                _settle_ended(stagings)
 
 
 @contextlib.contextmanager
@@ -395,37 +380,26 @@ def new_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
         target = Path(os.path.realpath(path))
         existed = target.is_dir()
         beside = target / target.name if existed else target
-        if existed:
-            _remove_litter(beside)
-            if any(target.iterdir()):
-                raise OutputError(f"cannot write '{path}': the folder is not empty; give a new one")
-        elif path.exists() or path.is_symlink():
+        for output in (target, beside):  # of a run that was killed before it was there, or in it
+            remove_litter(output)
+        if existed and any(target.iterdir()):
+            raise OutputError(f"cannot write '{path}': the folder is not empty; give a new one")
+        if not existed and (path.exists() or path.is_symlink()):
             raise OutputError(f"cannot write '{path}': it is no folder; give a new one")
-        elif not target.parent.is_dir():
+        if not beside.parent.is_dir():
             raise OutputError(
                 f"cannot write '{path}': the folder '{path.parent}' does not exist; create it first"
             )
-        else:
-            _remove_litter(beside)
-        staging = _temporary(beside)
-        staging.mkdir(0o700 if existed else 0o777)
-    moved: list[Path] = []
-    try:
-        with _sentence(path):
-            yield staging
-            _note(path, target if existed else staging)
-            if existed:
-                for found in list(staging.iterdir()):
-                    moved.append(target / found.name)
-                    found.replace(moved[-1])
-            else:
-                staging.replace(target)
-    except BaseException:
-        for found in moved:
-            _remove(found)
-        raise
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+        with _staging(beside) as staging:
+            new = staging / _NEW
+            for folder in (new, staging / _GONE, staging / _OLD):
+                folder.mkdir()
+            yield new
+            _note(path, target if existed else new)
+            if not existed:
+                new.replace(target)
+            elif found := sorted(new.iterdir()):
+                _put_in_place(staging, target / found[-1].name, {})
 
 
 @contextlib.contextmanager
@@ -444,14 +418,11 @@ def temporary_folder(name: str) -> Iterator[Path]:
         OutputError: It cannot be made.
     """
     beside = Path(tempfile.gettempdir()) / name
-    with _sentence(beside):
-        _remove_litter(beside)
-        folder = _temporary(beside)
-        folder.mkdir(0o700)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.ExitStack() as until_the_end:
+        with _sentence(beside):
+            new = until_the_end.enter_context(_staging(beside)) / _NEW
+            new.mkdir()
+        yield new
 
 
 def remove_with_others(staged: Path) -> None:
@@ -460,132 +431,199 @@ def remove_with_others(staged: Path) -> None:
     Args:
         staged: Where the file would be written.
     """
-    staged.mkdir()  # no file that is written is a folder
-
-
-@dataclass
-class _Move:
-    """One step of :func:`written_together`.
-
-    Attributes:
-        new: The file that was written, or a folder where the old file is only removed.
-        place: Where it goes.
-        kept: Where the old file is kept until all files are in their places.
-    """
-
-    new: Path
-    place: Path
-    kept: Path = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.kept = _temporary(self.place)
-
-    def keep_old(self) -> None:
-        """Moves the old file out of the way, where there is one."""
-        with contextlib.suppress(FileNotFoundError):
-            self.place.replace(self.kept)
-
-    def put(self) -> None:
-        """Moves the new file to its place."""
-        if self.new.is_dir():
-            return
-        _keep_permissions(self.new, self.kept)
-        try:
-            self.new.replace(self.place)
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            write_atomically(self.place, self.new.read_bytes())  # a link leads to another file system
-            self.new.unlink()
-
-    def undo(self) -> None:
-        """Brings back the old file, or removes the new one where there was none."""
-        if os.path.lexists(self.kept):
-            self.kept.replace(self.place)
-        elif not os.path.lexists(self.new):
-            self.place.unlink(missing_ok=True)
+    (staged.parent.with_name(_GONE) / staged.name).touch()
 
 
 def _put_in_place(staging: Path, main: Path, seen: Mapping[Path, Identity | None]) -> None:
-    """Moves complete files to their places, unless others were written meanwhile."""
-    found = sorted((staging / _NEW).iterdir(), key=lambda new: (new.name == main.name, not new.is_dir()))
-    moves = [_Move(new, _place(new, main)) for new in found]
+    """Moves complete files to their places, ``main`` last, unless others were written meanwhile."""
+    new, gone = ({path.name for path in (staging / kind).iterdir()} for kind in (_NEW, _GONE))
+    names = sorted(new | gone, key=lambda name: name == main.name)
+    # What cannot be replaced is refused before anything is moved.
+    places = {name: _destination(main.with_name(name), named=name == main.name) for name in new}
+    if set(names) == new == {main.name} and not seen:
+        _keep_permissions(staging / _NEW / main.name, places[main.name])
+        _move(staging / _NEW / main.name, places[main.name])
+        return
     with _alone_in(main.parent), deferred_interrupt():
+        _settle_ended(_stagings_of(main))
         for path, identity in seen.items():
             if identity_of(path) != identity:
                 raise FilesChangedError(
                     f"cannot write '{main}': another process keeps writing '{path}'; give another name"
                 )
-        if len(moves) == 1 and not moves[0].new.is_dir():  # it is replaced in one step
-            moves[0].kept = moves[0].place
-            moves[0].put()
-            return
-        _say_what_moves(staging, moves)
+        moving = {name: identity_of(staging / _NEW / name) for name in names}
+        record = _Moving(staging.stat().st_ino, main.name, moving)
+        _write(staging / _MOVING, [records.render(record)])
         try:
-            moves[-1].keep_old()
-            for move in moves[:-1]:
-                move.keep_old()
-                move.put()
-            moves[-1].put()
+            for name in reversed(names):
+                with contextlib.suppress(FileNotFoundError):
+                    _move(places.get(name, main.with_name(name)), staging / _OLD / name)
+            for name in (name for name in names if name in new):
+                _keep_permissions(staging / _NEW / name, staging / _OLD / name)
+                _move(staging / _NEW / name, places[name])
         except BaseException:
-            for move in reversed(moves):
-                move.undo()
+            _settle(staging)
             raise
-        for move in moves:
-            move.kept.unlink(missing_ok=True)
-
-
-def _place(new: Path, main: Path) -> Path:
-    """Where a file goes; refuses what cannot be replaced, before anything is."""
-    place = main.parent / new.name
-    return place if new.is_dir() else _destination(place, named=new.name == main.name)
-
-
-def _say_what_moves(staging: Path, moves: Sequence[_Move]) -> None:
-    """Writes down what :func:`left_by_killed_runs` will recognize."""
-    files = {move.new.name: (identity_of(move.place), identity_of(move.new)) for move in moves}
-    known = {name: tuple(filter(None, identities)) for name, identities in files.items()}
-    (staging / _MOVING).write_bytes(records.render(_Moving(known)))
 
 
 @contextlib.contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Keeps other processes from moving their files into a folder at the same time.
 
-    The folder itself is locked, so that no file is left behind. Where a system has no such locks, as Windows,
-    nothing is locked.
+    The folder itself is locked, so that no file is left behind.
+    """
+    with contextlib.ExitStack() as until_the_end:
+        with contextlib.suppress(OSError):  # it cannot be listed, or no folder can be locked there
+            descriptor, end = os.open(folder, os.O_RDONLY), time.monotonic() + _PATIENCE
+            until_the_end.callback(os.close, descriptor)  # which ends the lock
+            while not take_lock(descriptor):
+                if time.monotonic() > end:
+                    raise OutputError(
+                        f"cannot write into '{folder}': another process has locked the folder for "
+                        f"{_PATIENCE:.0f} seconds; end it, or choose another folder"
+                    )
+                time.sleep(0.005)
+        yield
+
+
+def _put_back(staging: Path) -> None:
+    """Puts the old files back, unless all new ones are in their places or none was moved."""
+    try:
+        moving = records.to_record(records.read(staging / _MOVING), _Moving)
+    except (FileNotFoundError, records.RecordError):  # nothing is moved before it is complete
+        return
+    main = Path(os.path.realpath(staging.parent / moving.main))
+    all_are_there = not (staging / _NEW / moving.main).exists()
+    if moving.number != staging.lstat().st_ino or all_are_there or main.exists():
+        return
+    for name, new in moving.files.items():
+        place = main if name == moving.main else staging.parent / Path(name).name
+        old = staging / _OLD / Path(name).name
+        if identity_of(place) in (None, new):  # else it was changed since
+            if os.path.lexists(old):
+                _move(old, place)
+            elif place.is_dir():
+                shutil.rmtree(place)
+            else:
+                place.unlink(missing_ok=True)
+
+
+def _settle(staging: Path) -> None:
+    """Removes a folder with what was being written, after what was being moved is back in its place.
+
+    Where the disk refuses that, the next run tries it again.
+    """
+    with contextlib.suppress(OSError, OutputError):
+        _put_back(staging)
+        shutil.rmtree(staging)
+
+
+def _stagings_of(output: Path) -> list[Path]:
+    """The folders that runs of this user write an output into, or have left; a link is none."""
+    found = []
+    for path in output.parent.glob(f"{_prefix(output)}*{_UNFINISHED}"):
+        with contextlib.suppress(FileNotFoundError):  # another run was quicker
+            status = path.lstat()
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == _user():
+                found.append(path)
+    return found
+
+
+def _settle_ended(stagings: Iterable[Path]) -> None:
+    """Settles those folders whose processes have ended: nobody has locked them."""
+    for staging in stagings:
+        # What has no lock of this user's, or cannot be locked, is left alone.
+        with contextlib.suppress(OSError), open_lock(staging / _LOCK) as lock:
+            if take_lock(lock):
+                _settle(staging)
+
+
+@contextlib.contextmanager
+def _staging(output: Path) -> Iterator[Path]:
+    """Makes a folder beside an output to write into, which only this user can read, and then removes it."""
+    remove_litter(output)
+    folder, held = Path(os.path.realpath(output.parent)), False
+    with contextlib.ExitStack() as at_the_end:
+        while not held:
+            staging = folder / f"{_prefix(output)}{secrets.token_hex(8)}{_UNFINISHED}"
+            if (noted := _noted.get()) is not None:
+                noted.temporary.append(staging)
+            at_the_end.callback(_settle, staging)
+            staging.mkdir(0o700)
+            held = _is_held(staging, at_the_end)
+        at_the_end.callback(_open.discard, staging / _NEW)
+        _open.add(staging / _NEW)
+        yield staging
+
+
+def _is_held(staging: Path, at_the_end: contextlib.ExitStack) -> bool:
+    """Locks a new folder; False where another process has just taken it for that of a killed one."""
+    try:
+        lock = at_the_end.enter_context(open_lock(staging / _LOCK))
+    except FileNotFoundError:
+        return False
+    except PermissionError:  # a file system whose files are another user's, who alone removes them
+        return True
+    try:
+        return take_lock(lock) and exists(staging / _LOCK)
+    except OSError:  # a file system without locks, where nothing is removed either
+        return True
+
+
+def open_lock(path: str | os.PathLike[str]) -> BinaryIO:
+    """Opens a file to lock it, and makes it where there is none.
+
+    Others may foresee its name: no link is followed, nothing is waited for, and what somebody else has put
+    there is refused.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: It cannot be opened, or is no file of this user alone.
+    """
+    flags = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY"))
+    if is_link(path):
+        raise OSError(errno.ELOOP, "it is a symbolic link; remove it", os.fspath(path))
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | flags, 0o600)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != _user() or found.st_nlink > 1:
+        os.close(descriptor)
+        raise PermissionError(errno.EPERM, "it is no file of this user alone", os.fspath(path))
+    return os.fdopen(descriptor, "r+b", buffering=0)
+
+
+def take_lock(lock: BinaryIO | int, *, wait: bool = False) -> bool:
+    """Locks a file until it is closed, or its process has ended.
+
+    Args:
+        lock: From :func:`open_lock`, or the descriptor of a folder.
+        wait: Whether to wait for the process or thread that has locked it.
+
+    Returns:
+        Whether it is locked now.
+
+    Raises:
+        OSError: Files cannot be locked there.
     """
     if sys.platform == "win32":
-        yield
-        return
+        raise OSError(errno.ENOLCK, "no locks of files are known on this system")
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # files can be written there, and not listed
-        yield
-        return
-    try:
-        end = time.monotonic() + _PATIENCE
-        while not _is_locked(descriptor):
-            if time.monotonic() > end:
-                raise OutputError(
-                    f"cannot write into '{folder}': another process has locked the folder for "
-                    f"{_PATIENCE:.0f} seconds; end it, or choose another folder"
-                )
-            time.sleep(0.005)
-        yield
-    finally:
-        os.close(descriptor)  # which ends the lock
-
-
-def _is_locked(descriptor: int) -> bool:
-    """Locks a folder; False where another process has locked it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
-    except OSError:
-        return True  # this file system has no locks of folders
     return True
+
+
+def free_lock(lock: BinaryIO) -> None:
+    """Unlocks a file and closes it, also where a process that began meanwhile has it open.
+
+    Args:
+        lock: What :func:`take_lock` has locked.
+    """
+    with lock:
+        if sys.platform != "win32":
+            fcntl.flock(lock, fcntl.LOCK_UN)
 
 
 @contextlib.contextmanager
@@ -640,87 +678,35 @@ def _destination(path: Path, *, named: bool = True) -> Path:
     return target
 
 
-def _key(path: Path) -> str:
-    """A file's name in the names of its temporary files, which may be no longer than other names."""
-    return hashlib.blake2b(os.fsencode(path.name), digest_size=8).hexdigest()
+def _prefix(output: Path) -> str:
+    """How the names of folders begin that an output is written into; the output's own may be too long."""
+    return f".{hashlib.blake2b(os.fsencode(output.name), digest_size=8).hexdigest()}-"
 
 
-def _temporary(path: Path) -> Path:
-    """A name that nothing has, beside a file that is to be written."""
-    name = path.parent / f"{_host_prefix(path)}{os.getpid()}-{secrets.token_hex(8)}{_UNFINISHED}"
-    if (noted := _noted.get()) is not None:
-        noted.temporary.append(name)
-    return name
+def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    with path.open("wb") as stream:
+        for piece in pieces:
+            stream.write(piece)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
-def _host_prefix(path: Path) -> str:
-    """Process numbers mean something on one machine only."""
-    host = hashlib.blake2b(socket.gethostname().encode(), digest_size=4).hexdigest()
-    return f".{_key(path)}-{host}-"
-
-
-def _remove_litter(*paths: Path, but_unfinished: bool = False) -> None:
-    """Removes temporary files of outputs in one folder whose processes have ended.
-
-    Args:
-        paths: The outputs.
-        but_unfinished: Whether to leave what :func:`left_by_killed_runs` needs.
-    """
-    for found in _litter(*paths):
-        if not (but_unfinished and is_file(found / _MOVING)):
-            _remove(found)
-
-
-def _litter(*paths: Path) -> Iterator[Path]:
-    """Yields the temporary files of outputs in one folder whose processes have ended.
-
-    What belongs to another user, and a link, is not ours.
-    """
-    prefixes = [_host_prefix(path) for path in paths]
-    names: list[str] = []
-    with contextlib.suppress(OSError), os.scandir(paths[0].parent) as entries:  # or it cannot be read
-        names += [entry.name for entry in entries if entry.name.endswith(_UNFINISHED)]
-    for name in names:
-        prefix = next(filter(name.startswith, prefixes), None)
-        process = name.removeprefix(prefix).partition("-")[0] if prefix else ""
-        if process.isdecimal() and not _is_alive(int(process)):
-            found = paths[0].parent / name
-            with contextlib.suppress(FileNotFoundError):  # another process was quicker
-                status = found.lstat()
-                if not stat.S_ISLNK(status.st_mode) and status.st_uid == _user():
-                    yield found
+def _move(source: Path, place: Path) -> None:
+    """Moves a file in one step, also to another file system, which a link may lead to."""
+    try:
+        source.replace(place)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        with _staging(place) as staging:
+            shutil.copy2(source, staging / _NEW)
+            (staging / _NEW).replace(place)
+        source.unlink()
 
 
 def _user() -> int:
     """Returns the number of the user that this process makes files for; 0 on Windows, as of every file."""
     return os.geteuid() if sys.platform != "win32" else 0
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _is_alive(process: int) -> bool:
-    if sys.platform == "win32":
-        return True  # not known: there the signal 0 is that of Ctrl+C, and it would be sent
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        return True
-    return True
-
-
-def _mode_for(path: Path) -> int:
-    """The permissions to write a file with that will be at ``path``, before the system applies the umask."""
-    try:
-        return path.stat().st_mode & 0o777
-    except FileNotFoundError:
-        return 0o666
 
 
 def _keep_permissions(path: Path, target: Path) -> None:

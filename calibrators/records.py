@@ -111,6 +111,17 @@ def reading(what: str, error_type: type[TrtInt8Error], advice: str = "") -> Iter
         raise error_type(f"cannot read {what}: {error}{advice}") from error
 
 
+def raise_if_unreadable(error: TrtInt8Error) -> None:
+    """Raises an error that says of a file that is there that it cannot be read: what it holds is not known.
+
+    Args:
+        error: An error of a reader. It is not raised where there is no file, or one of another kind.
+    """
+    no_file = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL)
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno not in no_file:
+        raise error
+
+
 @contextlib.contextmanager
 def decoding(wrong: str, error_type: type[TrtInt8Error], advice: str) -> Iterator[None]:
     """Says in one sentence for the user that a file does not hold what it should.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import signal
@@ -37,19 +38,27 @@ Check = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb of the command line.
+    """A verb of the command line, run in an empty folder in the one that :func:`prepare` has filled.
 
     Attributes:
-        arguments: Its arguments, in a folder with ``calib.npz``, ``held.npz`` and ``t.json``.
+        arguments: The verb and its arguments.
         files: The files that it writes, the one first that the user names.
         check: Loads the files, and fails where they do not belong together.
         ways: What is added to the arguments in turn; the results differ.
+        into_nothing: Whether it refuses to write where an earlier run has written.
+        mended_by: What is added to the arguments of the run after one that did not come to its end.
     """
 
     arguments: Sequence[str]
     files: tuple[str, ...]
-    check: Check
-    ways: tuple[Sequence[str], Sequence[str]]
+    check: Check = os.listdir
+    ways: tuple[Sequence[str], Sequence[str]] = ((), ())
+    into_nothing: bool = False
+    mended_by: Sequence[str] = ()
+
+    def command(self, way: int) -> list[str]:
+        """The command line without the program's name, in one of both ways."""
+        return [*self.arguments, *self.ways[way % 2]]
 
 
 def _engine(folder: Path) -> None:
@@ -76,54 +85,94 @@ _METHODS = ("--method", "mse"), ("--method", "minmax")
 #: Ways that differ in speed alone.
 _SIZES = ("--batch-size", "20"), ("--batch-size", "10")
 
+_CALIBRATE = ("calibrate", MODEL, "../calib.npz", "-o", "c.json", "--threads", "1")
+_WITH_CHECKPOINTS = (*_CALIBRATE, "--limit", "30", "--batch-size", "10", "--checkpoint-seconds", "0")
+_QUANTIZE = ("quantize", MODEL, "../t.json", "-o", "q.onnx")
+_FLOAT16 = (), ("--float16",)
+
+
+def _table(folder: Path) -> None:
+    trtint8.CalibrationTable.load(folder / "c.json")
+
+
+def _model(folder: Path) -> None:
+    trtint8.model_inputs(folder / "q.onnx")
+
+
 VERBS = {
-    "calibrate": Verb(
-        (MODEL, "calib.npz", "-o", "c.json"),
-        ("c.json",),
-        lambda folder: trtint8.CalibrationTable.load(folder / "c.json"),
-        _METHODS,
-    ),
-    "quantize": Verb(
-        (MODEL, "t.json", "-o", "q.onnx"),
-        ("q.onnx",),
-        lambda folder: trtint8.model_inputs(folder / "q.onnx"),
-        ((), ("--float16",)),
+    "calibrate": Verb(_CALIBRATE, ("c.json",), _table, _METHODS),
+    "calibrate with checkpoints": Verb(_WITH_CHECKPOINTS, ("c.json",), _table, _METHODS),
+    "calibrate --resume": Verb(_WITH_CHECKPOINTS, ("c.json",), _table, _METHODS, mended_by=("--resume",)),
+    "quantize": Verb(_QUANTIZE, ("q.onnx",), _model, _FLOAT16),
+    "quantize --equalize": Verb(
+        (*_QUANTIZE, "--equalize", "../calib.npz", "--limit", "20"),
+        ("q.onnx", "q.float.onnx", "q.table.json"),
+        _model,
+        _FLOAT16,
     ),
     "build": Verb(
-        (MODEL, "calib.npz", "-o", "e.engine", "--target", "rtx"),
+        ("build", MODEL, "../calib.npz", "-o", "e.engine", "--target", "rtx"),
         ("e.engine", "e.engine.json", "e.qdq.onnx", "e.table.json"),
         _engine,
         _METHODS,
     ),
     "tune": Verb(
-        (MODEL, "calib.npz", "held.npz", "-o", "u.onnx", "--limit", "80", "--batch-size", "20"),
+        ("tune", MODEL, "../calib.npz", "../held.npz", "-o", "u.onnx", "--limit", "80", "--batch-size", "20"),
         ("u.onnx", "u.table.json", "u.float.onnx", "u.tuning.json"),
         _tuned,
         _METHODS,
     ),
     "sensitivity": Verb(
-        (MODEL, "t.json", "held.npz", "-o", "s.json"),
+        ("sensitivity", MODEL, "../t.json", "../held.npz", "-o", "s.json", "--threads", "1"),
         ("s.json",),
         lambda folder: trtint8.Sensitivity.load(folder / "s.json"),
         _SIZES,
     ),
-    "report": Verb((".", "-o", "r.html"), ("r.html",), _page, ((), ())),
+    "report": Verb(("report", "../t.json", "-o", "r.html"), ("r.html",), _page, ((), ("--model", MODEL))),
+    "compare": Verb(
+        ("compare", "-o", "r.html"),
+        ("r.html",),
+        _page,
+        (("../t.json", "../u.json"), ("../u.json", "../t.json")),
+    ),
+    "lint --fix": Verb(
+        ("lint", "--fix", "-o", "q.onnx"), ("q.onnx",), _model, (("../t.onnx",), ("../u.onnx",))
+    ),
+    "migrate": Verb(
+        ("migrate", "-o", "q.onnx", MODEL), ("q.onnx",), _model, (("../t.cache",), ("../u.cache",))
+    ),
+    "table convert": Verb(
+        ("table", "convert"),
+        ("t.cache", "t.cache.json"),
+        lambda folder: trtint8.CalibrationTable.load(folder / "t.cache"),
+        (("../t.json", "t.cache"), ("../u.json", "t.cache")),
+    ),
+    "deploy": Verb(
+        ("deploy", "../t.onnx", "--to", "ort-trt", "-o", "d", "--table", "../t.json"),
+        ("d",),
+        into_nothing=True,
+    ),
 }
 
 
 def prepare(folder: Path) -> None:
-    """Writes the data and the table that the verbs read."""
+    """Writes the data, the tables and the model that the verbs read."""
     split = load_digits_split()
     np.savez(folder / "calib.npz", images=split.calibration_images)
     np.savez(folder / "held.npz", images=split.heldout_images[:200], labels=split.heldout_labels[:200])
     table = trtint8.calibrate(DEMO_MODEL, split.calibration_images, tensors="placed", progress=False)
-    table.save(folder / "t.json")
+    for name, ranges in (("t", table), ("u", table.override({"images": 2.0}))):
+        ranges.save(folder / f"{name}.json")
+        ranges.save(folder / f"{name}.cache")
+        trtint8.write_quantized(DEMO_MODEL, ranges, folder / f"{name}.onnx")
 
 
 def start(name: str, folder: Path, way: int) -> subprocess.Popen[bytes]:
     """Starts a verb."""
     verb = VERBS[name]
-    command = [sys.executable, "-m", "trtint8", name, *verb.arguments, *verb.ways[way % 2]]
+    if verb.into_nothing:
+        shutil.rmtree(folder / verb.files[0], ignore_errors=True)
+    command = [sys.executable, "-m", "trtint8", *verb.command(way)]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -183,10 +232,10 @@ def check(name: str, folder: Path, number: int, found: Found) -> None:
         found.wrong.append(f"after kill {number} and a run: {type(error).__name__}: {error}")
 
 
-def litter(name: str, folder: Path, before: set[str]) -> set[str]:
+def litter(name: str, folder: Path) -> set[str]:
     """What a verb that ran to its end leaves beside its files."""
     start(name, folder, 0).wait()
-    return {path.name for path in folder.iterdir()} - before - set(VERBS[name].files)
+    return {path.name for path in folder.iterdir()} - set(VERBS[name].files)
 
 
 def main() -> int:
@@ -198,12 +247,12 @@ def main() -> int:
     options = parser.parse_args()
     choose, failed = random.Random(options.seed), False
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        prepare(folder)
+        prepare(Path(name))
         for verb in options.verbs:
-            before = {path.name for path in folder.iterdir()}
+            folder = Path(name) / "out"
+            folder.mkdir()
             found = kill_at_random(verb, folder, options.kills, choose)
-            left = litter(verb, folder, before)
+            left = litter(verb, folder)
             failed |= bool(found.wrong or left)
             print(
                 f"{verb}: {options.kills} kills; {found.refused} refused and mended by the next run, "
@@ -212,9 +261,7 @@ def main() -> int:
             )
             for line in [*found.wrong[:5], *sorted(left)[:5]]:
                 print(f"  {line}")
-            for path in folder.iterdir():
-                if path.name not in before:
-                    path.unlink()
+            shutil.rmtree(folder)
     return int(failed)
 
 

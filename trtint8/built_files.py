@@ -21,7 +21,6 @@ from calibrators.files import (
     exists,
     identity_of,
     is_file,
-    left_by_killed_runs,
     remove_with_others,
     written_together,
 )
@@ -331,20 +330,16 @@ def _info_before(output: Path) -> EngineInfo | None:
     """The sidecar of the build before; None where there was none, or it is not known what it made."""
     try:
         return read_sidecar(output)
-    except EngineError:
+    except EngineError as error:
+        records.raise_if_unreadable(error)
         return None
 
 
 def _unchanged_files(output: Path, before: EngineInfo | None) -> dict[Path, str]:
     """The files beside an engine that are as earlier builds have written them, with their hashes."""
-    known, unfinished = before.written if before else {}, left_by_killed_runs(output)
-    unchanged: dict[Path, str] = {}
-    for file in _files_beside(output):
-        end = _end_of(file, output)
-        held = _hash(file) if end in known or file in unfinished else None
-        if held and (file in unfinished or held == known[end]):
-            unchanged[file] = held
-    return unchanged
+    written = before.written if before else {}
+    hashes = {file: _hash(file) for file in _files_beside(output) if _end_of(file, output) in written}
+    return {file: held for file, held in hashes.items() if held and held == written[_end_of(file, output)]}
 
 
 def _settle_earlier(
@@ -379,10 +374,9 @@ def _settle_earlier(
 
 def _hash(file: Path) -> str | None:
     """The SHA-256 of a file, and of the weights of a large model; None where there is none."""
-    try:
+    with records.reading(f"'{file}'", OutputError), contextlib.suppress(FileNotFoundError):
         return sha256_of(*_parts(file)) if is_file(file) else None
-    except OSError:
-        return None
+    return None
 
 
 def _parts(file: Path) -> list[Path]:
@@ -406,15 +400,22 @@ def _model_in(file: Path) -> str | None:
     """The fingerprint of the model in a file; None where there is none."""
     try:
         return load_model(file).fingerprint
-    except ModelError:
+    except ModelError as error:
+        records.raise_if_unreadable(error)
         return None
 
 
 def _ranges_in(file: Path) -> str | None:
     """The fingerprint of the ranges in a file; None where there are none."""
+    table = _table_in(file)
+    return table.fingerprint if table else None
+
+
+def _table_in(file: Path) -> CalibrationTable | None:
     try:
-        return CalibrationTable.load(file).fingerprint
-    except TableError:
+        return CalibrationTable.load(file)
+    except TableError as error:
+        records.raise_if_unreadable(error)
         return None
 
 
@@ -435,9 +436,8 @@ def _holds(file: Path, table: CalibrationTable, loaded: Model) -> bool:
 
     One with the same ranges may say more, such as histograms, but not of another model or of other samples.
     """
-    try:
-        before = CalibrationTable.load(file)
-    except TableError:
+    before = _table_in(file)
+    if before is None:
         return False
     said, known = table.provenance, before.provenance
     if said.data not in (None, known.data) or known.model not in (said.model, loaded.fingerprint):

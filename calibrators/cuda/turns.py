@@ -12,11 +12,11 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-
-from filelock import FileLock, Timeout
+from typing import BinaryIO
 
 from calibrators.checks import warn_user
 from calibrators.errors import GpuUnavailableError, UnsupportedError
+from calibrators.files import free_lock, open_lock, take_lock
 
 #: The environment variable that says what to do while another process has a GPU, and its values.
 VARIABLE, _WAYS = "TRTINT8_GPU_LOCK", ("wait", "refuse", "off")
@@ -25,9 +25,9 @@ VARIABLE, _WAYS = "TRTINT8_GPU_LOCK", ("wait", "refuse", "off")
 class _Turn:
     """The lock of one GPU in this process: a thread that has it may take it again."""
 
-    def __init__(self, path: Path) -> None:
-        self.lock, self.threads = FileLock(path, mode=0o666, thread_local=False), threading.RLock()
-        self.depth = 0
+    def __init__(self) -> None:
+        self.lock: BinaryIO | None = None
+        self.threads, self.depth = threading.RLock(), 0
 
 
 _turns: dict[str, _Turn] = {}
@@ -62,49 +62,41 @@ def turn_on_gpu(uuid: str, purpose: str) -> Iterator[None]:
         return
     path = Path(tempfile.gettempdir()) / f"trtint8-{uuid}.lock"
     with _turns_guard:
-        turn = _turns.setdefault(uuid, _Turn(path))
+        turn = _turns.setdefault(uuid, _Turn())
     with turn.threads:
         if turn.depth == 0:
-            locked = _acquire(turn.lock, path, way, purpose)
+            turn.lock = _locked(path, way, purpose)
         turn.depth += 1
         try:
             yield
         finally:
             turn.depth -= 1
-            if turn.depth == 0 and locked:
-                turn.lock.release()
+            if turn.depth == 0 and turn.lock is not None:
+                free_lock(turn.lock)
 
 
-def _acquire(lock: FileLock, path: Path, way: str, purpose: str) -> bool:
-    """Takes the lock; returns False where there can be none."""
+def _locked(path: Path, way: str, purpose: str) -> BinaryIO | None:
+    """Takes the lock, whose file names the process that has it; None where there can be none."""
     try:
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
-            holder = _holder(path)
-            if way == "refuse":
-                raise GpuUnavailableError(
-                    f"{holder} uses the GPU, and {VARIABLE} refuses to wait; try again when it has ended"
-                ) from None
-            warn_user(f"waiting for {holder}, because {purpose} needs the GPU for itself", note=True)
-            lock.acquire()
+        with contextlib.ExitStack() as unless_taken:
+            lock = unless_taken.enter_context(open_lock(path))
+            if not take_lock(lock):
+                number = lock.read(20)
+                holder = f"process {int(number)}" if number.isdigit() else "another process"
+                if way == "refuse":
+                    raise GpuUnavailableError(
+                        f"{holder} uses the GPU, and {VARIABLE} refuses to wait; try again when it has ended"
+                    )
+                warn_user(f"waiting for {holder}, because {purpose} needs the GPU for itself", note=True)
+                take_lock(lock, wait=True)
+            lock.truncate(0)
+            lock.seek(0)
+            lock.write(f"{os.getpid()}".encode())
+            unless_taken.pop_all()
+            return lock
     except OSError as error:
         warn_user(
             f"the GPU cannot be locked with '{path}' ({error.strerror or error}), so other processes may use "
             "it meanwhile"
         )
-        return False
-    with contextlib.suppress(OSError):
-        _holder_file(path).write_text(f"{os.getpid()}")
-    return True
-
-
-def _holder_file(path: Path) -> Path:
-    return path.with_suffix(".holder")
-
-
-def _holder(path: Path) -> str:
-    """The process that has the lock, in words."""
-    with contextlib.suppress(OSError, ValueError):
-        return f"process {int(_holder_file(path).read_text())}"
-    return "another process"
+    return None

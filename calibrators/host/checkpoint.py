@@ -20,7 +20,7 @@ import msgspec
 from calibrators import records
 from calibrators.checks import check_path, warn_user
 from calibrators.errors import Argument, CalibrationDataError, OutputError, TableError, counted
-from calibrators.files import check_writable, exists, is_link, remove_litter, write_atomically
+from calibrators.files import check_writable, remove_litter, write_atomically
 from calibrators.histograms.binning import OCTAVES, PER_OCTAVE
 from calibrators.histograms.histogram import BINS, Histogram
 from calibrators.records import Count
@@ -130,7 +130,7 @@ class Checkpoint(Generic[Progress]):
             TableError: The file is damaged, of another kind, version or identity.
             OutputError: It is no checkpoint, and would be lost.
         """
-        if not exists(self.path) and not is_link(self.path):
+        if not os.path.lexists(self.path):
             return None
         if not self.resume:
             self._refuse_losing()

@@ -2,14 +2,15 @@
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,14 +23,15 @@ from calibrators.files import (
     exists,
     is_file,
     is_folder,
-    left_by_killed_runs,
     new_folder,
     noting_what_is_written,
+    open_lock,
     refuse_losing,
     refuse_overwriting,
     remove_litter,
     remove_temporary,
     remove_with_others,
+    take_lock,
     temporary_folder,
     write_atomically,
     written_together,
@@ -74,7 +76,7 @@ def test_a_private_file_is_private_while_another_takes_its_place(tmp_path):
     path.touch(mode=0o600)
 
     def pieces():
-        assert [found.stat().st_mode & 0o777 for found in tmp_path.iterdir()] == [0o600] * 2
+        assert sorted(found.stat().st_mode & 0o777 for found in tmp_path.iterdir()) == [0o600, 0o700]
         yield b"secret"
 
     assert write_atomically(path, pieces()).read_bytes() == b"secret"
@@ -189,12 +191,6 @@ def _killed(code, folder):
     assert done.returncode == -signal.SIGKILL
 
 
-def _ended_process():
-    """The number of a process that has ended."""
-    code = "import os; print(os.getpid())"
-    return int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
-
-
 KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 
 
@@ -207,12 +203,16 @@ def test_the_next_run_removes_what_a_killed_one_left(tmp_path):
         tmp_path,
     )
     (litter,) = tmp_path.iterdir()
-    alive = litter.with_name(litter.name.replace(litter.name.split("-")[2], str(os.getpid()), 1))
-    alive.touch()
-    other = write_atomically(tmp_path / "other", b"")
-    assert set(tmp_path.iterdir()) == {litter, alive, other}
-    path = write_atomically(tmp_path / "f", b"new")
-    assert set(tmp_path.iterdir()) == {alive, other, path}
+    alive = litter.with_name(litter.name.replace("-", "-0", 1))
+    alive.mkdir()
+    with open_lock(alive / "lock") as lock:
+        assert take_lock(lock)
+        other = write_atomically(tmp_path / "other", b"")
+        assert set(tmp_path.iterdir()) == {litter, alive, other}
+        path = write_atomically(tmp_path / "f", b"new")
+        assert set(tmp_path.iterdir()) == {alive, other, path}
+    write_atomically(path, b"newer")
+    assert set(tmp_path.iterdir()) == {other, path}
 
 
 class CtrlCAtLine:
@@ -292,13 +292,10 @@ def new_files(write):
     return {"a": b"old", "b": b"old", **dict.fromkeys(written, b"new")}
 
 
-def test_litter_of_an_output_is_removed_by_itself(tmp_path, monkeypatch):
-    ended = _ended_process()
-    with monkeypatch.context() as patch:
-        patch.setattr("os.getpid", lambda: ended)
-        patch.setattr(Path, "unlink", lambda *_, **__: None)
-        for name in ("f", "other"):
-            check_writable(tmp_path / name)
+@pytest.mark.slow
+def test_litter_of_an_output_is_removed_by_itself(tmp_path):
+    for name in ("f", "other"):
+        _killed(f"from calibrators.files import *\nwith written_together({name!r}): {KILL}", tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
     remove_litter(tmp_path / "f")
     (other,) = tmp_path.iterdir()
@@ -308,6 +305,7 @@ def test_litter_of_an_output_is_removed_by_itself(tmp_path, monkeypatch):
     assert not other.exists()
 
 
+@pytest.mark.slow
 def test_a_temporary_folder_goes_and_so_does_that_of_a_killed_process(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code = (
@@ -320,25 +318,29 @@ def test_a_temporary_folder_goes_and_so_does_that_of_a_killed_process(tmp_path, 
     with temporary_folder("other"):
         assert left.is_dir()
     with pytest.raises(ZeroDivisionError), temporary_folder("n") as folder:
-        assert list(tmp_path.iterdir()) == [folder] and folder.stat().st_mode & 0o777 == 0o700
+        assert list(tmp_path.iterdir()) == [folder.parent] and folder.parent.stat().st_mode & 0o777 == 0o700
         raise ZeroDivisionError
     assert not list(tmp_path.iterdir())
 
 
-def test_no_process_is_asked_for_on_windows(tmp_path, monkeypatch):
-    ended = _ended_process()
-    with monkeypatch.context() as patch:
-        patch.setattr("os.getpid", lambda: ended)
-        patch.setattr(Path, "unlink", lambda *_, **__: None)
-        check_writable(tmp_path / "f")
-    (litter,) = tmp_path.iterdir()
-    with monkeypatch.context() as patch:
-        patch.setattr("sys.platform", "win32")
-        patch.setattr("os.kill", lambda *_: pytest.fail("a signal was sent"))
-        path = write_atomically(tmp_path / "f", b"")
-    assert set(tmp_path.iterdir()) == {litter, path}
-    write_atomically(path, b"")
-    assert list(tmp_path.iterdir()) == [path]
+@pytest.mark.parametrize("harm", ["link", "pipe", "folder", "two names", "owner"])
+def test_a_lock_that_somebody_else_made_is_neither_followed_nor_waited_for(harm, tmp_path, monkeypatch):
+    lock, mine = tmp_path / "lock", tmp_path / "mine"
+    mine.write_text("of the user")
+    if harm == "link":
+        lock.symlink_to(mine)
+    elif harm == "pipe":
+        os.mkfifo(lock)
+    elif harm == "folder":
+        lock.mkdir()
+    elif harm == "two names":
+        lock.hardlink_to(mine)
+    else:
+        lock.touch()
+        monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(OSError, match="lock"):
+        open_lock(lock)
+    assert mine.read_text() == "of the user"
 
 
 class TestWrittenTogether:
@@ -419,10 +421,25 @@ class TestWrittenTogether:
             remove_with_others(staged(old / "other"))
         assert self.contents(old) == self.OLD
 
+    def killed(self, renames, folder):
+        """Leaves what a process does that is killed before one of its renames."""
+        _killed(
+            "from calibrators.files import *\n"
+            "replace, done = Path.replace, itertools.count()\n"
+            "def counting(self, target):\n"
+            f"    if next(done) == {renames}: {KILL}\n"
+            "    return replace(self, target)\n"
+            "Path.replace = counting\n"
+            "with written_together('main') as staged:\n"
+            f"    for name in {self.NAMES}: write_atomically(staged(Path(name)), f'new {{name}}'.encode())\n"
+            f"{KILL}",
+            folder,
+        )
+
     @pytest.mark.slow
-    @pytest.mark.parametrize("renames", range(7))
+    @pytest.mark.parametrize("renames", range(8))
     @pytest.mark.parametrize("first", [False, True])
-    def test_a_kill_between_two_renames_leaves_all_the_old_ones_or_no_main_or_all_the_new(
+    def test_after_a_kill_between_two_renames_the_next_run_finds_all_the_old_ones_or_all_the_new(
         self, first, renames, tmp_path
     ):
         before = {} if first else self.OLD
@@ -430,90 +447,82 @@ class TestWrittenTogether:
             (tmp_path / name).write_text(text)
         mine = tmp_path / "mine"
         mine.write_text("of the user")
-        _killed(
-            "from calibrators.files import write_atomically, written_together\n"
-            "replace, renames = Path.replace, itertools.count()\n"
-            "def counting(self, target):\n"
-            f"    if self.parent != target.parent or 'tmp' in target.name: seen = next(renames)\n"
-            f"    else: seen = -1\n"
-            f"    if seen == {renames}: {KILL}\n"
-            "    return replace(self, target)\n"
-            "with written_together('main') as staged:\n"
-            f"    for name in {self.NAMES}: write_atomically(staged(Path(name)), f'new {{name}}'.encode())\n"
-            "    Path.replace = counting\n"
-            f"{KILL}",
-            tmp_path,
-        )
+        self.killed(renames, tmp_path)
         found = self.contents(tmp_path)
         assert found in (before, self.NEW) or "main" not in found
         assert set(found.items()) <= {*self.OLD.items(), *self.NEW.items()}
-        others = [tmp_path / name for name in self.NAMES[1:]]
-        left = left_by_killed_runs(tmp_path / "main")
-        if found not in (before, self.NEW):
-            assert left >= {path for path in others if path.exists()}
-        if not first or renames:
-            refuse_losing(tmp_path / "main", others[:1], others[1:])  # the next run may replace them
+        refuse_losing(tmp_path / "main", [tmp_path / "beside"], [tmp_path / "other"])
+        assert self.contents(tmp_path) == (self.NEW if found == self.NEW else before)
+        assert len(list(tmp_path.iterdir())) == 1 + len(self.contents(tmp_path))  # no litter
         self.write_anyway(tmp_path)
         assert self.contents(tmp_path) == self.NEW and mine.read_text() == "of the user"
-        assert len(list(tmp_path.iterdir())) == 4  # no litter
-        assert not left_by_killed_runs(tmp_path / "main")
 
-    def test_what_was_changed_after_a_kill_is_not_replaced(self, old, monkeypatch):
-        (old / "main").unlink()
-        self.moved_by_a_process_that_ended(old, monkeypatch)
-        assert left_by_killed_runs(old / "main") == {old / "beside"}
-        refuse_losing(old / "main", [old / "beside"])
+    @pytest.mark.slow
+    def test_what_was_changed_after_a_kill_is_not_replaced(self, old):
+        self.killed(5, old)
+        assert self.contents(old) == {"beside": "new beside", "other": "new other"}
         (old / "beside").write_text("changed by the user")
-        assert not left_by_killed_runs(old / "main")
-        with pytest.raises(OutputError, match="beside"):
-            refuse_losing(old / "main", [old / "beside"])
+        check_writable(old / "main")
+        assert self.contents(old) == {"main": "old main", "beside": "changed by the user"}
 
-    def moved_by_a_process_that_ended(self, folder, monkeypatch):
-        """Leaves what a process does that is killed while it moves ``beside`` and ``main``."""
-        ended = _ended_process()
+    @pytest.mark.slow
+    @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no other file system")
+    @pytest.mark.parametrize("elsewhere", [None, "/dev/shm"])
+    def test_after_a_kill_a_link_leads_to_the_old_file_again(self, elsewhere, old):
+        with tempfile.TemporaryDirectory(dir=elsewhere) as folder:
+            kept = Path(folder) / "kept"
+            shutil.move(old / "main", kept)
+            (old / "main").symlink_to(kept)
+            self.killed(5, old)
+            assert not kept.exists()
+            check_writable(old / "main")
+            assert self.contents(old) == self.OLD and (old / "main").is_symlink()
+            assert len(list(old.iterdir())) == 2 and list(kept.parent.iterdir()) == [kept]
 
-        class Killed(BaseException):
-            pass
+    @pytest.mark.slow
+    def test_a_file_that_took_the_place_after_a_kill_stays(self, old):
+        self.killed(5, old)
+        (old / "main").write_text("of the user")
+        check_writable(old / "main")
+        assert self.contents(old) == {"main": "of the user", "beside": "new beside", "other": "new other"}
+        assert len(list(old.iterdir())) == 3
 
-        def killed(*_arguments, **_options):
-            raise Killed
-
-        with monkeypatch.context() as patch:
-            patch.setattr("os.getpid", lambda: ended)
-            patch.setattr("calibrators.files._Move.keep_old", killed)
-            patch.setattr("calibrators.files._Move.undo", lambda _move: None)
-            patch.setattr("shutil.rmtree", lambda *_, **__: None)
-            with pytest.raises(Killed), written_together(folder / "main") as staged:
-                for name in ("main", "beside"):
-                    write_atomically(staged(folder / name), b"new")
-
-    @pytest.mark.parametrize("harm", ["link", "owner", "damage", "path", "host"])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("harm", ["link", "owner", "damage", "path", "copy", "lock"])
     def test_what_a_stranger_may_have_left_is_neither_believed_nor_followed(self, harm, old, monkeypatch):
-        self.moved_by_a_process_that_ended(old, monkeypatch)
+        self.killed(5, old)
         (litter,) = (path for path in old.iterdir() if path.name.startswith("."))
-        victim = old / "elsewhere"
+        moving, victim = litter / "moving.json", old / "elsewhere"
         if harm == "link":
             litter.rename(victim)
             litter.symlink_to(victim)
         elif harm == "owner":
             monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
         elif harm == "damage":
-            (litter / "moving.json").write_text('{"files": {"beside": [[1, 2]]}}')
+            moving.write_text('{"files": {"beside": [[1, 2]]}}')
         elif harm == "path":
-            text = (litter / "moving.json").read_text()
-            (litter / "moving.json").write_text(text.replace('"beside"', '"../beside"'))
+            moving.write_text(moving.read_text().replace('"beside"', '"../beside"'))
+            (litter / "beside").write_text("of a stranger")
+        elif harm == "copy":
+            shutil.copytree(litter, victim)
+            shutil.rmtree(litter)
+            victim.rename(litter)
         else:
-            litter.rename(litter.with_name(litter.name.replace("-", "-0", 1)))
-        assert not left_by_killed_runs(old / "main")
-        self.write_anyway(old)
+            (litter / "lock").unlink()
+            (litter / "lock").symlink_to("../moving.json")
+        check_writable(old / "main")
+        if harm == "path":
+            assert self.contents(old)["main"] == "old main" and not (old.parent / "beside").exists()
+        else:
+            assert self.contents(old) == {"beside": "new beside", "other": "new other"}
+        assert os.path.lexists(litter) == (harm in ("link", "owner", "lock"))
         if harm == "link":
-            assert victim.is_dir() and litter.is_symlink()
-        if harm == "owner":
-            assert litter.is_dir()
+            assert victim.is_dir()
+        self.write_anyway(old)
 
     @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError(errno.EIO, "broken")])
-    @pytest.mark.parametrize("renames", range(5))
-    def test_an_error_between_two_renames_leaves_all_the_old_ones(self, renames, error, old, monkeypatch):
+    @pytest.mark.parametrize("renames", range(4))
+    def test_an_error_after_a_rename_leaves_all_the_old_ones(self, renames, error, old, monkeypatch):
         replace, done = Path.replace, itertools.count()
 
         def interrupted(self, target):
@@ -533,6 +542,25 @@ class TestWrittenTogether:
             write()
         assert self.contents(old) == self.OLD
         assert len(list(old.iterdir())) == 2
+
+    @pytest.mark.slow
+    def test_where_the_old_ones_cannot_be_put_back_the_next_run_does(self, old):
+        broken = (
+            "from calibrators.files import *\n"
+            "import itertools\n"
+            "replace, done = Path.replace, itertools.count()\n"
+            "def failing(self, target):\n"
+            "    if next(done) >= 3: raise OSError(5, 'broken')\n"
+            "    return replace(self, target)\n"
+            "Path.replace = failing\n"
+            "with written_together('main') as staged:\n"
+            f"    for name in {self.NAMES}: write_atomically(staged(Path(name)), b'new')\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run([sys.executable, "-c", broken], cwd=old, env=environment, check=False)
+        assert done.returncode == 1 and "main" not in self.contents(old)
+        check_writable(old / "main")
+        assert self.contents(old) == self.OLD and len(list(old.iterdir())) == 2
 
     def test_nothing_is_written_through_a_link_that_the_user_did_not_name(self, old):
         victim = old / "victim"
@@ -582,7 +610,7 @@ class TestWrittenTogether:
         assert len(list(old.iterdir())) == 2
 
     def test_two_threads_do_not_mix_their_files(self, old):
-        """Whoever moves files locks the folder, so a set is of one writer."""
+        """One process or thread at a time moves its files, so a set is of one writer."""
 
         def write(which):
             for _ in range(30):
@@ -599,7 +627,7 @@ class TestWrittenTogether:
         monkeypatch.setattr("calibrators.files._PATIENCE", 0.01)
         descriptor = os.open(old, os.O_RDONLY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            assert take_lock(descriptor)
             with pytest.raises(OutputError, match="locked"):
                 self.write_anyway(old)
         finally:
@@ -653,7 +681,7 @@ class TestNewFolders:
         assert sorted(path.name for path in folder.iterdir()) == ["a", "b"]
         assert list(tmp_path.iterdir()) == [folder]
 
-    @pytest.mark.parametrize("moves", range(3))
+    @pytest.mark.parametrize("moves", [0, 2])
     def test_an_empty_folder_stays_empty_where_writing_fails(self, moves, tmp_path, monkeypatch):
         replace, done = Path.replace, itertools.count()
 
@@ -690,6 +718,14 @@ class TestNewFolders:
         with pytest.raises(OutputError, match="No space left"), new_folder(tmp_path / "new") as staged:
             raise OSError(28, "No space left on device")
         assert list(tmp_path.iterdir()) == []
+
+    def test_what_a_kill_left_of_a_folder_goes_although_the_folder_is_there(self, tmp_path):
+        code = "from calibrators.files import *\nos.rmdir = lambda *_, **__: os.kill(os.getpid(), 9)\n"
+        _killed(f"{code}with new_folder('new') as staged: (staged / 'f').touch()", tmp_path)
+        assert len(list(tmp_path.iterdir())) == 2
+        with pytest.raises(OutputError, match="not empty"), new_folder(tmp_path / "new"):
+            pass
+        assert list(tmp_path.rglob("*")) == [tmp_path / "new", tmp_path / "new" / "f"]
 
     @pytest.mark.parametrize("existed", [False, True])
     def test_a_kill_leaves_nothing_that_stays(self, existed, tmp_path):

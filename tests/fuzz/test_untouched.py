@@ -3,7 +3,6 @@
 import hashlib
 import os
 import shutil
-import socket
 import stat
 import subprocess
 import sys
@@ -124,14 +123,8 @@ def made(tmp_path_factory):
     return folder
 
 
-def _ended_process():
-    code = "import os; print(os.getpid())"
-    return int(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
-
-
-def _plant(folder, names, ended):
+def _plant(folder, names):
     """Puts beside files what earlier versions, or this one, might take for their own."""
-    host = hashlib.blake2b(socket.gethostname().encode(), digest_size=4).hexdigest()
     for index, name in enumerate(names):
         key = hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
         complete = folder / f".{key}.trtint8-new"
@@ -139,8 +132,7 @@ def _plant(folder, names, ended):
         (complete / "notes").write_text("of a stranger")
         (complete / name).write_text("of a stranger")
         (complete / "keep.txt").mkdir()
-        litter = f".{key}-{host}-{ended}-"
-        (folder / f"{litter}{index:016x}.trtint8-tmp").symlink_to("..")
+        (folder / f".{key}-{index:016x}.trtint8-tmp").symlink_to("..")
     (folder / "notes").symlink_to("../victim")
     (folder / "keep.txt").write_text("important")
 
@@ -153,7 +145,7 @@ def strange(made, tmp_path):
     for name in _CODE:
         (folder / name).write_text(f"open({str(tmp_path / 'executed')!r}, 'a').write({name!r})\n")
     (folder / "matplotlibrc").write_bytes(b"\xff")  # which Matplotlib cannot read
-    _plant(folder, [path.name for path in made.iterdir()], _ended_process())
+    _plant(folder, [path.name for path in made.iterdir()])
     (tmp_path / "victim").write_text("mine")
     (tmp_path / "home").mkdir()
     (tmp_path / "tmp").mkdir()

@@ -1,6 +1,7 @@
 """What a build leaves."""
 
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ import onnx
 import pytest
 
 import trtint8
-from calibrators.errors import EngineError, OutputError
+from calibrators.errors import EngineError, ModelError, OutputError
 from calibrators.tables.cache_origin import CacheOrigin, origin_path, write_with_origin
 from tests.trtint8.onnx_models import Graph, conv_relu_conv
 from trtint8 import built_files
@@ -31,7 +32,7 @@ from trtint8.built_files import (
 )
 from trtint8.data import DEMO_MODEL
 from trtint8.engine.file import EngineInfo, read_engine_info, save_engine, table_file_of
-from trtint8.models.model import load_model
+from trtint8.models.model import inputs_ahead, load_model
 
 # What is in the engines plays no part here.
 pytestmark = pytest.mark.filterwarnings("ignore:INT8 would be slower")
@@ -305,14 +306,37 @@ def test_large_models_are_told_by_their_weights_too(tmp_path):
     written = {"tail.onnx": hashlib.sha256(b"graphweights").hexdigest()}
     info = EngineInfo("rtx", "1.7", ("8.6",), (), (), (), None, (), None, "abc", written=written)
     save_engine(output, b"plan", info)
-    loaded, staging = load_model(DEMO_MODEL), tmp_path / "staging"
+    loaded, staging, gone = load_model(DEMO_MODEL), tmp_path / "new", tmp_path / "gone"
     staging.mkdir()
+    gone.mkdir()
     assert _settle_earlier(output, loaded, [file], lambda path: staging / path.name) == written
-    assert not list(staging.iterdir())
+    assert not list(gone.iterdir())
     assert _settle_earlier(output, loaded, [], lambda path: staging / path.name) == {}
-    assert {path.name for path in staging.iterdir()} == {"d.tail.onnx", "d.tail.onnx.data"}
+    assert {path.name for path in gone.iterdir()} == {"d.tail.onnx", "d.tail.onnx.data"}
     weights.write_bytes(b"others")
     assert _settle_earlier(output, loaded, [file], lambda path: tmp_path / "none" / path.name) == {}
+
+
+@pytest.mark.parametrize("name", ["d.engine.json", "d.table.json", "d.m.onnx"])
+def test_what_cannot_be_read_is_an_error_and_not_a_file_that_says_less(name, tmp_path, monkeypatch):
+    """As on a disk that fails once."""
+    output, model = tmp_path / "d.engine", shutil.copy(DEMO_MODEL, tmp_path / "d.m.onnx")
+    written = {"table.json": hashlib.sha256(b"table").hexdigest()}
+    info = EngineInfo("rtx", "1.7", ("8.6",), (), (), (), None, (), None, "abc", written=written)
+    save_engine(output, b"plan", info)
+    (tmp_path / "d.table.json").write_bytes(b"table")
+    (tmp_path / "gone").mkdir()
+    loaded, opened = load_model(model), os.open
+
+    def failing(path, *arguments, **options):
+        if os.fspath(path).endswith(name):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", failing)
+    with pytest.raises((EngineError, ModelError, OutputError), match="Input/output error"):
+        _settle_earlier(output, loaded, [], lambda path: tmp_path / "new" / path.name)
+        inputs_ahead(model)
 
 
 @pytest.mark.usefixtures("rtx")
@@ -382,16 +406,11 @@ def test_the_next_build_mends_what_a_kill_has_left(first, table, tmp_path):
         "import itertools, os, signal, sys, pathlib\n"
         "import trtint8\n"
         "from trtint8.data import DEMO_MODEL\n"
-        "import calibrators.files as files\n"
-        "replace, seen, put = pathlib.Path.replace, itertools.count(), files._put_in_place\n"
+        "replace, seen = pathlib.Path.replace, itertools.count()\n"
         "def counting(self, target):\n"
         "    if next(seen) == int(sys.argv[1]): os.kill(os.getpid(), signal.SIGKILL)\n"
         "    return replace(self, target)\n"
-        "def put_counting(staging, main, seen):\n"
-        "    outer = '.trtint8-tmp' not in str(main)\n"
-        "    if main.name == 'd.engine' and outer: pathlib.Path.replace = counting\n"
-        "    put(staging, main, seen)\n"
-        "files._put_in_place = put_counting\n"
+        "pathlib.Path.replace = counting\n"
         "trtint8.build_int8_engine(DEMO_MODEL, sys.argv[2], 'd.engine', target='rtx', progress=False)\n"
     )
     root = Path(__file__).parents[2]

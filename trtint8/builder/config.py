@@ -19,7 +19,7 @@ from calibrators import records
 from calibrators.checks import as_integer, check_choice, check_mapping, several
 from calibrators.cuda import compute_capability, gpu_problem, require_gpu
 from calibrators.errors import Argument, BuildError, UnsupportedError
-from calibrators.files import check_writable, is_file, write_atomically
+from calibrators.files import check_writable, is_file, open_lock, take_lock, write_atomically
 from calibrators.tensorrt.flavor import Flavor
 from calibrators.tensorrt.messages import NO_REASON, BuildLog, plain_words, shared_logger
 from calibrators.tensorrt.plugins import load_plugin_library, register_own_plugins
@@ -460,25 +460,16 @@ def save_timing_cache(config: Any, path: str | os.PathLike[str]) -> None:
 
 @contextlib.contextmanager
 def _locked(path: str | os.PathLike[str]) -> Iterator[None]:
-    from filelock import FileLock  # which only a timing cache needs
-
-    lock = FileLock(f"{os.fspath(path)}.lock")
-    if Path(lock.lock_file).is_symlink():  # to lock it empties the file that it leads to
-        raise BuildError(
-            f"the timing cache '{os.fspath(path)}' cannot be locked with '{lock.lock_file}': it is a "
-            "symbolic link; remove it"
-        )
-    try:
-        lock.acquire()
-    except OSError as error:
-        raise BuildError(
-            f"the timing cache '{os.fspath(path)}' cannot be locked with '{lock.lock_file}': "
-            f"{error.strerror or error}; give a file in a folder that can be written"
-        ) from error
-    try:
+    place = f"{os.fspath(path)}.lock"
+    with contextlib.ExitStack() as until_the_end:
+        try:
+            take_lock(until_the_end.enter_context(open_lock(place)), wait=True)
+        except OSError as error:
+            raise BuildError(
+                f"the timing cache '{os.fspath(path)}' cannot be locked with '{place}': "
+                f"{error.strerror or error}; give a file in a folder that can be written"
+            ) from error
         yield
-    finally:
-        lock.release()
 
 
 def _read(path: str | os.PathLike[str]) -> bytes:

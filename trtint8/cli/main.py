@@ -135,6 +135,12 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise_if_stopped(error)  # by which a module could not be imported, for example
             say(f"trtint8 {options.verb}: {_spelled(error, options)}")
             return 2
+        except OSError as error:  # of a disk that fails at any call
+            raise_if_stopped(error)
+            named = f"'{error.filename}'" if error.filename else "a file"
+            reason = f"{error.strerror or error}; make it usable, or choose another place"
+            say(f"trtint8 {options.verb}: cannot use {named}: {reason}")
+            return 2
         except SystemExit as error:
             raise_if_stopped(error)
             # Python code of the user's, whose status would pass for the result of what it took part in.

@@ -631,10 +631,10 @@ def inputs_ahead(source: ModelSource) -> CalibratedInputs | None:
     Data can be opened so while the model is still read.
 
     Args:
-        source: The model. One that cannot be read gives None: whoever loads it says what is wrong.
+        source: The model. What is no model gives None: whoever loads it says what is wrong.
 
     Raises:
-        ModelError: What the model says is damaged.
+        ModelError: The model cannot be read, or what it says is damaged.
     """
     properties, name = _properties_ahead(source)
     return _read(properties, _CALIBRATED_INPUTS, name, CalibratedInputs)
@@ -658,14 +658,14 @@ def _properties_ahead(source: ModelSource) -> tuple[Mapping[str, str], str]:
         return source.graph_model.metadata_props, source.name
     entries: Iterable[onnx.StringStringEntryProto] = ()
     name = "model"
-    with contextlib.suppress(OSError, ValueError, DecodeError):
+    with contextlib.suppress(ValueError, DecodeError):
         if isinstance(source, onnx.ModelProto):
             entries = source.metadata_props
         elif isinstance(source, bytes):
             entries = list(_properties(io.BytesIO(source)))
-        elif isinstance(source, (str, os.PathLike)):
+        elif isinstance(source, (str, os.PathLike)) and is_file(source):
             name = Path(source).name
-            with records.open_file(source) as stream:
+            with records.reading(f"the model '{name}'", ModelError), records.open_file(source) as stream:
                 entries = list(_properties(stream))
     return {entry.key: entry.value for entry in entries}, name
 
@@ -687,7 +687,10 @@ def _properties(stream: BinaryIO) -> Iterator[onnx.StringStringEntryProto]:
         if key >> 3 == _PROPERTIES and kind == 2 and size <= _MOST_BYTES_OF_PROPERTY:
             yield onnx.StringStringEntryProto.FromString(stream.read(size))
         else:
-            stream.seek(size, os.SEEK_CUR)
+            try:
+                stream.seek(size, os.SEEK_CUR)
+            except OSError as error:  # beyond the end of any file
+                raise ValueError("no protobuf") from error
 
 
 def _varint(stream: BinaryIO) -> int | None:

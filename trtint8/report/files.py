@@ -6,6 +6,7 @@ also finds the float model beside a quantized one, and whether a table is that o
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -341,16 +342,16 @@ def _holds_pairs(path: Path) -> bool:
     """Whether a file is a model with Q/DQ pairs; a damaged one is none."""
     try:
         return load_model(path).is_quantized
-    except ModelError:
+    except ModelError as error:
+        records.raise_if_unreadable(error)
         return False
 
 
 def _is_cache(path: Path) -> bool:
     """Whether a file is a calibration cache; TensorRT has caches of other kinds."""
-    try:
+    with records.reading(f"'{path}'", TableError), contextlib.suppress(records.RecordError):
         return looks_like_cache(records.read_bytes(path))
-    except (OSError, records.RecordError):
-        return False
+    return False
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -194,7 +194,9 @@ def _orientation(image: Any) -> object:
         return 1
     try:
         return image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # noqa: BLE001 damaged tags have errors of their own, and the pixels may be sound
+    except Exception as error:  # damaged tags have errors of their own, and the pixels may be sound
+        if isinstance(error, OSError) and error.errno is not None:  # it could not be read
+            raise
         return 1
 
 

@@ -1,5 +1,6 @@
 """The command line as a user meets it: exit status, one sentence, nothing left behind."""
 
+import errno
 import os
 import shutil
 import subprocess
@@ -140,6 +141,16 @@ def test_a_signal_while_a_verb_is_imported(number, status, said):
     )
     ended, printed, lines = ran(program)
     assert (ended, printed, lines.partition(":")[0]) == (status, "", said)
+
+
+def test_a_disk_that_fails_anywhere_is_one_sentence(monkeypatch, capsys):
+    def failing(_options):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), "t.json")
+
+    monkeypatch.setattr("trtint8.cli.table.run", failing)
+    assert main(["table", "show", "t.json"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("trtint8 table: ") and "'t.json'" in line and os.strerror(errno.EIO) in line
 
 
 def test_what_is_logged_cannot_steer_the_terminal():

@@ -1,6 +1,8 @@
 """Which files a report is made of."""
 
 import dataclasses
+import errno
+import os
 import shutil
 from dataclasses import replace
 
@@ -170,6 +172,24 @@ def test_a_model_with_pairs_and_a_cache_are_recognized_by_what_they_hold(folder)
         find_report_files([folder / "float.onnx"])
     with pytest.raises(ModelError, match=r"broken\.onnx"):
         find_report_files([folder / "broken.onnx"])
+
+
+@pytest.mark.parametrize("name", ["int8.onnx", "net.cache"])
+def test_what_cannot_be_read_is_not_left_out(name, folder, monkeypatch):
+    for engine in (folder / "net.engine", folder / "net.table.json"):
+        engine.unlink()
+    (folder / "net.qdq.onnx").rename(folder / "int8.onnx")
+    CalibrationTable({"images": 2.5}, "entropy").save(folder / "net.cache")
+    opened = os.open
+
+    def failing(path, *arguments, **options):
+        if os.fspath(path).endswith(name):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", failing)
+    with pytest.raises((ModelError, TableError), match=f"{name}.*Input/output error"):
+        find_report_files([folder])
 
 
 def test_mistakes(folder):
