@@ -22,7 +22,12 @@ _CHECKPOINT = "calibrators/host/test_checkpoint.py::"
 _FUNCTIONS = "trtint8/models/passes/test_simplify.py::"
 _DEPLOYED = "fuzz/test_deployments.py::test_every_place_of_a_sidecar_with_a_hostile_text"
 _TOGETHER = f"{_FILES}TestWrittenTogether::"
-_KILLED = f"{_TOGETHER}test_a_kill_between_two_renames_leaves_all_the_old_ones_or_no_main_or_all_the_new"
+_KILLED = (
+    f"{_TOGETHER}test_after_a_kill_between_two_renames_the_next_run_finds_all_the_old_ones_or_all_the_new"
+)
+_LEFT = f"{_FILES}test_the_next_run_removes_what_a_killed_one_left"
+_LOCKS = f"{_FILES}test_a_lock_that_somebody_else_made_is_neither_followed_nor_waited_for"
+_UNREAD = "trtint8/test_built_files.py::test_what_cannot_be_read_is_an_error_and_not_a_file_that_says_less"
 _CODE = "trtint8/runtime/test_engine.py::test_code_in_an_engine_is_allowed_by_the_caller_alone"
 
 #: The beginning of a sentence to the tests of what it promises; none where it gives advice, or says what a
@@ -125,11 +130,13 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "trtint8/test_built_files.py::test_no_file_beside_an_engine_is_written_through_a_link",
     ),
     "Temporary files have names of their own": (_ONLY_OUTPUTS,),
-    "They stand in the folder of the output": (f"{_FILES}test_the_next_run_removes_what_a_killed_one_left",),
+    "They stand in one folder beside the output": (_LEFT,),
+    "A lock in it is held": (_LEFT,),
     "What a killed run has left": (
-        f"{_FILES}test_the_next_run_removes_what_a_killed_one_left",
+        _LEFT,
         f"{_TOGETHER}test_what_a_stranger_may_have_left_is_neither_believed_nor_followed",
     ),
+    "On a file system without locks": (),
     "A file is the old one or the new one": (
         f"{_FILES}test_ctrl_c_at_any_line_leaves_the_old_files_or_the_new_ones_and_nothing_else",
     ),
@@ -138,6 +145,12 @@ PROMISES: dict[str, tuple[str, ...]] = {
     "Then readers say what is missing": (
         "trtint8/test_built_files.py::test_the_next_build_mends_what_a_kill_has_left",
     ),
+    "What you changed meanwhile stays": (f"{_TOGETHER}test_what_was_changed_after_a_kill_is_not_replaced",),
+    "What cannot be read is an error": (_UNREAD,),
+    "A build does not take a file": (_UNREAD,),
+    "Locks are plain files of yours": (_LOCKS,),
+    "`trtint8-GPU.lock` among": (_LOCKS,),
+    "A link, a pipe or another user's file": (_LOCKS,),
     "What `trtint8 deploy` writes is ours": (_DEPLOYED,),
     "Programs, scripts and configurations": (_DEPLOYED,),
     "Names from an engine's sidecar": (

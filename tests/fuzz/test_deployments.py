@@ -70,8 +70,12 @@ ALL_AT_ONCE = (
     f"{MARK}' x: http://e.example, www.e.example %(x)s é",
 )
 
-#: What nvinfer does otherwise than the preprocessing of a changed document is said, and no matter here.
-pytestmark = pytest.mark.filterwarnings("ignore:nvinfer :UserWarning")
+#: What nvinfer does otherwise than the preprocessing of a changed document, and which tensors have no range
+#: in a changed table, is said, and no matter here.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:nvinfer :UserWarning"),
+    pytest.mark.filterwarnings("ignore:.* of the model have no range in:UserWarning"),
+]
 
 IMAGES, LOGITS = "images", "logits"
 HISTOGRAM = Histogram(np.zeros(64, np.int64))
@@ -90,10 +94,12 @@ TABLE = CalibrationTable(
         {IMAGES: SampleSizes((3, 8, 6), (3, 8, 6))},
         {"boxes": "EfficientNMS_TRT"},
         FED,
+        "0c" * 32,
+        {LOGITS: "head.dense"},
     ),
     frozenset({LOGITS}),
     {IMAGES: HISTOGRAM},
-    RangeChoice("mse", {"mse": 30.0}, {"mse": 4}),
+    RangeChoice("mse", {"mse": 30.0}, {"mse": 4}, {LOGITS: 30.0}),
     warnings=("much noise",),
 )
 INFO = EngineInfo(
@@ -111,6 +117,7 @@ INFO = EngineInfo(
         )
     ),
     quantized_nodes=("conv",),
+    modules={"conv": "stem.conv"},
     weights_bytes=100,
     model_fingerprint="0a" * 32,
     missing_ranges=(("x", "layer x"),),

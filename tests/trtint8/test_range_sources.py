@@ -32,7 +32,8 @@ def test_tensorrts_calibrator_is_for_samples(calibration, method, calibrator):
 
 
 def test_ranges_by_hand_stand_above_those_of_a_table():
-    table = sources(CalibrationTable({"x": 1.0, "y": 2.0}), {"y": 3.0}).table(None, "all")
+    prepared = prepare(load_model(DEMO_MODEL))
+    table = sources(CalibrationTable({"x": 1.0, "y": 2.0}), {"y": 3.0}).table(prepared, "all")
     assert table.amax == {"x": 1.0, "y": 3.0} and table.overridden == {"y"}
     assert sources(None, {"y": 3.0}).table(None, "all").amax == {"y": 3.0}
 

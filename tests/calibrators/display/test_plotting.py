@@ -37,7 +37,7 @@ def test_without_matplotlib_it_says_what_to_install(table, monkeypatch):
 
 
 def test_what_cannot_be_drawn_is_named(table):
-    with pytest.raises(TableError, match="no tensor 'z'; its names are like 'x', 'silent', 'y'"):
+    with pytest.raises(TableError, match="no tensor 'z'; it has 'x', 'silent', 'y'"):
         table.plot("z")
     for name in ("y", "silent"):
         with pytest.raises(TableError, match=f"no histogram of '{name}'"):

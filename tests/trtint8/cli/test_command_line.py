@@ -25,7 +25,7 @@ def arguments_of(parser):
                 for argument, entry in arguments_of(sub).items()
             }
         elif not isinstance(action, argparse._HelpAction):
-            found["/".join(action.option_strings) or action.dest] = {
+            entry = {
                 "nargs": action.nargs,
                 "choices": list(action.choices) if action.choices else None,
                 "metavar": action.metavar,
@@ -33,6 +33,9 @@ def arguments_of(parser):
                 "default": repr(action.default),
                 "type": getattr(action.type, "__name__", None),
             }
+            names = action.option_strings
+            # An option may get a further name.
+            found |= dict.fromkeys(("/".join(names) or action.dest, *names), entry)
     return found
 
 
@@ -50,7 +53,12 @@ def test_arguments_of_a_verb_stay(verb):
         choices = set(promised["choices"] or ())
         assert name in found and choices <= set(found[name]["choices"] or ()), name
         assert bool(choices) == bool(found[name]["choices"]), name
-        assert {**found[name], "choices": None} == {**promised, "choices": None}
+        # What it is called in help texts may change.
+        assert {**found[name], "choices": None, "metavar": None} == {
+            **promised,
+            "choices": None,
+            "metavar": None,
+        }
 
 
 def helps(parser):

@@ -39,6 +39,7 @@ def test_the_terminal_names_what_differs(runs, capsys):
         "values": ["entropy", "mse"],
         "significant": None,
         "margin": None,
+        "module": "",
     }
 
 
