@@ -168,14 +168,21 @@ class Bar:
         return half if math.isfinite(half) else None
 
 
-def make_bars(sensitivity: Sensitivity, cells: Iterable[Cell] = ()) -> tuple[Bar, ...]:
+def make_bars(
+    sensitivity: Sensitivity, cells: Iterable[Cell] = (), qdq: ir.Model | None = None
+) -> tuple[Bar, ...]:
     """Makes one bar per layer, in descending order of their shares of the noise.
 
     Args:
         sensitivity: The sensitivity of the layers.
         cells: The cells of these layers and of others.
+        qdq: The Q/DQ model, or None.
     """
-    in_float = {cell.node: cell.precision for cell in cells if cell.level is None}
+    in_float = {}
+    if qdq is not None:  # what it lacks was cut off, and stays in float
+        quantized = {node.name for node in qdq.graph if any(map(is_dequantized, node.inputs))}
+        in_float = {one.node: "float" for one in sensitivity.layers if one.node not in quantized}
+    in_float |= {cell.node: cell.precision for cell in cells if cell.level is None}
     largest = max((layer.noise_share for layer in sensitivity.layers), default=0.0) or 1.0
     ordered = sorted(sensitivity.layers, key=lambda layer: -layer.noise_share)
     return tuple(Bar(layer, layer.noise_share / largest, in_float.get(layer.node, "")) for layer in ordered)

@@ -214,7 +214,7 @@ def test_the_layers(document):
     ]  # fmt: skip
     assert why == ["2.0 % of 'images' lies beyond its range of 2.64 and is cut off."]
     assert second[:3] == ["second Conv, FP32 here", "20.0 %", "40.0 dB ± 0.5"]
-    assert add == ["add Add", "5.0 %", "exact", "26.0 dB", "–", "50.0 dB", "–", "97.5 % of 400"]
+    assert add == ["add Add, float here", "5.0 %", "exact", "26.0 dB", "–", "50.0 dB", "–", "97.5 % of 400"]
     rectangles = [(one.get("x"), one.get("width")) for one in layers.iter() if one.tag.endswith("rect")]
     # 10/11 of the loudest layer's noise come from its weights.
     assert rectangles[:2] == [(None, "90.91"), ("90.91", "9.09")]
