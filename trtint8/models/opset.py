@@ -167,7 +167,7 @@ def _is_same(operator: str, first: int, second: int, given: Container[str] | Non
     """
     try:
         one, other = (onnx.defs.get_schema(operator, version) for version in (first, second))
-    except onnx.defs.SchemaError:
+    except (onnx.defs.SchemaError, TypeError):  # there is none, or of a number that no opset can have
         return False
     left_out = set() if given is None else {name for name in one.attributes if name not in given}
     unknown = left_out - set(other.attributes)

@@ -566,7 +566,12 @@ def _box(line: str, file: Path, number: int) -> list[float]:
     points = np.array(values)
     is_box = len(points) == 4
     is_polygon = len(points) >= 6 and len(points) % 2 == 0 and not _has_key_points(points)
-    if not (is_box or is_polygon) or not _inside(points) or kind < 0 or not kind.is_integer():
+    if (
+        not (is_box or is_polygon)
+        or not _inside(points)
+        or not 0 <= kind < _MOST_CLASSES
+        or not kind.is_integer()
+    ):
         raise _NoBoxError(file, number, line)
     if is_box:
         centre, half = points[:2], points[2:] / 2

@@ -86,6 +86,11 @@ def test_a_function_of_operators_that_another_opset_changed_is_refused():
         load_model(with_function(18, 13, "m = ReduceMean <axes = [1]> (b)", "m"))
 
 
+def test_a_function_of_an_opset_that_there_cannot_be_is_refused():
+    with pytest.raises(ModelError, match=rf"'model'.* {1 << 40} "):
+        load_model(with_function(18, 1 << 40))
+
+
 needs_opset_28 = pytest.mark.skipif(
     onnx.defs.onnx_opset_version() < 28, reason="this version of ONNX has no opset 28"
 )

@@ -137,6 +137,7 @@ def test_without_label_files_there_are_no_labels(folder, labels):
         "-1 0.5 0.5 1 1",
         "0 320 240 64 64",
         "0 0.5 nan 1 1",
+        f"{'2' * 50} 0.5 0.5 0.2 0.2",
         "a b c d e",
         "0 0.5 0.5 0.2 0.2" + " 0.5 0.5 2" * 17,  # a pose
         "0 0.5 0.5 0.2 0.2" + " 0.5 0.6 1 0 0 0" * 12,  # one with as many values as a polygon
