@@ -16,7 +16,14 @@ import onnx_ir as ir
 from calibrators.checks import several
 from calibrators.errors import Argument, ModelError, counted, enumerated, titled
 from calibrators.operators import OPERATORS, Operator, Product, operator_named, operator_of
-from trtint8.models.graph import is_constant, matches_node, module_of, nodes_inside
+from trtint8.models.graph import (
+    is_constant,
+    matches_node,
+    module_of,
+    nodes_inside,
+    values_behind,
+    values_read,
+)
 from trtint8.models.plugins import unknown_nodes
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.operators import commutes_with_quantization, weight_axis
@@ -490,12 +497,10 @@ def _candidates(model: ir.Model) -> Iterator[ir.Node]:
 
 def _changed_by_samples(graph: ir.Graph) -> set[str]:
     """Names of the tensors that are computed from the values of inputs, and not only from their shapes."""
-    changed = {value.name or "" for value in graph.inputs if value.name not in graph.initializers}
-    for node in graph:
-        read = {value.name or "" for inner in (node, *nodes_inside(node)) for value in inner.inputs if value}
-        if not operator_of(node).reads_shape and not changed.isdisjoint(read):
-            changed |= {value.name or "" for value in node.outputs}
-    return changed
+    inputs = {value for value in graph.inputs if not value.is_initializer()}
+    computing = (node for node in graph if not operator_of(node).reads_shape)
+    changed = values_behind(computing, lambda node: not inputs.isdisjoint(values_read(node)))
+    return {value.name or "" for value in inputs | changed}
 
 
 def _check_layers(model: ir.Model) -> None:
