@@ -93,7 +93,6 @@ from trtint8.models.plugins import (
     refuse_tool_quantizers,
     runtime_nodes,
     unknown_nodes,
-    write_experimental_operators,
 )
 from trtint8.models.serialization import (
     StoredTensors,
@@ -377,7 +376,6 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     settle_ir_version(light.message)
     clear_unknown_sizes(light.message)
     sort_nodes(light.message)
-    write_experimental_operators(light.message)
     declare_plugins(light.message)
     name_nodes_apart(light.message)
     name_graphs(light.message)
