@@ -17,7 +17,7 @@ from calibrators.checks import warn_user
 from calibrators.errors import ModelError
 from calibrators.host.weights import LightModel
 from calibrators.operators import Values, operator_of
-from trtint8.models.graph import all_nodes, as_model_errors, graph_values, message_graphs
+from trtint8.models.graph import as_model_errors, graph_values, message_graphs
 
 
 def infer_types(message: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -342,7 +342,7 @@ def names_to_keep(model: ir.Model) -> set[str] | None:
     Returns:
         Those that it has, in graphs inside its nodes too; None for all, as no size of it may be 0.
     """
-    if not any(operator_of(node).open_size for node in all_nodes(model)):
+    if not any(operator_of(node).open_size for node in model.graph.all_nodes()):
         return None
     return {name for value in _values(model) for name in _names(value)}
 

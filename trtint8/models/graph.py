@@ -410,12 +410,6 @@ def graph_values(graph: ir.Graph) -> list[ir.Value]:
     return [*graph.inputs, *(output for node in graph for output in node.outputs)]
 
 
-def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """The nodes of a model, those of graphs inside nodes and of its functions included."""
-    in_functions = (function.all_nodes() for function in model.functions.values())
-    return itertools.chain(model.graph.all_nodes(), *in_functions)
-
-
 _Container = TypeVar("_Container", onnx.GraphProto, onnx.GraphProto | onnx.FunctionProto)
 
 
@@ -588,7 +582,7 @@ def run_passes(graph_model: ir.Model, name: str, *passes: ir.passes.PassBase) ->
         present: set[str] = set()
         for one in passes:
             if isinstance(one, OperatorPass):
-                present = present or {node.op_type for node in all_nodes(graph_model)}
+                present = present or {node.op_type for node in graph_model.graph.all_nodes()}
                 if not present & one.operators:
                     continue
             if ir.passes.Sequential(one)(graph_model).modified:

@@ -6,7 +6,7 @@ Products of integers may lack the zero point of their weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,17 @@ from calibrators.operators import RUNTIME_DOMAINS, operator_of
 from trtint8.models.declared import clear_new_names, declare_sequences, names_to_keep
 from trtint8.models.graph import (
     Replacement,
-    all_nodes,
+    add_initializer,
     as_model_errors,
     constant_input,
     keep_modules,
     message_containers,
     message_graphs,
     modules_by_tensor,
+    unused_name,
     value_names,
 )
-from trtint8.models.passes.simplify import InferShapesPass, InlineFunctionsPass
+from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.plugins import HIDDEN, hide, show
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
@@ -78,24 +79,21 @@ def with_known_opset(graph_model: ir.Model, name: str) -> ir.Model:
     has no pairs and casts of such an opset, which are put into models.
 
     Args:
-        graph_model: Any model; the result may share its weights.
+        graph_model: A model without functions; the result may share its weights.
         name: The model's name in messages.
 
     Returns:
-        A copy with another opset, in which the nodes of functions take the place of those that call them; the
-        model itself where its opset is known, or means other operators.
+        A copy with another opset; the model itself where its opset is known, or means other operators.
 
     Warns:
         UserWarning: It means other operators.
     """
     old = graph_model.opset_imports.get("", 0)
-    newest = min(
-        (_NEWEST, *(_NEWEST_OF[one.op_type] for one in all_nodes(graph_model) if one.op_type in _NEWEST_OF))
-    )
+    operators = {node.op_type for node in graph_model.graph.all_nodes()}
+    newest = min([_NEWEST, *(opset for operator, opset in _NEWEST_OF.items() if operator in operators)])
     if old <= newest:
         return graph_model
     copy = graph_model.clone()
-    InlineFunctionsPass()(copy)
     _rewrite(copy, {"SwiGLU": _gate, "Mod": _remainder})
     for node in copy.graph.all_nodes():
         same = node.op_type in _UNSTABLE or _is_same(node.op_type, old, newest, node.attributes)
@@ -179,11 +177,10 @@ def _interface(schema: onnx.defs.OpSchema, without: Container[str] = ()) -> tupl
 def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
     """Converts a model to an opset, unless its opset is at least as new.
 
-    Weights do not go through ONNX's converter, so the model may be larger than protobuf's limit of 2 GiB. The
-    converter knows no functions of the model, so their nodes take the place of those that call them.
+    Weights do not go through ONNX's converter, so the model may be larger than protobuf's limit of 2 GiB.
 
     Args:
-        graph_model: Any model; the result may share its weights.
+        graph_model: A model without functions; the result may share its weights.
         opset: The oldest opset that is recent enough.
         name: The model's name in messages.
 
@@ -213,7 +210,6 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         f"has opset {old}, {opset} is needed, and it cannot be converted",
         "export it with a newer opset",
     ):
-        InlineFunctionsPass()(copy)
         hidden = ir.from_proto(hide(ir.to_proto(copy)))
         if HIDDEN in hidden.opset_imports:  # the converter looks at shapes behind what it does not know
             InferShapesPass()(hidden)
@@ -394,7 +390,7 @@ _MENDS: dict[str, tuple[int, _Mend]] = {
 }
 
 
-def write_zero_points(message: onnx.ModelProto) -> None:
+def write_zero_points(graph_model: ir.Model) -> bool:
     """Writes the zero point of constant INT8 weights, which is 0, where a product of integers leaves it out.
 
     Where a processor needs it for exact sums, ONNX Runtime exchanges such weights for uint8 ones with another
@@ -402,46 +398,29 @@ def write_zero_points(message: onnx.ModelProto) -> None:
     process. Where the zero point is an empty name, the weights stay, and sums saturate.
 
     Args:
-        message: The model; changed.
+        graph_model: The model; changed.
+
+    Returns:
+        Whether there is such a product.
     """
-    graphs = list(message_graphs(message.graph))
-    lacking = [found for graph in graphs for node in graph.node for found in _lacking_zero_point(node)]
-    int8: set[str] = set()
-    for graph in graphs if lacking else ():
-        _add_int8_constants(graph, int8)
-    changed = [(node, index) for node, weights, index in lacking if node.input[weights] in int8]
-    if not changed:
-        return
-    name, taken = "weight_zero_point", {name for graph in graphs for name in _names(graph)}
-    while name in taken:
-        name += "_"
-    message.graph.initializer.append(onnx.helper.make_tensor(name, onnx.TensorProto.INT8, [], [0]))
-    for node, index in changed:
-        node.input.extend([""] * (index + 1 - len(node.input)))
-        node.input[index] = name
+    nodes = [node for node in graph_model.graph.all_nodes() if _lacks_zero_point(node)]
+    if nodes:
+        name = unused_name("weight_zero_point", value_names(graph_model.graph))
+        zero = add_initializer(graph_model.graph, name, np.zeros((), np.int8))
+        for node in nodes:
+            _, index = operator_of(node).integer_weights or (0, 0)
+            node.resize_inputs(max(len(node.inputs), index + 1))
+            node.replace_input_with(index, zero)
+    return bool(nodes)
 
 
-def _lacking_zero_point(node: onnx.NodeProto) -> Iterator[tuple[onnx.NodeProto, int, int]]:
-    """A product of integers without a zero point of its weights, with the indices of both; else nothing."""
-    indices = operator_of(node).integer_weights
-    if indices is not None:
-        weights, zero_point = indices
-        if len(node.input) > weights and not "".join(node.input[zero_point : zero_point + 1]):
-            yield node, weights, zero_point
-
-
-def _add_int8_constants(graph: onnx.GraphProto, int8: set[str]) -> None:
-    """Adds the names of a graph's constants that are INT8, and of what only moves these."""
-    wanted = onnx.TensorProto.INT8
-    int8.update(tensor.name for tensor in graph.initializer if tensor.data_type == wanted)
-    for node in graph.node:
-        stored = node.op_type == "Constant" and any(one.t.data_type == wanted for one in node.attribute)
-        if stored or (operator_of(node).moves and int8.intersection(node.input[:1])):
-            int8.update(node.output[:1])
-
-
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names of all values of a graph."""
-    yield from (value.name for value in (*graph.input, *graph.initializer))
-    for node in graph.node:
-        yield from (*node.input, *node.output)
+def _lacks_zero_point(node: ir.Node) -> bool:
+    """Whether a node is a product of integers with constant INT8 weights and no zero point of these."""
+    weights, zero_point = operator_of(node).integer_weights or (len(node.inputs), 0)
+    if not node.inputs[weights : weights + 1] or any(node.inputs[zero_point : zero_point + 1]):
+        return False
+    value = node.inputs[weights]
+    while value is not None and (maker := value.producer()) is not None and operator_of(maker).moves:
+        value = maker.inputs[0]
+    tensor = None if value is None else ir.convenience.get_const_tensor(value)
+    return tensor is not None and tensor.dtype == ir.DataType.INT8

@@ -170,12 +170,10 @@ def runtime_nodes(graph_model: ir.Model) -> list[ir.Node]:
     Args:
         graph_model: The model.
     """
-    functions = {(domain, name) for domain, name, _ in graph_model.functions}
     return [
         node
         for node in graph_model.graph
         if node.domain in RUNTIME_DOMAINS
-        and (node.domain, node.op_type) not in functions
         and not (operator_of(node).integers or operator_of(node).half_of_pair)
     ]
 
@@ -186,12 +184,11 @@ def plugin_nodes(graph_model: ir.Model) -> list[ir.Node]:
     Args:
         graph_model: The model.
     """
-    functions = {(domain, name) for domain, name, _ in graph_model.functions}
-
-    def is_plugin(node: ir.Node) -> bool:
-        return node.domain not in _KNOWN and (node.domain, node.op_type) not in functions
-
-    return [node for node in graph_model.graph if any(map(is_plugin, (node, *nodes_inside(node))))]
+    return [
+        node
+        for node in graph_model.graph
+        if any(each.domain not in _KNOWN for each in (node, *nodes_inside(node)))
+    ]
 
 
 #: The domain of such operators while onnx looks at a model, which would refuse them.

@@ -147,7 +147,6 @@ def _part(graph_model: ir.Model, starts: Sequence[ir.Value], outputs: Sequence[i
         domain=graph_model.domain,
         model_version=graph_model.model_version,
         doc_string=graph_model.doc_string,
-        functions=[function.clone() for function in graph_model.functions.values()],
         metadata_props=dict(graph_model.metadata_props),  # the names of classes, for one
     )
     forget_origin(model)

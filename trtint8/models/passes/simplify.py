@@ -32,7 +32,6 @@ from trtint8.models.declared import clear_new_names, names_to_keep
 from trtint8.models.graph import (
     OperatorPass,
     add_initializer,
-    all_nodes,
     check_repeated,
     holds_graphs,
     message_graphs,
@@ -204,24 +203,6 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
             f"the functions of '{name}' come to {shown} nodes where they are called, which is too many; "
             "export it without functions"
         )
-
-
-def leaves_something_out(graph_model: ir.Model) -> bool:
-    """True if a function is called without one of its inputs or attributes, which nodes inside may need.
-
-    Args:
-        graph_model: Any model.
-    """
-    return bool(graph_model.functions) and any(
-        len(node.inputs) < len(function.inputs)
-        or None in node.inputs
-        or any(
-            attribute.value is None and name not in node.attributes
-            for name, attribute in function.attributes.items()
-        )
-        for node in all_nodes(graph_model)
-        if (function := graph_model.functions.get(node.op_identifier())) is not None
-    )
 
 
 class InlineFunctionsPass(ir.passes.InPlacePass):
@@ -430,7 +411,7 @@ def _stand_ins(model: ir.Model) -> Iterator[None]:
     """Makes nodes of which ONNX infers nothing others of the same shapes, until the block ends."""
     replaced = [
         (node, node.domain, node.op_type, stand_in)
-        for node in all_nodes(model)
+        for node in model.graph.all_nodes()
         if (stand_in := _stand_in(node)) is not None
     ]
     try:
