@@ -8,11 +8,11 @@ cut before them, so that ONNX Runtime can run it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from calibrators.checks import several
 from calibrators.errors import Argument, ModelError, advice, such_as
@@ -27,8 +27,9 @@ from trtint8.models.graph import (
     values_behind,
     values_read,
 )
+from trtint8.models.graph_writer import reached_from
 from trtint8.models.model import Model, forget_origin
-from trtint8.models.outputs.joined import inferred_copy
+from trtint8.models.outputs.joined import giving, inferred_copy
 from trtint8.models.plugins import plugin_nodes
 from trtint8.models.serialization import fingerprint
 from trtint8.models.shapes import declared_sizes
@@ -79,7 +80,7 @@ def cut_model(prepared: Model, tensors: Iterable[str]) -> CutModel:
             )
     chosen = list(dict.fromkeys(tensors))
     cut = {computed[name] for name in chosen}
-    behind = [value for value in graph.outputs if value not in cut and _needs(value, cut)]
+    behind = [value for value in graph.outputs if value in reached_from(graph, cut, bool) - cut]
     if not behind:
         listed = ", ".join(f"'{name}'" for name in chosen)
         raise ModelError(
@@ -103,33 +104,12 @@ def tensors_before(graph: ir.Graph, nodes: Collection[ir.Node]) -> tuple[str, ..
         Names of the computed tensors that the part behind reads, and of the outputs that are computed from
         these and not behind the cut, in graph order; none where the part behind reads inputs alone.
     """
-    behind = _nodes_behind(graph, nodes)
-    before = {value for node in graph if node not in behind for value in node.outputs}
-    read = {value for node in graph if node in behind for value in values_read(node)}
-    cut = {value for value in read if value in before and not is_constant(value)}
-    cut |= {value for value in graph.outputs if value in before and _needs(value, cut)}
-    return tuple(value.name or "" for node in graph for value in node.outputs if value in cut)
-
-
-def _nodes_behind(graph: ir.Graph, nodes: Collection[ir.Node]) -> set[ir.Node]:
-    """Some nodes of a graph, and all that need what they compute."""
     reached = values_behind(graph, nodes.__contains__)
-    return {node for node in graph if any(value in reached for value in node.outputs)}
-
-
-def _needs(output: ir.Value, cut: Collection[ir.Value]) -> bool:
-    """Whether an output is computed from at least one of some tensors."""
-    waiting, seen = [output], {output}
-    while waiting:
-        value = waiting.pop()
-        if value in cut:
-            return True
-        node = value.producer()
-        for source in values_read(node) if node is not None else ():
-            if source not in seen:
-                seen.add(source)
-                waiting.append(source)
-    return False
+    before = {value for node in graph for value in node.outputs if value not in reached}
+    read = {value for node in graph if reached.intersection(node.outputs) for value in values_read(node)}
+    cut = {value for value in read if value in before and not is_constant(value)}
+    cut |= reached_from(graph, cut, bool) & before & set(graph.outputs)
+    return tuple(value.name or "" for node in graph for value in node.outputs if value in cut)
 
 
 def _part(graph_model: ir.Model, starts: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> ir.Model:
@@ -314,12 +294,7 @@ def giving_picks(graph_model: ir.Model, shown: Sequence[ShownPicks]) -> ir.Model
     Returns:
         A copy with the same inputs, without the nodes that these tensors do not need.
     """
-    changed = graph_model.clone()
-    computed = _computed(changed)
-    changed.graph.outputs.clear()
-    changed.graph.outputs.extend(computed[one.tensor] for one in shown)
-    common.RemoveUnusedNodesPass()(changed)
-    return changed
+    return giving(graph_model, (one.tensor for one in shown), all_nodes=False)
 
 
 def sources_inside(graph_model: ir.Model, picks: Picks) -> tuple[str, ...]:
@@ -343,14 +318,7 @@ def with_outputs(graph_model: ir.Model, names: Sequence[str]) -> ir.Model:
     Returns:
         A copy; the model itself where there are no names.
     """
-    if not names:
-        return graph_model
-    known = _computed(graph_model)
-    lacks_types = any(known[name].dtype is None for name in names)
-    extended = inferred_copy(graph_model) if lacks_types else graph_model.clone()
-    computed = _computed(extended)
-    extended.graph.outputs.extend(computed[name] for name in names)
-    return extended
+    return giving(graph_model, (*(output.name or "" for output in graph_model.graph.outputs), *names))
 
 
 def computes_all(graph_model: ir.Model, names: Sequence[str]) -> bool:
@@ -378,17 +346,9 @@ def before_picks(graph_model: ir.Model, picks: Picks | None = None) -> ir.Model:
     picks = picks or find_picks(graph_model)
     if not picks.outputs:
         return graph_model
-    inside = sources_inside(graph_model, picks)
-    changed = with_outputs(graph_model, inside) if inside else graph_model.clone()
-    graph, computed = changed.graph, _computed(changed)
-    kept: dict[ir.Value, None] = {}
-    for output in graph.outputs[: len(graph.outputs) - len(inside)]:
-        names = picks.sources if output.name in picks.outputs else (output.name or "",)
-        kept.update(dict.fromkeys(computed.get(name, output) for name in names))
-    graph.outputs.clear()
-    graph.outputs.extend(kept)
-    common.RemoveUnusedNodesPass()(changed)
-    return changed
+    outputs = (output.name or "" for output in graph_model.graph.outputs)
+    names = (picks.sources if name in picks.outputs else (name,) for name in outputs)
+    return giving(graph_model, dict.fromkeys(itertools.chain(*names)), all_nodes=False)
 
 
 def _computed(graph_model: ir.Model) -> dict[str, ir.Value]:
