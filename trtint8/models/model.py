@@ -44,9 +44,7 @@ from trtint8.models.checks import (
 from trtint8.models.declared import (
     check_outputs_are_tensors,
     clear_unknown_sizes,
-    correct_shapes,
-    declare_output_shapes,
-    declare_sequences,
+    declare_shapes,
     hides_scores,
     input_bound,
     list_outputs_once,
@@ -377,12 +375,10 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     name_nodes_apart(light.message)
     name_graphs(light.message)
     name_listed_outputs(light.message)
-    correct_shapes(light.message)
-    declare_output_shapes(light.message)
-    declare_sequences(light.message)
+    declare_shapes(light.message)
     _leave_devices_out(light.message)
     with as_model_errors(name, "is not a valid ONNX model"):
-        onnx.checker.check_model(hide(with_some_shapes(without_stored_tensors(light.checkable(), name))))
+        onnx.checker.check_model(hide(with_some_shapes(without_stored_tensors(light.message, name))))
     with as_model_errors(name, "cannot be read"):
         graph_model = _from_light(light, stored)
     known_fingerprint = None

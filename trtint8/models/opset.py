@@ -18,7 +18,7 @@ from onnx import helper
 from calibrators.checks import warn_user
 from calibrators.errors import ModelError
 from calibrators.operators import RUNTIME_DOMAINS, operator_of
-from trtint8.models.declared import clear_new_names, declare_sequences, names_to_keep
+from trtint8.models.declared import clear_new_names, declare_shapes, names_to_keep
 from trtint8.models.graph import (
     Replacement,
     add_initializer,
@@ -214,7 +214,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         if HIDDEN in hidden.opset_imports:  # the converter looks at shapes behind what it does not know
             InferShapesPass()(hidden)
         message = onnx.version_converter.convert_version(ir.to_proto(hidden), opset)
-        declare_sequences(message)  # the converter leaves their types out
+        declare_shapes(message)  # the converter leaves the types of sequences out
         converted = ir.from_proto(message)
     inputs = {value.name or "": value for value in converted.graph.inputs}
     for weight, tensor in weights.items():
