@@ -368,15 +368,8 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     _check_attributes(light.message.graph, name)
     list_outputs_once(light.message, name)
     check_outputs_are_tensors(light.message, name)
-    settle_ir_version(light.message)
-    clear_unknown_sizes(light.message)
-    sort_nodes(light.message)
-    declare_plugins(light.message)
-    name_nodes_apart(light.message)
-    name_graphs(light.message)
-    name_listed_outputs(light.message)
-    declare_shapes(light.message)
-    _leave_devices_out(light.message)
+    for mend in _MENDS:
+        mend(light.message)
     with as_model_errors(name, "is not a valid ONNX model"):
         onnx.checker.check_model(hide(with_some_shapes(without_stored_tensors(light.message, name))))
     with as_model_errors(name, "cannot be read"):
@@ -474,6 +467,21 @@ def _leave_devices_out(message: onnx.ModelProto) -> None:
     message.ClearField("configuration")
     for node in message.graph.node:
         node.ClearField("device_configurations")
+
+
+#: What lets ONNX's checker take a model that ONNX Runtime and TensorRT take, in this order: shapes are
+#: inferred of nodes in order whose operators are known.
+_MENDS: tuple[Callable[[onnx.ModelProto], None], ...] = (
+    settle_ir_version,
+    clear_unknown_sizes,
+    sort_nodes,
+    declare_plugins,
+    name_nodes_apart,
+    name_graphs,
+    name_listed_outputs,
+    declare_shapes,
+    _leave_devices_out,
+)
 
 
 def _from_light(light: LightModel, stored: StoredTensors) -> ir.Model:
