@@ -304,21 +304,15 @@ def giving(graph_model: ir.Model, names: Iterable[str], *, all_nodes: bool = Tru
     wanted, outputs = tuple(names), graph_model.graph.outputs
     if all_nodes and wanted == tuple(value.name for value in outputs):
         return graph_model
-    lacks_types = any(value.name in wanted and value.dtype is None for value in _tensors(graph_model))
+    tensors = ir.convenience.create_value_mapping(graph_model.graph, include_subgraphs=False)
+    lacks_types = any(tensors[name].dtype is None for name in wanted)
     changed = inferred_copy(graph_model) if lacks_types else graph_model.clone()
-    tensors = {value.name: value for value in _tensors(changed)}
+    tensors = ir.convenience.create_value_mapping(changed.graph, include_subgraphs=False)
     changed.graph.outputs.clear()
     changed.graph.outputs.extend(tensors[name] for name in wanted)
     if not all_nodes:
         common.RemoveUnusedNodesPass()(changed)
     return changed
-
-
-def _tensors(graph_model: ir.Model) -> Iterator[ir.Value]:
-    """The outputs of a graph, and what its nodes compute."""
-    yield from graph_model.graph.outputs
-    for node in graph_model.graph:
-        yield from node.outputs
 
 
 def _values_behind(graph_model: ir.Model, starts: Callable[[ir.Node], bool]) -> set[ir.Value]:

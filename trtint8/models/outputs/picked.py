@@ -20,6 +20,7 @@ from calibrators.operators import Picks as Picking
 from calibrators.operators import Shown, Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import (
+    graph_values,
     is_constant,
     may_be_float,
     nodes_inside,
@@ -516,40 +517,27 @@ def with_plugins(part: ir.Model, whole: ir.Model) -> ir.Model:
     Returns:
         A model with all outputs of ``whole``; the part itself where nothing was left out.
     """
-    if not plugin_nodes(whole):
+    known = ir.convenience.create_value_mapping(part.graph, include_subgraphs=False)
+    behind = [value for value in whole.graph.outputs if value.name not in known]
+    if not behind:
         return part
+    starts = [value for value in graph_values(whole.graph) if value.name in known]
+    tail = ir.convenience.extract(whole.graph, starts, behind)
     changed = part.clone()
     graph = changed.graph
-    known = {
-        value.name: value
-        for value in (*graph.inputs, *graph.initializers.values(), *(v for n in graph for v in n.outputs))
-    }
-
-    def of_part(value: ir.Value | None) -> ir.Value | None:
-        if value is not None and value.name not in known:
-            copy = ir.Value(
-                name=value.name, shape=value.shape, type=value.type, const_value=value.const_value
-            )
-            known[value.name] = copy
-            if value.const_value is not None:
-                graph.register_initializer(copy)
-        return None if value is None else known[value.name]
-
-    for node in whole.graph:
-        if not any(value.name in known for value in node.outputs):
-            inputs = [of_part(value) for value in node.inputs]
-            outputs = [of_part(value) for value in node.outputs]
-            graph.append(
-                ir.Node(
-                    node.domain,
-                    node.op_type,
-                    inputs,
-                    node.attributes.values(),
-                    outputs=[value for value in outputs if value is not None],
-                    name=node.name,
-                )
-            )
+    known = ir.convenience.create_value_mapping(graph, include_subgraphs=False)
+    for value in (*tail.inputs, *tail.initializers.values()):
+        if value.name in known:
+            value.replace_all_uses_with(known[value.name])
+        else:
+            del tail.initializers[value.name or ""]
+            graph.register_initializer(value)
+    known |= {value.name or "": value for value in tail.outputs}
+    tail.outputs.clear()
+    nodes = list(tail)
+    tail.remove(nodes)
+    graph.extend(nodes)
     graph.outputs.clear()
-    graph.outputs.extend(known[value.name] for value in whole.graph.outputs)
+    graph.outputs.extend(known[value.name or ""] for value in whole.graph.outputs)
     changed.opset_imports.update({**whole.opset_imports, **changed.opset_imports})
     return changed
