@@ -138,7 +138,7 @@ def sort_nodes(message: onnx.ModelProto) -> None:
 
 
 def _sort(graph: onnx.GraphProto) -> None:
-    found = ir.from_proto(graph)
+    found = ir.serde.deserialize_graph(graph)
     found.sort()
     order = {node.outputs[0].name: place for place, node in enumerate(found)}
     graph.node.sort(key=lambda node: order[node.output[0]])

@@ -147,7 +147,7 @@ def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArra
 
 
 def infer_outputs(
-    node: ir.Node, opset: int, types: Mapping[str, onnx.TypeProto], values: Mapping[str, NDArray[Any]]
+    node: ir.Node, opset: int, types: dict[str, onnx.TypeProto], values: Mapping[str, NDArray[Any]]
 ) -> Mapping[str, onnx.TypeProto]:
     """What ONNX infers of a node's outputs from its inputs alone, by name; nothing where it cannot.
 

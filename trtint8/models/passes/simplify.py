@@ -362,9 +362,9 @@ def _fold(norm: ir.Node, taken: set[str]) -> bool:
 
     output, result = norm.outputs[0], conv.outputs[0]
     conv.resize_inputs(3)
-    for index, array, name in ((1, new_weight, "folded"), (2, new_bias, "folded_bias")):
-        name = take_name(f"{given[0].name}_{name}", taken)
-        conv.replace_input_with(index, add_initializer(graph, name, array))
+    for index, array, ending in ((1, new_weight, "folded"), (2, new_bias, "folded_bias")):
+        added = add_initializer(graph, take_name(f"{given[0].name}_{ending}", taken), array)
+        conv.replace_input_with(index, added)
     name, shape, dtype = output.name, output.shape, output.type
     output.replace_all_uses_with(result, replace_graph_outputs=True)
     graph.remove(norm, safe=True)

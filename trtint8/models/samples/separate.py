@@ -442,9 +442,10 @@ class BatchSizes:
             return None
         found = found.reshape(len(_SAMPLES), -1).astype(np.int64)
         if node.op_type == "Equal":  # there may be another number of samples for which sizes are equal
-            open_ones = np.any([array != array[0] for array in np.broadcast_arrays(*inputs)], axis=(0, 1))
-            possible = (np.minimum(*inputs) >= 0).all(axis=0)  # no size is negative
-            found[0] = np.where(open_ones & possible, 1 - found[-1], found[0])
+            first, second = (array for array in inputs if array is not None)
+            depends = ((first != first[0]) | (second != second[0])).any(axis=0)
+            possible = (np.minimum(first, second) >= 0).all(axis=0)  # no size is negative
+            found[0] = np.where(depends & possible, 1 - found[-1], found[0])
         return found
 
     def _shape(self, node: ir.Node, *, has_samples: bool) -> NDArray[np.int64] | None:
@@ -469,16 +470,18 @@ class BatchSizes:
 
 def _compute(node: ir.Node, inputs: Sequence[NDArray[np.int64] | None]) -> NDArray[Any] | None:
     """What a node computes of vectors of integers; None of operators that are not followed."""
-    first, *others = inputs
-    if node.op_type == "ConstantOfShape" and first is not None and (len(first) != 1 or first[0] > _MOST_AXES):
+    given = [array for array in inputs if array is not None]
+    if node.op_type == "ConstantOfShape" and (len(given[0]) != 1 or given[0][0] > _MOST_AXES):
         return None
-    if node.op_type == "Div" and first is not None and others[0] is not None:
+    if node.op_type == "Div":
         # What ONNX makes of negative integers depends on who computes it.
-        is_known = node.outputs[0].dtype in _INTEGERS and (first >= 0).all() and (others[0] > 0).all()
-        return first // others[0] if is_known else None
+        is_known = node.outputs[0].dtype in _INTEGERS and (given[0] >= 0).all() and (given[1] > 0).all()
+        return given[0] // given[1] if is_known else None
     if node.op_type == "Equal":
-        return np.equal(*inputs)
-    return np.where(*inputs) if node.op_type == "Where" else compute_integers(node, inputs)
+        return np.asarray(given[0] == given[1])
+    if node.op_type == "Where":
+        return np.where(given[0], given[1], given[2])
+    return compute_integers(node, inputs)
 
 
 def _size(numbers: Sequence[int]) -> Size:
