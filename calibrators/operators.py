@@ -187,6 +187,7 @@ class Operator:
         integers: Where its scales come from, if it computes on the integers of quantized tensors.
         integer_weights: Indices of its integer weights and of their zero point, which may be left out.
         stand_in: An operator of ONNX whose output has the same type and shape, for where ONNX infers nothing.
+        runs_below: The opset from which on ONNX Runtime does not have it, if it is none of ONNX's operators.
     """
 
     values: Values = Values.COMPUTED
@@ -225,6 +226,7 @@ class Operator:
     integers: Integers | None = None
     integer_weights: tuple[int, int] | None = None
     stand_in: str = ""
+    runs_below: float = 0
 
     @property
     def multiplies(self) -> bool:
@@ -520,6 +522,7 @@ _ONNX: Mapping[str, Operator] = {
         affine=(1,),
         loses_in_fp16="sums squares",
         few_large=True,
+        runs_below=_INFINITY,
         stand_in="Identity",
         weights=(1,),
     ),
@@ -599,9 +602,9 @@ _ONNX: Mapping[str, Operator] = {
     "StringSplit": Operator(),
     "TfIdfVectorizer": Operator(),
     # --- What ONNX once tried ---
-    "ImageScaler": Operator(),
-    "ParametricSoftplus": Operator(),
-    "ScaledTanh": Operator(),
+    "ImageScaler": Operator(stand_in="Identity", runs_below=10),
+    "ParametricSoftplus": Operator(stand_in="Identity", runs_below=10),
+    "ScaledTanh": Operator(stand_in="Identity", runs_below=10),
 }
 
 #: The operators of ONNX Runtime's own domain.

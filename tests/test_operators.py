@@ -24,7 +24,6 @@ REGISTRIES = {
     "trtint8/equalization/following/follow.py",
     "trtint8/interop/integer_models.py",
     "trtint8/models/opset.py",
-    "trtint8/models/plugins.py",
     "trtint8/models/passes/fold_constants.py",
     "trtint8/models/samples/separate.py",
     "trtint8/quantization/float16_magnitudes.py",

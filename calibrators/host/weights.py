@@ -107,27 +107,6 @@ class LightModel:
         message.graph.initializer.extend(kept)
         return LightModel(message, {name: self.weights[name] for name in self.weights if name not in unused})
 
-    def checkable(self) -> onnx.ModelProto:
-        """A message that ONNX's checker, which would look for external data in files, takes for the model.
-
-        Returns:
-            The graph with the weights among its inputs, so that nothing lacks values.
-        """
-        found = onnx.ModelProto()
-        found.CopyFrom(self.message)
-        graph = found.graph
-        inputs = {value.name for value in graph.input}
-        for index in reversed(range(len(graph.initializer))):
-            tensor = graph.initializer[index]
-            if tensor.name in self.weights:
-                if tensor.name not in inputs:
-                    shape = list(tensor.dims)
-                    graph.input.append(
-                        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, shape)
-                    )
-                del graph.initializer[index]
-        return found
-
 
 def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of what a graph gives out and of what its nodes and the graphs inside them read."""

@@ -26,7 +26,7 @@ from trtint8.builder.build import (
     reason_of,
 )
 from trtint8.builder.config import BuildOptions, load_plugins
-from trtint8.models.graph import all_nodes, read_constant
+from trtint8.models.graph import read_constant
 from trtint8.models.model import Model
 from trtint8.models.outputs.picked import cut_model, tensors_before
 from trtint8.models.serialization import runnable
@@ -218,7 +218,7 @@ def refuse_branches(graph_model: ir.Model, reason: str) -> None:
     Raises:
         BuildError: The model has branches or loops; names the first.
     """
-    node = next((node for node in all_nodes(graph_model) if node.op_type in ("If", "Loop")), None)
+    node = next((node for node in graph_model.graph.all_nodes() if node.op_type in ("If", "Loop")), None)
     if node is None or _SCOPES not in reason:
         return
     raise BuildError(

@@ -7,11 +7,8 @@ attributes and weights of nodes, and what is left of training, such as nodes tha
 from __future__ import annotations
 
 import contextlib
-import graphlib
-import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,21 +16,18 @@ import onnx
 import onnx_ir as ir
 from google.protobuf.message import Message
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from calibrators.errors import ModelError, counted
 from calibrators.host.plan import names_read
-from calibrators.host.weights import LightModel
 from calibrators.operators import operator_of
 from trtint8.models.graph import (
-    all_nodes,
+    constant_input,
     message_containers,
     message_graphs,
     read_constant,
-    run_passes,
     take_name,
 )
-from trtint8.models.passes.simplify import InlineFunctionsPass
 
 
 def check_names(model: onnx.ModelProto, name: str) -> None:
@@ -138,33 +132,23 @@ def sort_nodes(message: onnx.ModelProto) -> None:
         message: The model; changed.
     """
     for graph in message_graphs(message.graph):
-        _sort(graph)
+        if not _is_sorted(graph):
+            with contextlib.suppress(Exception):  # the checker says what is wrong with the model
+                _sort(graph)
 
 
 def _sort(graph: onnx.GraphProto) -> None:
+    found = ir.serde.deserialize_graph(graph)
+    found.sort()
+    order = {node.outputs[0].name: place for place, node in enumerate(found)}
+    graph.node.sort(key=lambda node: order[node.output[0]])
+
+
+def _is_sorted(graph: onnx.GraphProto) -> bool:
     made_by = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    before = {
-        index: {made_by[name] for name in names_read(node) if name in made_by}
-        for index, node in enumerate(graph.node)
-    }
-    if all(other < index for index, others in before.items() for other in others):
-        return
-    sorter = graphlib.TopologicalSorter(before)
-    try:
-        sorter.prepare()
-    except graphlib.CycleError:
-        return
-    ready: list[int] = []
-    order: list[int] = []
-    while sorter.is_active():
-        for index in sorter.get_ready():
-            heapq.heappush(ready, index)
-        # The first of those that may come next, so that the order changes as little as it can.
-        order.append(heapq.heappop(ready))
-        sorter.done(order[-1])
-    nodes = [graph.node[index] for index in order]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    return all(
+        made_by.get(name, -1) < index for index, node in enumerate(graph.node) for name in names_read(node)
+    )
 
 
 #: The version that everything reads that trtint8 works with, ONNX Runtime 1.18 the oldest of it.
@@ -208,7 +192,7 @@ _Option = onnx.defs.OpSchema.FormalParameterOption
 def check_complete(graph_model: ir.Model, name: str) -> None:
     """Refuses nodes that leave out an input or an attribute which their operators need.
 
-    ONNX's checker does not see what is left out where a function is called, nor in a list of inputs, with
+    ONNX's checker does not see what is left out where a function was called, nor in a list of inputs, with
     which ONNX Runtime crashes.
 
     Args:
@@ -218,7 +202,7 @@ def check_complete(graph_model: ir.Model, name: str) -> None:
     Raises:
         ModelError: Something is left out; names the node.
     """
-    for node in all_nodes(graph_model):
+    for node in graph_model.graph.all_nodes():
         missing = next(_missing(node, graph_model), None)
         if missing is not None:
             made = node.outputs[0].name if node.outputs else ""
@@ -260,12 +244,7 @@ def check_weights(graph_model: ir.Model, name: str) -> None:
     Raises:
         ModelError: A constant that a node computes with holds NaN, or weights are infinite; names both.
     """
-    if graph_model.functions:  # whose constants stand where they are called
-        inlined = graph_model.clone()
-        with contextlib.suppress(ModelError):  # who prepares the model is told
-            run_passes(inlined, name, InlineFunctionsPass())
-            graph_model = inlined
-    nodes = list(all_nodes(graph_model))
+    nodes = list(graph_model.graph.all_nodes())
     looks_for_nan = any(node.op_type == "IsNaN" for node in nodes)
     for node in nodes:
         weights = operator_of(node).weights
@@ -303,172 +282,48 @@ def _not_numbers(array: NDArray[Any], is_layer: bool, is_weight: bool) -> str:
 _TRAINS, _MEAN, _VARIANCE = 2, 3, 4
 
 
-def switch_to_inference(light: LightModel) -> list[str]:
+def switch_to_inference(graph_model: ir.Model) -> list[str]:
     """Lets nodes compute as in inference that were exported in training mode.
 
     A Dropout in training mode sets random values to zero and enlarges the others, so activations are not
     those of the deployed network; a BatchNormalization takes its statistics from the batch. TensorRT refuses
     both. What stays is a Dropout whose mode is computed, and a BatchNormalization whose new statistics are
     read or which has none of its own: means of 0 and variances of 1 are written where a network
-    normalizes by the batch, or standardizes weights, in inference as well. What lies in other files is not
-    read, so that it stays as it is.
+    normalizes by the batch, or standardizes weights, in inference as well.
 
     Args:
-        light: The model; its message is changed.
+        graph_model: The model; changed.
 
     Returns:
         The operators of the nodes that were switched.
     """
-    return [
-        node.op_type
-        for scope in _scopes(light)
-        for node in scope.nodes
-        if _may_train(node)
-        and (_stops_dropping(node, scope) if _is_dropout(node) else _normalizes(node, scope))
-    ]
+    nodes = [node for node in graph_model.graph.all_nodes() if not node.domain]
+    dropping = [node for node in nodes if node.op_type == "Dropout" and _drops(node)]
+    for node in dropping:
+        node.resize_inputs(_TRAINS)
+    normalizing = [node for node in nodes if node.op_type == "BatchNormalization" and _may_normalize(node)]
+    for node in normalizing:
+        node.attributes.pop("training_mode")
+        node.resize_outputs(1)
+    return [node.op_type for node in (*dropping, *normalizing)]
 
 
-def _is_dropout(node: onnx.NodeProto) -> bool:
-    return node.op_type == "Dropout" and not node.domain
+def _drops(node: ir.Node) -> bool:
+    """Whether a Dropout is in training mode, as far as that is known."""
+    mode = constant_input(node, _TRAINS)
+    return mode is not None and bool(mode.any())
 
 
-def _may_train(node: onnx.NodeProto) -> bool:
-    if _is_dropout(node):
-        return len(node.input) > _TRAINS
-    return node.op_type == "BatchNormalization" and not node.domain and bool(_training_modes(node))
-
-
-def _training_modes(node: onnx.NodeProto) -> list[onnx.AttributeProto]:
-    return [attribute for attribute in node.attribute if attribute.name == "training_mode" and attribute.i]
-
-
-@dataclass(eq=False)
-class _Scope:
-    """The nodes that see the same names: those of the main graph, or of a function.
-
-    Attributes:
-        nodes: The nodes, those of graphs inside others included.
-        results: Names of what it gives to those around it.
-        constants: Name to the array that it stands for.
-        parameters: Names of what a function is given, in order.
-        calls: The nodes that call the function, each with the scope that it stands in.
-    """
-
-    nodes: Sequence[onnx.NodeProto]
-    results: Collection[str]
-    constants: Mapping[str, NDArray[Any] | onnx.TensorProto]
-    parameters: Sequence[str] = ()
-    calls: list[tuple[onnx.NodeProto, _Scope]] = field(default_factory=list)
-
-    def read(self, node: onnx.NodeProto, index: int) -> list[NDArray[Any] | None]:
-        """What an input of a node is, in any call; None where it is computed, or lies in another file.
-
-        What is missing is False.
-        """
-        found: list[NDArray[Any] | None] = []
-        waiting, seen = [(self, node, index)], set()
-        while waiting:
-            scope, node, index = waiting.pop()
-            name = node.input[index] if index < len(node.input) else ""
-            if (id(scope), name) in seen:
-                continue
-            seen.add((id(scope), name))
-            if name in scope.parameters:
-                index = list(scope.parameters).index(name)
-                waiting += [(outer, call, index) for call, outer in scope.calls]
-            else:
-                found.append(_array(scope.constants.get(name)) if name else np.array(False))
-        return found
-
-    def reads(self, name: str) -> bool:
-        """Whether a node reads what has a name."""
-        return any(name in node.input for node in self.nodes)
-
-
-def _scopes(light: LightModel) -> list[_Scope]:
-    """The main graph and the functions."""
-    message = light.message
-    nodes, graphs = _within(message.graph.node)
-    graphs.append(message.graph)
-    tensors = {tensor.name: tensor for graph in graphs for tensor in graph.initializer}
-    constants = {**tensors, **_constant_nodes(nodes), **light.weights}
-    main = _Scope(nodes, {value.name for graph in graphs for value in graph.output}, constants)
-    functions: dict[tuple[str, str], _Scope] = {}
-    for function in message.functions:
-        nodes, graphs = _within(function.node)
-        results = {*function.output, *(value.name for graph in graphs for value in graph.output)}
-        functions[function.domain, function.name] = _Scope(
-            nodes, results, _constant_nodes(nodes), function.input
-        )
-    scopes = [main, *functions.values()]
-    for scope in scopes:
-        for node in scope.nodes:
-            if called := functions.get((node.domain, node.op_type)):
-                called.calls.append((node, scope))
-    return scopes
-
-
-def _within(nodes: Iterable[onnx.NodeProto]) -> tuple[list[onnx.NodeProto], list[onnx.GraphProto]]:
-    """Nodes and those of the graphs inside them, and these graphs."""
-    own = list(nodes)
-    inside = [
-        graph
-        for node in own
-        for attribute in node.attribute
-        for held in ([attribute.g] if attribute.HasField("g") else attribute.graphs)
-        for graph in message_graphs(held)
-    ]
-    return [*own, *(node for graph in inside for node in graph.node)], inside
-
-
-def _constant_nodes(nodes: Iterable[onnx.NodeProto]) -> dict[str, onnx.TensorProto]:
-    """The tensors of Constant nodes, by the names of their outputs."""
-    return {
-        node.output[0]: node.attribute[0].t
-        for node in nodes
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].HasField("t")
-    }
-
-
-def _array(constant: NDArray[Any] | onnx.TensorProto | None) -> NDArray[Any] | None:
-    """The array of a constant; None where there is none, or it lies in another file."""
-    if not isinstance(constant, onnx.TensorProto):
-        return constant
-    if constant.data_location == onnx.TensorProto.EXTERNAL:
-        return None
-    return numpy_helper.to_array(constant)
-
-
-def _stops_dropping(node: onnx.NodeProto, scope: _Scope) -> bool:
-    """Lets a Dropout drop nothing, and says whether it did before."""
-    trains = scope.read(node, _TRAINS)
-    if any(array is None for array in trains) or not any(array.any() for array in _known(trains)):
+def _may_normalize(node: ir.Node) -> bool:
+    """Whether a BatchNormalization in training mode may take its own statistics."""
+    mean, variance = constant_input(node, _MEAN), constant_input(node, _VARIANCE)
+    if not node.attributes.get_int("training_mode", 0) or mean is None or variance is None:
         return False
-    del node.input[_TRAINS:]
-    return True
-
-
-def _normalizes(node: onnx.NodeProto, scope: _Scope) -> bool:
-    """Lets a BatchNormalization take its own statistics, and says whether it could."""
-    means, variances = scope.read(node, _MEAN), scope.read(node, _VARIANCE)
-    if any(array is None for array in (*means, *variances)):
-        return False
-    if not all(array.any() for array in _known(means)) and any((a == 1).all() for a in _known(variances)):
-        return False
-    if any(name in scope.results or scope.reads(name) for name in node.output[1:]):
-        return False
-    for mode in _training_modes(node):
-        node.attribute.remove(mode)
-    del node.output[1:]
-    return True
-
-
-def _known(arrays: Iterable[NDArray[Any] | None]) -> list[NDArray[Any]]:
-    return [array for array in arrays if array is not None]
+    return bool(mean.any() or (variance != 1).any()) and not any(map(_is_read, node.outputs[1:]))
 
 
 def random_nodes(model: ir.Model) -> list[ir.Node]:
-    """The nodes whose results are random and are read, those of inner graphs and functions included.
+    """The nodes whose results are random and are read, those of inner graphs included.
 
     Args:
         model: Any model.
@@ -476,7 +331,9 @@ def random_nodes(model: ir.Model) -> list[ir.Node]:
     Returns:
         The nodes, in graph order.
     """
-    return [node for node in all_nodes(model) if operator_of(node).random and _is_read(node.outputs[0])]
+    return [
+        node for node in model.graph.all_nodes() if operator_of(node).random and _is_read(node.outputs[0])
+    ]
 
 
 def _is_read(value: ir.Value) -> bool:

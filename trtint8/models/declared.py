@@ -17,7 +17,7 @@ from calibrators.checks import warn_user
 from calibrators.errors import ModelError
 from calibrators.host.weights import LightModel
 from calibrators.operators import Values, operator_of
-from trtint8.models.graph import all_nodes, as_model_errors, graph_values, message_graphs
+from trtint8.models.graph import as_model_errors, graph_values, message_graphs
 
 
 def infer_types(message: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -31,40 +31,50 @@ def infer_types(message: onnx.ModelProto) -> onnx.ModelProto | None:
     return None
 
 
-def correct_shapes(message: onnx.ModelProto) -> None:
-    """Gives tensors the shapes that ONNX infers, where the model declares others.
+def declare_shapes(message: onnx.ModelProto) -> None:
+    """Declares the types and shapes that ONNX infers, where the model declares others or lacks needed ones.
 
     Who edits a model often leaves the shapes that tensors had before. ONNX Runtime and TensorRT do not look
     at them. A size that is a number where ONNX infers that of an input is corrected as well: that of the
     samples, where a model was exported with one and opened for any number. An output keeps such a number.
 
+    Outputs need a type and a shape. Values that are sequences or optional need a type, since what infers
+    types takes all others for tensors.
+
     Args:
-        message: The model without its large weights; changed. Shapes that cannot be inferred stay as they
-            are.
+        message: The model without its large weights; changed. What cannot be inferred stays as it is.
     """
-    graphs = list(message_graphs(message.graph))
-    if not any(graph.value_info or graph.output for graph in graphs):
-        return
     bare = onnx.ModelProto()
     bare.CopyFrom(message)
     for graph in message_graphs(bare.graph):
-        del graph.value_info[:]
+        made = {name: node for node in graph.node for name in node.output}
+        for index in reversed(range(len(graph.value_info))):
+            node = made.get(graph.value_info[index].name)
+            if node is None or onnx.defs.has(node.op_type, node.domain):
+                del graph.value_info[index]
         for output in graph.output:
             if output.type.HasField("tensor_type"):
                 output.type.tensor_type.ClearField("shape")
     inferred = infer_types(bare)
     if inferred is None:
-        return
-    names = {dim.dim_param for value in message.graph.input for dim in value.type.tensor_type.shape.dim} - {
-        ""
-    }
-    for graph, found in zip(graphs, message_graphs(inferred.graph), strict=True):
-        known = {value.name: value.type.tensor_type for value in (*found.value_info, *found.output)}
+        return  # the checker says what is wrong with the model
+    shapes = (value.type.tensor_type.shape for value in message.graph.input)
+    names = {dim.dim_param for shape in shapes for dim in shape.dim} - {""}
+    graphs = zip(message_graphs(message.graph), message_graphs(inferred.graph), strict=True)
+    for is_inner, (graph, found) in enumerate(graphs):
+        values = (*found.value_info, *found.output)
+        known = {value.name: value for value in values if not _lacks_shape(value)}
         for values, opened in ((graph.value_info, names), (graph.output, set[str]())):
             for value in values:
-                declared, right = value.type.tensor_type, known.get(value.name)
-                if right is not None and _contradict(declared, right, opened):
-                    declared.shape.CopyFrom(right.shape)
+                right = known.get(value.name, onnx.ValueInfoProto())
+                if _contradict(value.type.tensor_type, right.type.tensor_type, opened):
+                    value.type.tensor_type.shape.CopyFrom(right.type.tensor_type.shape)
+        for output in () if is_inner else graph.output:
+            if _lacks_shape(output) and output.name in known:
+                output.CopyFrom(known[output.name])
+        declared = {value.name for value in graph.value_info}
+        others = (value for value in found.value_info if value.type.WhichOneof("value") in _NO_TENSORS)
+        graph.value_info.extend(value for value in others if value.name not in declared)
 
 
 def _contradict(declared: onnx.TypeProto.Tensor, inferred: onnx.TypeProto.Tensor, opened: set[str]) -> bool:
@@ -217,26 +227,6 @@ def list_outputs_once(message: onnx.ModelProto, name: str) -> None:
         warn_user(f"'{name}' lists the output '{again[0]}' more than once, and it is given once", note=True)
 
 
-def declare_output_shapes(message: onnx.ModelProto) -> None:
-    """Gives the outputs that have no shape, or no type at all, the one that ONNX infers.
-
-    Args:
-        message: The model without its large weights; changed. Outputs of which nothing can be inferred stay
-            as they are.
-    """
-    bare = [output for output in message.graph.output if _lacks_shape(output)]
-    if not bare:
-        return
-    inferred = infer_types(message)
-    if inferred is None:
-        return  # the checker says what is wrong with the model
-    known = (*inferred.graph.output, *inferred.graph.value_info)
-    shapes = {output.name: output for output in known if not _lacks_shape(output)}
-    for output in bare:
-        if output.name in shapes:
-            output.CopyFrom(shapes[output.name])
-
-
 def with_some_shapes(message: onnx.ModelProto) -> onnx.ModelProto:
     """A message that ONNX's checker takes for the model, though nobody knows the shape of an output.
 
@@ -267,25 +257,6 @@ def _lacks_shape(output: onnx.ValueInfoProto) -> bool:
 _NO_TENSORS = {"sequence_type": "a sequence", "optional_type": "optional", "map_type": "a map"}
 
 
-def declare_sequences(message: onnx.ModelProto) -> None:
-    """Gives the values that are no tensors the types that ONNX infers.
-
-    Args:
-        message: The model without its large weights; changed. Values whose type cannot be inferred stay as
-            they are, and so do models without sequences.
-    """
-    graphs = list(message_graphs(message.graph))
-    if not any(_holds_others(graph) for graph in graphs):
-        return
-    inferred = infer_types(message)
-    if inferred is None:
-        return  # ONNX Runtime says what is wrong with the model
-    for graph, found in zip(graphs, message_graphs(inferred.graph), strict=True):
-        declared = {value.name for value in graph.value_info}
-        others = (value for value in found.value_info if not value.type.HasField("tensor_type"))
-        graph.value_info.extend(value for value in others if value.name not in declared)
-
-
 def check_outputs_are_tensors(message: onnx.ModelProto, name: str) -> None:
     """Refuses outputs that are sequences or optional.
 
@@ -303,12 +274,6 @@ def check_outputs_are_tensors(message: onnx.ModelProto, name: str) -> None:
                 f"output '{output.name}' of '{name}' is {kind}, which TensorRT does not take; remove it, or "
                 "make a tensor of it"
             )
-
-
-def _holds_others(graph: onnx.GraphProto) -> bool:
-    return any(operator_of(node).no_tensors for node in graph.node) or any(
-        not value.type.HasField("tensor_type") for value in graph.input
-    )
 
 
 #: Names of sizes that are not known: converters of PaddlePaddle write ``?``, and others nothing.
@@ -342,7 +307,7 @@ def names_to_keep(model: ir.Model) -> set[str] | None:
     Returns:
         Those that it has, in graphs inside its nodes too; None for all, as no size of it may be 0.
     """
-    if not any(operator_of(node).open_size for node in all_nodes(model)):
+    if not any(operator_of(node).open_size for node in model.graph.all_nodes()):
         return None
     return {name for value in _values(model) for name in _names(value)}
 

@@ -191,6 +191,33 @@ def take_name(stem: str, taken: set[str]) -> str:
     return name
 
 
+class Replacement:
+    """Nodes that are put in the place of one, whose names begin with that of its output.
+
+    Args:
+        node: The node.
+        taken: The names in use, to which new ones are added.
+    """
+
+    def __init__(self, node: ir.Node, taken: set[str]) -> None:
+        self._node, self._taken = node, taken
+        self._new: list[ir.Node] = []
+
+    def op(self, operator: str, *inputs: ir.Value | None, **attributes: Any) -> ir.Value:
+        """Adds a node; returns its output."""
+        node = ir.node(operator, inputs, attributes)
+        node.outputs[0].name = take_name(f"{self._node.outputs[0].name}_{operator}", self._taken)
+        self._new.append(node)
+        return node.outputs[0]
+
+    def put(self, value: ir.Value) -> None:
+        """Puts the new nodes, of which the last one makes a value, in the place of the old one."""
+        node, graph = self._node, self._node.graph
+        assert isinstance(graph, ir.Graph)
+        self._new[-1].name = node.name
+        ir.convenience.replace_nodes_and_values(graph, node, [node], self._new, node.outputs, [value])
+
+
 def set_element_type(value: ir.Value, element_type: ir.DataType) -> None:
     """Changes the element type of a value, but not that of the same value in copies of the model.
 
@@ -383,12 +410,6 @@ def graph_values(graph: ir.Graph) -> list[ir.Value]:
     return [*graph.inputs, *(output for node in graph for output in node.outputs)]
 
 
-def all_nodes(model: ir.Model) -> Iterator[ir.Node]:
-    """The nodes of a model, those of graphs inside nodes and of its functions included."""
-    in_functions = (function.all_nodes() for function in model.functions.values())
-    return itertools.chain(model.graph.all_nodes(), *in_functions)
-
-
 _Container = TypeVar("_Container", onnx.GraphProto, onnx.GraphProto | onnx.FunctionProto)
 
 
@@ -561,7 +582,7 @@ def run_passes(graph_model: ir.Model, name: str, *passes: ir.passes.PassBase) ->
         present: set[str] = set()
         for one in passes:
             if isinstance(one, OperatorPass):
-                present = present or {node.op_type for node in all_nodes(graph_model)}
+                present = present or {node.op_type for node in graph_model.graph.all_nodes()}
                 if not present & one.operators:
                     continue
             if ir.passes.Sequential(one)(graph_model).modified:

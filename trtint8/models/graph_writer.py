@@ -135,17 +135,20 @@ class GraphWriter:
         return take_name(f"trtint8_{name}_{self._count}", self._names)
 
 
-def reached_from(nodes: Iterable[ir.Node], tensors: Iterable[ir.Value]) -> set[ir.Value]:
-    """The tensors that depend on some tensors by floating-point values, these included.
+def reached_from(
+    nodes: Iterable[ir.Node], tensors: Iterable[ir.Value], follows: Callable[[ir.Value], bool] = may_be_float
+) -> set[ir.Value]:
+    """The tensors that depend on some tensors by values of some kind, these included.
 
     Args:
         nodes: The nodes of a graph, in graph order.
         tensors: Where to begin.
+        follows: Says of a tensor whether it has such values: floating-point ones by default.
     """
     reached = set(tensors)
     for node in nodes:
         if any(value in reached for value in values_read(node)):
-            reached.update(filter(may_be_float, node.outputs))
+            reached.update(filter(follows, node.outputs))
     return reached
 
 

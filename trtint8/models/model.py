@@ -44,9 +44,7 @@ from trtint8.models.checks import (
 from trtint8.models.declared import (
     check_outputs_are_tensors,
     clear_unknown_sizes,
-    correct_shapes,
-    declare_output_shapes,
-    declare_sequences,
+    declare_shapes,
     hides_scores,
     input_bound,
     list_outputs_once,
@@ -83,17 +81,14 @@ from trtint8.models.passes.simplify import (
     RemoveIdentitiesPass,
     SumsAsAddsPass,
     check_functions,
-    leaves_something_out,
 )
 from trtint8.models.plugins import (
     declare_plugins,
     hide,
-    is_unknown,
     needed_opset,
     refuse_tool_quantizers,
     runtime_nodes,
     unknown_nodes,
-    write_experimental_operators,
 )
 from trtint8.models.serialization import (
     StoredTensors,
@@ -113,7 +108,7 @@ _CONVERTED_OPSET = 17
 
 @dataclass(frozen=True)
 class Model:
-    """A checked ONNX model.
+    """A checked ONNX model; the nodes of its own functions have taken the place of those that call them.
 
     Attributes:
         graph_model: The model in onnx-ir's form; not to be changed.
@@ -169,9 +164,8 @@ class Model:
 
 
 def has_pairs(graph_model: ir.Model) -> bool:
-    """Whether a graph, or a function that its nodes may call, holds Q/DQ pairs."""
-    containers = (graph_model.graph, *graph_model.functions.values())
-    return any(node.op_type == "QuantizeLinear" for container in containers for node in container)
+    """Whether a graph holds Q/DQ pairs."""
+    return any(node.op_type == "QuantizeLinear" for node in graph_model.graph)
 
 
 #: The forms in which a model may be given: a path, the serialized model, the message, or what was checked.
@@ -264,8 +258,8 @@ def prepare(model: Model) -> Model:
 
     FP16 becomes FP32, except inputs and outputs, and BF16 becomes FP32 throughout. Constants are folded,
     BatchNormalization is folded into convolutions, Identity nodes and guards against NaN where there is none
-    are removed, a Sum is written as Adds, the nodes of the model's own functions take the place of those that
-    call them, every node has a unique name, and every tensor has its shape as far as it can be inferred.
+    are removed, a Sum is written as Adds, every node has a unique name, and every tensor has its shape as far
+    as it can be inferred.
     Initializers are no longer listed as inputs. Other inputs, outputs and the names of the remaining tensors
     stay the same.
 
@@ -281,7 +275,7 @@ def prepare(model: Model) -> Model:
     copy = _with_recent_opset(model).clone()
     settle_modules(copy)
     modules = modules_by_tensor(copy)
-    run_passes(copy, model.name, InlineFunctionsPass(), common.RemoveInitializersFromInputsPass())
+    run_passes(copy, model.name, common.RemoveInitializersFromInputsPass())
     if any(computes_in(copy, dtype) for dtype in NARROW_TYPES):
         run_passes(copy, model.name, ComputeInFloat32Pass())
     with bounded_constants(copy):
@@ -374,41 +368,24 @@ def _checked(light: LightModel, name: str, path: Path | None) -> Model:
     _check_attributes(light.message.graph, name)
     list_outputs_once(light.message, name)
     check_outputs_are_tensors(light.message, name)
-    settle_ir_version(light.message)
-    clear_unknown_sizes(light.message)
-    sort_nodes(light.message)
-    write_experimental_operators(light.message)
-    declare_plugins(light.message)
-    name_nodes_apart(light.message)
-    name_graphs(light.message)
-    name_listed_outputs(light.message)
-    correct_shapes(light.message)
-    declare_output_shapes(light.message)
-    declare_sequences(light.message)
-    _leave_devices_out(light.message)
+    for mend in _MENDS:
+        mend(light.message)
     with as_model_errors(name, "is not a valid ONNX model"):
-        onnx.checker.check_model(hide(with_some_shapes(without_stored_tensors(light.checkable(), name))))
-    _leave_training_mode(light, name)
-    write_zero_points(light.message)
+        onnx.checker.check_model(hide(with_some_shapes(without_stored_tensors(light.message, name))))
     with as_model_errors(name, "cannot be read"):
         graph_model = _from_light(light, stored)
+    known_fingerprint = None
+    if graph_model.functions:
+        known_fingerprint = fingerprint(graph_model)
+        run_passes(graph_model, name, InlineFunctionsPass())
+    changed = _leave_training_mode(graph_model, name) | write_zero_points(graph_model)
     as_given = graph_model
     graph_model = with_known_opset(with_opset(graph_model, needed_opset(light.message), name), name)
-    changed = graph_model is not as_given
+    changed = changed or graph_model is not as_given
     check_complete(graph_model, name)
-    if leaves_something_out(graph_model):
-        inlined = graph_model.clone()
-        run_passes(inlined, name, InlineFunctionsPass())
-        check_complete(inlined, name)
     check_weights(graph_model, name)
-    functions = graph_model.functions.values()
-    inside = (node for function in functions for node in function.all_nodes())
-    if any(node.op_type == "DequantizeLinear" or is_unknown(node) for node in inside):
-        # Both are looked for in the main graph.
-        run_passes(graph_model, name, InlineFunctionsPass())
-        changed = True
     as_read = None if stored.files or changed else light
-    model = Model(graph_model, name, light=as_read, data_files=stored.files)
+    model = Model(graph_model, name, known_fingerprint, light=as_read, data_files=stored.files)
     _warn_of_unknown_nodes(model)
     if not model.is_quantized:
         _warn_of_random_nodes(model)
@@ -447,8 +424,8 @@ def _check_attributes(graph: onnx.GraphProto, name: str) -> None:
                 )
 
 
-def _leave_training_mode(light: LightModel, name: str) -> None:
-    switched = Counter(switch_to_inference(light))
+def _leave_training_mode(graph_model: ir.Model, name: str) -> bool:
+    switched = Counter(switch_to_inference(graph_model))
     if switched:
         nodes = " and ".join(f"{count} {operator}" for operator, count in sorted(switched.items()))
         warn_user(
@@ -456,6 +433,7 @@ def _leave_training_mode(light: LightModel, name: str) -> None:
             "export it in evaluation mode, after model.eval()",
             note=True,
         )
+    return bool(switched)
 
 
 def _warn_of_unknown_nodes(model: Model) -> None:
@@ -489,6 +467,21 @@ def _leave_devices_out(message: onnx.ModelProto) -> None:
     message.ClearField("configuration")
     for node in message.graph.node:
         node.ClearField("device_configurations")
+
+
+#: What lets ONNX's checker take a model that ONNX Runtime and TensorRT take, in this order: shapes are
+#: inferred of nodes in order whose operators are known.
+_MENDS: tuple[Callable[[onnx.ModelProto], None], ...] = (
+    settle_ir_version,
+    clear_unknown_sizes,
+    sort_nodes,
+    declare_plugins,
+    name_nodes_apart,
+    name_graphs,
+    name_listed_outputs,
+    declare_shapes,
+    _leave_devices_out,
+)
 
 
 def _from_light(light: LightModel, stored: StoredTensors) -> ir.Model:

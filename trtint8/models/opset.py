@@ -6,30 +6,32 @@ Products of integers may lack the zero point of their weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping
+from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
+from numpy.typing import NDArray
 from onnx import helper
 
 from calibrators.checks import warn_user
 from calibrators.errors import ModelError
 from calibrators.operators import RUNTIME_DOMAINS, operator_of
-from trtint8.models.declared import clear_new_names, declare_sequences, names_to_keep
+from trtint8.models.declared import clear_new_names, declare_shapes, names_to_keep
 from trtint8.models.graph import (
-    all_nodes,
+    Replacement,
+    add_initializer,
     as_model_errors,
     constant_input,
     keep_modules,
     message_containers,
     message_graphs,
     modules_by_tensor,
-    take_name,
     unused_name,
     value_names,
 )
-from trtint8.models.passes.simplify import InferShapesPass, InlineFunctionsPass
+from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.plugins import HIDDEN, hide, show
 
 #: Initializers of up to so many bytes go through the converter, because it reads axes and shapes from them;
@@ -77,25 +79,22 @@ def with_known_opset(graph_model: ir.Model, name: str) -> ir.Model:
     has no pairs and casts of such an opset, which are put into models.
 
     Args:
-        graph_model: Any model; the result may share its weights.
+        graph_model: A model without functions; the result may share its weights.
         name: The model's name in messages.
 
     Returns:
-        A copy with another opset, in which the nodes of functions take the place of those that call them; the
-        model itself where its opset is known, or means other operators.
+        A copy with another opset; the model itself where its opset is known, or means other operators.
 
     Warns:
         UserWarning: It means other operators.
     """
     old = graph_model.opset_imports.get("", 0)
-    newest = min(
-        (_NEWEST, *(_NEWEST_OF[one.op_type] for one in all_nodes(graph_model) if one.op_type in _NEWEST_OF))
-    )
+    operators = {node.op_type for node in graph_model.graph.all_nodes()}
+    newest = min([_NEWEST, *(opset for operator, opset in _NEWEST_OF.items() if operator in operators)])
     if old <= newest:
         return graph_model
     copy = graph_model.clone()
-    InlineFunctionsPass()(copy)
-    _write_gates(copy)
+    _rewrite(copy, {"SwiGLU": _gate, "Mod": _remainder})
     for node in copy.graph.all_nodes():
         same = node.op_type in _UNSTABLE or _is_same(node.op_type, old, newest, node.attributes)
         if node.domain == "" and not same:
@@ -106,54 +105,45 @@ def with_known_opset(graph_model: ir.Model, name: str) -> ir.Model:
                 note=True,
             )
             return graph_model
-    _write_float_remainders(copy)
     copy.opset_imports[""] = newest
     return copy
 
 
-def _write_gates(graph_model: ir.Model) -> None:
-    """Writes each SwiGLU as the Swish and the Mul that ONNX says it is."""
-    taken = value_names(graph_model.graph)
-    for node in [one for one in graph_model.graph.all_nodes() if (one.domain, one.op_type) == ("", "SwiGLU")]:
-        swish = ir.Node("", "Swish", node.inputs[:1], node.attributes.values(), name=node.name)
-        swish.outputs[0].name = take_name(f"{node.outputs[0].name}_Swish", taken)
-        product = ir.node("Mul", [swish.outputs[0], node.inputs[1]])
-        assert isinstance(node.graph, ir.Graph)
-        ir.convenience.replace_nodes_and_values(
-            node.graph, node, [node], [swish, product], node.outputs, product.outputs
-        )
+#: Writes a node in the operators of another opset; None where it has changed the node itself, or nothing.
+_Mend = Callable[[ir.Node, Replacement], ir.Value | None]
 
 
-def _write_float_remainders(graph_model: ir.Model) -> None:
-    """Writes remainders of floats that have the divisor's sign, which Mod has from opset 28 on only.
+def _rewrite(graph_model: ir.Model, mends: Mapping[str, _Mend]) -> None:
+    """Writes nodes in other operators, those of branches and loop bodies too."""
+    nodes = [node for node in graph_model.graph.all_nodes() if not node.domain and node.op_type in mends]
+    if nodes:
+        InferShapesPass()(graph_model)
+        taken = value_names(graph_model.graph)
+        for node in nodes:
+            new = Replacement(node, taken)
+            if (result := mends[node.op_type](node, new)) is not None:
+                new.put(result)
+
+
+def _gate(node: ir.Node, new: Replacement) -> ir.Value:
+    """A SwiGLU is the Swish and the Mul that ONNX says it is."""
+    return new.op("Mul", new.op("Swish", node.inputs[0], **node.attributes), node.inputs[1])
+
+
+def _remainder(node: ir.Node, new: Replacement) -> ir.Value | None:
+    """Remainders of floats have the divisor's sign from opset 28 on only.
 
     Mod of older opsets has the dividend's sign, and where the two differ, the divisor is added.
     """
-    nodes = [
-        node
-        for node in graph_model.graph.all_nodes()
-        if (node.domain, node.op_type) == ("", "Mod") and not node.attributes.get_int("fmod", 0)
-    ]
-    if not nodes:
-        return
-    InferShapesPass()(graph_model)
-    taken = value_names(graph_model.graph)
-    for node in nodes:
-        divisor, output, graph = node.inputs[1], node.outputs[0], node.graph
-        if divisor is None or divisor.dtype is None or not divisor.dtype.is_floating_point():
-            continue
-        rest = ir.node("Mod", node.inputs, {"fmod": 1}, name=node.name)
-        signs = [ir.node("Sign", [value]) for value in (rest.outputs[0], divisor)]
-        product = ir.node("Mul", [sign.outputs[0] for sign in signs])
-        size = ir.node("Abs", product.outputs)
-        differ = ir.node("Less", [product.outputs[0], size.outputs[0]])
-        moved = ir.node("Add", [rest.outputs[0], divisor])
-        chosen = ir.node("Where", [differ.outputs[0], moved.outputs[0], rest.outputs[0]])
-        new = [rest, *signs, product, size, differ, moved]
-        for added in new:
-            added.outputs[0].name = take_name(f"{output.name}_{added.op_type}", taken)
-        assert isinstance(graph, ir.Graph)
-        ir.convenience.replace_nodes_and_values(graph, node, [node], [*new, chosen], [output], chosen.outputs)
+    divisor = node.inputs[1]
+    if node.attributes.get_int("fmod", 0) or divisor is None or divisor.dtype is None:
+        return None
+    if not divisor.dtype.is_floating_point():
+        return None
+    rest = new.op("Mod", *node.inputs, fmod=1)
+    product = new.op("Mul", new.op("Sign", rest), new.op("Sign", divisor))
+    differ = new.op("Less", product, new.op("Abs", product))
+    return new.op("Where", differ, new.op("Add", rest, divisor), rest)
 
 
 def _is_same(operator: str, first: int, second: int, given: Container[str] | None = None) -> bool:
@@ -187,12 +177,11 @@ def _interface(schema: onnx.defs.OpSchema, without: Container[str] = ()) -> tupl
 def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
     """Converts a model to an opset, unless its opset is at least as new.
 
-    Weights do not go through ONNX's converter, so the model may be larger than protobuf's limit of 2 GiB. The
-    converter knows no functions of the model, so their nodes take the place of those that call them.
+    Weights do not go through ONNX's converter, so the model may be larger than protobuf's limit of 2 GiB.
 
     Args:
-        graph_model: Any model; the result may share its weights.
-        opset: The oldest opset that is recent enough; models with a Scan of opset 8 get one that is newer.
+        graph_model: A model without functions; the result may share its weights.
+        opset: The oldest opset that is recent enough.
         name: The model's name in messages.
 
     Returns:
@@ -206,8 +195,6 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         return graph_model
     _refuse_old_operators(graph_model, name)
     copy = graph_model.clone()
-    if old < 9 and _set_old_scans_apart(copy):
-        opset = max(opset, _OPSET_OF_SCANS)
     weights = {
         value.name or "": value.const_value
         for value in copy.graph.initializers.values()
@@ -223,12 +210,11 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         f"has opset {old}, {opset} is needed, and it cannot be converted",
         "export it with a newer opset",
     ):
-        InlineFunctionsPass()(copy)
         hidden = ir.from_proto(hide(ir.to_proto(copy)))
         if HIDDEN in hidden.opset_imports:  # the converter looks at shapes behind what it does not know
             InferShapesPass()(hidden)
         message = onnx.version_converter.convert_version(ir.to_proto(hidden), opset)
-        declare_sequences(message)  # the converter leaves their types out
+        declare_shapes(message)  # the converter leaves the types of sequences out
         converted = ir.from_proto(message)
     inputs = {value.name or "": value for value in converted.graph.inputs}
     for weight, tensor in weights.items():
@@ -239,7 +225,7 @@ def with_opset(graph_model: ir.Model, opset: int, name: str) -> ir.Model:
         converted.graph.register_initializer(value)
     show(converted)
     clear_new_names(converted, names_to_keep(graph_model))
-    _mend_old_operators(converted, old, name)
+    _rewrite(converted, {operator: mend for operator, (changed, mend) in _MENDS.items() if old < changed})
     keep_modules(converted, modules_by_tensor(graph_model))
     converted.ir_version = max(converted.ir_version, _IR_VERSION)
     return converted
@@ -298,10 +284,6 @@ def _import_each_once(importing: onnx.ModelProto | onnx.FunctionProto, name: str
     importing.opset_import.extend(helper.make_opsetid(*item) for item in versions.items())
 
 
-#: The oldest opset that has the operators by which a Scan of opset 8 is written.
-_OPSET_OF_SCANS = 15
-
-
 def _refuse_old_operators(graph_model: ir.Model, name: str) -> None:
     """Refuses operators of an old opset that no newer one has, which ONNX's converter does not name.
 
@@ -310,216 +292,105 @@ def _refuse_old_operators(graph_model: ir.Model, name: str) -> None:
         name: The model's name in messages.
 
     Raises:
-        ModelError: A BatchNormalization has statistics for each position, and not for each channel.
+        ModelError: There is one.
     """
+    opset = graph_model.opset_imports.get("", 0)
     for node in graph_model.graph.all_nodes():
-        if node.op_type == "BatchNormalization" and node.attributes.get_int("spatial", 1) == 0:
+        if not node.domain and (lost := _lost(node, opset)):
             raise ModelError(
-                f"the BatchNormalization of '{name}' that makes '{node.outputs[0].name}' has statistics for "
-                "each position (spatial=0), which no opset from 9 on has; write it as a Mul and an Add, or "
-                "export the model with a newer opset"
+                f"the {node.op_type} of '{name}' that makes '{node.outputs[0].name}' {lost} export the model "
+                "with a newer opset"
             )
 
 
-def _mend_old_operators(converted: ir.Model, opset: int, name: str) -> None:
-    """Gives operators of a converted model, those of branches and loop bodies too, their old meaning again.
-
-    Args:
-        converted: What ONNX's converter made of a model, of opset 13 or later; changed in place.
-        opset: The opset that the model had before.
-        name: The model's name in messages.
-
-    Raises:
-        ModelError: An operator's old meaning cannot be written in the new opset.
-    """
-    mends = {operator: mend for operator, (changed, mend) in _MENDS.items() if opset < changed}
-    nodes = [node for node in converted.graph.all_nodes() if node.domain == "" and node.op_type in mends]
-    if nodes:
-        graphs = (converted.graph, *converted.graph.subgraphs())
-        context = _Context(name, {taken for graph in graphs for taken in value_names(graph)})
-        for node in nodes:
-            mends[node.op_type](node, context)
-
-
-def _set_old_scans_apart(graph_model: ir.Model) -> bool:
-    """Writes every Scan of opset 8 as a Loop with the same attributes, until it is mended.
-
-    ONNX's converter leaves out the axis of samples that a Scan has in opset 8 only, and takes it from the
-    shapes of what the Scan reads. A Loop stays as it is, and the nodes inside it are converted. What a Scan
-    has and a Loop has not, the number of its inputs, tells them apart.
-
-    Args:
-        graph_model: The model before it is converted, of opset 8; changed.
-
-    Returns:
-        True if there is one.
-    """
-    scans = [node for node in graph_model.graph.all_nodes() if (node.domain, node.op_type) == ("", "Scan")]
-    for node in scans:
-        node.op_type = "Loop"
-    return bool(scans)
+def _lost(node: ir.Node, opset: int) -> str:
+    """What newer opsets do not have of an operator, and what else can be done, in words."""
+    if node.op_type == "BatchNormalization" and node.attributes.get_int("spatial", 1) == 0:
+        return (
+            "has statistics for each position (spatial=0), which no opset from 9 on has; write it as a Mul "
+            "and an Add, or"
+        )
+    if node.op_type == "Scan" and opset == 8:
+        return "has an axis of samples, which no opset from 9 on has;"
+    if node.op_type == "Resize" and opset == 10 and _takes_nearest(node):
+        scales = constant_input(node, 1)
+        if scales is not None and (scales < 1).any() and (scales > 1).any():
+            return (
+                "enlarges one axis and shrinks another one to the nearest element, which no opset from 11 on "
+                "has in one operator;"
+            )
+    return ""
 
 
-@dataclass
-class _Context:
-    """The model's name in messages, and the names of all values in it."""
-
-    model: str
-    taken: set[str]
-
-    def name_like(self, value: ir.Value) -> str:
-        """A new name that begins with that of a value."""
-        return take_name(f"{value.name or 'value'}_of_sample", self.taken)
+def _takes_nearest(resize: ir.Node) -> bool:
+    return resize.attributes.get_string("mode", "nearest") == "nearest"
 
 
-def _mend_resize(node: ir.Node, context: _Context) -> None:
+def _resize(node: ir.Node, _new: Replacement) -> None:
     """Resize of opset 10 and Upsample have no attribute for coordinates, and are asymmetric.
 
     For the nearest element, ONNX Runtime and the examples of ONNX round down along an axis that grows, and up
     along one that shrinks. Scales that are computed at run time are taken to let axes grow.
     """
     node.attributes.add(ir.AttrString("coordinate_transformation_mode", "asymmetric"))
-    if node.attributes.get_string("mode", "nearest") != "nearest":
-        return
-    scales = constant_input(node, 2)
-    shrinks = scales is not None and bool((scales < 1).any())
-    if shrinks and scales is not None and (scales > 1).any():
-        raise ModelError(
-            f"the Resize of '{context.model}' that makes '{node.outputs[0].name}' enlarges one axis and "
-            "shrinks another one to the nearest element, which no newer opset has in one operator; export "
-            "the model with opset 11 or later"
-        )
-    node.attributes.add(ir.AttrString("nearest_mode", "ceil" if shrinks else "floor"))
+    if _takes_nearest(node):
+        scales = constant_input(node, 2)
+        shrinks = scales is not None and bool((scales < 1).any())
+        node.attributes.add(ir.AttrString("nearest_mode", "ceil" if shrinks else "floor"))
 
 
-def _mend_hardmax(node: ir.Node, context: _Context) -> None:
+def _hardmax(node: ir.Node, new: Replacement) -> ir.Value | None:
     """Hardmax before opset 13 chooses one element among those of all axes from its own on."""
-    source, output, graph = node.inputs[0], node.outputs[0], node.graph
-    assert source is not None and isinstance(graph, ir.Graph)
-    axis = node.attributes.get_int("axis", 1)
+    source, axis = node.inputs[0], node.attributes.get_int("axis", 1)
     node.attributes.add(ir.AttrInt64("axis", -1))
-    if axis == -1 or (source.shape is not None and axis == len(source.shape) - 1):
-        return
-    size = ir.node("Shape", [source])
-    rows = ir.node("Flatten", [source], {"axis": axis})
-    chosen = ir.node("Hardmax", rows.outputs, {"axis": -1}, name=node.name)
-    shaped = ir.node("Reshape", [chosen.outputs[0], size.outputs[0]])
-    for added, part in ((size, "shape"), (rows, "rows"), (chosen, "chosen")):
-        added.outputs[0].name = unused_name(f"{output.name}_{part}", context.taken)
-        context.taken.add(added.outputs[0].name)
-    new = [size, rows, chosen, shaped]
-    ir.convenience.replace_nodes_and_values(graph, node, [node], new, [output], shaped.outputs)
+    if source is None or axis == -1 or (source.shape is not None and axis == len(source.shape) - 1):
+        return None
+    size, rows = new.op("Shape", source), new.op("Flatten", source, axis=axis)
+    return new.op("Reshape", new.op("Hardmax", rows, axis=-1), size)
 
 
-def _mend_pad(node: ir.Node, _context: _Context) -> None:
+def _pad(node: ir.Node, _new: Replacement) -> None:
     """The value of a Pad that repeats elements has no effect, and is no attribute from opset 11 on."""
     node.attributes.pop("value", None)
 
 
-def _mend_scan(node: ir.Node, context: _Context) -> None:
-    """Scan of opset 8 has an axis of samples, and may be given how long the sequence of each is.
-
-    It becomes a Scan along the samples, with one along the sequence inside. Where lengths are given, the
-    inner one runs along the first elements, and zeros take the place of what it does not give out, as in ONNX
-    Runtime.
-    """
-    if "num_scan_inputs" not in node.attributes:
-        return  # a Loop
-    count = node.attributes.get_int("num_scan_inputs", 1)
-    lengths, *read = node.inputs
-    directions = node.attributes.get_ints("directions", ())
-    graph, outputs, body = node.graph, list(node.outputs), node.attributes.pop("body").as_graph()
-    assert isinstance(graph, ir.Graph)
-    samples = [_one_sample(value, context) for value in (*read, *([] if lengths is None else [lengths]))]
-    inner = ir.Node(
-        "",
-        "Scan",
-        samples[: len(read)],
-        [ir.AttrGraph("body", body), ir.AttrInt64("num_scan_inputs", count)],
-        num_outputs=len(outputs),
-    )
-    if directions:
-        inner.attributes.add(ir.AttrInt64s("scan_input_directions", directions))
-    for made, output in zip(inner.outputs, outputs, strict=True):
-        made.name = context.name_like(output)
-        made.type = output.type
-    nodes, results = [inner], list(inner.outputs)
-    if lengths is not None:
-        states = len(read) - count
-        before, behind, padded = _cut_to_length(samples, inner, states, context)
-        nodes, results = [*before, inner, *behind], [*results[:states], *padded]
-    along = ir.Graph(samples, results, nodes=nodes, name=f"{body.name}_of_one_sample")
-    outer = ir.Node(
-        "",
-        "Scan",
-        [*read, *([] if lengths is None else [lengths])],
-        [ir.AttrGraph("body", along), ir.AttrInt64("num_scan_inputs", len(samples))],
-        num_outputs=len(outputs),
-        name=node.name,
-    )
-    ir.convenience.replace_nodes_and_values(graph, node, [node], [outer], outputs, outer.outputs)
+def _image_scaler(node: ir.Node, new: Replacement) -> ir.Value:
+    """``x * scale + bias``, with one bias per channel."""
+    bias = np.array(node.attributes.get_floats("bias", ())).reshape(-1, 1, 1)
+    scaled = new.op("Mul", node.inputs[0], _constant(node, new, node.attributes.get_float("scale", 1.0)))
+    return new.op("Add", scaled, _constant(node, new, bias if bias.size else 0.0))
 
 
-def _one_sample(value: ir.Value | None, context: _Context) -> ir.Value:
-    """A value of the graph along the samples: what a value around it holds of one sample."""
-    assert value is not None, "a Scan has all its inputs"
-    shape = None if value.shape is None else ir.Shape(list(value.shape)[1:])
-    return ir.Value(name=context.name_like(value), shape=shape, type=value.type)
+def _scaled(activation: str) -> _Mend:
+    """``alpha * activation(beta * x)``."""
+
+    def write(node: ir.Node, new: Replacement) -> ir.Value:
+        alpha, beta = (
+            _constant(node, new, node.attributes.get_float(name, 1.0)) for name in ("alpha", "beta")
+        )
+        return new.op("Mul", new.op(activation, new.op("Mul", node.inputs[0], beta)), alpha)
+
+    return write
 
 
-def _cut_to_length(
-    samples: list[ir.Value], scan: ir.Node, states: int, context: _Context
-) -> tuple[list[ir.Node], list[ir.Node], list[ir.Value]]:
-    """Lets a Scan run along the first elements of a sequence only.
-
-    Args:
-        samples: What it reads, and the length.
-        scan: The Scan; its inputs are changed.
-        states: How many of its inputs and outputs are states.
-        context: The names.
-
-    Returns:
-        Nodes before it, nodes behind it, and what these give out in place of its outputs of sequences.
-    """
-    before: list[ir.Node] = []
-    behind: list[ir.Node] = []
-
-    def add(nodes: list[ir.Node], operator: str, *inputs: ir.Value, **attributes: ir.Attr) -> ir.Value:
-        node = ir.Node("", operator, inputs, list(attributes.values()))
-        node.outputs[0].name = context.name_like(scan.outputs[0])
-        nodes.append(node)
-        return node.outputs[0]
-
-    def constant(nodes: list[ir.Node], value: int) -> ir.Value:
-        return add(nodes, "Constant", value_ints=ir.AttrInt64s("value_ints", [value]))
-
-    start, unknown = constant(before, 0), constant(before, -1)
-    length = add(before, "Reshape", samples[-1], unknown)
-    first = samples[states]
-    whole = add(before, "Shape", first, end=ir.AttrInt64("end", 1))
-    missing = add(before, "Sub", whole, length)
-    for index in range(states, len(samples) - 1):
-        scan.replace_input_with(index, add(before, "Slice", samples[index], start, length, start))
-    padded: list[ir.Value] = []
-    for value in scan.outputs[states:]:
-        sizes = add(behind, "Shape", value, start=ir.AttrInt64("start", 1))
-        lacking = add(behind, "Concat", missing, sizes, axis=ir.AttrInt64("axis", 0))
-        zeros = add(behind, "Expand", add(behind, "CastLike", start, value), lacking)
-        padded.append(add(behind, "Concat", value, zeros, axis=ir.AttrInt64("axis", 0)))
-        padded[-1].type = value.type
-    return before, behind, padded
+def _constant(node: ir.Node, new: Replacement, values: NDArray[Any] | float) -> ir.Value:
+    """A constant of the type that a node reads."""
+    dtype = (node.inputs[0].dtype if node.inputs[0] is not None else None) or ir.DataType.FLOAT
+    return new.op("Constant", value=ir.tensor(np.asarray(values, dtype.numpy())))
 
 
 #: Operator to the opset that changed it, and what mends the converted nodes of models from before.
-_MENDS: dict[str, tuple[int, Callable[[ir.Node, _Context], None]]] = {
-    "Hardmax": (13, _mend_hardmax),
-    "Pad": (11, _mend_pad),
-    "Loop": (9, _mend_scan),
-    "Resize": (11, _mend_resize),
+_MENDS: dict[str, tuple[int, _Mend]] = {
+    "Hardmax": (13, _hardmax),
+    "ImageScaler": (10, _image_scaler),
+    "Pad": (11, _pad),
+    "ParametricSoftplus": (10, _scaled("Softplus")),
+    "Resize": (11, _resize),
+    "ScaledTanh": (10, _scaled("Tanh")),
 }
 
 
-def write_zero_points(message: onnx.ModelProto) -> None:
+def write_zero_points(graph_model: ir.Model) -> bool:
     """Writes the zero point of constant INT8 weights, which is 0, where a product of integers leaves it out.
 
     Where a processor needs it for exact sums, ONNX Runtime exchanges such weights for uint8 ones with another
@@ -527,46 +398,29 @@ def write_zero_points(message: onnx.ModelProto) -> None:
     process. Where the zero point is an empty name, the weights stay, and sums saturate.
 
     Args:
-        message: The model; changed.
+        graph_model: The model; changed.
+
+    Returns:
+        Whether there is such a product.
     """
-    graphs = list(message_graphs(message.graph))
-    lacking = [found for graph in graphs for node in graph.node for found in _lacking_zero_point(node)]
-    int8: set[str] = set()
-    for graph in graphs if lacking else ():
-        _add_int8_constants(graph, int8)
-    changed = [(node, index) for node, weights, index in lacking if node.input[weights] in int8]
-    if not changed:
-        return
-    name, taken = "weight_zero_point", {name for graph in graphs for name in _names(graph)}
-    while name in taken:
-        name += "_"
-    message.graph.initializer.append(onnx.helper.make_tensor(name, onnx.TensorProto.INT8, [], [0]))
-    for node, index in changed:
-        node.input.extend([""] * (index + 1 - len(node.input)))
-        node.input[index] = name
+    nodes = [node for node in graph_model.graph.all_nodes() if _lacks_zero_point(node)]
+    if nodes:
+        name = unused_name("weight_zero_point", value_names(graph_model.graph))
+        zero = add_initializer(graph_model.graph, name, np.zeros((), np.int8))
+        for node in nodes:
+            _, index = operator_of(node).integer_weights or (0, 0)
+            node.resize_inputs(max(len(node.inputs), index + 1))
+            node.replace_input_with(index, zero)
+    return bool(nodes)
 
 
-def _lacking_zero_point(node: onnx.NodeProto) -> Iterator[tuple[onnx.NodeProto, int, int]]:
-    """A product of integers without a zero point of its weights, with the indices of both; else nothing."""
-    indices = operator_of(node).integer_weights
-    if indices is not None:
-        weights, zero_point = indices
-        if len(node.input) > weights and not "".join(node.input[zero_point : zero_point + 1]):
-            yield node, weights, zero_point
-
-
-def _add_int8_constants(graph: onnx.GraphProto, int8: set[str]) -> None:
-    """Adds the names of a graph's constants that are INT8, and of what only moves these."""
-    wanted = onnx.TensorProto.INT8
-    int8.update(tensor.name for tensor in graph.initializer if tensor.data_type == wanted)
-    for node in graph.node:
-        stored = node.op_type == "Constant" and any(one.t.data_type == wanted for one in node.attribute)
-        if stored or (operator_of(node).moves and int8.intersection(node.input[:1])):
-            int8.update(node.output[:1])
-
-
-def _names(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names of all values of a graph."""
-    yield from (value.name for value in (*graph.input, *graph.initializer))
-    for node in graph.node:
-        yield from (*node.input, *node.output)
+def _lacks_zero_point(node: ir.Node) -> bool:
+    """Whether a node is a product of integers with constant INT8 weights and no zero point of these."""
+    weights, zero_point = operator_of(node).integer_weights or (len(node.inputs), 0)
+    if not node.inputs[weights : weights + 1] or any(node.inputs[zero_point : zero_point + 1]):
+        return False
+    value = node.inputs[weights]
+    while value is not None and (maker := value.producer()) is not None and operator_of(maker).moves:
+        value = maker.inputs[0]
+    tensor = None if value is None else ir.convenience.get_const_tensor(value)
+    return tensor is not None and tensor.dtype == ir.DataType.INT8

@@ -5,16 +5,15 @@ Operators that ONNX does not have in a model's opset, and that ONNX Runtime and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import onnx
 import onnx_ir as ir
 from onnx import helper
 
 from calibrators.errors import ModelError
-from calibrators.operators import RUNTIME_DOMAINS, operator_of
-from trtint8.models.graph import message_containers, message_graphs, nodes_inside, take_name
+from calibrators.operators import RUNTIME_DOMAINS, operator_named, operator_of
+from trtint8.models.graph import message_containers, message_graphs, nodes_inside
 
 #: The domain that ONNX Runtime's own provider for TensorRT gives plugins. TensorRT's parser finds a plugin by
 #: the node's operator and does not look at the domain.
@@ -116,23 +115,27 @@ def declare_plugins(message: onnx.ModelProto) -> None:
         message: The model; changed.
     """
     functions = {function.name for function in message.functions if not function.domain}
-    _declare_in(message.graph, message, functions)
+
+    def is_known(operator: str) -> bool:
+        runs = operator_named(operator).runs_below > _opset(message)
+        return runs or operator in functions or onnx.defs.has(operator)
+
+    _declare_in(message.graph, message, is_known)
     for function in message.functions:
-        found = _declare_in(function, function, functions)
+        found = _declare_in(function, function, is_known)
         _import(found, message)
 
 
 def _declare_in(
     container: onnx.GraphProto | onnx.FunctionProto,
     importing: onnx.ModelProto | onnx.FunctionProto,
-    functions: set[str],
+    is_known: Callable[[str], bool],
 ) -> set[str]:
     """Does that in one graph or function, and returns the domains of what was found."""
     found: set[str] = set()
     for graph in message_graphs(container):
         for node in graph.node:
-            known = onnx.defs.has(node.op_type) or node.op_type in _OF_RUNTIMES or node.op_type in functions
-            if not node.domain and not known:
+            if not node.domain and not is_known(node.op_type):
                 usual = node.op_type in _PLUGINS or any(part in node.op_type for part in _PLUGIN_NAMES)
                 node.domain = DOMAIN if usual else _UNKNOWN
                 found.add(node.domain)
@@ -167,12 +170,10 @@ def runtime_nodes(graph_model: ir.Model) -> list[ir.Node]:
     Args:
         graph_model: The model.
     """
-    functions = {(domain, name) for domain, name, _ in graph_model.functions}
     return [
         node
         for node in graph_model.graph
         if node.domain in RUNTIME_DOMAINS
-        and (node.domain, node.op_type) not in functions
         and not (operator_of(node).integers or operator_of(node).half_of_pair)
     ]
 
@@ -183,26 +184,18 @@ def plugin_nodes(graph_model: ir.Model) -> list[ir.Node]:
     Args:
         graph_model: The model.
     """
-    functions = {(domain, name) for domain, name, _ in graph_model.functions}
-
-    def is_plugin(node: ir.Node) -> bool:
-        return node.domain not in _KNOWN and (node.domain, node.op_type) not in functions
-
-    return [node for node in graph_model.graph if any(map(is_plugin, (node, *nodes_inside(node))))]
+    return [
+        node
+        for node in graph_model.graph
+        if any(each.domain not in _KNOWN for each in (node, *nodes_inside(node)))
+    ]
 
 
 #: The domain of such operators while onnx looks at a model, which would refuse them.
 HIDDEN = "trtint8.hidden"
 
-#: Operators that only ONNX Runtime and TensorRT have in ONNX's domain.
-_OF_RUNTIMES = frozenset({"SimplifiedLayerNormalization"})
-
 #: Operators that ONNX has withdrawn from some opsets because a later one changed them.
 _WITHDRAWN = frozenset({"GroupNormalization"})
-
-#: The opset from which on ONNX Runtime has no experimental operators, and the oldest one whose arithmetic
-#: broadcasts as today's.
-_WITHOUT_EXPERIMENTS, _BROADCASTS = 10, 7
 
 
 def hide(message: onnx.ModelProto) -> onnx.ModelProto:
@@ -258,10 +251,8 @@ def _opset(message: onnx.ModelProto) -> int:
 
 
 def _is_unregistered(operator: str, opset: int) -> bool:
-    if operator in _OF_RUNTIMES:
-        return True
     if not onnx.defs.has(operator):
-        return False
+        return operator_named(operator).runs_below > opset
     try:
         return bool(onnx.defs.get_schema(operator, opset, "").deprecated) and operator in _WITHDRAWN
     except onnx.defs.SchemaError:
@@ -276,82 +267,3 @@ def _first_version(operator: str) -> int:
         except onnx.defs.SchemaError:
             break
     return version
-
-
-def write_experimental_operators(message: onnx.ModelProto) -> None:
-    """Writes operators that ONNX once tried as the arithmetic that they stand for.
-
-    Converters of Core ML wrote them into models before opset 10. Those of half precision stay as they are,
-    unless the model declares the type of what they read.
-
-    Args:
-        message: The model; changed.
-    """
-    if not _BROADCASTS <= _opset(message) < _WITHOUT_EXPERIMENTS:
-        return
-    graph = message.graph
-    if not any(node.op_type in _EXPERIMENTAL and not node.domain for node in graph.node):
-        return
-    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
-    taken = {name for node in graph.node for name in (*node.input, *node.output)} | types.keys()
-    nodes: list[onnx.NodeProto] = []
-    for node in graph.node:
-        write = None if node.domain else _EXPERIMENTAL.get(node.op_type)
-        if write is None:
-            nodes.append(node)
-        else:
-            element = types.get(node.input[0], onnx.TensorProto.FLOAT) or onnx.TensorProto.FLOAT
-            nodes += write(node, _Constants(node, element, taken))
-    del graph.node[:]
-    graph.node.extend(nodes)
-
-
-class _Constants:
-    """Makes the constants and the names of what takes an operator's place."""
-
-    def __init__(self, node: onnx.NodeProto, element: int, taken: set[str]) -> None:
-        self._node, self._element, self._taken = node, element, taken
-        self._attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-        self.nodes: list[onnx.NodeProto] = []
-
-    def attribute(self, name: str, default: float | Sequence[float]) -> Sequence[float]:
-        found = self._attributes.get(name, default)
-        return found if isinstance(found, Sequence) else (found,)
-
-    def constant(self, values: Sequence[float], shape: Sequence[int] = ()) -> str:
-        tensor = helper.make_tensor("value", self._element, shape, values)
-        return self.op("Constant", [], value=tensor)
-
-    def op(self, operator: str, inputs: Sequence[str], last: bool = False, **attributes: Any) -> str:
-        output = self._node.output[0]
-        name = output if last else take_name(f"{output}_{operator}", self._taken)
-        self.nodes.append(helper.make_node(operator, inputs, [name], **attributes))
-        return name
-
-
-def _image_scaler(node: onnx.NodeProto, made: _Constants) -> list[onnx.NodeProto]:
-    """``x * scale + bias``, with one bias per channel."""
-    bias = made.attribute("bias", ())
-    scaled = made.op("Mul", [node.input[0], made.constant(made.attribute("scale", 1.0))], last=not bias)
-    if bias:
-        made.op("Add", [scaled, made.constant(bias, (len(bias), 1, 1))], last=True)
-    return made.nodes
-
-
-def _scaled(activation: str) -> Callable[[onnx.NodeProto, _Constants], list[onnx.NodeProto]]:
-    """``alpha * activation(beta * x)``."""
-
-    def write(node: onnx.NodeProto, made: _Constants) -> list[onnx.NodeProto]:
-        inner = made.op("Mul", [node.input[0], made.constant(made.attribute("beta", 1.0))])
-        outer = made.op(activation, [inner])
-        made.op("Mul", [outer, made.constant(made.attribute("alpha", 1.0))], last=True)
-        return made.nodes
-
-    return write
-
-
-_EXPERIMENTAL: Mapping[str, Callable[[onnx.NodeProto, _Constants], list[onnx.NodeProto]]] = {
-    "ImageScaler": _image_scaler,
-    "ParametricSoftplus": _scaled("Softplus"),
-    "ScaledTanh": _scaled("Tanh"),
-}

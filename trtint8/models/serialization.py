@@ -338,18 +338,20 @@ def without_stored_tensors(message: onnx.ModelProto, name: str) -> onnx.ModelPro
     """A message that ONNX's checker, which would look for external data in files, takes for the model.
 
     Args:
-        message: The model; it is changed.
+        message: The model.
         name: What to call the model in messages.
 
     Returns:
-        The model, in which the tensors that lie in other files are empty.
+        A copy, in which the tensors that do not lie in the message are empty.
     """
-    for tensor, _ in _tensors(message, name):
+    found = onnx.ModelProto()
+    found.CopyFrom(message)
+    for tensor, _ in _tensors(found, name):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             tensor.dims[:] = [0]
             tensor.ClearField("external_data")
             tensor.ClearField("data_location")
-    return message
+    return found
 
 
 def _tensors(message: onnx.ModelProto, name: str) -> Iterator[tuple[onnx.TensorProto, bool]]:

@@ -18,13 +18,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx import defs, helper, numpy_helper, shape_inference
+from onnx import helper
 
 from calibrators.data.inputs import OpenShape, fitting_batch_size
 from calibrators.host.plan import BYTES_PER_PART
 from calibrators.operators import Product, operator_of
 from trtint8.models.graph import holds_graphs, is_constant, read_constant
-from trtint8.models.passes.fold_constants import compute_node
+from trtint8.models.passes.fold_constants import FEW, compute_node, infer_outputs
 
 _logger = logging.getLogger(__name__)
 
@@ -32,9 +32,6 @@ _Sizes = tuple[int | None, ...]
 
 #: Under which name a model keeps its shapes, so that they are computed once.
 _KEPT = "trtint8.static_shapes"
-
-#: The most elements of a tensor that is computed because others' shapes may depend on it.
-_FEW = 64
 
 
 def open_inputs(graph_model: ir.Model) -> tuple[str, ...]:
@@ -139,7 +136,7 @@ class _Computation:
         if not arrays or len(arrays) < len(values):
             return None
         predicted = self._infer(node).get(node.outputs[0].name or "")
-        if predicted is None or None in predicted or np.prod([size or 0 for size in predicted]) > _FEW:
+        if predicted is None or None in predicted or np.prod([size or 0 for size in predicted]) > FEW:
             return None
         try:
             return compute_node(node, arrays, self._opset)
@@ -151,21 +148,9 @@ class _Computation:
         """What ONNX infers of a node's outputs from its inputs alone."""
         inputs = [value for value in node.inputs if value is not None and value.name]
         types = {value.name or "": self._type(value) for value in inputs}
-        values = {value.name or "": self._value(value) for value in inputs}
-        try:
-            inferred = shape_inference.infer_node_outputs(
-                defs.get_schema(node.op_type, self._opset, node.domain),
-                ir.serde.serialize_node(node),
-                types,
-                {name: numpy_helper.from_array(array) for name, array in values.items() if array is not None},
-                opset_imports=[helper.make_opsetid("", self._opset)],
-            )
-        except Exception:
-            _logger.debug("no shape of %s '%s' is known", node.op_type, node.name, exc_info=True)
-            return {}
-        return {
-            name: _sizes_of(kind) for name, kind in inferred.items() if kind.tensor_type.HasField("shape")
-        }
+        values = {value.name or "": array for value in inputs if (array := self._value(value)) is not None}
+        inferred = infer_outputs(node, self._opset, types, values).items()
+        return {name: _sizes_of(kind) for name, kind in inferred if kind.tensor_type.HasField("shape")}
 
     def _type(self, value: ir.Value) -> onnx.TypeProto:
         element = int(value.dtype or ir.DataType.FLOAT)
@@ -177,7 +162,7 @@ class _Computation:
     def _value(self, value: ir.Value) -> NDArray[Any] | None:
         tensor = ir.convenience.get_const_tensor(value) if is_constant(value) else None
         if tensor is not None:
-            return read_constant(value) if tensor.size <= _FEW else None
+            return read_constant(value) if tensor.size <= FEW else None
         return self._values.get(value.name or "")
 
 

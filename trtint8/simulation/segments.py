@@ -257,7 +257,6 @@ class _Block:
         serialized: bytes = helper.make_model(
             graph,
             opset_imports=[helper.make_opsetid(*opset) for opset in self.model.opset_imports.items()],
-            functions=[ir.to_proto(function) for function in self.model.functions.values()],
             ir_version=self.model.ir_version,
         ).SerializeToString()
         return serialized

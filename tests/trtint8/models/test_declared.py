@@ -14,10 +14,8 @@ from calibrators.errors import CalibrationDataError, ModelError
 from tests.trtint8.onnx_models import normal, parsed, sqnr_in_int8
 from trtint8.models.declared import (
     clear_unknown_sizes,
-    correct_shapes,
     declare_inner_shapes,
-    declare_output_shapes,
-    declare_sequences,
+    declare_shapes,
     infer_types,
 )
 from trtint8.models.model import load_model, prepare
@@ -80,7 +78,7 @@ def sizes_of(value):
     ],
 )
 def test_shapes_that_are_known_to_be_others_are_corrected(message, corrected):
-    correct_shapes(message)
+    declare_shapes(message)
     values = (*message.graph.value_info, *message.graph.output)
     assert {value.name: sizes_of(value) for value in values} == corrected
 
@@ -247,9 +245,10 @@ def test_the_inferred_shape_is_declared_and_other_outputs_stay():
         onnx.checker.check_model(message)
     (output,) = load_model(message).graph_model.graph.outputs
     assert [dim if isinstance(dim, int) else dim.value for dim in output.shape] == ["n", 8, 8, 8]
-    message.graph.output[0].type.tensor_type.shape.dim.add().dim_param = "any"
+    for axis in range(4):
+        message.graph.output[0].type.tensor_type.shape.dim.add().dim_param = f"any{axis}"
     before = message.SerializeToString()
-    declare_output_shapes(message)
+    declare_shapes(message)
     assert message.SerializeToString() == before
 
 
@@ -344,7 +343,7 @@ def test_models_with_sequences_are_calibrated_and_quantized(body):
 
 def test_types_are_declared_in_branches_too():
     model = around(BRANCHES)
-    declare_sequences(model)
+    declare_shapes(model)
     (branch,) = (a.g for a in model.graph.node[1].attribute if a.name == "then_branch")
     graphs = [model.graph, branch]
     declared = [{value.name: value.type.WhichOneof("value") for value in one.value_info} for one in graphs]
@@ -364,7 +363,7 @@ def test_other_models_stay():
     del model.graph.node[2]
     model.graph.node[2].input[0] = "s"
     before = model.SerializeToString()
-    declare_sequences(model)
+    declare_shapes(model)
     assert model.SerializeToString() == before
 
 

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import onnx_ir as ir
 from numpy.typing import NDArray
+from onnx_ir.passes import common
 
 from calibrators.operators import Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
@@ -287,34 +288,31 @@ def compared_tensors(graph_model: ir.Model, quantized: Collection[str]) -> tuple
     return tuple(found or (value.name or "" for value in kept))
 
 
-def giving(graph_model: ir.Model, names: Iterable[str]) -> ir.Model:
-    """A model that gives out some of its tensors and nothing else, with the same inputs and nodes.
+def giving(graph_model: ir.Model, names: Iterable[str], *, all_nodes: bool = True) -> ir.Model:
+    """A model that gives out some of its tensors and nothing else, with the same inputs.
 
     Fewer outputs may let more be quantized: where pairs go has to be asked of the whole model.
 
     Args:
         graph_model: The model; not changed.
         names: The tensors.
+        all_nodes: Whether nodes stay that these do not need.
 
     Returns:
-        A copy; the model itself where these are its outputs.
+        A copy; the model itself where these are its outputs, and all nodes stay.
     """
     wanted, outputs = tuple(names), graph_model.graph.outputs
-    if wanted == tuple(value.name for value in outputs):
+    if all_nodes and wanted == tuple(value.name for value in outputs):
         return graph_model
-    lacks_types = any(value.name in wanted and value.dtype is None for value in _tensors(graph_model))
+    tensors = ir.convenience.create_value_mapping(graph_model.graph, include_subgraphs=False)
+    lacks_types = any(tensors[name].dtype is None for name in wanted)
     changed = inferred_copy(graph_model) if lacks_types else graph_model.clone()
-    tensors = {value.name: value for value in _tensors(changed)}
+    tensors = ir.convenience.create_value_mapping(changed.graph, include_subgraphs=False)
     changed.graph.outputs.clear()
     changed.graph.outputs.extend(tensors[name] for name in wanted)
+    if not all_nodes:
+        common.RemoveUnusedNodesPass()(changed)
     return changed
-
-
-def _tensors(graph_model: ir.Model) -> Iterator[ir.Value]:
-    """The outputs of a graph, and what its nodes compute."""
-    yield from graph_model.graph.outputs
-    for node in graph_model.graph:
-        yield from node.outputs
 
 
 def _values_behind(graph_model: ir.Model, starts: Callable[[ir.Node], bool]) -> set[ir.Value]:

@@ -8,11 +8,11 @@ cut before them, so that ONNX Runtime can run it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from calibrators.checks import several
 from calibrators.errors import Argument, ModelError, advice, such_as
@@ -20,6 +20,7 @@ from calibrators.operators import Picks as Picking
 from calibrators.operators import Shown, Values, operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import (
+    graph_values,
     is_constant,
     may_be_float,
     nodes_inside,
@@ -27,8 +28,9 @@ from trtint8.models.graph import (
     values_behind,
     values_read,
 )
+from trtint8.models.graph_writer import reached_from
 from trtint8.models.model import Model, forget_origin
-from trtint8.models.outputs.joined import inferred_copy
+from trtint8.models.outputs.joined import giving, inferred_copy
 from trtint8.models.plugins import plugin_nodes
 from trtint8.models.serialization import fingerprint
 from trtint8.models.shapes import declared_sizes
@@ -79,7 +81,7 @@ def cut_model(prepared: Model, tensors: Iterable[str]) -> CutModel:
             )
     chosen = list(dict.fromkeys(tensors))
     cut = {computed[name] for name in chosen}
-    behind = [value for value in graph.outputs if value not in cut and _needs(value, cut)]
+    behind = [value for value in graph.outputs if value in reached_from(graph, cut, bool) - cut]
     if not behind:
         listed = ", ".join(f"'{name}'" for name in chosen)
         raise ModelError(
@@ -103,33 +105,12 @@ def tensors_before(graph: ir.Graph, nodes: Collection[ir.Node]) -> tuple[str, ..
         Names of the computed tensors that the part behind reads, and of the outputs that are computed from
         these and not behind the cut, in graph order; none where the part behind reads inputs alone.
     """
-    behind = _nodes_behind(graph, nodes)
-    before = {value for node in graph if node not in behind for value in node.outputs}
-    read = {value for node in graph if node in behind for value in values_read(node)}
-    cut = {value for value in read if value in before and not is_constant(value)}
-    cut |= {value for value in graph.outputs if value in before and _needs(value, cut)}
-    return tuple(value.name or "" for node in graph for value in node.outputs if value in cut)
-
-
-def _nodes_behind(graph: ir.Graph, nodes: Collection[ir.Node]) -> set[ir.Node]:
-    """Some nodes of a graph, and all that need what they compute."""
     reached = values_behind(graph, nodes.__contains__)
-    return {node for node in graph if any(value in reached for value in node.outputs)}
-
-
-def _needs(output: ir.Value, cut: Collection[ir.Value]) -> bool:
-    """Whether an output is computed from at least one of some tensors."""
-    waiting, seen = [output], {output}
-    while waiting:
-        value = waiting.pop()
-        if value in cut:
-            return True
-        node = value.producer()
-        for source in values_read(node) if node is not None else ():
-            if source not in seen:
-                seen.add(source)
-                waiting.append(source)
-    return False
+    before = {value for node in graph for value in node.outputs if value not in reached}
+    read = {value for node in graph if reached.intersection(node.outputs) for value in values_read(node)}
+    cut = {value for value in read if value in before and not is_constant(value)}
+    cut |= reached_from(graph, cut, bool) & before & set(graph.outputs)
+    return tuple(value.name or "" for node in graph for value in node.outputs if value in cut)
 
 
 def _part(graph_model: ir.Model, starts: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> ir.Model:
@@ -147,7 +128,6 @@ def _part(graph_model: ir.Model, starts: Sequence[ir.Value], outputs: Sequence[i
         domain=graph_model.domain,
         model_version=graph_model.model_version,
         doc_string=graph_model.doc_string,
-        functions=[function.clone() for function in graph_model.functions.values()],
         metadata_props=dict(graph_model.metadata_props),  # the names of classes, for one
     )
     forget_origin(model)
@@ -315,12 +295,7 @@ def giving_picks(graph_model: ir.Model, shown: Sequence[ShownPicks]) -> ir.Model
     Returns:
         A copy with the same inputs, without the nodes that these tensors do not need.
     """
-    changed = graph_model.clone()
-    computed = _computed(changed)
-    changed.graph.outputs.clear()
-    changed.graph.outputs.extend(computed[one.tensor] for one in shown)
-    common.RemoveUnusedNodesPass()(changed)
-    return changed
+    return giving(graph_model, (one.tensor for one in shown), all_nodes=False)
 
 
 def sources_inside(graph_model: ir.Model, picks: Picks) -> tuple[str, ...]:
@@ -344,14 +319,7 @@ def with_outputs(graph_model: ir.Model, names: Sequence[str]) -> ir.Model:
     Returns:
         A copy; the model itself where there are no names.
     """
-    if not names:
-        return graph_model
-    known = _computed(graph_model)
-    lacks_types = any(known[name].dtype is None for name in names)
-    extended = inferred_copy(graph_model) if lacks_types else graph_model.clone()
-    computed = _computed(extended)
-    extended.graph.outputs.extend(computed[name] for name in names)
-    return extended
+    return giving(graph_model, (*(output.name or "" for output in graph_model.graph.outputs), *names))
 
 
 def computes_all(graph_model: ir.Model, names: Sequence[str]) -> bool:
@@ -379,17 +347,9 @@ def before_picks(graph_model: ir.Model, picks: Picks | None = None) -> ir.Model:
     picks = picks or find_picks(graph_model)
     if not picks.outputs:
         return graph_model
-    inside = sources_inside(graph_model, picks)
-    changed = with_outputs(graph_model, inside) if inside else graph_model.clone()
-    graph, computed = changed.graph, _computed(changed)
-    kept: dict[ir.Value, None] = {}
-    for output in graph.outputs[: len(graph.outputs) - len(inside)]:
-        names = picks.sources if output.name in picks.outputs else (output.name or "",)
-        kept.update(dict.fromkeys(computed.get(name, output) for name in names))
-    graph.outputs.clear()
-    graph.outputs.extend(kept)
-    common.RemoveUnusedNodesPass()(changed)
-    return changed
+    outputs = (output.name or "" for output in graph_model.graph.outputs)
+    names = (picks.sources if name in picks.outputs else (name,) for name in outputs)
+    return giving(graph_model, dict.fromkeys(itertools.chain(*names)), all_nodes=False)
 
 
 def _computed(graph_model: ir.Model) -> dict[str, ir.Value]:
@@ -557,40 +517,27 @@ def with_plugins(part: ir.Model, whole: ir.Model) -> ir.Model:
     Returns:
         A model with all outputs of ``whole``; the part itself where nothing was left out.
     """
-    if not plugin_nodes(whole):
+    known = ir.convenience.create_value_mapping(part.graph, include_subgraphs=False)
+    behind = [value for value in whole.graph.outputs if value.name not in known]
+    if not behind:
         return part
+    starts = [value for value in graph_values(whole.graph) if value.name in known]
+    tail = ir.convenience.extract(whole.graph, starts, behind)
     changed = part.clone()
     graph = changed.graph
-    known = {
-        value.name: value
-        for value in (*graph.inputs, *graph.initializers.values(), *(v for n in graph for v in n.outputs))
-    }
-
-    def of_part(value: ir.Value | None) -> ir.Value | None:
-        if value is not None and value.name not in known:
-            copy = ir.Value(
-                name=value.name, shape=value.shape, type=value.type, const_value=value.const_value
-            )
-            known[value.name] = copy
-            if value.const_value is not None:
-                graph.register_initializer(copy)
-        return None if value is None else known[value.name]
-
-    for node in whole.graph:
-        if not any(value.name in known for value in node.outputs):
-            inputs = [of_part(value) for value in node.inputs]
-            outputs = [of_part(value) for value in node.outputs]
-            graph.append(
-                ir.Node(
-                    node.domain,
-                    node.op_type,
-                    inputs,
-                    node.attributes.values(),
-                    outputs=[value for value in outputs if value is not None],
-                    name=node.name,
-                )
-            )
+    known = ir.convenience.create_value_mapping(graph, include_subgraphs=False)
+    for value in (*tail.inputs, *tail.initializers.values()):
+        if value.name in known:
+            value.replace_all_uses_with(known[value.name])
+        else:
+            del tail.initializers[value.name or ""]
+            graph.register_initializer(value)
+    known |= {value.name or "": value for value in tail.outputs}
+    tail.outputs.clear()
+    nodes = list(tail)
+    tail.remove(nodes)
+    graph.extend(nodes)
     graph.outputs.clear()
-    graph.outputs.extend(known[value.name] for value in whole.graph.outputs)
+    graph.outputs.extend(known[value.name or ""] for value in whole.graph.outputs)
     changed.opset_imports.update({**whole.opset_imports, **changed.opset_imports})
     return changed

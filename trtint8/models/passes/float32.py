@@ -44,8 +44,7 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
         """Changes nothing in a model that computes in neither FP16 nor BF16.
 
         Raises:
-            ModelError: An input is a sequence of FP16 tensors, which no Cast converts, or the
-                callers of a function say which type it computes in.
+            ModelError: An input is a sequence of FP16 tensors, which no Cast converts.
         """
         graph = model.graph
         inputs = [value for value in graph.inputs if value.dtype == _HALF and not value.is_initializer()]
@@ -59,10 +58,6 @@ class ComputeInFloat32Pass(ir.passes.InPlacePass):
             assert value.const_value is not None
             value.const_value = ir.tensor(value.const_value.numpy().astype(np.float32), name=value.name)
             set_element_type(value, _FLOAT)
-        for function in model.functions.values():
-            _check_attributes(function)
-            _change_attributes(function.attributes)
-            _change_nodes(function)
         _change_nodes(graph)
         taken = value_names(graph)
         for value in inputs:
@@ -86,19 +81,7 @@ def _check_types(inputs: Iterable[ir.Value]) -> None:
             )
 
 
-def _check_attributes(function: ir.Function) -> None:
-    """Refuses a function whose callers say in an attribute which element type it gives out."""
-    for node in ir.traversal.RecursiveGraphIterator(function):
-        for name in TYPE_ATTRIBUTES:
-            if name in node.attributes and node.attributes[name].is_ref():
-                raise ModelError(
-                    f"the function '{function.domain}:{function.name}' of a model in 16 bits takes the "
-                    f"attribute '{name}' of its {node.op_type} from those who call it, so it cannot be "
-                    "converted to FP32; export the model in FP32"
-                )
-
-
-def _change_nodes(graph: ir.Graph | ir.Function) -> None:
+def _change_nodes(graph: ir.Graph) -> None:
     """Makes all that the nodes of a graph give out, and all that the graphs inside them declare, FP32."""
     for node in ir.traversal.RecursiveGraphIterator(graph):
         _change_attributes(node.attributes)

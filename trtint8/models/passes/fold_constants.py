@@ -33,8 +33,8 @@ _MULTIPLY_ADDS_PER_BYTE = 4
 #: How many times larger than its inputs a dequantized constant may be: FP32 in place of int8.
 _DEQUANTIZED_GROWTH = 4
 
-#: Values of a constant on which the shape of a result may depend: sizes, repeats, axes.
-_FEW = 64
+#: The most elements of a tensor on whose values the shapes of others may depend: sizes, repeats, axes.
+FEW = 64
 
 
 class FoldConstantsPass(ir.passes.InPlacePass):
@@ -134,22 +134,40 @@ def _predicted_bytes(model: ir.Model, node: ir.Node, arrays: Mapping[str, NDArra
         steps = (limit - start) / delta if delta else 0.0
         # Also false for NaN, which is no number of steps.
         return int(min(steps, float(1 << 62))) * numbers[0].itemsize if steps > 0 else 0
-    try:
-        inferred = shape_inference.infer_node_outputs(
-            defs.get_schema(node.op_type, model.opset_imports[""], ""),
-            ir.serde.serialize_node(node),
-            {name: _type(array) for name, array in arrays.items()},
-            {name: numpy_helper.from_array(array) for name, array in arrays.items() if array.size <= _FEW},
-            opset_imports=[helper.make_opsetid("", model.opset_imports[""])],
-        )[node.outputs[0].name or ""]
-    except Exception:
-        _logger.debug("no shape of %s '%s' is known", node.op_type, node.name, exc_info=True)
+    types = {name: _type(array) for name, array in arrays.items()}
+    few = {name: array for name, array in arrays.items() if array.size <= FEW}
+    inferred = infer_outputs(node, model.opset_imports[""], types, few).get(node.outputs[0].name or "")
+    if inferred is None:
         return None
     tensor = inferred.tensor_type
     if not tensor.HasField("shape") or not all(dim.HasField("dim_value") for dim in tensor.shape.dim):
         return None
     values = math.prod(dim.dim_value for dim in tensor.shape.dim)
     return int(values * helper.tensor_dtype_to_np_dtype(tensor.elem_type).itemsize)
+
+
+def infer_outputs(
+    node: ir.Node, opset: int, types: dict[str, onnx.TypeProto], values: Mapping[str, NDArray[Any]]
+) -> Mapping[str, onnx.TypeProto]:
+    """What ONNX infers of a node's outputs from its inputs alone, by name; nothing where it cannot.
+
+    Args:
+        node: The node.
+        opset: The version of the operators.
+        types: The types of its inputs by name.
+        values: Those of their values that are known by name.
+    """
+    try:
+        return shape_inference.infer_node_outputs(
+            defs.get_schema(node.op_type, opset, node.domain),
+            ir.serde.serialize_node(node),
+            types,
+            {name: numpy_helper.from_array(array) for name, array in values.items()},
+            opset_imports=[helper.make_opsetid("", opset)],
+        )
+    except Exception:
+        _logger.debug("no shape of %s '%s' is known", node.op_type, node.name, exc_info=True)
+        return {}
 
 
 def _type(array: NDArray[Any]) -> onnx.TypeProto:

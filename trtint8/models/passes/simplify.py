@@ -18,12 +18,10 @@ import graphlib
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 from onnx_ir.passes import common
 
 from calibrators.errors import ModelError
@@ -32,7 +30,6 @@ from trtint8.models.declared import clear_new_names, names_to_keep
 from trtint8.models.graph import (
     OperatorPass,
     add_initializer,
-    all_nodes,
     check_repeated,
     holds_graphs,
     message_graphs,
@@ -206,24 +203,6 @@ def check_functions(message: onnx.ModelProto, name: str) -> None:
         )
 
 
-def leaves_something_out(graph_model: ir.Model) -> bool:
-    """True if a function is called without one of its inputs or attributes, which nodes inside may need.
-
-    Args:
-        graph_model: Any model.
-    """
-    return bool(graph_model.functions) and any(
-        len(node.inputs) < len(function.inputs)
-        or None in node.inputs
-        or any(
-            attribute.value is None and name not in node.attributes
-            for name, attribute in function.attributes.items()
-        )
-        for node in all_nodes(graph_model)
-        if (function := graph_model.functions.get(node.op_identifier())) is not None
-    )
-
-
 class InlineFunctionsPass(ir.passes.InPlacePass):
     """Inlines all functions.
 
@@ -354,21 +333,22 @@ def _fold(norm: ir.Node, taken: set[str]) -> bool:
         or (conv.op_type == "ConvTranspose" and conv.attributes.get_int("group", 1) != 1)
     ):
         return False
-    parameters = [
-        ir.convenience.get_const_tensor(value) for value in (*conv.inputs[1:], *norm.inputs[1:]) if value
-    ]
-    if any(parameter is None for parameter in parameters):
+    given = [value for value in (*conv.inputs[1:], *norm.inputs[1:]) if value is not None]
+    parameters = [array for value in given if (array := read_constant(value)) is not None]
+    if len(parameters) < len(given):
         return False
 
-    weight, *bias = (parameter.numpy() for parameter in parameters[:-4] if parameter is not None)
-    gamma, beta, mean, variance = (
-        parameter.numpy() for parameter in parameters[-4:] if parameter is not None
-    )
+    weight, *bias, gamma, beta, mean, variance = parameters
     axis = operator_of(conv).weights_axis
     assert axis is not None, "a convolution has one"
     channels = weight.shape[axis] if weight.ndim > axis else 0
-    for value in (*conv.inputs[2:], *norm.inputs[1:]):
-        _check_channels(value, channels, norm, conv)
+    for value, parameter in zip(given[1:], parameters[1:], strict=True):
+        if parameter.shape != (channels,):
+            raise ModelError(
+                f"the tensor '{value.name}' has the shape {list(parameter.shape)}, but "
+                f"'{norm.name or norm.op_type}' normalizes the {channels} channels of "
+                f"'{conv.name or conv.op_type}'; give it one number per channel"
+            )
     # In float64, which costs little: the folded weights are quantized later, so they should be exact.
     shifted = variance.astype(np.float64) + norm.attributes.get_float("epsilon", 1e-5)
     if not (shifted > 0).all():
@@ -381,31 +361,15 @@ def _fold(norm: ir.Node, taken: set[str]) -> bool:
     new_bias = ((old_bias - mean) * factor + beta).astype(weight.dtype)
 
     output, result = norm.outputs[0], conv.outputs[0]
-    weight_name = conv.inputs[1].name if conv.inputs[1] is not None else None
-    conv.replace_input_with(1, _add_initializer(graph, f"{weight_name}_folded", new_weight, taken))
-    bias_value = _add_initializer(graph, f"{weight_name}_folded_bias", new_bias, taken)
     conv.resize_inputs(3)
-    conv.replace_input_with(2, bias_value)
+    for index, array, ending in ((1, new_weight, "folded"), (2, new_bias, "folded_bias")):
+        added = add_initializer(graph, take_name(f"{given[0].name}_{ending}", taken), array)
+        conv.replace_input_with(index, added)
     name, shape, dtype = output.name, output.shape, output.type
     output.replace_all_uses_with(result, replace_graph_outputs=True)
     graph.remove(norm, safe=True)
     result.name, result.shape, result.type = name, shape, dtype
     return True
-
-
-def _check_channels(value: ir.Value | None, channels: int, norm: ir.Node, conv: ir.Node) -> None:
-    """Refuses a parameter that does not have one number per output channel of the convolution."""
-    parameter = read_constant(value)
-    if value is not None and parameter is not None and parameter.shape != (channels,):
-        raise ModelError(
-            f"the tensor '{value.name}' has the shape {list(parameter.shape)}, but "
-            f"'{norm.name or norm.op_type}' normalizes the {channels} channels of "
-            f"'{conv.name or conv.op_type}'; give it one number per channel"
-        )
-
-
-def _add_initializer(graph: ir.Graph, stem: str, array: NDArray[Any], taken: set[str]) -> ir.Value:
-    return add_initializer(graph, take_name(stem, taken), array)
 
 
 class InferShapesPass(ir.passes.InPlacePass):
@@ -430,7 +394,7 @@ def _stand_ins(model: ir.Model) -> Iterator[None]:
     """Makes nodes of which ONNX infers nothing others of the same shapes, until the block ends."""
     replaced = [
         (node, node.domain, node.op_type, stand_in)
-        for node in all_nodes(model)
+        for node in model.graph.all_nodes()
         if (stand_in := _stand_in(node)) is not None
     ]
     try:
