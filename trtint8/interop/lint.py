@@ -8,6 +8,7 @@ finding names what changes.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +28,7 @@ from trtint8.interop.integer_models import (
     FLOAT_COUNTERPARTS,
     Expanded,
     expand,
-    is_qlinear,
+    has_float_operator,
     moved_data,
     original_name,
     refuse_float,
@@ -46,6 +47,7 @@ from trtint8.interop.pairs import (
     quantized_type,
     quantizers_before,
     reads_integers,
+    stored_in,
     weight_grid,
 )
 from trtint8.interop.unquantize import (
@@ -58,7 +60,7 @@ from trtint8.interop.unquantize import (
     unquantize,
     without_pairs,
 )
-from trtint8.models.graph import is_constant, read_constant, run_passes
+from trtint8.models.graph import constant_input, is_constant, read_constant, run_passes
 from trtint8.models.model import (
     FLOAT_MODEL,
     OLDEST_OPSET,
@@ -140,43 +142,38 @@ def _rule_findings(expanded: Expanded) -> Iterator[Finding]:
             "of that, and runs some layers in float"
         )
         yield Finding("computed-constant", name, message)
+    advice = (
+        "quantize the float model that it was made from"
+        if quantized_nodes(expanded.graph_model)
+        else "run `trtint8 calibrate` and `trtint8 quantize` on the mended model"
+    )
     for node in expanded.original.graph:
-        obstacle = expanded.obstacles.get(node.name or "")
-        if obstacle is None:
-            yield from _expanded_finding(expanded, node)
-        else:
-            what = f"TensorRT has no {node.op_type}, and " if _is_integer(node) else ""
-            rule = "integer-operator" if _is_integer(node) else "integer-data"
-            message = f"{what}{obstacle}; export the model with Q/DQ pairs around float operators"
-            yield Finding(rule, node.name or "", message, mendable=False)
+        name, operator = node.name or "", node.op_type
+        if name in expanded.obstacles:
+            integer = has_float_operator(node)
+            rule = "integer-operator" if integer else "integer-data"
+            what = f"TensorRT has no {operator}, and " if integer else ""
+            message = (
+                f"{what}{expanded.obstacles[name]}; export the model with Q/DQ pairs around float operators"
+            )
+            yield Finding(rule, name, message, mendable=False)
+        elif name in expanded.replaced:
+            rule = expanded.replaced[name]
+            yield Finding(
+                rule, name, _REPLACED[rule].format(operator, FLOAT_COUNTERPARTS.get(operator), advice)
+            )
         yield from _pair_findings(node)
 
 
-def _expanded_finding(expanded: Expanded, node: ir.Node) -> Iterator[Finding]:
-    name, operator = node.name or "", node.op_type
-    if name in expanded.dynamic:
-        advice = (
-            "quantize the float model that it was made from"
-            if quantized_nodes(expanded.graph_model)
-            else "run `trtint8 calibrate` and `trtint8 quantize` on the mended model"
-        )
-        yield Finding(
-            "dynamic-scale",
-            name,
-            "its input's scale is computed at run time, which TensorRT lacks, and no range is known: it "
-            f"becomes a float {FLOAT_COUNTERPARTS[operator]}; for INT8, {advice}",
-        )
-    elif _is_integer(node):
-        rule = "qlinear" if is_qlinear(node) else "integer-operator"
-        yield Finding(rule, name, f"TensorRT has no {operator}; Q/DQ pairs express the same")
-    elif name in expanded.moved:
-        yield Finding(
-            "integer-data", name, f"{operator} moves integers: TensorRT wants a pair on either side"
-        )
-
-
-def _is_integer(node: ir.Node) -> bool:
-    return node.op_type in FLOAT_COUNTERPARTS or is_qlinear(node)
+#: Rule that a node violated before it was replaced to the message: of its operator, the float operator in its
+#: place, and advice for INT8.
+_REPLACED = {
+    "dynamic-scale": "its input's scale is computed at run time, which TensorRT lacks, and no range is "
+    "known: it becomes a float {1}; for INT8, {2}",
+    "integer-data": "{0} moves integers: TensorRT wants a pair on either side",
+    "integer-operator": "TensorRT has no {0}; Q/DQ pairs express the same",
+    "qlinear": "TensorRT has no {0}; Q/DQ pairs express the same",
+}
 
 
 def _pair_findings(node: ir.Node) -> Iterator[Finding]:
@@ -189,32 +186,56 @@ def _pair_findings(node: ir.Node) -> Iterator[Finding]:
     Yields:
         The violated rules.
     """
-    name = node.name or ""
     if operator_of(node).half_of_pair:
-        yield from _quantizer(node, name)
+        yield from _quantizer(node, node.name or "")
     elif operator_of(node).is_weighted:
-        yield from _weighted(node, name)
+        yield from _weighted(node, node.name or "")
     elif node.op_type == "Concat":
-        yield from _concat(node, name)
+        scales = sorted({float(np.float32(grid.amax / HIGHEST)) for grid in _concat_grids(node).values()})
+        if len(scales) > 1:
+            shown = ", ".join(f"{scale:.4g}" for scale in scales)
+            message = f"its inputs have the scales {shown}: it rescales in float instead of copying INT8"
+            yield Finding("concat-scales", node.name or "", message)
 
 
 def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
-    scale, point, stored = (read_constant(input_at(node, index)) for index in (1, 2, 0))
-    activation = not is_weight(node.inputs[0])
+    scale, point, stored = (constant_input(node, index) for index in (1, 2, 0))
+    activation, dtype = not is_weight(node.inputs[0]), quantized_type(node)
     if scale is None or (point is None and input_at(node, 2) is not None):
         what = "scale" if scale is None else "zero point"
         yield Finding("scale-computed", name, f"its {what} is computed at run time", mendable=False)
         return
-    yield from _shapes(name, scale, scale if point is None else point, activation)
-    scale = scale.reshape(-1)
-    yield from _scale(name, scale, activation)
+    shape, other = list(scale.shape), list(scale.shape if point is None else point.shape)
+    if activation and scale.size == 1 and shape:
+        message = (
+            f"its scale has the shape {shape}, which is one scale per channel for TensorRT: it runs in "
+            "float; one scale has no dimensions"
+        )
+        yield Finding("scale-shape", name, message)
+    elif shape != other and not scale.size == math.prod(other) == 1:
+        message = (
+            f"its zero point has the shape {other} and its scale {shape}, and TensorRT takes equal shapes"
+        )
+        yield Finding("scale-shape", name, message)
+    wrong = scale[~((scale > 0) & np.isfinite(scale))]
+    if wrong.size:
+        # The steps below 0 are those above 0 of the positive scale, and what is 0 has any scale.
+        mendable = bool(np.isfinite(wrong).all()) and not (activation and (wrong == 0).any())
+        yield Finding("scale", name, f"a scale is {wrong[0]}; scales are positive and finite", mendable)
     if misfit := _misfit(node, scale.size):
         yield Finding("axis", name, misfit, mendable=False)
         return
     if point is not None and point.any():
         message = f"its zero point is {point[point != 0][0]}, and TensorRT takes only 0"
         yield Finding("zero-point", name, message)
-    yield from _type(node, name, activation)
+    kind = "" if dtype is None else dtype.name.lower()
+    if dtype == ir.DataType.INT32:
+        yield Finding("bias-int32", name, "it dequantizes an int32 bias, which TensorRT wants in float")
+    elif dtype is not None and activation and not dtype.is_integer():
+        message = f"it quantizes to {kind}, which is no integer type; export the model with int8 or uint8"
+        yield Finding("type", name, message, mendable=False)
+    elif dtype not in (None, ir.DataType.INT8):
+        yield Finding("type", name, f"it quantizes to {kind}, and TensorRT takes int8")
     block_size = node.attributes.get_int("block_size", 0)
     if block_size and not activation:
         message = (
@@ -233,62 +254,19 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
         )
 
 
-def _shapes(
-    name: str, scale: NDArray[np.floating], point: NDArray[np.generic], activation: bool
-) -> Iterator[Finding]:
-    if activation and scale.size == 1 and scale.ndim:
-        message = (
-            f"its scale has the shape {list(scale.shape)}, which is one scale per channel for TensorRT: it "
-            "runs in float; one scale has no dimensions"
-        )
-        yield Finding("scale-shape", name, message)
-    elif scale.shape != point.shape and not scale.size == point.size == 1:
-        message = (
-            f"its zero point has the shape {list(point.shape)} and its scale {list(scale.shape)}, and "
-            "TensorRT takes equal shapes"
-        )
-        yield Finding("scale-shape", name, message)
-
-
-def _scale(name: str, scale: NDArray[np.floating], activation: bool) -> Iterator[Finding]:
-    wrong = scale[~((scale > 0) & np.isfinite(scale))]
-    if wrong.size:
-        # The steps below 0 are those above 0 of the positive scale, and what is 0 has any scale.
-        mendable = bool(np.isfinite(wrong).all()) and not (activation and (wrong == 0).any())
-        yield Finding("scale", name, f"a scale is {wrong[0]}; scales are positive and finite", mendable)
-
-
 def _misfit(node: ir.Node, count: int) -> str | None:
     """Says how scales do not fit the tensor that they belong to; None where they do, or it is not known."""
-    if count < 2 or node.attributes.get_int("block_size", 0) > 0 or node.inputs[0] is None:
+    value, stored = node.inputs[0], stored_in(node.inputs[0])
+    if count < 2 or node.attributes.get_int("block_size", 0) > 0 or stored is None or stored.shape is None:
         return None
-    value, shape = node.inputs[0], _shape(node)
-    axis = node.attributes.get_int("axis", 1)
-    if shape is None or (-len(shape) <= axis < len(shape) and shape[axis] in (count, None)):
+    axis, shape = (
+        node.attributes.get_int("axis", 1),
+        [size if isinstance(size, int) else "?" for size in stored.shape],
+    )
+    if -len(shape) <= axis < len(shape) and shape[axis] in (count, "?"):
         return None
-    sizes = [size if size is not None else "?" for size in shape]
-    tensor = f"the tensor '{value.name}' of shape {sizes}"
+    tensor = f"the tensor '{value.name if value is not None else ''}' of shape {shape}"
     return f"it has {count} scales along axis {axis}, which do not fit {tensor}"
-
-
-def _shape(node: ir.Node) -> list[int | None] | None:
-    value = _stored(node.inputs[0])
-    shape = value.shape if value is not None else None
-    return None if shape is None else [size if isinstance(size, int) else None for size in shape]
-
-
-def _type(node: ir.Node, name: str, activation: bool) -> Iterator[Finding]:
-    dtype = quantized_type(node)
-    if dtype is None or dtype == ir.DataType.INT8:
-        return
-    kind = dtype.name.lower()
-    if dtype == ir.DataType.INT32:
-        yield Finding("bias-int32", name, "it dequantizes an int32 bias, which TensorRT wants in float")
-    elif activation and not dtype.is_integer():
-        message = f"it quantizes to {kind}, which is no integer type; export the model with int8 or uint8"
-        yield Finding("type", name, message, mendable=False)
-    else:
-        yield Finding("type", name, f"it quantizes to {kind}, and TensorRT takes int8")
 
 
 def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
@@ -317,17 +295,17 @@ def _weight_axis(
     node: ir.Node, name: str, index: int, weights: ir.Node, axes: tuple[int, ...] | None
 ) -> Iterator[Finding]:
     """Checks the scales of an operand, which is at that index and dequantized by ``weights``."""
-    scale, rank = read_constant(input_at(weights, 1)), _rank(weights)
-    if scale is None or scale.size < 2 or rank is None or not is_weight(weights.inputs[0]):
+    scale, array = constant_input(weights, 1), read_constant(stored_in(weights.inputs[0]))
+    if scale is None or scale.size < 2 or array is None or not array.ndim:
         return
     if weights.attributes.get_int("block_size", 0) or _misfit(weights, scale.size):
         return  # a finding of its own
     stored = weights.attributes.get_int("axis", 1)
-    stored += rank if stored < 0 else 0
+    stored += array.ndim if stored < 0 else 0
     axis = axes.index(stored) if axes is not None and stored in axes else stored
     # The rank of what the node reads may be unknown, but that of the stored weights never is.
     operand = node.inputs[index] or weights.outputs[0]
-    wanted = rank - 1 if node.op_type == "MatMul" and index else weight_axis(node, operand)
+    wanted = array.ndim - 1 if node.op_type == "MatMul" and index else weight_axis(node, operand)
     if axis != wanted:
         instead = "one scale" if wanted is None else str(wanted)
         message = f"its weights have scales along axis {axis} instead of {instead}: it runs in float"
@@ -345,27 +323,6 @@ def _one_sided(node: ir.Node) -> str:
         if weight_grid(weights, weight_axis(node, value)) is None:
             return f", and stays in float: '{value.name}' lies on no steps of int8"
     return ""
-
-
-def _stored(value: ir.Value | None) -> ir.Value | None:
-    """What a QuantizeLinear reads whose integers a value is, or the value itself."""
-    before = value.producer() if value is not None else None
-    return before.inputs[0] if before is not None and before.op_type == "QuantizeLinear" else value
-
-
-def _rank(weights: ir.Node) -> int | None:
-    """The number of dimensions of the weights that a node dequantizes; None where it is not known."""
-    stored = _stored(weights.inputs[0])
-    tensor = ir.convenience.get_const_tensor(stored) if stored is not None else None
-    return len(tensor.shape) or None if tensor is not None else None
-
-
-def _concat(node: ir.Node, name: str) -> Iterator[Finding]:
-    scales = sorted({float(np.float32(grid.amax / HIGHEST)) for grid in _concat_grids(node).values()})
-    if len(scales) > 1:
-        shown = ", ".join(f"{scale:.4g}" for scale in scales)
-        message = f"its inputs have the scales {shown}: it rescales in float instead of copying INT8"
-        yield Finding("concat-scales", name, message)
 
 
 def _concat_grids(node: ir.Node) -> dict[str, Grid]:

@@ -9,9 +9,9 @@ one scale per channel: their steps cannot be kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
 from calibrators.operators import operator_of
-from trtint8.models.graph import add_initializer, holds_graphs, is_constant, read_constant
+from trtint8.models.graph import holds_graphs, is_constant, read_constant
 from trtint8.quantization.targets import TARGETS
 
 #: Operators behind which a layer still reads the integers of a pair, where that was seen.
@@ -28,35 +28,24 @@ _READ_THROUGH = TARGETS["rtx"].reads_through or frozenset()
 #: Values that are followed from weights back to constants; from an activation it would be all of a model.
 _MOST_BEHIND_WEIGHTS = 64
 
-#: The types of quantized data.
-INTEGER_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
-
-
-class Parameters(NamedTuple):
-    """The parameters with which a tensor is quantized, as values of the graph.
-
-    Attributes:
-        scale: The scale.
-        zero_point: The zero point; None for 0.
-    """
-
-    scale: ir.Value
-    zero_point: ir.Value | None
-
 
 def input_at(node: ir.Node, index: int) -> ir.Value | None:
     """An input of a node, or None where the node has fewer inputs or leaves this one out."""
     return node.inputs[index] if index < len(node.inputs) else None
 
 
-def read_parameters(node: ir.Node) -> Parameters | None:
-    """The parameters of a QuantizeLinear, DequantizeLinear or DynamicQuantizeLinear; None for other nodes."""
-    if node.op_type == "DynamicQuantizeLinear":
-        return Parameters(node.outputs[1], node.outputs[2])
-    scale = input_at(node, 1)
-    if not operator_of(node).half_of_pair or scale is None:
-        return None
-    return Parameters(scale, input_at(node, 2))
+def made_by(value: ir.Value | None, *operators: str) -> ir.Node | None:
+    """The node that computes a value.
+
+    Args:
+        value: A value, or None where a node leaves out an optional input.
+        operators: The operators that count; none for all.
+
+    Returns:
+        The node; None where there is none, or it has another operator.
+    """
+    node = value.producer() if value is not None else None
+    return node if node is not None and (not operators or node.op_type in operators) else None
 
 
 def quantized_type(node: ir.Node) -> ir.DataType | None:
@@ -73,34 +62,16 @@ def quantized_type(node: ir.Node) -> ir.DataType | None:
         tensor = ir.convenience.get_const_tensor(zero_point)
         return zero_point.dtype if tensor is None else tensor.dtype
     if node.op_type == "DequantizeLinear":
-        return _data_type(node.inputs[0])
+        return data_type(node.inputs[0])
     return ir.DataType(node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8)
 
 
-def _data_type(data: ir.Value | None) -> ir.DataType | None:
+def data_type(data: ir.Value | None) -> ir.DataType | None:
+    """The type of integers; None where the graph does not say it."""
     producer = data.producer() if data is not None else None
     if producer is not None and producer.op_type == "QuantizeLinear":
         return quantized_type(producer)
     return data.dtype if data is not None else None
-
-
-def with_type_of(data: ir.Value | None, parameters: Parameters, graph: ir.Graph, stem: str) -> Parameters:
-    """Parameters with which a QuantizeLinear writes the type of other data.
-
-    Without a zero point it writes uint8.
-
-    Args:
-        data: The data whose type is wanted.
-        parameters: The scale and the zero point.
-        graph: The graph, which gets an int8 zero point where one is needed.
-        stem: The stem of the zero point's name.
-
-    Returns:
-        The parameters, with a zero point where the data is int8.
-    """
-    if parameters.zero_point is not None or _data_type(data) != ir.DataType.INT8:
-        return parameters
-    return Parameters(parameters.scale, add_initializer(graph, f"{stem}_zero_point", np.zeros((), np.int8)))
 
 
 def dequantizer_behind(value: ir.Value | None) -> tuple[ir.Node, tuple[int, ...] | None] | None:
@@ -192,12 +163,15 @@ def feeds_integers(node: ir.Node) -> bool:
     return False
 
 
+def stored_in(value: ir.Value | None) -> ir.Value | None:
+    """What a QuantizeLinear reads whose integers a value is, or the value itself."""
+    quantize = made_by(value, "QuantizeLinear")
+    return value if quantize is None else quantize.inputs[0]
+
+
 def is_weight(value: ir.Value | None) -> bool:
     """Whether a value is constant, or a quantized constant."""
-    producer = value.producer() if value is not None else None
-    if producer is not None and producer.op_type == "QuantizeLinear":
-        value = producer.inputs[0]
-    return read_constant(value) is not None
+    return read_constant(stored_in(value)) is not None
 
 
 def is_quantized_constant(value: ir.Value | None) -> bool:
@@ -222,70 +196,6 @@ def constant_scales(value: ir.Value | None) -> list[NDArray[np.float32]]:
     return found
 
 
-def agree(first: Parameters, second: Parameters) -> bool:
-    """Whether two sets of parameters are the same values, or constants of the same contents."""
-    return _same(first.scale, second.scale, 1.0) and _same(first.zero_point, second.zero_point, 0)
-
-
-def _same(first: ir.Value | None, second: ir.Value | None, missing: float) -> bool:
-    if first is second:
-        return True
-    arrays = [np.asarray(missing) if value is None else read_constant(value) for value in (first, second)]
-    left, right = (None if array is None else array.reshape(-1) for array in arrays)
-    return left is not None and right is not None and np.array_equal(left, right)
-
-
-def insert_dequantize(
-    reader: ir.Node, data: ir.Value, parameters: Parameters, name: str, axis: int | None = None
-) -> ir.Value:
-    """Inserts a DequantizeLinear before a node.
-
-    Args:
-        reader: The node; it does not read the new value yet.
-        data: The quantized data, int8 or uint8.
-        parameters: The scale and the zero point of the data.
-        name: The stem of the names of the new node and its output.
-        axis: The axis of the channels; None for one scale.
-
-    Returns:
-        The dequantized data, float32.
-    """
-    inputs = [data, *(value for value in parameters if value is not None)]
-    attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
-    node = ir.Node("", "DequantizeLinear", inputs, attributes, name=f"{name}_dequantize")
-    value = node.outputs[0]
-    value.name, value.dtype, value.shape = f"{name}_dequantized", ir.DataType.FLOAT, data.shape
-    _graph(reader).insert_before(reader, node)
-    return value
-
-
-def replace_by_float(old: ir.Node, new: ir.Node, pairs: Sequence[Parameters | None]) -> None:
-    """Replaces a node that computes on integers by a node that computes in float.
-
-    Args:
-        old: The node that is removed from the graph.
-        new: The node that takes its place, with as many outputs.
-        pairs: For each output, the parameters with which it is quantized again; None where the output of the
-            new node replaces that of the old one as it is.
-    """
-    graph = _graph(old)
-    graph.insert_after(old, new)
-    for before, after, pair in zip(old.outputs, new.outputs, pairs, strict=True):
-        if pair is None:
-            after.type = before.type
-            replace_value(before, after)
-            continue
-        after.name, after.dtype, after.shape = f"{before.name}_float", ir.DataType.FLOAT, before.shape
-        inputs = [after, *(value for value in pair if value is not None)]
-        quantize = ir.Node("", "QuantizeLinear", inputs, name=f"{before.name}_quantize")
-        quantize.outputs[0].type = (
-            ir.TensorType(ir.DataType.UINT8) if pair.zero_point is None else pair.zero_point.type
-        )
-        graph.insert_after(new, quantize)
-        replace_value(before, quantize.outputs[0])
-    graph.remove(old, safe=True)
-
-
 def replace_value(old: ir.Value, new: ir.Value) -> None:
     """Replaces a value by another, which gets its name, shape and readers."""
     old.replace_all_uses_with(new, replace_graph_outputs=True)
@@ -294,7 +204,8 @@ def replace_value(old: ir.Value, new: ir.Value) -> None:
     new.shape = new.shape if old.shape is None else old.shape
 
 
-def _graph(node: ir.Node) -> ir.Graph:
+def graph_of(node: ir.Node) -> ir.Graph:
+    """The graph that a node is in."""
     assert isinstance(node.graph, ir.Graph)
     return node.graph
 
