@@ -52,9 +52,9 @@ from trtint8.interop.pairs import (
 )
 from trtint8.interop.unquantize import (
     Unquantized,
-    activation_behind,
     drop_covered_ends,
     move_behind_activations,
+    pair_before_activation,
     pair_ranges,
     quantized_nodes,
     unquantize,
@@ -248,7 +248,7 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
         yield Finding("activation-per-channel", name, message)
     if stored is not None and stored.ndim == 0:
         yield Finding("scalar-constant", name, "it dequantizes a constant without dimensions")
-    if node.op_type == "DequantizeLinear" and activation and activation_behind(node) is not None:
+    if node.op_type == "DequantizeLinear" and activation and pair_before_activation(node):
         yield Finding(
             "pair-before-activation", name, "a pair before an activation function prevents a fusion"
         )
@@ -503,6 +503,8 @@ class _Mender:
             for name, scale in self._changes.widened.items()
         }
         nodes = {node.name or "": node for node in self._graph_model.graph}
+        # What dequantizes an input of the model is read as a pair, which had only this node.
+        nodes = {f"{name}_quantize": node for name, node in nodes.items()} | nodes
         changes = (
             Finding("steps", original_name(nodes[name], self._names), message)
             for name, message in {**lost, **wider, **self._changes.given_up}.items()
