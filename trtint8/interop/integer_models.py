@@ -30,6 +30,7 @@ from trtint8.interop.pairs import (
     quantized_type,
     quantized_values,
     replace_value,
+    walk_back,
 )
 from trtint8.models.graph import (
     add_initializer,
@@ -173,20 +174,17 @@ def _fold(model: ir.Model) -> dict[str, str]:
 
 def _before_pairs(graph: ir.Graph) -> Iterator[ir.Node]:
     """The nodes before the scale, the zero point or the integers of a pair, back to the last quantizer."""
-    pending = [
-        value
-        for node in graph
-        if operator_of(node).half_of_pair
-        for value in node.inputs[node.op_type == "QuantizeLinear" :]
-    ]
-    seen = set()
-    while pending:
-        value = pending.pop()
-        node = value.producer() if value is not None else None
-        if node is not None and node not in seen and node.op_type not in _QUANTIZERS:
-            seen.add(node)
+
+    def before(value: ir.Value | None) -> Sequence[ir.Value | None]:
+        node = made_by(value)
+        return () if node is None or node.op_type in _QUANTIZERS else node.inputs
+
+    pairs = (node for node in graph if operator_of(node).half_of_pair)
+    starts = (value for node in pairs for value in node.inputs[node.op_type == "QuantizeLinear" :])
+    for value in walk_back(starts, before):
+        node = made_by(value)
+        if node is not None and node.op_type not in _QUANTIZERS:
             yield node
-            pending += node.inputs
 
 
 def _store_integers(graph: ir.Graph, node: ir.Node) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,12 @@ from trtint8.interop.pairs import (
     input_at,
     is_quantized_constant,
     is_weight,
+    made_by,
     quantized_type,
     quantizers_before,
     reads_integers,
     stored_in,
+    walk_back,
     weight_grid,
 )
 from trtint8.interop.unquantize import (
@@ -57,6 +59,7 @@ from trtint8.interop.unquantize import (
     pair_before_activation,
     pair_ranges,
     quantized_nodes,
+    quantizer_before,
     unquantize,
     without_pairs,
 )
@@ -409,57 +412,42 @@ def mend(model: Model) -> Mended:
 
 
 @dataclass(frozen=True)
-class _Layers:
-    """What the weighted nodes of a model read, before pairs of constants are computed.
+class _Layer:
+    """What a weighted node of a model reads, before pairs of constants are computed.
 
     Attributes:
-        scales: Name of a node to the scales of the pairs of its weights.
-        floating: Names of the nodes that read an operand without a pair.
-        unsure: Names of those whose only operand without a pair is constant, and may lie on steps of int8.
+        scales: The scales of the pairs of its weights, each flat.
+        floating: Whether it reads an operand without a pair.
+        unsure: Whether that is its only one, and is constant, so that it may lie on steps of int8.
     """
 
-    scales: dict[str, list[NDArray[np.float32]]]
-    floating: list[str]
-    unsure: set[str]
+    scales: Sequence[NDArray[np.float32]] = ()
+    floating: bool = False
+    unsure: bool = False
 
     @classmethod
-    def of(cls, model: ir.Model) -> _Layers:
-        layers = cls({}, [], set())
-        for node in model.graph:
-            if not operator_of(node).is_weighted:
-                continue
-            name = node.name or ""
-            layers.scales[name] = [scale for value in node.inputs[:2] for scale in constant_scales(value)]
-            bare = [
-                value
-                for value in node.inputs[:2]
-                if not (reads_integers(value) or is_quantized_constant(value))
-            ]
-            if bare and len(bare) == 1 and len(node.inputs) > 1 and is_constant(bare[0]):
-                layers.unsure.add(name)
-            elif bare:
-                layers.floating.append(name)
-        return layers
+    def of(cls, node: ir.Node) -> _Layer:
+        operands = node.inputs[:2]
+        bare = [one for one in operands if not (reads_integers(one) or is_quantized_constant(one))]
+        constant = len(bare) == 1 and len(operands) > 1 and is_constant(bare[0])
+        scales = [scale for value in operands for scale in constant_scales(value)]
+        return cls(scales, bool(bare), constant)
 
     def grid(self, node: ir.Node, index: int, axis: int | None) -> NDArray[np.float32] | None:
-        """The scales of a constant operand of a node, if it lies on steps of int8."""
-        weights = read_constant(node.inputs[index])
-        return None if weights is None else weight_grid(weights, axis, self.scales.get(node.name or "", ()))
+        """The scales of an operand of the node, if that is constant and lies on steps of int8."""
+        weights = constant_input(node, index)
+        return None if weights is None else weight_grid(weights, axis, self.scales)
 
-    def kept(self, model: ir.Model) -> list[str]:
-        """Names of the weighted nodes of a prepared model that stay float."""
-        return [
-            node.name or ""
-            for node in model.graph
-            if operator_of(node).is_weighted
-            and (node.name in self.floating or (node.name in self.unsure and not self._lies_on_steps(node)))
-        ]
-
-    def _lies_on_steps(self, node: ir.Node) -> bool:
-        constants = [
-            (index, value) for index, value in enumerate(node.inputs[:2]) if value and is_constant(value)
-        ]
-        return all(self.grid(node, index, weight_axis(node, value)) is not None for index, value in constants)
+    def stays_float(self, node: ir.Node) -> bool:
+        """Whether the node, which may be prepared by now, stays float."""
+        return self.floating and not (
+            self.unsure
+            and all(
+                self.grid(node, index, weight_axis(node, value)) is not None
+                for index, value in enumerate(node.inputs[:2])
+                if value is not None and is_constant(value)
+            )
+        )
 
 
 @dataclass
@@ -490,7 +478,9 @@ class _Mender:
         passes = InferShapesPass(), ComputeInFloat32Pass(), RemoveIdentitiesPass()
         run_passes(self._graph_model, model.name, *passes)
         move_behind_activations(self._graph_model)
-        self._layers = _Layers.of(self._graph_model)
+        self._layers = {
+            node.name: _Layer.of(node) for node in self._graph_model.graph if operator_of(node).is_weighted
+        }
         self._changes = _Changes(widened=_widened(self._graph_model))
 
     def mend(self) -> Mended:
@@ -520,7 +510,11 @@ class _Mender:
         if FLOAT_MODEL not in self._model.graph_model.metadata_props:
             forget_origin(prepared.graph_model)  # the float model is not known
         nodes = {node.name or "": node for node in prepared.graph_model.graph}
-        kept = self._layers.kept(prepared.graph_model)
+        kept = [
+            name
+            for name, node in nodes.items()
+            if operator_of(node).is_weighted and self._layers.get(name, _Layer()).stays_float(node)
+        ]
         stayed = pair_ranges(prepared.graph_model)
         ranges = {**stayed, **unquantized.ranges}
         unquantized = replace(unquantized, ranges=ranges, kept_float=list(kept))
@@ -574,12 +568,11 @@ class _Mender:
         """The scales that keep the values of weights, or come nearest to them, which is a finding each."""
         scales, regridded = {}, []
         for edge in placement.weights:
-            node = nodes[edge.node]
-            scale = self._layers.grid(node, edge.index, edge.axis)
+            node, layer = nodes[edge.node], self._layers.get(edge.node, _Layer())
+            scale = layer.grid(node, edge.index, edge.axis)
             if scale is None:
                 config = placement.configs[edge.tensor].along(edge.axis)
-                given = self._layers.scales.get(edge.node, ())
-                scale, noise = _nearest(read_weights(node, edge), config, given)
+                scale, noise = _nearest(read_weights(node, edge), config, layer.scales)
                 regridded.append(_regridded(edge, noise))
             scales[edge.tensor, edge.axis] = scale
         return scales, tuple(regridded)
@@ -679,16 +672,13 @@ def _pairs_of_halves(
 
 def _pairs_before(value: ir.Value | None) -> Iterator[str]:
     """Names of the QuantizeLinear nodes of the pairs that a node reads, also through movements of values."""
-    pending, seen = [value], set()
-    while pending:
-        found = pending.pop()
-        node = found.producer() if found is not None else None
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if node.op_type != "DequantizeLinear":
-            pending += moved_data(node).values()
-        elif node.inputs[0] is not None and (quantize := node.inputs[0].producer()) is not None:
+
+    def before(value: ir.Value | None) -> Iterable[ir.Value]:
+        node = made_by(value)
+        return () if node is None or node.op_type == "DequantizeLinear" else moved_data(node).values()
+
+    for each in walk_back([value], before):
+        if (dequantize := made_by(each, "DequantizeLinear")) and (quantize := made_by(dequantize.inputs[0])):
             yield quantize.name or ""
 
 
@@ -705,7 +695,7 @@ def _remove_guards(graph_model: ir.Model, ranges: dict[str, float]) -> None:
     """Removes guards against NaN; what takes the place of a tensor gets its range, and its pair."""
     guards = RemoveNanGuardsPass()
     # The guard of an attention is known by the product that reads it, which reads a pair of it here.
-    pairs = [found for node in graph_model.graph if (found := _pair_behind(node)) is not None]
+    pairs = list(_pairs_of_guards(graph_model.graph))
     for quantize, _, uses in pairs:
         for reader, index in uses:
             reader.replace_input_with(index, quantize.inputs[0])
@@ -726,15 +716,15 @@ def _remove_guards(graph_model: ir.Model, ranges: dict[str, float]) -> None:
             ranges.setdefault(source, own[tensor])
 
 
-def _pair_behind(where: ir.Node) -> tuple[ir.Node, ir.Node, list[tuple[ir.Node, int]]] | None:
-    """The pair that alone reads a Where, and who reads the pair."""
-    if where.op_type != "Where" or len(where.outputs[0].uses()) != 1:
-        return None
-    ((quantize, _),) = where.outputs[0].uses()
-    readers = [reader for reader, _ in quantize.outputs[0].uses()]
-    if quantize.op_type != "QuantizeLinear" or [node.op_type for node in readers] != ["DequantizeLinear"]:
-        return None
-    dequantize = readers[0]
-    uses = [(reader, index) for reader, index in dequantize.outputs[0].uses()]
-    outputs = (node.outputs[0].is_graph_output() for node in (where, quantize, dequantize))
-    return None if not uses or any(outputs) else (quantize, dequantize, uses)
+def _pairs_of_guards(graph: ir.Graph) -> Iterator[tuple[ir.Node, ir.Node, list[tuple[ir.Node, int]]]]:
+    """The pairs that alone read a Where, and who reads each."""
+    for dequantize in graph:
+        quantize = quantizer_before(dequantize)
+        where = made_by(quantize.inputs[0], "Where") if quantize is not None else None
+        if quantize is None or where is None:
+            continue
+        outputs = [node.outputs[0] for node in (where, quantize, dequantize)]
+        uses = [(reader, index) for reader, index in dequantize.outputs[0].uses()]
+        alone = all(len(output.uses()) == 1 for output in outputs[:2])
+        if uses and alone and not any(output.is_graph_output() for output in outputs):
+            yield quantize, dequantize, uses

@@ -120,7 +120,7 @@ class _Unquantizer:
         common.RemoveUnusedNodesPass()(self._model)
         move_behind_activations(self._model)
         for node in self._graph:
-            quantize = _quantizer_before(node)
+            quantize = quantizer_before(node)
             if quantize is not None and _is_repeated(grid_of(quantize), node.outputs[0]):
                 self._replace(node.outputs[0], quantize.inputs[0])
         common.RemoveUnusedNodesPass()(self._model)
@@ -384,7 +384,7 @@ def _is_symmetric(node: ir.Node, scale: np.float32) -> bool:
     )
 
 
-def _quantizer_before(node: ir.Node) -> ir.Node | None:
+def quantizer_before(node: ir.Node) -> ir.Node | None:
     """The QuantizeLinear of the pair that a DequantizeLinear ends; None of another node."""
     ends_pair = node.op_type == "DequantizeLinear"
     return made_by(node.inputs[0], "QuantizeLinear") if ends_pair else None
@@ -424,7 +424,7 @@ def ends_of(node: ir.Node) -> Ends | None:
 
 def pair_before_activation(dequantize: ir.Node) -> tuple[ir.Node, ir.Node] | None:
     """The QuantizeLinear of a pair right behind a layer, and the Relu that alone reads the pair."""
-    quantize, output = _quantizer_before(dequantize), dequantize.outputs[0]
+    quantize, output = quantizer_before(dequantize), dequantize.outputs[0]
     before = made_by(quantize.inputs[0]) if quantize is not None else None
     if quantize is None or before is None or len(quantize.outputs[0].uses()) != 1:
         return None
@@ -503,7 +503,7 @@ def without_pairs(model: ir.Model) -> ir.Model:
     for node in bare.graph:
         if node.op_type != "DequantizeLinear":
             continue
-        quantize, integers = _quantizer_before(node), constant_input(node, 0)
+        quantize, integers = quantizer_before(node), constant_input(node, 0)
         source = quantize.inputs[0] if quantize is not None else None
         if integers is not None:
             name = take_name(f"{node.outputs[0].name}_float", names)
@@ -677,7 +677,7 @@ class Bounds:
         return (0.0, math.inf) if low >= 0 and other_low >= 0 else OPEN
 
     def _dequantized(self, node: ir.Node) -> Ends:
-        quantize = _quantizer_before(node)
+        quantize = quantizer_before(node)
         if quantize is None:
             return OPEN
         low, high = grid_of(quantize).ends
