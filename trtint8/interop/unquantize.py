@@ -49,6 +49,7 @@ from trtint8.models.graph import (
 )
 from trtint8.models.model import FLOAT_MODEL, Model, forget_origin, prepare, record_float_model, warnings_of
 from trtint8.models.passes.simplify import InferShapesPass, NameNodesPass
+from trtint8.quantization.operators import Ends, ends_of
 from trtint8.quantization.quantize import undo_one_scale
 
 _FLOAT, _INT8 = ir.DataType.FLOAT, ir.DataType.INT8
@@ -408,20 +409,6 @@ def _is_repeated(grid: Grid, value: ir.Value) -> bool:
     return True
 
 
-def ends_of(node: ir.Node) -> Ends | None:
-    """The ends of a Clip, or of a Relu, NaN where they are computed; None of another node."""
-    if node.op_type == "Relu":
-        return 0.0, math.inf
-    if node.op_type != "Clip":
-        return None
-    given = zip((constant_input(node, 1), constant_input(node, 2)), OPEN, (1, 2), strict=True)
-    low, high = (
-        float(end) if end is not None else none if input_at(node, index) is None else math.nan
-        for end, none, index in given
-    )
-    return low, high
-
-
 def pair_before_activation(dequantize: ir.Node) -> tuple[ir.Node, ir.Node] | None:
     """The QuantizeLinear of a pair right behind a layer, and the Relu that alone reads the pair."""
     quantize, output = quantizer_before(dequantize), dequantize.outputs[0]
@@ -618,9 +605,6 @@ def _quantizers(graph: ir.Graph) -> Iterator[tuple[str, ir.Node]]:
         if node.op_type == "QuantizeLinear" and (value := node.inputs[0]) and not is_constant(value):
             yield value.name or "", node
 
-
-#: The lowest and the highest value.
-Ends = tuple[float, float]
 
 #: The ends of a tensor of which nothing is known.
 OPEN: Ends = (-math.inf, math.inf)
