@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 import trtint8
 from calibrators.data.opening import open_batches
 from calibrators.operators import operator_of
-from trtint8.equalization.following.constants import measure_shapes
+from trtint8.equalization.following.constants import shapes_of_samples
 from trtint8.equalization.following.follow import follow_channels
 from trtint8.equalization.following.labelling import NetworkChannels
 from trtint8.equalization.forms import Form, apply_factors, find_forms
@@ -93,7 +93,7 @@ class Network:
         prepared = prepare(load_float_model(setup.model))
         self.model: ir.Model = prepared.graph_model
         feed = next(iter(open_batches(setup.calibration, prepared.inputs, limit=2, **setup.keywords)))
-        shapes = measure_shapes(self.model, feed)
+        shapes = shapes_of_samples(self.model, feed)
         self.channels: NetworkChannels = follow_channels(self.model, shapes)
         self.nodes = {node.name: node for node in self.model.graph}
         self.forms: dict[str, list[Form]] = {place: [] for place in PLACES}

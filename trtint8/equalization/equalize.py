@@ -25,7 +25,7 @@ from calibrators.run import RunOptions
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors
 from trtint8.equalization.factors import CLIP_MARGIN, FactorChoice, choose_strength, match_shared_scales
-from trtint8.equalization.following.constants import measure_shapes
+from trtint8.equalization.following.constants import shapes_of_samples
 from trtint8.equalization.following.follow import follow_channels
 from trtint8.equalization.forms import apply_factors, find_forms, from_last_to_first
 from trtint8.models.model import Model, rebuilt
@@ -113,14 +113,13 @@ def equalize(
     if first is None:
         return Equalized(copy, (), (), {})
     placement = place(model)
-    shapes = measure_shapes(model, first)
-    channels = follow_channels(model, shapes, through_clips=through_clips)
+    channels = follow_channels(model, shapes_of_samples(model, first), through_clips=through_clips)
     positions = {node.name or "": position for position, node in enumerate(model.graph)}
     forms = from_last_to_first(find_forms(channels), positions)
     if not forms:
         return Equalized(copy, (), (), channels.skipped)
     samples = itertools.chain([first], batches)
-    choice = FactorChoice.begin(model, placement, channels, shapes, forms, samples, method)
+    choice = FactorChoice.begin(model, placement, channels, forms, samples, method)
     with progress_bar("Choosing factors", len(forms), enabled=False) as advance:
         strengths = []
         for form in forms:

@@ -6,7 +6,7 @@ and weights are quantized. Channels whose tensor shares one scale with other ten
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.histograms.histogram import Histogram
 from calibrators.histograms.thresholds import METHODS
-from trtint8.equalization.following.constants import Shapes, input_ranges
+from trtint8.equalization.following.constants import input_ranges
 from trtint8.equalization.following.labelling import (
     FIXED,
     Change,
@@ -26,7 +26,6 @@ from trtint8.equalization.following.labelling import (
     Reading,
 )
 from trtint8.equalization.forms import (
-    Fold,
     Form,
     Observations,
     Part,
@@ -35,7 +34,7 @@ from trtint8.equalization.forms import (
     factors_of,
     observe,
 )
-from trtint8.models.graph import constant_input
+from trtint8.models.graph import constant_input, graph_values
 from trtint8.quantization.placement import Placement
 from trtint8.simulation.networks import Layer, find_layers
 from trtint8.simulation.segments import LayerAlone
@@ -155,160 +154,165 @@ def choose_strength(choice: FactorChoice, form: Form) -> float | None:
         The strength with which differences between channels were moved. None where the factors stay 1,
         because the error would not become clearly smaller or nothing that reads the channels runs in INT8.
     """
-    return _choose_migration(choice, form) if form.readings else _choose_product(choice, form)
-
-
-def _choose_migration(choice: FactorChoice, form: Form) -> float | None:
-    """Chooses factors that the weights of the readers make up for."""
-    readings = [reading for reading in form.readings if reading.node in choice.layers]
-    folds = choice.observed.folds
-    if not readings or any(one.tensor not in fold.tried_on.values for one in readings for fold in folds):
+    way = (_migration if form.readings else _product)(choice, form)
+    if way is None:
         return None
-
-    def made_with(peaks: Mapping[str, _Floats]) -> _Floats:
-        return _largest(choice, form, ((one.channels, peaks[one.tensor].reshape(-1)) for one in readings))
-
-    read = _largest(choice, form, ((one.channels, _read_ranges(choice, one)) for one in readings))
-    least = choice.least[form.representatives]
-
-    def factors_with(made: _Floats, strength: float) -> _Floats:
-        return below_bounds(migration_factors(made, read, strength), least, (made > 0) & (read > 0))
-
-    quantized = [choice.layers[one.node] for one in readings]
-    readers = [ReaderError(choice.model, layer, choice.placement, choice.method) for layer in quantized]
-    tried = [
-        (
-            made_with(fold.found_with.peaks),
-            [_Layer(choice, *pair, fold) for pair in zip(readings, readers, strict=True)],
-        )
-        for fold in folds
-    ]
+    folds, ones = choice.observed.folds, np.ones(len(form.representatives))
 
     def error(strength: float | None) -> float:
         total = 0.0
-        for made, layers in tried:
-            factors = _ones(form) if strength is None else factors_with(made, strength)
+        for number, fold in enumerate(folds):
+            factors = ones if strength is None else way.factors(fold.found_with.peaks, strength)
             choice.factors[form.representatives] = factors
-            for layer in layers:
-                total += layer.error()
+            for one in way.errors(number, factors):
+                total += one
         return total
 
-    errors = {strength: error(strength) for strength in _STRENGTHS}
+    errors = {strength: error(strength) for strength in way.strengths}
     best = min(errors, key=lambda strength: errors[strength])
-    worthwhile = errors[best] <= (
-        _WORTH_A_COPY if choice.copied[form.representatives].any() else _WORTHWHILE
-    ) * error(None)
-    factors = factors_with(made_with(choice.observed.peaks), best) if worthwhile else _ones(form)
+    limit = _WORTH_A_COPY if choice.copied[form.representatives].any() and form.readings else _WORTHWHILE
+    worthwhile = errors[best] <= limit * error(None)
+    factors = way.factors(choice.observed.peaks, best) if worthwhile else ones
     choice.factors[form.representatives] = factors
     return best if worthwhile else None
 
 
-def _ones(form: Form) -> _Floats:
-    return np.ones(len(form.representatives))
+@dataclass(frozen=True)
+class _Way:
+    """How the factors of a form are found.
+
+    Attributes:
+        strengths: The strengths that are tried.
+        factors: Gives the factors for the largest magnitudes of the tensors, and a strength.
+        errors: Gives the errors on the samples of a fold, by its number, with factors.
+    """
+
+    strengths: Sequence[float]
+    factors: Callable[[Mapping[str, _Floats], float], _Floats]
+    errors: Callable[[int, _Floats], Iterable[float]]
 
 
-def _read_ranges(choice: FactorChoice, reading: Reading) -> _Floats:
-    weights = choice.weights_of(reading.node).astype(np.float64)
-    return input_ranges(choice.nodes[reading.node], weights)
+def _migration(choice: FactorChoice, form: Form) -> _Way | None:
+    """Factors that the weights of the readers make up for."""
+    readings = [reading for reading in form.readings if reading.node in choice.layers]
+    folds = choice.observed.folds
+    if not readings or any(one.tensor not in fold.tried_on.values for one in readings for fold in folds):
+        return None
+    weights = (
+        input_ranges(choice.nodes[one.node], choice.weights_of(one.node).astype(np.float64))
+        for one in readings
+    )
+    channels = [one.channels for one in readings]
+    read = _by_class(choice, form, zip(channels, weights, strict=True), np.maximum)
+    least = choice.least[form.representatives]
+    readers = [_Reader(choice, reading) for reading in readings]
+
+    def factors(peaks: Mapping[str, _Floats], strength: float) -> _Floats:
+        ranges = (peaks[one.tensor].reshape(-1) for one in readings)
+        made = _by_class(choice, form, zip(channels, ranges, strict=True), np.maximum)
+        return below_bounds(migration_factors(made, read, strength), least, (made > 0) & (read > 0))
+
+    return _Way(_STRENGTHS, factors, lambda number, _: (reader.error(number) for reader in readers))
 
 
-def _largest(choice: FactorChoice, form: Form, ranges: Iterable[tuple[Channels, _Floats]]) -> _Floats:
-    """The largest range of each class of channels of a form, from ranges of channels."""
-    largest = _zeros(form)
-    for channels, values in ranges:
-        _combine(largest, choice, form, channels, values, np.maximum)
-    return largest
-
-
-def _zeros(form: Form) -> _Floats:
-    return np.zeros(len(form.representatives))
-
-
-def _combine(
-    measured: _Floats, choice: FactorChoice, form: Form, channels: Channels, values: _Floats, by: np.ufunc
-) -> None:
+def _by_class(
+    choice: FactorChoice, form: Form, measured: Iterable[tuple[Channels, _Floats]], by: np.ufunc
+) -> _Floats:
     """Combines values of channels with those of their classes; those of other forms are left out.
 
     Args:
-        measured: One value for each representative of the form; changed in place.
         choice: Knows the classes.
         form: The form.
-        channels: Numbers of channels.
-        values: Their values, of the same shape.
+        measured: Numbers of channels, and their values, which broadcast to the same shape.
         by: How two values are combined.
+
+    Returns:
+        One value for each representative of the form; 0 where there is none.
     """
-    classes = choice.channels.representatives[channels]
-    places = np.searchsorted(form.representatives, classes).clip(max=len(form.representatives) - 1)
-    inside = form.representatives[places] == classes
-    by.at(measured, places[inside], np.broadcast_to(values, classes.shape)[inside])
+    combined = np.zeros(len(form.representatives))
+    for channels, values in measured:
+        classes = choice.channels.representatives[channels]
+        places = np.searchsorted(form.representatives, classes).clip(max=len(form.representatives) - 1)
+        inside = form.representatives[places] == classes
+        by.at(combined, places[inside], np.broadcast_to(values, classes.shape)[inside])
+    return combined
 
 
-class _Layer:
-    """A reader of a form, with values that it reads."""
+#: Stands in for methods that choose ranges with more than a histogram.
+_METHOD = "mse"
 
-    def __init__(self, choice: FactorChoice, reading: Reading, reader: ReaderError, fold: Fold) -> None:
-        self._choice, self._reading, self._reader, self._fold = choice, reading, reader, fold
-        self._exact = self._reader.run(self._values(fold.tried_on), self._weights())
 
-    def error(self) -> float:
+class _Reader:
+    """A reader of a form, without its bias, with values that it reads."""
+
+    def __init__(self, choice: FactorChoice, reading: Reading) -> None:
+        self._choice, self._reading = choice, reading
+        self._alone = LayerAlone(choice.model, choice.layers[reading.node], choice.placement)
+        self._threshold = METHODS.get(choice.method, METHODS[_METHOD])
+        weights = choice.weights_of(reading.node)
+        self._exact = [
+            self._alone.run(self._values(fold.tried_on), weights) for fold in choice.observed.folds
+        ]
+
+    def error(self, number: int) -> float:
         """The relative error of the output with the factors as they are now, on samples of their own.
 
         The range is that of the samples that factors are found with: calibration does not see others either.
         """
-        amax = self._reader.threshold(self._values(self._fold.found_with))
-        values = self._values(self._fold.tried_on)
-        return self._reader.relative_error(values, self._weights(), self._exact, amax)
-
-    def _weights(self) -> NDArray[np.float32]:
-        return self._choice.weights_of(self._reading.node)
+        fold, histogram = self._choice.observed.folds[number], Histogram()
+        histogram.observe(self._values(fold.found_with))
+        values, weights = self._values(fold.tried_on), self._choice.weights_of(self._reading.node)
+        computed = self._alone.run_int8(values, weights, self._threshold(histogram) or 1.0)
+        return relative_error(computed, self._exact[number])
 
     def _values(self, part: Part) -> NDArray[np.float32]:
         factors = self._choice.factors_of(self._reading.labels)
         return (part.values[self._reading.tensor] / factors).astype(np.float32)
 
 
-def _choose_product(choice: FactorChoice, form: Form) -> float | None:
-    """Chooses factors that cancel in products of two activations."""
+def relative_error(computed: NDArray[np.float32], exact: NDArray[np.float32]) -> float:
+    """The squared error of an output, over the sum of squares of the exact one."""
+    # Squares of float32 numbers may be beyond float32.
+    signal = exact.astype(np.float64).reshape(-1)
+    error = computed.reshape(-1) - signal
+    return float(error @ error) / (float(signal @ signal) or 1.0)
+
+
+def _product(choice: FactorChoice, form: Form) -> _Way | None:
+    """Factors that cancel in products of two activations."""
     producers = [choice.producers[name] for name in form.producers]
     if choice.least[form.representatives].any():  # factors that cancel may be of any level
         return None
-    if any(producer.tensor not in choice.observed.peaks for producer in producers):
-        return None
     nodes = [product.node for product in form.products if product.node in choice.layers]
-    if not nodes:
+    if not nodes or any(producer.tensor not in choice.observed.peaks for producer in producers):
         return None
     one_scale = any(_has_one_scale(choice, node) for node in nodes)
 
-    def of_sides(measured: Mapping[str, _Floats], combine: np.ufunc) -> tuple[_Floats, _Floats]:
-        sides = (_zeros(form), _zeros(form))
-        for producer in producers:
-            positive = choice.channels.powers[producer.labels] > 0
-            for side, held in zip(sides, (positive, ~positive), strict=True):
-                _combine(side, choice, form, producer.labels[held], measured[producer.tensor][held], combine)
-        return sides
+    def of_sides(measured: Mapping[str, _Floats], combine: np.ufunc) -> tuple[_Floats, ...]:
+        held = [(one, choice.channels.powers[one.labels]) for one in producers]
+        return tuple(
+            _by_class(
+                choice,
+                form,
+                ((one.labels[powers == side], measured[one.tensor][powers == side]) for one, powers in held),
+                combine,
+            )
+            for side in (1, -1)
+        )
 
     powers = of_sides(choice.observed.powers, np.add)
-    folds = [
-        tuple(of_sides(part.peaks, np.maximum) for part in (fold.found_with, fold.tried_on))
-        for fold in choice.observed.folds
-    ]
+    tried = [of_sides(fold.tried_on.peaks, np.maximum) for fold in choice.observed.folds]
 
-    def error(strength: float | None) -> float:
-        total = 0.0
-        for found, tried in folds:
-            factors = _ones(form) if strength is None else product_factors(*found, strength)
-            squares = np.square(factors)
-            total += product_error(
-                tried[0] / factors, tried[1] * factors, powers[0] / squares, powers[1] * squares, one_scale
-            )
-        return total
+    def factors(peaks: Mapping[str, _Floats], strength: float) -> _Floats:
+        first, second = of_sides(peaks, np.maximum)
+        return product_factors(first, second, strength)
 
-    errors = {strength: error(strength) for strength in (0.0, *_STRENGTHS)}
-    best = min(errors, key=lambda strength: errors[strength])
-    if errors[best] > _WORTHWHILE * error(None):
-        return None
-    choice.factors[form.representatives] = product_factors(*of_sides(choice.observed.peaks, np.maximum), best)
-    return best
+    def errors(number: int, factors: _Floats) -> Iterable[float]:
+        (first, second), squares = tried[number], np.square(factors)
+        scaled = first / factors, second * factors, powers[0] / squares, powers[1] * squares
+        return (product_error(*scaled, one_scale),)
+
+    return _Way((0.0, *_STRENGTHS), factors, errors)
 
 
 def _has_one_scale(choice: FactorChoice, product: str) -> bool:
@@ -360,7 +364,6 @@ class FactorChoice:
         model: ir.Model,
         placement: Placement,
         channels: NetworkChannels,
-        shapes: Shapes,
         forms: Sequence[Form],
         feeds: Iterable[FeedDict],
         method: str,
@@ -371,7 +374,6 @@ class FactorChoice:
             model: The float model; not changed.
             placement: The placement for this model.
             channels: The channels of the model.
-            shapes: The shapes of the model's tensors.
             forms: The forms of these channels.
             feeds: The samples that factors are chosen with.
             method: The calibration method that the model will be calibrated with.
@@ -383,8 +385,10 @@ class FactorChoice:
         read = {reading.tensor: reading.labels for form in forms for reading in form.readings}
         multiplied = [producers[name] for form in forms if form.products for name in form.producers]
         shared = [name for group in placement.shared for name in group]
+        ranks = {value.name: len(value.shape or ()) for value in graph_values(model.graph)}
         labels = {
-            **{name: _labels(name, channels, shapes) for name in shared},
+            **{name: np.full((1,) * ranks.get(name, 0), FIXED, np.int64) for name in shared},
+            **{name: channels.tensors[name] for name in shared if name in channels.tensors},
             **{producer.tensor: producer.labels for producer in multiplied},
             **{clip.tensor: clip.labels for clip in channels.clips},
             **read,
@@ -438,12 +442,6 @@ def _least_factors(channels: NetworkChannels, observed: Observations) -> NDArray
     return least
 
 
-def _labels(tensor: str, channels: NetworkChannels, shapes: Shapes) -> Channels:
-    if tensor in channels.tensors:
-        return channels.tensors[tensor]
-    return np.full((1,) * len(shapes.shapes.get(tensor, ())), FIXED, np.int64)
-
-
 def match_shared_scales(choice: FactorChoice, forms: Sequence[Form]) -> None:
     """Gives channels that share a scale with other tensors the largest range of those tensors.
 
@@ -460,77 +458,24 @@ def match_shared_scales(choice: FactorChoice, forms: Sequence[Form]) -> None:
         numbers[form.representatives] = number
     for group in choice.placement.shared:
         if all(name in choice.observed.peaks for name in group):
-            held = [numbers[choice.channels.representatives[choice.labels[name]]].ravel() for name in group]
-            for number in np.unique(np.concatenate(held)).tolist():
+            held = {name: numbers[choice.channels.representatives[choice.labels[name]]] for name in group}
+            for number in np.unique(np.concatenate([array.ravel() for array in held.values()])).tolist():
                 if number >= 0:
-                    _match(choice, forms[number], group)
+                    _match(choice, forms[number], {name: array == number for name, array in held.items()})
 
 
-def _match(choice: FactorChoice, form: Form, group: Sequence[str]) -> None:
-    if not form.readings or (choice.factors[form.representatives] == 1).all():
+def _match(choice: FactorChoice, form: Form, held: Mapping[str, NDArray[np.bool_]]) -> None:
+    """Multiplies the factors of a form by a level; ``held`` tells which channels of tensors it holds."""
+    own = choice.factors[form.representatives]
+    if not form.readings or (own == 1).all() or choice.least[form.representatives].any():
         return
-    if choice.least[form.representatives].any():
+    if any(array.any() != array.all() for array in held.values()):
         return
-    inside: list[float] = []
-    outside: list[float] = []
-    for name in group:
-        held = np.isin(choice.channels.representatives[choice.labels[name]], form.representatives)
-        if held.any() and not held.all():
-            return
-        (inside if held.all() else outside).append(_peak(choice, name))
-    if inside and outside and min(max(inside), max(outside)) > 0:
-        choice.factors[form.representatives] *= max(inside) / max(outside)
-
-
-def _peak(choice: FactorChoice, tensor: str) -> float:
-    """The largest magnitude of a tensor with the factors as they are now."""
-    return float((choice.observed.peaks[tensor] / choice.factors_of(choice.labels[tensor])).max())
-
-
-#: Stands in for methods that choose ranges with more than a histogram.
-_METHOD = "mse"
-
-
-class ReaderError(LayerAlone):
-    """A layer by itself, without its bias, whose error with quantized operands is measured.
-
-    Args:
-        model: The model that the layer belongs to.
-        layer: A layer with constant weights as its second input.
-        placement: The placement for this model.
-        method: The calibration method.
-    """
-
-    def __init__(self, model: ir.Model, layer: Layer, placement: Placement, method: str) -> None:
-        super().__init__(model, layer, placement)
-        self._threshold = METHODS.get(method, METHODS[_METHOD])
-
-    def threshold(self, values: NDArray[np.float32]) -> float:
-        """The range that calibration finds for the layer's input.
-
-        Args:
-            values: The layer's input.
-        """
-        histogram = Histogram()
-        histogram.observe(values)
-        return self._threshold(histogram) or 1.0
-
-    def relative_error(
-        self,
-        values: NDArray[np.float32],
-        weights: NDArray[np.float32],
-        exact: NDArray[np.float32],
-        amax: float,
-    ) -> float:
-        """The squared error with quantized operands, over the sum of squares of the exact output.
-
-        Args:
-            values: The layer's input.
-            weights: The layer's weights.
-            exact: The exact output.
-            amax: The range of the input.
-        """
-        # Squares of float32 numbers may be beyond float32.
-        signal = exact.astype(np.float64).reshape(-1)
-        error = self.run_int8(values, weights, amax).reshape(-1) - signal
-        return float(error @ error) / (float(signal @ signal) or 1.0)
+    largest = [0.0, 0.0]
+    for name, array in held.items():
+        peak = choice.observed.peaks[name] / choice.factors_of(choice.labels[name])
+        side = int(array.all())
+        largest[side] = max(largest[side], float(peak.max()))
+    outside, inside = largest
+    if min(inside, outside) > 0:
+        choice.factors[form.representatives] *= inside / outside

@@ -74,19 +74,22 @@ def find_forms(channels: NetworkChannels) -> list[Form]:
         those where weights read a channel with the reciprocal of its class's factor, as where keys serve as
         values too.
     """
-    producers, readings, products = (defaultdict[int, list[int]](list) for _ in range(3))
-    for number, producer in enumerate(channels.producers):
-        for representative in _representatives(channels, producer.labels):
-            producers[representative].append(number)
-    for number, reading in enumerate(channels.readings):
-        for representative in _representatives(channels, reading.channels):
-            readings[representative].append(number)
-    for number, product in enumerate(channels.products):
-        for representative in _representatives(channels, np.concatenate([product.first, product.second])):
-            products[representative].append(number)
-    reciprocal = {one for one in _reciprocal(channels) if one in readings}
+    labels = (
+        [producer.labels for producer in channels.producers],
+        [reading.channels for reading in channels.readings],
+        [np.concatenate([product.first, product.second]) for product in channels.products],
+    )
+    members = tuple(defaultdict[int, list[int]](list) for _ in labels)
+    for found, arrays in zip(members, labels, strict=True):
+        for number, array in enumerate(arrays):
+            for representative in np.unique(channels.representatives[array]).tolist():
+                found[representative].append(number)
+    producers, readings, products = members
+    # Representatives of the channels that weights read with the power -1.
+    turned = (one.channels[channels.powers[one.channels] < 0] for one in channels.readings)
+    reciprocal = {one for array in turned for one in channels.representatives[array].tolist()}
     groups: dict[tuple[tuple[int, ...], ...], list[int]] = defaultdict(list)
-    for one in sorted(({*readings, *products} & {*producers}) - {FIXED} - reciprocal):
+    for one in sorted(({*readings, *products} & {*producers}) - {FIXED} - (reciprocal & {*readings})):
         groups[tuple(producers[one]), tuple(readings[one]), tuple(products[one])].append(one)
     return [
         Form(
@@ -97,18 +100,6 @@ def find_forms(channels: NetworkChannels) -> list[Form]:
         )
         for (produced, read, multiplied), representatives in groups.items()
     ]
-
-
-def _representatives(channels: NetworkChannels, labels: Channels) -> list[int]:
-    found: list[int] = np.unique(channels.representatives[labels]).tolist()
-    return found
-
-
-def _reciprocal(channels: NetworkChannels) -> Iterator[int]:
-    """Representatives of the channels that weights read with the power -1."""
-    for reading in channels.readings:
-        turned = reading.channels[channels.powers[reading.channels] < 0]
-        yield from _representatives(channels, turned)
 
 
 def from_last_to_first(forms: Iterable[Form], positions: dict[str, int]) -> list[Form]:

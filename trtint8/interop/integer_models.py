@@ -10,10 +10,10 @@ integers.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -23,30 +23,32 @@ from onnx_ir.passes import common
 from calibrators.errors import ModelError
 from calibrators.operators import Picks, Values, operator_of
 from trtint8.interop.pairs import (
-    INTEGER_TYPES,
-    Parameters,
-    agree,
+    data_type,
+    graph_of,
     input_at,
-    insert_dequantize,
+    made_by,
     quantized_type,
     quantized_values,
-    read_parameters,
-    replace_by_float,
     replace_value,
-    with_type_of,
+    walk_back,
 )
 from trtint8.models.graph import (
     add_initializer,
     as_model_errors,
+    constant_input,
     is_constant,
     nodes_inside,
     read_constant,
     run_passes,
+    values_read,
 )
 from trtint8.models.model import OLDEST_OPSET
 from trtint8.models.opset import with_opset
 from trtint8.models.passes.fold_constants import FoldConstantsPass
 from trtint8.models.passes.simplify import InlineFunctionsPass, NameNodesPass
+
+#: The types of quantized data.
+INTEGER_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
 
 _QUANTIZERS = ("QuantizeLinear", "DynamicQuantizeLinear")
 
@@ -59,17 +61,15 @@ class Expanded:
         original: The model as it was, with the nodes of functions in place of those that call them, a unique
             name for every node, and constants in place of the nodes that compute them, except pairs.
         graph_model: The model with Q/DQ pairs instead. The node that replaces an operator has its name.
-        dynamic: Names of the weighted nodes that are float now because the scale of their input was computed
-            at run time.
-        moved: Names of the nodes that moved integers.
+        replaced: Name of a node that computed on integers, and is replaced, to the rule of
+            :func:`trtint8.interop.lint.lint` that it violates.
         obstacles: Name of a node that still computes on integers to the reason.
         folded: Name of a node that computed integers, a scale or a zero point of constants to its operator.
     """
 
     original: ir.Model
     graph_model: ir.Model
-    dynamic: tuple[str, ...]
-    moved: tuple[str, ...]
+    replaced: dict[str, str]
     obstacles: dict[str, str]
     folded: dict[str, str]
 
@@ -92,23 +92,18 @@ def expand(model: ir.Model, name: str) -> Expanded:
     run_passes(original, name, InlineFunctionsPass(), _lift_constants(), NameNodesPass())
     with as_model_errors(name, "cannot be prepared"):
         folded = _fold(original)
-    graph_model, movement = original.clone(), FloatMovementPass()
-    run_passes(graph_model, name, ExpandQLinearPass(), movement)
-    dynamic = tuple(node.name or "" for node in graph_model.graph if _is_dynamic(node))
-    run_passes(
-        graph_model,
-        name,
-        ExpandDynamicPass(),
-        common.RemoveUnusedNodesPass(),
-        common.RemoveUnusedOpsetsPass(),
+    graph_model, in_float = (
+        original.clone(),
+        FloatOperatorsPass(expand_qlinear, move_in_float, expand_dynamic),
     )
+    run_passes(graph_model, name, in_float, common.RemoveUnusedOpsetsPass())
     names = {node.name for node in original.graph}
     obstacles = {
         original_name(node, names): obstacle
         for node in graph_model.graph
-        if (obstacle := _obstacle(graph_model, node)) is not None
+        if (obstacle := _obstacle(node)) is not None
     }
-    return Expanded(original, graph_model, dynamic, tuple(movement.moved), obstacles, folded)
+    return Expanded(original, graph_model, in_float.replaced, obstacles | in_float.obstacles, folded)
 
 
 def integer_operators(model: ir.Model) -> tuple[str, ...]:
@@ -152,7 +147,7 @@ def expand_static(model: ir.Model, name: str) -> ir.Model:
     """
     expanded = model.clone()
     # What replaces a node is named after it.
-    run_passes(expanded, name, _lift_constants(), NameNodesPass(), ExpandQLinearPass())
+    run_passes(expanded, name, _lift_constants(), NameNodesPass(), FloatOperatorsPass(expand_qlinear))
     return with_opset(expanded, OLDEST_OPSET, name)
 
 
@@ -179,20 +174,17 @@ def _fold(model: ir.Model) -> dict[str, str]:
 
 def _before_pairs(graph: ir.Graph) -> Iterator[ir.Node]:
     """The nodes before the scale, the zero point or the integers of a pair, back to the last quantizer."""
-    pending = [
-        value
-        for node in graph
-        if operator_of(node).half_of_pair
-        for value in node.inputs[node.op_type == "QuantizeLinear" :]
-    ]
-    seen = set()
-    while pending:
-        value = pending.pop()
-        node = value.producer() if value is not None else None
-        if node is not None and node not in seen and node.op_type not in _QUANTIZERS:
-            seen.add(node)
+
+    def before(value: ir.Value | None) -> Sequence[ir.Value | None]:
+        node = made_by(value)
+        return () if node is None or node.op_type in _QUANTIZERS else node.inputs
+
+    pairs = (node for node in graph if operator_of(node).half_of_pair)
+    starts = (value for node in pairs for value in node.inputs[node.op_type == "QuantizeLinear" :])
+    for value in walk_back(starts, before):
+        node = made_by(value)
+        if node is not None and node.op_type not in _QUANTIZERS:
             yield node
-            pending += node.inputs
 
 
 def _store_integers(graph: ir.Graph, node: ir.Node) -> None:
@@ -215,32 +207,21 @@ def original_name(node: ir.Node, names: set[str | None]) -> str:
         return node.name or ""
     if node.op_type == "DequantizeLinear":
         return next(reader.name or "" for reader, _ in node.outputs[0].uses())
-    producer = node.inputs[0].producer() if node.inputs[0] is not None else None
+    producer = made_by(node.inputs[0])
     return (producer.name if producer is not None else None) or ""
 
 
-def _is_dynamic(node: ir.Node) -> bool:
-    product = integer_product(node) if node.op_type in FLOAT_COUNTERPARTS else None
-    return isinstance(product, IntegerProduct) and product.is_dynamic
-
-
-def _obstacle(model: ir.Model, node: ir.Node) -> str | None:
+def _obstacle(node: ir.Node) -> str | None:
     """Why a node of an expanded model belongs neither to a Q/DQ pair nor to the float operators."""
-    if is_qlinear(node):
-        return qlinear_obstacle(model, node)
-    if node.op_type in FLOAT_COUNTERPARTS:
-        product = integer_product(node)
-        return product if isinstance(product, str) else None
     if node.op_type == "DequantizeLinear":
         return _unpaired(node)
     if node.op_type in _QUANTIZERS:
         return None
-    for value in itertools.chain(node.inputs, *(inner.inputs for inner in nodes_inside(node))):
-        producer = value.producer() if value is not None else None
-        stored = node.domain != "" and is_constant(value)
+    for value in values_read(node):
         # Graphs inside a node may have pairs of their own.
-        quantized = producer is not None and producer.op_type in _QUANTIZERS and producer.graph is node.graph
-        if value is not None and (quantized or (stored and value.dtype in INTEGER_TYPES)):
+        quantizer = made_by(value, *_QUANTIZERS)
+        stored = node.domain != "" and is_constant(value) and value.dtype in INTEGER_TYPES
+        if stored or (quantizer is not None and quantizer.graph is node.graph):
             return f"it computes on the integers of '{value.name}'"
     return None
 
@@ -248,132 +229,233 @@ def _obstacle(model: ir.Model, node: ir.Node) -> str | None:
 def _unpaired(node: ir.Node) -> str | None:
     """Why a DequantizeLinear is not the second node of a pair."""
     source = node.inputs[0]
-    if source is None or is_constant(source):
+    if source is None or is_constant(source) or (source.is_graph_input() and source.dtype in INTEGER_TYPES):
         return None
-    quantize = source.producer()
-    if source.is_graph_input() and source.dtype in INTEGER_TYPES:
-        return None
-    if quantize is None or quantize.op_type not in _QUANTIZERS:
+    quantize = made_by(source, *_QUANTIZERS)
+    if quantize is None:
         return f"it dequantizes '{source.name}', which no QuantizeLinear makes"
-    own, paired = read_parameters(node), read_parameters(quantize)
-    if (
-        own is not None
-        and paired is not None
-        and not is_constant(quantize.inputs[0])
-        and not agree(own, paired)
-    ):
+    own, paired = _read_parameters(node), _read_parameters(quantize)
+    if own and paired and not is_constant(quantize.inputs[0]) and not _agree(own, paired):
         return f"its scale or zero point is not that of '{quantize.name}', which quantizes its input"
     return None
 
 
-#: Integer operator to the float operator that computes the same.
-FLOAT_COUNTERPARTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
+class _ObstacleError(Exception):
+    """A node cannot be replaced; the message says why, in words for the user."""
 
 
-@dataclass(frozen=True)
-class Activation:
-    """An operand that is the output of a quantizer.
+class FloatOperatorsPass(ir.passes.InPlacePass):
+    """Replaces nodes that compute on integers by nodes that compute on floats.
+
+    The model computes the same as before, except for float rounding. Nodes that cannot be replaced stay.
+
+    Args:
+        rules: What replaces a node, one after the other for the whole graph: each in graph order, so that the
+            types of a node's inputs are known, and a chain is replaced throughout.
+
+    Attributes:
+        replaced: Name of each node that was replaced to the rule of :func:`trtint8.interop.lint.lint` that it
+            violates.
+        obstacles: Name of each node that a rule is for and cannot replace to the reason.
+    """
+
+    def __init__(self, *rules: Callable[[ir.Node], str | None]) -> None:
+        self.rules = rules
+        self.replaced: dict[str, str] = {}
+        self.obstacles: dict[str, str] = {}
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Applies all rules, and removes what nothing reads any more."""
+        for rule in self.rules:
+            for node in list(model.graph):
+                try:
+                    violated = rule(node)
+                except _ObstacleError as obstacle:
+                    self.obstacles[node.name or ""] = str(obstacle)
+                else:
+                    self.replaced |= {node.name or "": violated} if violated else {}
+        common.RemoveUnusedNodesPass()(model)
+        return ir.passes.PassResult(model, modified=bool(self.replaced))
+
+
+class Parameters(NamedTuple):
+    """The parameters with which a tensor is quantized, as values of the graph.
+
+    Attributes:
+        scale: The scale.
+        zero_point: The zero point; None for 0.
+    """
+
+    scale: ir.Value
+    zero_point: ir.Value | None
+
+
+def _read_parameters(node: ir.Node) -> Parameters | None:
+    """The parameters of a QuantizeLinear, DequantizeLinear or DynamicQuantizeLinear; None for other nodes."""
+    if node.op_type == "DynamicQuantizeLinear":
+        return Parameters(node.outputs[1], node.outputs[2])
+    scale = input_at(node, 1)
+    if not operator_of(node).half_of_pair or scale is None:
+        return None
+    return Parameters(scale, input_at(node, 2))
+
+
+def _quantized_with(value: ir.Value) -> Parameters | None:
+    """The parameters of the quantizer that makes a value; None where none does."""
+    quantizer = made_by(value, *_QUANTIZERS)
+    return _read_parameters(quantizer) if quantizer is not None and value is quantizer.outputs[0] else None
+
+
+def _agree(first: Parameters, second: Parameters) -> bool:
+    """Whether two sets of parameters are the same values, or constants of the same contents."""
+    return _same(first.scale, second.scale) and _same(first.zero_point, second.zero_point)
+
+
+def _same(first: ir.Value | None, second: ir.Value | None) -> bool:
+    if first is second:
+        return True
+    # Only a zero point may be missing, which is 0 then.
+    arrays = [np.zeros(1) if value is None else read_constant(value) for value in (first, second)]
+    left, right = (None if array is None else array.reshape(-1) for array in arrays)
+    return left is not None and right is not None and np.array_equal(left, right)
+
+
+class _Quantized(NamedTuple):
+    """Quantized data.
 
     Attributes:
         data: The integers.
-        source: The float input of the quantizer.
-        parameters: The quantizer's scale and zero point.
+        parameters: Their scale and zero point.
+        axis: The axis of the channels; None where there is one scale.
     """
 
     data: ir.Value
-    source: ir.Value
     parameters: Parameters
+    axis: int | None = None
 
     @property
     def is_dynamic(self) -> bool:
         """Whether the scale is computed at run time."""
         return read_constant(self.parameters.scale) is None
 
+    def in_float(self, reader: ir.Node, index: int) -> ir.Value:
+        """What the integers represent, or were made of where the scale is computed at run time.
 
-@dataclass(frozen=True)
-class Weights:
-    """A constant operand.
-
-    Attributes:
-        data: The integers.
-        zero_point: Zero points, of shape () or (channels,).
-        scale: Scales, of shape () or (channels,).
-        axis: The axis of the channels; None where there is one scale.
-    """
-
-    data: ir.Value
-    zero_point: NDArray[np.integer]
-    scale: NDArray[np.float32]
-    axis: int | None
-
-
-@dataclass(frozen=True)
-class IntegerProduct:
-    """An integer operator and the nodes that a float operator can replace together with it.
-
-    Attributes:
-        node: The operator.
-        operands: The two operands of the product.
-        scaled: The Mul after it, whose output is the float result.
-    """
-
-    node: ir.Node
-    operands: tuple[Activation | Weights, ...]
-    scaled: ir.Node
-
-    @property
-    def is_dynamic(self) -> bool:
-        """Whether the scale of an operand is computed at run time."""
-        return any(isinstance(operand, Activation) and operand.is_dynamic for operand in self.operands)
+        Args:
+            reader: A node, before which the integers are dequantized.
+            index: The index of its input, for names.
+        """
+        quantizer = self.data.producer()
+        if self.is_dynamic and quantizer is not None and (source := quantizer.inputs[0]) is not None:
+            return source
+        inputs = [self.data, *(value for value in self.parameters if value is not None)]
+        attributes = {} if self.axis is None else {"axis": self.axis}
+        stem = f"{reader.name}_input{index}"
+        node = ir.node("DequantizeLinear", inputs, attributes, name=f"{stem}_dequantize")
+        value = node.outputs[0]
+        value.name, value.dtype, value.shape = f"{stem}_dequantized", ir.DataType.FLOAT, self.data.shape
+        graph_of(reader).insert_before(reader, node)
+        return value
 
 
-class _MismatchError(Exception):
-    """A part of the pattern is missing; the message says which."""
-
-
-def integer_product(node: ir.Node) -> IntegerProduct | str:
-    """Matches the pattern around a ConvInteger or MatMulInteger.
+def _replace(
+    old: ir.Node,
+    operator: str,
+    inputs: Sequence[ir.Value | None],
+    like: ir.Node,
+    result: _Quantized | None = None,
+    quantized: Sequence[int] = (0,),
+) -> ir.Node:
+    """Replaces a node that computes on integers by a node that computes in float.
 
     Args:
-        node: The operator.
+        old: The node that is removed from the graph.
+        operator: The operator of the node that takes its place, with as many outputs.
+        inputs: What the new node reads.
+        like: The node whose name and attributes the new one has.
+        result: Integers with the type and the parameters with which outputs are quantized again.
+        quantized: The indices of these outputs; the others replace those of the old node as they are.
 
     Returns:
-        The match, or, in words for the user, what does not fit.
+        The new node.
     """
-    try:
-        return _matched(node)
-    except _MismatchError as mismatch:
-        return str(mismatch)
+    graph, attributes = graph_of(old), list(like.attributes.values())
+    new = ir.Node("", operator, inputs, attributes, num_outputs=len(old.outputs), name=like.name)
+    graph.insert_after(old, new)
+    scale, point = (None, None) if result is None else result.parameters
+    if result is not None and point is None and data_type(result.data) == ir.DataType.INT8:
+        # Without a zero point a QuantizeLinear writes uint8.
+        point = add_initializer(graph, f"{like.name}_output_zero_point", np.zeros((), np.int8))
+    for index, (before, after) in enumerate(zip(old.outputs, new.outputs, strict=True)):
+        if scale is None or index not in quantized:
+            after.type = before.type
+            replace_value(before, after)
+            continue
+        after.name, after.dtype, after.shape = f"{before.name}_float", ir.DataType.FLOAT, before.shape
+        again = [after, scale, *([] if point is None else [point])]
+        quantize = ir.node("QuantizeLinear", again, name=f"{before.name}_quantize")
+        quantize.outputs[0].type = ir.TensorType(ir.DataType.UINT8) if point is None else point.type
+        graph.insert_after(new, quantize)
+        replace_value(before, quantize.outputs[0])
+    graph.remove(old, safe=True)
+    return new
 
 
-def _matched(node: ir.Node) -> IntegerProduct:
+#: Integer operator to the float operator that computes the same.
+FLOAT_COUNTERPARTS = {"ConvInteger": "Conv", "MatMulInteger": "MatMul"}
+
+
+def expand_dynamic(node: ir.Node) -> str | None:
+    """Replaces a ConvInteger or MatMulInteger and what scales its result, if all of the pattern is there.
+
+    An operand whose scale is computed at run time is replaced by the input of its quantizer. An operand with
+    a constant scale, and weights, are dequantized by a DequantizeLinear.
+    """
+    if node.op_type not in FLOAT_COUNTERPARTS:
+        return None
     cast = _only_reader(node, "Cast")
     if cast.attributes.get_int("to", 0) != ir.DataType.FLOAT:
-        raise _MismatchError(f"'{cast.name}' casts to something else than float32")
+        raise _ObstacleError(f"'{cast.name}' casts to something else than float32")
     scaled = _only_reader(cast, "Mul")
-    product = next(value for value in scaled.inputs if value is not None and value is not cast.outputs[0])
+    product = scaled.inputs[scaled.inputs[0] is cast.outputs[0]]
+    assert product is not None
+    operands = _operands_of_product(node, product)
+    inputs = [operand.in_float(node, index) for index, operand in enumerate(operands)]
+    scaled.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
+    graph = graph_of(node)
+    new = _replace(scaled, FLOAT_COUNTERPARTS[node.op_type], inputs, node)
+    graph.remove([cast, node], safe=True)
+    if new.op_type == "Conv":
+        _fold_bias(graph, new)
+    return "dynamic-scale" if any(operand.is_dynamic for operand in operands) else "integer-operator"
+
+
+def _operands_of_product(node: ir.Node, product: ir.Value) -> list[_Quantized]:
+    """The operands of an integer operator whose result is multiplied with a product of scales."""
     factors = list(_factors(product))
     activations = [_activation(node, index) for index in (0, 1)]
-    if all(operand is None for operand in activations):
-        raise _MismatchError("both of its operands are constant")
+    if not any(activations):
+        raise _ObstacleError("both of its operands are constant")
     # A computed scale is one of the factors; a constant one may have been multiplied into another factor.
     unfound = [operand for operand in activations if operand and not _remove_scale(factors, operand)]
-    scale = _constant_product(factors)
+    scale: NDArray[np.float64] = np.ones((), np.float64)
+    for factor in factors:
+        if (array := read_constant(factor)) is None:
+            raise _ObstacleError(
+                f"its output is multiplied with '{factor.name}', which is no operand's scale"
+            )
+        scale = scale * array.astype(np.float64)
     for operand in unfound:
         known = read_constant(operand.parameters.scale)
-        if known is None or None not in activations:
-            raise _MismatchError(
+        if known is None or all(activations):
+            raise _ObstacleError(
                 f"the scale of '{operand.data.name}' is not in the product '{product.name}', with which its "
                 "output is multiplied"
             )
         scale = scale / known.astype(np.float64)
-    if None not in activations and (scale != 1).any():
-        raise _MismatchError(f"its output is multiplied with more than its scales in '{product.name}'")
-    operands = [
-        operand or _weights(node, index, scale.astype(np.float32))
-        for index, operand in enumerate(activations)
-    ]
-    return IntegerProduct(node, tuple(operands), scaled)
+    if all(activations) and (scale != 1).any():
+        raise _ObstacleError(f"its output is multiplied with more than its scales in '{product.name}'")
+    return [one or _weights(node, at, scale.astype(np.float32)) for at, one in enumerate(activations)]
 
 
 def _only_reader(node: ir.Node, operator: str) -> ir.Node:
@@ -382,88 +464,76 @@ def _only_reader(node: ir.Node, operator: str) -> ir.Node:
     if len(uses) != 1 or output.is_graph_output() or uses[0][0].op_type != operator:
         found = ", ".join(reader.op_type for reader, _ in uses) or "nothing"
         found += " and the caller" if output.is_graph_output() else ""
-        raise _MismatchError(f"'{output.name}' is read by {found}, and not by one {operator} alone")
+        raise _ObstacleError(f"'{output.name}' is read by {found}, and not by one {operator} alone")
     return uses[0][0]
 
 
 def _factors(value: ir.Value) -> Iterator[ir.Value]:
-    producer = value.producer()
-    if producer is None or producer.op_type != "Mul" or read_constant(value) is not None:
+    product = made_by(value, "Mul") if read_constant(value) is None else None
+    if product is None:
         yield value
         return
-    for factor in producer.inputs:
+    for factor in product.inputs:
         assert factor is not None
         yield from _factors(factor)
 
 
-def _activation(node: ir.Node, index: int) -> Activation | None:
-    """An operand with its quantizer; None where the operand is constant."""
-    data, zero_point = node.inputs[index], input_at(node, index + 2)
+def _activation(node: ir.Node, index: int) -> _Quantized | None:
+    """An operand that a quantizer makes; None where the operand is constant."""
+    data = node.inputs[index]
     assert data is not None
     if read_constant(data) is not None:
         return None
-    quantizer = data.producer()
-    parameters = read_parameters(quantizer) if quantizer is not None else None
-    if quantizer is None or parameters is None or data is not quantizer.outputs[0]:
+    quantizer, parameters = data.producer(), _quantized_with(data)
+    if quantizer is None or parameters is None:
         origin = "a graph input" if quantizer is None else f"the {quantizer.op_type} '{quantizer.name}'"
-        raise _MismatchError(f"'{data.name}' comes from {origin}, and not from a quantizer")
+        raise _ObstacleError(f"'{data.name}' comes from {origin}, and not from a quantizer")
     scale = read_constant(parameters.scale)
     if scale is not None and scale.size > 1:
-        raise _MismatchError(f"'{data.name}' has one scale per channel")
-    if not agree(parameters, Parameters(parameters.scale, zero_point)):
-        raise _MismatchError(f"its zero point for '{data.name}' is not that of '{quantizer.name}'")
-    source = quantizer.inputs[0]
-    assert source is not None
-    return Activation(data, source, parameters)
+        raise _ObstacleError(f"'{data.name}' has one scale per channel")
+    if not _agree(parameters, Parameters(parameters.scale, input_at(node, index + 2))):
+        raise _ObstacleError(f"its zero point for '{data.name}' is not that of '{quantizer.name}'")
+    return _Quantized(data, parameters)
 
 
-def _remove_scale(factors: list[ir.Value], operand: Activation) -> bool:
+def _remove_scale(factors: list[ir.Value], operand: _Quantized) -> bool:
     """Removes an operand's scale from the factors; returns whether it was among them."""
-    for position, factor in enumerate(factors):
-        if agree(Parameters(factor, None), Parameters(operand.parameters.scale, None)):
-            del factors[position]
-            return True
-    return False
+    scale = Parameters(operand.parameters.scale, None)
+    found = next((at for at, factor in enumerate(factors) if _agree(Parameters(factor, None), scale)), None)
+    if found is not None:
+        del factors[found]
+    return found is not None
 
 
-def _constant_product(factors: list[ir.Value]) -> NDArray[np.float64]:
-    product: NDArray[np.float64] = np.ones((), np.float64)
-    for factor in factors:
-        array = read_constant(factor)
-        if array is None:
-            raise _MismatchError(
-                f"its output is multiplied with '{factor.name}', which is no operand's scale"
-            )
-        product = product * array.astype(np.float64)
-    return product
-
-
-def _weights(node: ir.Node, index: int, scale: NDArray[np.float32]) -> Weights:
+def _weights(node: ir.Node, index: int, scale: NDArray[np.float32]) -> _Quantized:
     data, given = node.inputs[index], input_at(node, index + 2)
     integers = read_constant(data)
     assert data is not None and integers is not None
     zero = np.zeros(1, integers.dtype) if given is None else read_constant(given)
     if zero is None:
-        raise _MismatchError(f"the zero point of '{data.name}' is computed at run time")
+        raise _ObstacleError(f"the zero point of '{data.name}' is computed at run time")
     if not ((scale > 0) & np.isfinite(scale)).all():
-        raise _MismatchError(f"a scale of '{data.name}' is not positive and finite")
+        raise _ObstacleError(f"a scale of '{data.name}' is not positive and finite")
+    rank, conv = integers.ndim, node.op_type == "ConvInteger"
+    axis = 0 if conv else rank - 1
     if zero.size == 1 and scale.size == 1:
-        return Weights(data, zero.reshape(()), scale.reshape(()), None)
-    conv = node.op_type == "ConvInteger"
-    axis = 0 if conv else integers.ndim - 1
-    if index == 0 or integers.ndim < 2:
-        raise _MismatchError(f"'{data.name}' has several scales or zero points, and is no weight matrix")
-    channels, rank = integers.shape[axis], integers.ndim
-    scale = _flatten_per_channel(scale, channels, rank, 1 if conv else axis, data)
-    # The zero points of a ConvInteger are a vector; those of a MatMulInteger broadcast against the weights.
-    zero_rank, zero_axis = (1, 0) if conv else (rank, axis)
-    zero = _flatten_per_channel(zero, channels, zero_rank, zero_axis, data)
-    return Weights(data, zero, scale, axis)
+        zero, scale, along = zero.reshape(()), scale.reshape(()), None
+    elif index == 0 or rank < 2:
+        raise _ObstacleError(f"'{data.name}' has several scales or zero points, and is no weight matrix")
+    else:
+        # The zero points of a ConvInteger are a vector; those of a MatMulInteger broadcast against the
+        # weights.
+        scale = _per_channel(scale, integers.shape[axis], rank, 1 if conv else axis, data)
+        zero = _per_channel(zero, integers.shape[axis], *((1, 0) if conv else (rank, axis)), data)
+        along = axis
+    stored = (
+        add_initializer(graph_of(node), f"{node.name}_input{index}_{what}", array)
+        for what, array in (("scale", scale), ("zero_point", zero))
+    )
+    return _Quantized(data, Parameters(*stored), along)
 
 
-def _flatten_per_channel(
-    array: NDArray[Any], channels: int, rank: int, axis: int, data: ir.Value
-) -> NDArray[Any]:
+def _per_channel(array: NDArray[Any], channels: int, rank: int, axis: int, data: ir.Value) -> NDArray[Any]:
     """Flattens an array that broadcasts along one axis of a tensor to one number per channel.
 
     Args:
@@ -477,7 +547,7 @@ def _flatten_per_channel(
         An array of shape (channels,).
 
     Raises:
-        MismatchError: The array does not broadcast along that axis alone.
+        _ObstacleError: The array does not broadcast along that axis alone.
     """
     if array.size == 1:
         return np.full(channels, array.reshape(()), array.dtype)
@@ -485,11 +555,37 @@ def _flatten_per_channel(
     wanted[axis] = channels
     shape = (*[1] * (rank - array.ndim), *array.shape)
     if set(shape[:-rank]) - {1} or shape[-rank:] != tuple(wanted):
-        raise _MismatchError(
+        raise _ObstacleError(
             f"the scales or zero points of '{data.name}' have shape {array.shape}, and not one number per "
             "output channel"
         )
     return array.reshape(-1)
+
+
+def _fold_bias(graph: ir.Graph, conv: ir.Node) -> None:
+    """Replaces an Add of one number per output channel by the convolution's bias."""
+    output, weights = conv.outputs[0], conv.inputs[1]
+    with contextlib.suppress(_ObstacleError):
+        add = _only_reader(conv, "Add")
+        bias = _bias_constant(add.inputs[add.inputs[0] is output])
+        shape = weights.shape if weights is not None else None
+        if bias is None or shape is None or not shape.is_static() or bias.dtype != np.float32:
+            return
+        channels = _per_channel(bias, shape.numpy()[0], len(shape), 1, output)
+        conv.resize_inputs(3)
+        conv.replace_input_with(2, add_initializer(graph, f"{conv.name}_bias", channels))
+        replace_value(add.outputs[0], output)
+        graph.remove(add, safe=True)
+
+
+def _bias_constant(value: ir.Value | None) -> NDArray[Any] | None:
+    """A constant, or the Reshape of one: ONNX Runtime writes both for biases."""
+    array, reshape = read_constant(value), made_by(value, "Reshape")
+    if array is None and reshape is not None:
+        source, shape = (constant_input(reshape, index) for index in (0, 1))
+        if source is not None and shape is not None and (shape != 0).all():
+            array = source.reshape(tuple(int(size) for size in shape))
+    return array
 
 
 #: The domains of the operators: ONNX's and ONNX Runtime's.
@@ -542,229 +638,88 @@ QLINEAR = {
 _DROPPED = ("channels_last", "opset")
 
 
-class ExpandQLinearPass(ir.passes.InPlacePass):
-    """Replaces the operators; the model computes the same as before, except for float rounding.
-
-    Operators that cannot be replaced stay; :func:`qlinear_obstacle` says why.
-    """
-
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Expands in graph order, so that the types of an operator's inputs are known."""
-        modified = False
-        for node in list(model.graph):
-            if is_qlinear(node) and qlinear_obstacle(model, node) is None:
-                _expand(model.graph, node, QLINEAR[node.op_type])
-                modified = True
-        return ir.passes.PassResult(model, modified=modified)
+def has_float_operator(node: ir.Node) -> bool:
+    """Whether an operator computes on integers what a float operator computes on what these represent."""
+    return _is_qlinear(node) or node.op_type in FLOAT_COUNTERPARTS
 
 
-def is_qlinear(node: ir.Node) -> bool:
-    """Whether a node's operator takes and gives integers with scales, and has a float operator."""
+def _is_qlinear(node: ir.Node) -> bool:
     return node.domain in _DOMAINS and node.op_type in QLINEAR
 
 
-def qlinear_obstacle(model: ir.Model, node: ir.Node) -> str | None:
-    """Why a node that takes and gives integers cannot be expanded.
-
-    Args:
-        model: The node's model.
-        node: A node for which :func:`is_qlinear` is true.
-
-    Returns:
-        The reason, in words for the user; None where the node can be expanded.
-    """
+def expand_qlinear(node: ir.Node) -> str | None:
+    """Replaces an operator that takes and gives integers with scales by the float operator and pairs."""
+    if not _is_qlinear(node):
+        return None
     form = QLINEAR[node.op_type]
     if node.attributes.get_int("channels_last", 0):
-        return "its data is channels_last, and TensorRT takes channels first"
-    indices = _operands(node, form)
-    for index in (*indices, form.result - 1):
-        scale, zero_point = input_at(node, index + 1), input_at(node, index + 2)
-        for value in (scale, zero_point):
-            if value is not None and read_constant(value) is None:
-                return f"its scale or zero point '{value.name}' is computed at run time"
-        if zero_point is not None and zero_point.dtype not in INTEGER_TYPES:
-            return f"'{zero_point.name}' is neither int8 nor uint8"
-        scales = read_constant(scale)
-        if scales is not None and scales.size > 1 and not (form.weights and index == indices[1]):
-            return f"'{scale.name if scale else ''}' has one scale per channel of an activation"
-    if form.weights and _is_per_channel(node, indices[1]):
-        weights, scales = (read_constant(node.inputs[indices[1] + offset]) for offset in (0, 1))
-        if weights is None or weights.ndim < 2 or scales is None or scales.ndim != 1:
-            return "it has one scale per channel for an operand that is not constant weights"
+        raise _ObstacleError("its data is channels_last, and TensorRT takes channels first")
+    indices = range(form.operands[0], len(node.inputs), 3) if form.repeated else form.operands
+    operands = [
+        _operand(node, index, index + 1, may_have_channels=form.weights and position == 1)
+        for position, index in enumerate(indices)
+    ]
+    # QGemm may leave its result float.
+    result = None if input_at(node, form.result) is None else _operand(node, indices[0], form.result)
     bias = input_at(node, form.bias) if form.bias is not None else None
     if bias is not None and read_constant(bias) is None:
-        return f"its bias '{bias.name}' is computed at run time"
-    return _softmax_obstacle(model, node)
-
-
-def _softmax_obstacle(model: ir.Model, node: ir.Node) -> str | None:
-    """Why a QLinearSoftmax cannot be expanded: Softmax changed its meaning, and the node names its opset."""
-    if node.op_type != "QLinearSoftmax" or node.attributes.get_int("axis", -1) == -1:
-        return None
-    meant = node.attributes.get_int("opset", _SOFTMAX_ALONG_ONE)
-    if (meant < _SOFTMAX_ALONG_ONE) == (model.opset_imports.get("", 0) < _SOFTMAX_ALONG_ONE):
-        return None
-    return f"it is the Softmax of opset {meant}, and the model's opset has another"
-
-
-def _expand(graph: ir.Graph, node: ir.Node, form: _Form) -> None:
-    operands = [node.inputs[index] for index in form.plain]
-    indices = _operands(node, form)
-    for position, index in enumerate(indices):
-        data, scale = node.inputs[index], node.inputs[index + 1]
-        assert data is not None and scale is not None
-        per_channel = form.weights and position == 1 and _is_per_channel(node, index)
-        axis = _channels_axis(node, data) if per_channel else None
-        parameters = Parameters(scale, input_at(node, index + 2))
-        operands.append(insert_dequantize(node, data, parameters, f"{node.name}_input{position}", axis))
-    if form.bias is not None and input_at(node, form.bias) is not None:
-        operands.append(_bias(graph, node, form))
-    attributes = [attribute for name, attribute in node.attributes.items() if name not in _DROPPED]
-    if form.operator == "Softmax" and "axis" not in node.attributes:
-        attributes.append(ir.AttrInt64("axis", -1))  # Softmax's own default is another before opset 13
-    inner = ir.Node("", form.operator, operands, attributes, name=node.name)
-    inner.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
-    replace_by_float(node, inner, [_result(graph, node, form)])
-
-
-def _operands(node: ir.Node, form: _Form) -> tuple[int, ...]:
-    return tuple(range(form.operands[0], len(node.inputs), 3)) if form.repeated else form.operands
-
-
-def _is_per_channel(node: ir.Node, index: int) -> bool:
-    scale = read_constant(node.inputs[index + 1])
-    return scale is not None and scale.size > 1
-
-
-def _channels_axis(node: ir.Node, weights: ir.Value) -> int:
-    if node.op_type == "QLinearConv" or bool(node.attributes.get_int("transB", 0)):
-        return 0
-    array = read_constant(weights)
-    assert array is not None
-    return int(array.ndim - 1)
-
-
-def _result(graph: ir.Graph, node: ir.Node, form: _Form) -> Parameters | None:
-    """The parameters of the result; None where it is float, as QGemm allows."""
-    scale, zero_point = input_at(node, form.result), input_at(node, form.result + 1)
-    if scale is None:
+        raise _ObstacleError(f"its bias '{bias.name}' is computed at run time")
+    graph = graph_of(node)
+    _check_softmax(node, graph)
+    inputs = [node.inputs[index] for index in form.plain]
+    inputs += [operand.in_float(node, position) for position, operand in enumerate(operands)]
+    if bias is not None:
+        inputs.append(_bias_in_float(graph, node, bias, operands))
+    if result is None:
         node.outputs[0].type = ir.TensorType(ir.DataType.FLOAT)
-        return None
-    data = node.inputs[_operands(node, form)[0]]
-    return with_type_of(data, Parameters(scale, zero_point), graph, f"{node.name}_output")
+    new = _replace(node, form.operator, inputs, node, result)
+    for name in _DROPPED:
+        new.attributes.pop(name, None)
+    if form.operator == "Softmax":  # whose own default is another before opset 13
+        new.attributes.setdefault("axis", ir.AttrInt64("axis", -1))
+    return "qlinear"
 
 
-def _bias(graph: ir.Graph, node: ir.Node, form: _Form) -> ir.Value:
+def _operand(node: ir.Node, index: int, at: int, *, may_have_channels: bool = False) -> _Quantized:
+    """The integers at an index of a node's inputs, with the scale and the zero point at another one."""
+    data, scale, zero_point = input_at(node, index), input_at(node, at), input_at(node, at + 1)
+    assert data is not None and scale is not None
+    for value in (scale, zero_point):
+        if value is not None and read_constant(value) is None:
+            raise _ObstacleError(f"its scale or zero point '{value.name}' is computed at run time")
+    if zero_point is not None and zero_point.dtype not in INTEGER_TYPES:
+        raise _ObstacleError(f"'{zero_point.name}' is neither int8 nor uint8")
+    weights, scales, axis = read_constant(data), read_constant(scale), None
+    if scales is not None and scales.size > 1:
+        if not may_have_channels:
+            raise _ObstacleError(f"'{scale.name}' has one scale per channel of an activation")
+        if weights is None or weights.ndim < 2 or scales.ndim != 1:
+            raise _ObstacleError("it has one scale per channel for an operand that is not constant weights")
+        first = node.op_type == "QLinearConv" or bool(node.attributes.get_int("transB", 0))
+        axis = 0 if first else weights.ndim - 1
+    return _Quantized(data, Parameters(scale, zero_point), axis)
+
+
+def _check_softmax(node: ir.Node, graph: ir.Graph) -> None:
+    """Refuses a QLinearSoftmax of another opset: Softmax changed its meaning, and the node names its own."""
+    if node.op_type != "QLinearSoftmax" or node.attributes.get_int("axis", -1) == -1:
+        return
+    meant, opset = node.attributes.get_int("opset", _SOFTMAX_ALONG_ONE), graph.opset_imports.get("", 0)
+    if (meant < _SOFTMAX_ALONG_ONE) != (opset < _SOFTMAX_ALONG_ONE):
+        raise _ObstacleError(f"it is the Softmax of opset {meant}, and the model's opset has another")
+
+
+def _bias_in_float(
+    graph: ir.Graph, node: ir.Node, bias: ir.Value, operands: Sequence[_Quantized]
+) -> ir.Value:
     """The int32 bias in float: its scale is the product of the operands' scales."""
-    assert form.bias is not None
-    first, second = (read_constant(node.inputs[index + 1]) for index in form.operands)
-    bias = read_constant(node.inputs[form.bias])
-    assert first is not None and second is not None and bias is not None
-    scale = first.astype(np.float64).reshape(-1) * second.astype(np.float64).reshape(-1)
-    scale *= node.attributes.get_float("alpha", 1.0)
-    return add_initializer(graph, f"{node.name}_bias_float", (bias * scale).astype(np.float32))
-
-
-class ExpandDynamicPass(ir.passes.InPlacePass):
-    """Replaces integer operators where all nodes of the pattern around them are found; the others stay.
-
-    An operand whose scale is computed at run time is replaced by the input of its quantizer. An operand with
-    a constant scale, and weights, are dequantized by a DequantizeLinear.
-    """
-
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Expands the operators, and removes the nodes that computed their scales."""
-        modified = False
-        for node in list(model.graph):
-            product = integer_product(node) if node.op_type in FLOAT_COUNTERPARTS else None
-            if isinstance(product, IntegerProduct):
-                _expand_dynamic(model.graph, product)
-                modified = True
-        if modified:
-            common.RemoveUnusedNodesPass()(model)
-        return ir.passes.PassResult(model, modified=modified)
-
-
-def _expand_dynamic(graph: ir.Graph, product: IntegerProduct) -> None:
-    node, result = product.node, product.scaled.outputs[0]
-    cast = next(reader for reader, _ in node.outputs[0].uses())
-    operands = [_operand(graph, node, index, operand) for index, operand in enumerate(product.operands)]
-    attributes = list(node.attributes.values())
-    new = ir.Node("", FLOAT_COUNTERPARTS[node.op_type], operands, attributes, name=node.name)
-    new.outputs[0].dtype, new.outputs[0].shape = ir.DataType.FLOAT, node.outputs[0].shape
-    graph.insert_after(node, new)
-    replace_value(result, new.outputs[0])
-    graph.remove([product.scaled, cast, node], safe=True)
-    if new.op_type == "Conv":
-        _fold_bias(graph, new)
-
-
-def _operand(graph: ir.Graph, node: ir.Node, index: int, operand: Activation | Weights) -> ir.Value:
-    name = f"{node.name}_input{index}"
-    if isinstance(operand, Activation):
-        if operand.is_dynamic:
-            return operand.source
-        return insert_dequantize(node, operand.data, operand.parameters, name)
-    scale, zero_point = (
-        add_initializer(graph, f"{name}_{what}", array)
-        for what, array in (("scale", operand.scale), ("zero_point", operand.zero_point))
-    )
-    return insert_dequantize(node, operand.data, Parameters(scale, zero_point), name, operand.axis)
-
-
-def _fold_bias(graph: ir.Graph, conv: ir.Node) -> None:
-    """Replaces an Add of one number per output channel by the convolution's bias."""
-    output, weights = conv.outputs[0], conv.inputs[1]
-    uses = tuple(output.uses())
-    if len(uses) != 1 or uses[0][0].op_type != "Add" or output.is_graph_output() or weights is None:
-        return
-    add, index = uses[0]
-    bias, shape = _bias_constant(add.inputs[1 - index]), weights.shape
-    if bias is None or shape is None or not shape.is_static() or bias.dtype != np.float32:
-        return
-    sizes = shape.numpy()
-    try:
-        channels = _flatten_per_channel(bias, sizes[0], len(sizes), 1, output)
-    except _MismatchError:
-        return
-    conv.resize_inputs(3)
-    conv.replace_input_with(2, add_initializer(graph, f"{conv.name}_bias", channels))
-    replace_value(add.outputs[0], output)
-    graph.remove(add, safe=True)
-
-
-def _bias_constant(value: ir.Value | None) -> NDArray[Any] | None:
-    """A constant, or the Reshape of one: ONNX Runtime writes both for biases."""
-    array = read_constant(value)
-    producer = value.producer() if value is not None else None
-    if array is None and producer is not None and producer.op_type == "Reshape":
-        source, shape = read_constant(producer.inputs[0]), read_constant(producer.inputs[1])
-        if source is not None and shape is not None and (shape != 0).all():
-            array = source.reshape(tuple(int(size) for size in shape))
-    return array
-
-
-class FloatMovementPass(ir.passes.InPlacePass):
-    """Gives operators that move quantized data float data instead, and quantizes their outputs again.
-
-    Data whose scale is computed at run time is not quantized again: it would come out as it went in, except
-    for rounding.
-
-    Attributes:
-        moved: Names of the nodes that were changed.
-    """
-
-    def __init__(self) -> None:
-        self.moved: list[str] = []
-
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Works in graph order, because the second node of a chain reads what the first one quantizes."""
-        self.moved = [
-            node.name or ""
-            for node in list(model.graph)
-            if _moves_integers(node) and _move_in_float(model.graph, node)
-        ]
-        return ir.passes.PassResult(model, modified=bool(self.moved))
+    scale: Any = node.attributes.get_float("alpha", 1.0)
+    for operand in operands:
+        given = read_constant(operand.parameters.scale)
+        assert given is not None
+        scale = scale * given.astype(np.float64).reshape(-1)
+    stored = read_constant(bias)
+    return add_initializer(graph, f"{node.name}_bias_float", (stored * scale).astype(np.float32))
 
 
 def _moves_integers(node: ir.Node) -> bool:
@@ -792,46 +747,52 @@ def extrapolates(node: ir.Node) -> bool:
     return node.attributes.get_string("coordinate_transformation_mode", "") == "tf_crop_and_resize"
 
 
-def _move_in_float(graph: ir.Graph, node: ir.Node) -> bool:
-    """Replaces a node by one on float data; False where that cannot be done."""
+def move_in_float(node: ir.Node) -> str | None:
+    """Gives an operator that moves quantized data float data instead, and quantizes its outputs again.
+
+    Data whose scale is computed at run time is not quantized again: it would come out as it went in, except
+    for rounding.
+    """
     data = moved_data(node)
-    parameters = _parameters(node, data)
-    if parameters is None:
-        return False
-    inputs = list(node.inputs)
+    shared = _parameters(node, data)
+    if shared is None:
+        return None
+    graph, inputs = graph_of(node), list(node.inputs)
     for index, value in data.items():
-        source = _float_source(graph, node, index, value, parameters)
-        if source is None:
-            return False
-        inputs[index] = source
+        if value is shared.zero_point:
+            inputs[index] = add_initializer(graph, f"{node.name}_input{index}_zero", np.zeros((), np.float32))
+        else:
+            inputs[index] = _Quantized(value, shared).in_float(node, index)
     if _pads_with_raw_zero(node):
-        inputs[2:3] = [_raw_zero(graph, node, parameters)]
-    new = ir.Node(
-        "",
-        node.op_type,
-        inputs,
-        list(node.attributes.values()),
-        num_outputs=len(node.outputs),
-        name=node.name,
-    )
-    results = operator_of(node).results
-    outputs = () if _gives_no_data(node) else range(len(node.outputs)) if results is None else results
-    again = with_type_of(next(iter(data.values())), parameters, graph, f"{node.name}_output")
-    replace_by_float(node, new, [again if index in outputs else None for index in range(len(node.outputs))])
-    return True
+        scale, point = (read_constant(value) for value in shared)
+        assert scale is not None, "it was looked at before"
+        # The value that the integer 0 represents.
+        zero = -scale.reshape(()) * np.float32(0 if point is None else point.reshape(()))
+        inputs[2:3] = [add_initializer(graph, f"{node.name}_padding", np.asarray(zero, np.float32))]
+    results = () if _gives_no_data(node) else operator_of(node).results
+    again = range(len(node.outputs)) if results is None else results
+    _replace(node, node.op_type, inputs, node, _Quantized(next(iter(data.values())), shared), again)
+    return "integer-data"
 
 
 def _parameters(node: ir.Node, data: dict[int, ir.Value]) -> Parameters | None:
     """The scale and zero point that all of a node's data share; None where there are none, or several."""
-    candidates = [p for value in data.values() if (p := _quantized_with(value)) is not None]
-    if not candidates and all(map(_is_given, data.values())):
-        candidates = [p for output in node.outputs for p in _dequantized_with(output)][:1]
-    if not candidates or not all(agree(candidates[0], other) for other in candidates[1:]):
+    known = {value: _quantized_with(value) for value in data.values()}
+    candidates = [one for one in known.values() if one is not None]
+    if not candidates and known and all(map(_is_given, known)):
+        candidates = [one for output in node.outputs for one in _dequantized_with(output)][:1]
+    if not candidates or not all(_agree(candidates[0], other) for other in candidates[1:]):
         return None
-    scale = read_constant(candidates[0].scale)
+    shared = candidates[0]
+    scale = read_constant(shared.scale)
     if (scale is None and _pads_with_raw_zero(node)) or extrapolates(node):
         return None
-    return None if scale is not None and scale.size > 1 else candidates[0]
+    # Of the rest the graph does not say how it was quantized.
+    told = (
+        one is not None or value is shared.zero_point or (scale is not None and _is_given(value))
+        for value, one in known.items()
+    )
+    return shared if all(told) and (scale is None or scale.size == 1) else None
 
 
 def _is_given(value: ir.Value) -> bool:
@@ -845,41 +806,12 @@ def _pads_with_raw_zero(node: ir.Node) -> bool:
     return node.op_type == "Pad" and mode == "constant" and input_at(node, 2) is None
 
 
-def _raw_zero(graph: ir.Graph, node: ir.Node, parameters: Parameters) -> ir.Value:
-    """The value that the integer 0 represents, as a constant."""
-    scale, point = read_constant(parameters.scale), read_constant(parameters.zero_point)
-    assert scale is not None, "it was looked at before"
-    zero = -scale.reshape(()) * np.float32(0 if point is None else point.reshape(()))
-    return add_initializer(graph, f"{node.name}_padding", np.asarray(zero, np.float32))
-
-
-def _quantized_with(value: ir.Value) -> Parameters | None:
-    producer = value.producer()
-    if producer is None or producer.op_type == "DequantizeLinear" or value is not producer.outputs[0]:
-        return None
-    return read_parameters(producer)
-
-
 def _dequantized_with(value: ir.Value) -> Iterator[Parameters]:
     """The parameters with which nodes after a value dequantize it."""
     for reader, _ in value.uses():
-        parameters = read_parameters(reader)
+        parameters = _read_parameters(reader)
         if reader.op_type == "DequantizeLinear" and parameters is not None:
             yield parameters
         elif _moves_integers(reader):
             for output in reader.outputs:
                 yield from _dequantized_with(output)
-
-
-def _float_source(
-    graph: ir.Graph, node: ir.Node, index: int, value: ir.Value, parameters: Parameters
-) -> ir.Value | None:
-    """A node's data in float; None where the graph does not say how it was quantized."""
-    if value is parameters.zero_point:
-        return add_initializer(graph, f"{node.name}_input{index}_zero", np.zeros((), np.float32))
-    if is_constant(parameters.scale):
-        if _quantized_with(value) is None and not _is_given(value):
-            return None
-        return insert_dequantize(node, value, parameters, f"{node.name}_input{index}")
-    quantizer = value.producer()
-    return quantizer.inputs[0] if quantizer is not None and _quantized_with(value) else None

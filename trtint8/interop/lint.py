@@ -8,8 +8,9 @@ finding names what changes.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from trtint8.interop.integer_models import (
     FLOAT_COUNTERPARTS,
     Expanded,
     expand,
-    is_qlinear,
+    has_float_operator,
     moved_data,
     original_name,
     refuse_float,
@@ -43,22 +44,26 @@ from trtint8.interop.pairs import (
     input_at,
     is_quantized_constant,
     is_weight,
+    made_by,
     quantized_type,
     quantizers_before,
     reads_integers,
+    stored_in,
+    walk_back,
     weight_grid,
 )
 from trtint8.interop.unquantize import (
     Unquantized,
-    activation_behind,
     drop_covered_ends,
     move_behind_activations,
+    pair_before_activation,
     pair_ranges,
     quantized_nodes,
+    quantizer_before,
     unquantize,
     without_pairs,
 )
-from trtint8.models.graph import is_constant, read_constant, run_passes
+from trtint8.models.graph import constant_input, is_constant, read_constant, run_passes
 from trtint8.models.model import (
     FLOAT_MODEL,
     OLDEST_OPSET,
@@ -140,43 +145,38 @@ def _rule_findings(expanded: Expanded) -> Iterator[Finding]:
             "of that, and runs some layers in float"
         )
         yield Finding("computed-constant", name, message)
+    advice = (
+        "quantize the float model that it was made from"
+        if quantized_nodes(expanded.graph_model)
+        else "run `trtint8 calibrate` and `trtint8 quantize` on the mended model"
+    )
     for node in expanded.original.graph:
-        obstacle = expanded.obstacles.get(node.name or "")
-        if obstacle is None:
-            yield from _expanded_finding(expanded, node)
-        else:
-            what = f"TensorRT has no {node.op_type}, and " if _is_integer(node) else ""
-            rule = "integer-operator" if _is_integer(node) else "integer-data"
-            message = f"{what}{obstacle}; export the model with Q/DQ pairs around float operators"
-            yield Finding(rule, node.name or "", message, mendable=False)
+        name, operator = node.name or "", node.op_type
+        if name in expanded.obstacles:
+            integer = has_float_operator(node)
+            rule = "integer-operator" if integer else "integer-data"
+            what = f"TensorRT has no {operator}, and " if integer else ""
+            message = (
+                f"{what}{expanded.obstacles[name]}; export the model with Q/DQ pairs around float operators"
+            )
+            yield Finding(rule, name, message, mendable=False)
+        elif name in expanded.replaced:
+            rule = expanded.replaced[name]
+            yield Finding(
+                rule, name, _REPLACED[rule].format(operator, FLOAT_COUNTERPARTS.get(operator), advice)
+            )
         yield from _pair_findings(node)
 
 
-def _expanded_finding(expanded: Expanded, node: ir.Node) -> Iterator[Finding]:
-    name, operator = node.name or "", node.op_type
-    if name in expanded.dynamic:
-        advice = (
-            "quantize the float model that it was made from"
-            if quantized_nodes(expanded.graph_model)
-            else "run `trtint8 calibrate` and `trtint8 quantize` on the mended model"
-        )
-        yield Finding(
-            "dynamic-scale",
-            name,
-            "its input's scale is computed at run time, which TensorRT lacks, and no range is known: it "
-            f"becomes a float {FLOAT_COUNTERPARTS[operator]}; for INT8, {advice}",
-        )
-    elif _is_integer(node):
-        rule = "qlinear" if is_qlinear(node) else "integer-operator"
-        yield Finding(rule, name, f"TensorRT has no {operator}; Q/DQ pairs express the same")
-    elif name in expanded.moved:
-        yield Finding(
-            "integer-data", name, f"{operator} moves integers: TensorRT wants a pair on either side"
-        )
-
-
-def _is_integer(node: ir.Node) -> bool:
-    return node.op_type in FLOAT_COUNTERPARTS or is_qlinear(node)
+#: Rule that a node violated before it was replaced to the message: of its operator, the float operator in its
+#: place, and advice for INT8.
+_REPLACED = {
+    "dynamic-scale": "its input's scale is computed at run time, which TensorRT lacks, and no range is "
+    "known: it becomes a float {1}; for INT8, {2}",
+    "integer-data": "{0} moves integers: TensorRT wants a pair on either side",
+    "integer-operator": "TensorRT has no {0}; Q/DQ pairs express the same",
+    "qlinear": "TensorRT has no {0}; Q/DQ pairs express the same",
+}
 
 
 def _pair_findings(node: ir.Node) -> Iterator[Finding]:
@@ -189,32 +189,56 @@ def _pair_findings(node: ir.Node) -> Iterator[Finding]:
     Yields:
         The violated rules.
     """
-    name = node.name or ""
     if operator_of(node).half_of_pair:
-        yield from _quantizer(node, name)
+        yield from _quantizer(node, node.name or "")
     elif operator_of(node).is_weighted:
-        yield from _weighted(node, name)
+        yield from _weighted(node, node.name or "")
     elif node.op_type == "Concat":
-        yield from _concat(node, name)
+        scales = sorted({float(np.float32(grid.amax / HIGHEST)) for grid in _concat_grids(node).values()})
+        if len(scales) > 1:
+            shown = ", ".join(f"{scale:.4g}" for scale in scales)
+            message = f"its inputs have the scales {shown}: it rescales in float instead of copying INT8"
+            yield Finding("concat-scales", node.name or "", message)
 
 
 def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
-    scale, point, stored = (read_constant(input_at(node, index)) for index in (1, 2, 0))
-    activation = not is_weight(node.inputs[0])
+    scale, point, stored = (constant_input(node, index) for index in (1, 2, 0))
+    activation, dtype = not is_weight(node.inputs[0]), quantized_type(node)
     if scale is None or (point is None and input_at(node, 2) is not None):
         what = "scale" if scale is None else "zero point"
         yield Finding("scale-computed", name, f"its {what} is computed at run time", mendable=False)
         return
-    yield from _shapes(name, scale, scale if point is None else point, activation)
-    scale = scale.reshape(-1)
-    yield from _scale(name, scale, activation)
+    shape, other = list(scale.shape), list(scale.shape if point is None else point.shape)
+    if activation and scale.size == 1 and shape:
+        message = (
+            f"its scale has the shape {shape}, which is one scale per channel for TensorRT: it runs in "
+            "float; one scale has no dimensions"
+        )
+        yield Finding("scale-shape", name, message)
+    elif shape != other and not scale.size == math.prod(other) == 1:
+        message = (
+            f"its zero point has the shape {other} and its scale {shape}, and TensorRT takes equal shapes"
+        )
+        yield Finding("scale-shape", name, message)
+    wrong = scale[~((scale > 0) & np.isfinite(scale))]
+    if wrong.size:
+        # The steps below 0 are those above 0 of the positive scale, and what is 0 has any scale.
+        mendable = bool(np.isfinite(wrong).all()) and not (activation and (wrong == 0).any())
+        yield Finding("scale", name, f"a scale is {wrong[0]}; scales are positive and finite", mendable)
     if misfit := _misfit(node, scale.size):
         yield Finding("axis", name, misfit, mendable=False)
         return
     if point is not None and point.any():
         message = f"its zero point is {point[point != 0][0]}, and TensorRT takes only 0"
         yield Finding("zero-point", name, message)
-    yield from _type(node, name, activation)
+    kind = "" if dtype is None else dtype.name.lower()
+    if dtype == ir.DataType.INT32:
+        yield Finding("bias-int32", name, "it dequantizes an int32 bias, which TensorRT wants in float")
+    elif dtype is not None and activation and not dtype.is_integer():
+        message = f"it quantizes to {kind}, which is no integer type; export the model with int8 or uint8"
+        yield Finding("type", name, message, mendable=False)
+    elif dtype not in (None, ir.DataType.INT8):
+        yield Finding("type", name, f"it quantizes to {kind}, and TensorRT takes int8")
     block_size = node.attributes.get_int("block_size", 0)
     if block_size and not activation:
         message = (
@@ -227,68 +251,25 @@ def _quantizer(node: ir.Node, name: str) -> Iterator[Finding]:
         yield Finding("activation-per-channel", name, message)
     if stored is not None and stored.ndim == 0:
         yield Finding("scalar-constant", name, "it dequantizes a constant without dimensions")
-    if node.op_type == "DequantizeLinear" and activation and activation_behind(node) is not None:
+    if node.op_type == "DequantizeLinear" and activation and pair_before_activation(node):
         yield Finding(
             "pair-before-activation", name, "a pair before an activation function prevents a fusion"
         )
 
 
-def _shapes(
-    name: str, scale: NDArray[np.floating], point: NDArray[np.generic], activation: bool
-) -> Iterator[Finding]:
-    if activation and scale.size == 1 and scale.ndim:
-        message = (
-            f"its scale has the shape {list(scale.shape)}, which is one scale per channel for TensorRT: it "
-            "runs in float; one scale has no dimensions"
-        )
-        yield Finding("scale-shape", name, message)
-    elif scale.shape != point.shape and not scale.size == point.size == 1:
-        message = (
-            f"its zero point has the shape {list(point.shape)} and its scale {list(scale.shape)}, and "
-            "TensorRT takes equal shapes"
-        )
-        yield Finding("scale-shape", name, message)
-
-
-def _scale(name: str, scale: NDArray[np.floating], activation: bool) -> Iterator[Finding]:
-    wrong = scale[~((scale > 0) & np.isfinite(scale))]
-    if wrong.size:
-        # The steps below 0 are those above 0 of the positive scale, and what is 0 has any scale.
-        mendable = bool(np.isfinite(wrong).all()) and not (activation and (wrong == 0).any())
-        yield Finding("scale", name, f"a scale is {wrong[0]}; scales are positive and finite", mendable)
-
-
 def _misfit(node: ir.Node, count: int) -> str | None:
     """Says how scales do not fit the tensor that they belong to; None where they do, or it is not known."""
-    if count < 2 or node.attributes.get_int("block_size", 0) > 0 or node.inputs[0] is None:
+    value, stored = node.inputs[0], stored_in(node.inputs[0])
+    if count < 2 or node.attributes.get_int("block_size", 0) > 0 or stored is None or stored.shape is None:
         return None
-    value, shape = node.inputs[0], _shape(node)
-    axis = node.attributes.get_int("axis", 1)
-    if shape is None or (-len(shape) <= axis < len(shape) and shape[axis] in (count, None)):
+    axis, shape = (
+        node.attributes.get_int("axis", 1),
+        [size if isinstance(size, int) else "?" for size in stored.shape],
+    )
+    if -len(shape) <= axis < len(shape) and shape[axis] in (count, "?"):
         return None
-    sizes = [size if size is not None else "?" for size in shape]
-    tensor = f"the tensor '{value.name}' of shape {sizes}"
+    tensor = f"the tensor '{value.name if value is not None else ''}' of shape {shape}"
     return f"it has {count} scales along axis {axis}, which do not fit {tensor}"
-
-
-def _shape(node: ir.Node) -> list[int | None] | None:
-    value = _stored(node.inputs[0])
-    shape = value.shape if value is not None else None
-    return None if shape is None else [size if isinstance(size, int) else None for size in shape]
-
-
-def _type(node: ir.Node, name: str, activation: bool) -> Iterator[Finding]:
-    dtype = quantized_type(node)
-    if dtype is None or dtype == ir.DataType.INT8:
-        return
-    kind = dtype.name.lower()
-    if dtype == ir.DataType.INT32:
-        yield Finding("bias-int32", name, "it dequantizes an int32 bias, which TensorRT wants in float")
-    elif activation and not dtype.is_integer():
-        message = f"it quantizes to {kind}, which is no integer type; export the model with int8 or uint8"
-        yield Finding("type", name, message, mendable=False)
-    else:
-        yield Finding("type", name, f"it quantizes to {kind}, and TensorRT takes int8")
 
 
 def _weighted(node: ir.Node, name: str) -> Iterator[Finding]:
@@ -317,17 +298,17 @@ def _weight_axis(
     node: ir.Node, name: str, index: int, weights: ir.Node, axes: tuple[int, ...] | None
 ) -> Iterator[Finding]:
     """Checks the scales of an operand, which is at that index and dequantized by ``weights``."""
-    scale, rank = read_constant(input_at(weights, 1)), _rank(weights)
-    if scale is None or scale.size < 2 or rank is None or not is_weight(weights.inputs[0]):
+    scale, array = constant_input(weights, 1), read_constant(stored_in(weights.inputs[0]))
+    if scale is None or scale.size < 2 or array is None or not array.ndim:
         return
     if weights.attributes.get_int("block_size", 0) or _misfit(weights, scale.size):
         return  # a finding of its own
     stored = weights.attributes.get_int("axis", 1)
-    stored += rank if stored < 0 else 0
+    stored += array.ndim if stored < 0 else 0
     axis = axes.index(stored) if axes is not None and stored in axes else stored
     # The rank of what the node reads may be unknown, but that of the stored weights never is.
     operand = node.inputs[index] or weights.outputs[0]
-    wanted = rank - 1 if node.op_type == "MatMul" and index else weight_axis(node, operand)
+    wanted = array.ndim - 1 if node.op_type == "MatMul" and index else weight_axis(node, operand)
     if axis != wanted:
         instead = "one scale" if wanted is None else str(wanted)
         message = f"its weights have scales along axis {axis} instead of {instead}: it runs in float"
@@ -345,27 +326,6 @@ def _one_sided(node: ir.Node) -> str:
         if weight_grid(weights, weight_axis(node, value)) is None:
             return f", and stays in float: '{value.name}' lies on no steps of int8"
     return ""
-
-
-def _stored(value: ir.Value | None) -> ir.Value | None:
-    """What a QuantizeLinear reads whose integers a value is, or the value itself."""
-    before = value.producer() if value is not None else None
-    return before.inputs[0] if before is not None and before.op_type == "QuantizeLinear" else value
-
-
-def _rank(weights: ir.Node) -> int | None:
-    """The number of dimensions of the weights that a node dequantizes; None where it is not known."""
-    stored = _stored(weights.inputs[0])
-    tensor = ir.convenience.get_const_tensor(stored) if stored is not None else None
-    return len(tensor.shape) or None if tensor is not None else None
-
-
-def _concat(node: ir.Node, name: str) -> Iterator[Finding]:
-    scales = sorted({float(np.float32(grid.amax / HIGHEST)) for grid in _concat_grids(node).values()})
-    if len(scales) > 1:
-        shown = ", ".join(f"{scale:.4g}" for scale in scales)
-        message = f"its inputs have the scales {shown}: it rescales in float instead of copying INT8"
-        yield Finding("concat-scales", name, message)
 
 
 def _concat_grids(node: ir.Node) -> dict[str, Grid]:
@@ -452,57 +412,42 @@ def mend(model: Model) -> Mended:
 
 
 @dataclass(frozen=True)
-class _Layers:
-    """What the weighted nodes of a model read, before pairs of constants are computed.
+class _Layer:
+    """What a weighted node of a model reads, before pairs of constants are computed.
 
     Attributes:
-        scales: Name of a node to the scales of the pairs of its weights.
-        floating: Names of the nodes that read an operand without a pair.
-        unsure: Names of those whose only operand without a pair is constant, and may lie on steps of int8.
+        scales: The scales of the pairs of its weights, each flat.
+        floating: Whether it reads an operand without a pair.
+        unsure: Whether that is its only one, and is constant, so that it may lie on steps of int8.
     """
 
-    scales: dict[str, list[NDArray[np.float32]]]
-    floating: list[str]
-    unsure: set[str]
+    scales: Sequence[NDArray[np.float32]] = ()
+    floating: bool = False
+    unsure: bool = False
 
     @classmethod
-    def of(cls, model: ir.Model) -> _Layers:
-        layers = cls({}, [], set())
-        for node in model.graph:
-            if not operator_of(node).is_weighted:
-                continue
-            name = node.name or ""
-            layers.scales[name] = [scale for value in node.inputs[:2] for scale in constant_scales(value)]
-            bare = [
-                value
-                for value in node.inputs[:2]
-                if not (reads_integers(value) or is_quantized_constant(value))
-            ]
-            if bare and len(bare) == 1 and len(node.inputs) > 1 and is_constant(bare[0]):
-                layers.unsure.add(name)
-            elif bare:
-                layers.floating.append(name)
-        return layers
+    def of(cls, node: ir.Node) -> _Layer:
+        operands = node.inputs[:2]
+        bare = [one for one in operands if not (reads_integers(one) or is_quantized_constant(one))]
+        constant = len(bare) == 1 and len(operands) > 1 and is_constant(bare[0])
+        scales = [scale for value in operands for scale in constant_scales(value)]
+        return cls(scales, bool(bare), constant)
 
     def grid(self, node: ir.Node, index: int, axis: int | None) -> NDArray[np.float32] | None:
-        """The scales of a constant operand of a node, if it lies on steps of int8."""
-        weights = read_constant(node.inputs[index])
-        return None if weights is None else weight_grid(weights, axis, self.scales.get(node.name or "", ()))
+        """The scales of an operand of the node, if that is constant and lies on steps of int8."""
+        weights = constant_input(node, index)
+        return None if weights is None else weight_grid(weights, axis, self.scales)
 
-    def kept(self, model: ir.Model) -> list[str]:
-        """Names of the weighted nodes of a prepared model that stay float."""
-        return [
-            node.name or ""
-            for node in model.graph
-            if operator_of(node).is_weighted
-            and (node.name in self.floating or (node.name in self.unsure and not self._lies_on_steps(node)))
-        ]
-
-    def _lies_on_steps(self, node: ir.Node) -> bool:
-        constants = [
-            (index, value) for index, value in enumerate(node.inputs[:2]) if value and is_constant(value)
-        ]
-        return all(self.grid(node, index, weight_axis(node, value)) is not None for index, value in constants)
+    def stays_float(self, node: ir.Node) -> bool:
+        """Whether the node, which may be prepared by now, stays float."""
+        return self.floating and not (
+            self.unsure
+            and all(
+                self.grid(node, index, weight_axis(node, value)) is not None
+                for index, value in enumerate(node.inputs[:2])
+                if value is not None and is_constant(value)
+            )
+        )
 
 
 @dataclass
@@ -533,7 +478,9 @@ class _Mender:
         passes = InferShapesPass(), ComputeInFloat32Pass(), RemoveIdentitiesPass()
         run_passes(self._graph_model, model.name, *passes)
         move_behind_activations(self._graph_model)
-        self._layers = _Layers.of(self._graph_model)
+        self._layers = {
+            node.name: _Layer.of(node) for node in self._graph_model.graph if operator_of(node).is_weighted
+        }
         self._changes = _Changes(widened=_widened(self._graph_model))
 
     def mend(self) -> Mended:
@@ -546,6 +493,8 @@ class _Mender:
             for name, scale in self._changes.widened.items()
         }
         nodes = {node.name or "": node for node in self._graph_model.graph}
+        # What dequantizes an input of the model is read as a pair, which had only this node.
+        nodes = {f"{name}_quantize": node for name, node in nodes.items()} | nodes
         changes = (
             Finding("steps", original_name(nodes[name], self._names), message)
             for name, message in {**lost, **wider, **self._changes.given_up}.items()
@@ -561,7 +510,11 @@ class _Mender:
         if FLOAT_MODEL not in self._model.graph_model.metadata_props:
             forget_origin(prepared.graph_model)  # the float model is not known
         nodes = {node.name or "": node for node in prepared.graph_model.graph}
-        kept = self._layers.kept(prepared.graph_model)
+        kept = [
+            name
+            for name, node in nodes.items()
+            if operator_of(node).is_weighted and self._layers.get(name, _Layer()).stays_float(node)
+        ]
         stayed = pair_ranges(prepared.graph_model)
         ranges = {**stayed, **unquantized.ranges}
         unquantized = replace(unquantized, ranges=ranges, kept_float=list(kept))
@@ -615,12 +568,11 @@ class _Mender:
         """The scales that keep the values of weights, or come nearest to them, which is a finding each."""
         scales, regridded = {}, []
         for edge in placement.weights:
-            node = nodes[edge.node]
-            scale = self._layers.grid(node, edge.index, edge.axis)
+            node, layer = nodes[edge.node], self._layers.get(edge.node, _Layer())
+            scale = layer.grid(node, edge.index, edge.axis)
             if scale is None:
                 config = placement.configs[edge.tensor].along(edge.axis)
-                given = self._layers.scales.get(edge.node, ())
-                scale, noise = _nearest(read_weights(node, edge), config, given)
+                scale, noise = _nearest(read_weights(node, edge), config, layer.scales)
                 regridded.append(_regridded(edge, noise))
             scales[edge.tensor, edge.axis] = scale
         return scales, tuple(regridded)
@@ -720,16 +672,13 @@ def _pairs_of_halves(
 
 def _pairs_before(value: ir.Value | None) -> Iterator[str]:
     """Names of the QuantizeLinear nodes of the pairs that a node reads, also through movements of values."""
-    pending, seen = [value], set()
-    while pending:
-        found = pending.pop()
-        node = found.producer() if found is not None else None
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if node.op_type != "DequantizeLinear":
-            pending += moved_data(node).values()
-        elif node.inputs[0] is not None and (quantize := node.inputs[0].producer()) is not None:
+
+    def before(value: ir.Value | None) -> Iterable[ir.Value]:
+        node = made_by(value)
+        return () if node is None or node.op_type == "DequantizeLinear" else moved_data(node).values()
+
+    for each in walk_back([value], before):
+        if (dequantize := made_by(each, "DequantizeLinear")) and (quantize := made_by(dequantize.inputs[0])):
             yield quantize.name or ""
 
 
@@ -746,7 +695,7 @@ def _remove_guards(graph_model: ir.Model, ranges: dict[str, float]) -> None:
     """Removes guards against NaN; what takes the place of a tensor gets its range, and its pair."""
     guards = RemoveNanGuardsPass()
     # The guard of an attention is known by the product that reads it, which reads a pair of it here.
-    pairs = [found for node in graph_model.graph if (found := _pair_behind(node)) is not None]
+    pairs = list(_pairs_of_guards(graph_model.graph))
     for quantize, _, uses in pairs:
         for reader, index in uses:
             reader.replace_input_with(index, quantize.inputs[0])
@@ -767,15 +716,15 @@ def _remove_guards(graph_model: ir.Model, ranges: dict[str, float]) -> None:
             ranges.setdefault(source, own[tensor])
 
 
-def _pair_behind(where: ir.Node) -> tuple[ir.Node, ir.Node, list[tuple[ir.Node, int]]] | None:
-    """The pair that alone reads a Where, and who reads the pair."""
-    if where.op_type != "Where" or len(where.outputs[0].uses()) != 1:
-        return None
-    ((quantize, _),) = where.outputs[0].uses()
-    readers = [reader for reader, _ in quantize.outputs[0].uses()]
-    if quantize.op_type != "QuantizeLinear" or [node.op_type for node in readers] != ["DequantizeLinear"]:
-        return None
-    dequantize = readers[0]
-    uses = [(reader, index) for reader, index in dequantize.outputs[0].uses()]
-    outputs = (node.outputs[0].is_graph_output() for node in (where, quantize, dequantize))
-    return None if not uses or any(outputs) else (quantize, dequantize, uses)
+def _pairs_of_guards(graph: ir.Graph) -> Iterator[tuple[ir.Node, ir.Node, list[tuple[ir.Node, int]]]]:
+    """The pairs that alone read a Where, and who reads each."""
+    for dequantize in graph:
+        quantize = quantizer_before(dequantize)
+        where = made_by(quantize.inputs[0], "Where") if quantize is not None else None
+        if quantize is None or where is None:
+            continue
+        outputs = [node.outputs[0] for node in (where, quantize, dequantize)]
+        uses = [(reader, index) for reader, index in dequantize.outputs[0].uses()]
+        alone = all(len(output.uses()) == 1 for output in outputs[:2])
+        if uses and alone and not any(output.is_graph_output() for output in outputs):
+            yield quantize, dequantize, uses

@@ -21,7 +21,7 @@ from calibrators.errors import Argument, TableError, counted, enumerated
 from calibrators.operators import operator_of
 from calibrators.tables.formats import ncnn
 from calibrators.tables.table import ROUNDING, CalibrationTable
-from trtint8.models.graph import is_constant, read_constant
+from trtint8.models.graph import constant_input
 from trtint8.models.model import Model, check_model_name, load_model, prepare
 from trtint8.models.serialization import save_model
 from trtint8.quantization.config import State
@@ -224,8 +224,7 @@ def read_ncnn_table(
     if Path(network).suffix.lower() == ".param":
         inputs = ncnn.layer_inputs(_read(network), os.fspath(network))
         return CalibrationTable(content.tensors(inputs)), ()
-    nodes = _weighted(network)
-    inputs = {name: node.inputs[0].name or "" for name, node in nodes.items() if node.inputs[0] is not None}
+    nodes, inputs = _layers(network)
     winograd = tuple(
         name
         for name, node in nodes.items()
@@ -250,8 +249,7 @@ def render_ncnn_table(table: CalibrationTable, model: str | os.PathLike[str]) ->
         TableError: A layer's input has no range.
         ModelError: The model is unusable.
     """
-    nodes = _weighted(model)
-    inputs = {name: node.inputs[0].name or "" for name, node in nodes.items() if node.inputs[0] is not None}
+    nodes, inputs = _layers(model)
     missing = [tensor for tensor in inputs.values() if tensor not in table.amax]
     if missing:
         raise TableError(
@@ -260,27 +258,28 @@ def render_ncnn_table(table: CalibrationTable, model: str | os.PathLike[str]) ->
     weights = {}
     for name, node in nodes.items():
         channels = _weights(node)
-        weights[f"{name}_param_0"] = tuple(
-            float(amax) for amax in np.abs(channels.reshape(len(channels), -1)).max(axis=1)
-        )
+        weights[f"{name}_param_0"] = tuple(np.abs(channels.reshape(len(channels), -1)).max(axis=1).tolist())
     activations = {name: table.amax[tensor] for name, tensor in inputs.items()}
     return ncnn.render(ncnn.NcnnTable(activations, weights))
 
 
-def _weighted(model: str | os.PathLike[str]) -> dict[str, ir.Node]:
-    """The layers that ncnn quantizes: convolutions and inner products with constant weights."""
-    graph = prepare(load_model(model)).graph_model.graph
-    return {
+def _layers(model: str | os.PathLike[str]) -> tuple[dict[str, ir.Node], dict[str, str]]:
+    """The layers that ncnn quantizes, convolutions and inner products with constant weights, by name.
+
+    Returns:
+        The nodes, and the names of the tensors that they read.
+    """
+    nodes = {
         (node.name or "").replace(" ", "_"): node
-        for node in graph
-        if operator_of(node).is_weighted and len(node.inputs) > 1 and is_constant(node.inputs[1])
+        for node in prepare(load_model(model)).graph_model.graph
+        if operator_of(node).is_weighted and constant_input(node, 1) is not None
     }
+    return nodes, {name: value.name or "" for name, node in nodes.items() if (value := node.inputs[0])}
 
 
 def _weights(node: ir.Node) -> NDArray[Any]:
     """A node's weights, with the output channels along the first axis."""
-    value = node.inputs[1]
-    weights = read_constant(value)
+    value, weights = node.inputs[1], constant_input(node, 1)
     assert value is not None and weights is not None
     return np.moveaxis(weights, weight_axis(node, value) or 0, 0)
 

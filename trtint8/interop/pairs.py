@@ -9,9 +9,9 @@ one scale per channel: their steps cannot be kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from calibrators.errors import ModelError
 from calibrators.operators import operator_of
-from trtint8.models.graph import add_initializer, holds_graphs, is_constant, read_constant
+from trtint8.models.graph import constant_input, holds_graphs, is_constant, read_constant
 from trtint8.quantization.targets import TARGETS
 
 #: Operators behind which a layer still reads the integers of a pair, where that was seen.
@@ -28,35 +28,24 @@ _READ_THROUGH = TARGETS["rtx"].reads_through or frozenset()
 #: Values that are followed from weights back to constants; from an activation it would be all of a model.
 _MOST_BEHIND_WEIGHTS = 64
 
-#: The types of quantized data.
-INTEGER_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
-
-
-class Parameters(NamedTuple):
-    """The parameters with which a tensor is quantized, as values of the graph.
-
-    Attributes:
-        scale: The scale.
-        zero_point: The zero point; None for 0.
-    """
-
-    scale: ir.Value
-    zero_point: ir.Value | None
-
 
 def input_at(node: ir.Node, index: int) -> ir.Value | None:
     """An input of a node, or None where the node has fewer inputs or leaves this one out."""
     return node.inputs[index] if index < len(node.inputs) else None
 
 
-def read_parameters(node: ir.Node) -> Parameters | None:
-    """The parameters of a QuantizeLinear, DequantizeLinear or DynamicQuantizeLinear; None for other nodes."""
-    if node.op_type == "DynamicQuantizeLinear":
-        return Parameters(node.outputs[1], node.outputs[2])
-    scale = input_at(node, 1)
-    if not operator_of(node).half_of_pair or scale is None:
-        return None
-    return Parameters(scale, input_at(node, 2))
+def made_by(value: ir.Value | None, *operators: str) -> ir.Node | None:
+    """The node that computes a value.
+
+    Args:
+        value: A value, or None where a node leaves out an optional input.
+        operators: The operators that count; none for all.
+
+    Returns:
+        The node; None where there is none, or it has another operator.
+    """
+    node = value.producer() if value is not None else None
+    return node if node is not None and (not operators or node.op_type in operators) else None
 
 
 def quantized_type(node: ir.Node) -> ir.DataType | None:
@@ -73,34 +62,15 @@ def quantized_type(node: ir.Node) -> ir.DataType | None:
         tensor = ir.convenience.get_const_tensor(zero_point)
         return zero_point.dtype if tensor is None else tensor.dtype
     if node.op_type == "DequantizeLinear":
-        return _data_type(node.inputs[0])
+        return data_type(node.inputs[0])
     return ir.DataType(node.attributes.get_int("output_dtype", 0) or ir.DataType.UINT8)
 
 
-def _data_type(data: ir.Value | None) -> ir.DataType | None:
-    producer = data.producer() if data is not None else None
-    if producer is not None and producer.op_type == "QuantizeLinear":
-        return quantized_type(producer)
+def data_type(data: ir.Value | None) -> ir.DataType | None:
+    """The type of integers; None where the graph does not say it."""
+    if quantize := made_by(data, "QuantizeLinear"):
+        return quantized_type(quantize)
     return data.dtype if data is not None else None
-
-
-def with_type_of(data: ir.Value | None, parameters: Parameters, graph: ir.Graph, stem: str) -> Parameters:
-    """Parameters with which a QuantizeLinear writes the type of other data.
-
-    Without a zero point it writes uint8.
-
-    Args:
-        data: The data whose type is wanted.
-        parameters: The scale and the zero point.
-        graph: The graph, which gets an int8 zero point where one is needed.
-        stem: The stem of the zero point's name.
-
-    Returns:
-        The parameters, with a zero point where the data is int8.
-    """
-    if parameters.zero_point is not None or _data_type(data) != ir.DataType.INT8:
-        return parameters
-    return Parameters(parameters.scale, add_initializer(graph, f"{stem}_zero_point", np.zeros((), np.int8)))
 
 
 def dequantizer_behind(value: ir.Value | None) -> tuple[ir.Node, tuple[int, ...] | None] | None:
@@ -117,7 +87,7 @@ def dequantizer_behind(value: ir.Value | None) -> tuple[ir.Node, tuple[int, ...]
         Transpose is between. None where the value is not dequantized.
     """
     axes: tuple[int, ...] | None = None
-    node = value.producer() if value is not None else None
+    node = made_by(value)
     while node is not None and node.domain == "" and node.op_type in ("Cast", "Transpose"):
         if node.op_type == "Transpose":
             perm = tuple(node.attributes.get_ints("perm", ()))
@@ -127,11 +97,8 @@ def dequantizer_behind(value: ir.Value | None) -> tuple[ir.Node, tuple[int, ...]
             axes = perm if axes is None else tuple(perm[axis] for axis in axes)
         elif not ir.DataType(node.attributes["to"].as_int()).is_floating_point():
             return None
-        source = node.inputs[0]
-        node = source.producer() if source is not None else None
-    if node is None or node.op_type != "DequantizeLinear":
-        return None
-    return node, axes
+        node = made_by(node.inputs[0])
+    return (node, axes) if node is not None and node.op_type == "DequantizeLinear" else None
 
 
 def reads_integers(value: ir.Value | None) -> bool:
@@ -140,42 +107,56 @@ def reads_integers(value: ir.Value | None) -> bool:
     Args:
         value: A value that a node reads. Weights are followed through Transposes only.
     """
-    return dequantizer_behind(value) is not None or _is_moved(value)
-
-
-def _is_moved(value: ir.Value | None) -> bool:
-    """Whether a value is moved from activations that pairs stand before."""
-    node = value.producer() if value is not None else None
-    if node is None or node.domain != "" or node.op_type not in _READ_THROUGH:
-        return False
-    sources = _moved_from(value)
-    return all(one is not None and read_constant(one.inputs[0]) is None for one in sources)
+    if dequantizer_behind(value) is not None:
+        return True
+    return all(node is not None and constant_input(node, 0) is None for node in _moved_from(value))
 
 
 def _moved_from(value: ir.Value | None) -> list[ir.Node | None]:
     """The DequantizeLinear nodes whose values a value has; None among them for whatever is no such node."""
     found: list[ir.Node | None] = []
-    pending, seen = [value], set()
+    for each in walk_back([value], _before_movement):
+        if not _before_movement(each):
+            behind = dequantizer_behind(each)
+            found.append(None if behind is None else behind[0])
+    return found
+
+
+def _before_movement(value: ir.Value | None) -> Sequence[ir.Value | None]:
+    """The values that a value has where layers read integers through a movement; none of other values."""
+    node = made_by(value, *_READ_THROUGH) if dequantizer_behind(value) is None else None
+    if node is None or node.domain != "":
+        return ()
+    return node.inputs if node.op_type == "Concat" else node.inputs[:1]
+
+
+def walk_back(
+    values: Iterable[ir.Value | None], before: Callable[[ir.Value | None], Iterable[ir.Value | None]]
+) -> Iterator[ir.Value | None]:
+    """Goes from values to those that they are made of.
+
+    Args:
+        values: Where to begin.
+        before: Gives the values to go on with from one of them.
+
+    Yields:
+        Each value once.
+    """
+    pending, seen = list(values), set[ir.Value | None]()
     while pending:
         value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        node, behind = value.producer() if value is not None else None, dequantizer_behind(value)
-        if behind is not None:
-            found.append(behind[0])
-        elif node is not None and node.domain == "" and node.op_type in _READ_THROUGH:
-            pending += node.inputs if node.op_type == "Concat" else node.inputs[:1]
-        else:
-            found.append(None)
-    return found
+        if value not in seen:
+            seen.add(value)
+            yield value
+            pending += before(value)
 
 
 def quantizers_before(value: ir.Value | None) -> list[ir.Node]:
     """The QuantizeLinear nodes of the pairs whose values a value has, also through movements of values."""
-    data = (node.inputs[0] for node in _moved_from(value) if node is not None)
-    producers = (source.producer() for source in data if source is not None)
-    return [node for node in producers if node is not None and node.op_type == "QuantizeLinear"]
+    quantizers = (
+        made_by(node.inputs[0], "QuantizeLinear") for node in _moved_from(value) if node is not None
+    )
+    return [node for node in quantizers if node is not None]
 
 
 def feeds_integers(node: ir.Node) -> bool:
@@ -192,12 +173,15 @@ def feeds_integers(node: ir.Node) -> bool:
     return False
 
 
+def stored_in(value: ir.Value | None) -> ir.Value | None:
+    """What a QuantizeLinear reads whose integers a value is, or the value itself."""
+    quantize = made_by(value, "QuantizeLinear")
+    return value if quantize is None else quantize.inputs[0]
+
+
 def is_weight(value: ir.Value | None) -> bool:
     """Whether a value is constant, or a quantized constant."""
-    producer = value.producer() if value is not None else None
-    if producer is not None and producer.op_type == "QuantizeLinear":
-        value = producer.inputs[0]
-    return read_constant(value) is not None
+    return read_constant(stored_in(value)) is not None
 
 
 def is_quantized_constant(value: ir.Value | None) -> bool:
@@ -207,83 +191,21 @@ def is_quantized_constant(value: ir.Value | None) -> bool:
 
 def constant_scales(value: ir.Value | None) -> list[NDArray[np.float32]]:
     """The flat scales of the pairs that a value is computed of; none where it is not of constants alone."""
-    found, pending, seen = [], [value], set()
-    while pending:
-        value = pending.pop()
-        if value is None or value in seen or is_constant(value):
+    found = []
+    for count, each in enumerate(walk_back([value], _before_constant)):
+        node = made_by(each)
+        if each is None or is_constant(each):
             continue
-        seen.add(value)
-        node = value.producer()
-        if node is None or not node.inputs or holds_graphs(node) or len(seen) > _MOST_BEHIND_WEIGHTS:
+        if node is None or not node.inputs or holds_graphs(node) or count > _MOST_BEHIND_WEIGHTS:
             return []
-        if node.op_type == "DequantizeLinear" and (scale := read_constant(input_at(node, 1))) is not None:
+        if node.op_type == "DequantizeLinear" and (scale := constant_input(node, 1)) is not None:
             found.append(np.asarray(scale, np.float32).reshape(-1))
-        pending += node.inputs
     return found
 
 
-def agree(first: Parameters, second: Parameters) -> bool:
-    """Whether two sets of parameters are the same values, or constants of the same contents."""
-    return _same(first.scale, second.scale, 1.0) and _same(first.zero_point, second.zero_point, 0)
-
-
-def _same(first: ir.Value | None, second: ir.Value | None, missing: float) -> bool:
-    if first is second:
-        return True
-    arrays = [np.asarray(missing) if value is None else read_constant(value) for value in (first, second)]
-    left, right = (None if array is None else array.reshape(-1) for array in arrays)
-    return left is not None and right is not None and np.array_equal(left, right)
-
-
-def insert_dequantize(
-    reader: ir.Node, data: ir.Value, parameters: Parameters, name: str, axis: int | None = None
-) -> ir.Value:
-    """Inserts a DequantizeLinear before a node.
-
-    Args:
-        reader: The node; it does not read the new value yet.
-        data: The quantized data, int8 or uint8.
-        parameters: The scale and the zero point of the data.
-        name: The stem of the names of the new node and its output.
-        axis: The axis of the channels; None for one scale.
-
-    Returns:
-        The dequantized data, float32.
-    """
-    inputs = [data, *(value for value in parameters if value is not None)]
-    attributes = [] if axis is None else [ir.AttrInt64("axis", axis)]
-    node = ir.Node("", "DequantizeLinear", inputs, attributes, name=f"{name}_dequantize")
-    value = node.outputs[0]
-    value.name, value.dtype, value.shape = f"{name}_dequantized", ir.DataType.FLOAT, data.shape
-    _graph(reader).insert_before(reader, node)
-    return value
-
-
-def replace_by_float(old: ir.Node, new: ir.Node, pairs: Sequence[Parameters | None]) -> None:
-    """Replaces a node that computes on integers by a node that computes in float.
-
-    Args:
-        old: The node that is removed from the graph.
-        new: The node that takes its place, with as many outputs.
-        pairs: For each output, the parameters with which it is quantized again; None where the output of the
-            new node replaces that of the old one as it is.
-    """
-    graph = _graph(old)
-    graph.insert_after(old, new)
-    for before, after, pair in zip(old.outputs, new.outputs, pairs, strict=True):
-        if pair is None:
-            after.type = before.type
-            replace_value(before, after)
-            continue
-        after.name, after.dtype, after.shape = f"{before.name}_float", ir.DataType.FLOAT, before.shape
-        inputs = [after, *(value for value in pair if value is not None)]
-        quantize = ir.Node("", "QuantizeLinear", inputs, name=f"{before.name}_quantize")
-        quantize.outputs[0].type = (
-            ir.TensorType(ir.DataType.UINT8) if pair.zero_point is None else pair.zero_point.type
-        )
-        graph.insert_after(new, quantize)
-        replace_value(before, quantize.outputs[0])
-    graph.remove(old, safe=True)
+def _before_constant(value: ir.Value | None) -> Sequence[ir.Value | None]:
+    node = None if is_constant(value) else made_by(value)
+    return [] if node is None else [each for each in node.inputs if not is_constant(each)]
 
 
 def replace_value(old: ir.Value, new: ir.Value) -> None:
@@ -294,7 +216,8 @@ def replace_value(old: ir.Value, new: ir.Value) -> None:
     new.shape = new.shape if old.shape is None else old.shape
 
 
-def _graph(node: ir.Node) -> ir.Graph:
+def graph_of(node: ir.Node) -> ir.Graph:
+    """The graph that a node is in."""
     assert isinstance(node.graph, ir.Graph)
     return node.graph
 
@@ -377,14 +300,13 @@ def parameters(node: ir.Node) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         ModelError: They are not constant, a scale is not finite, or there is no scale, or another number of
             zero points.
     """
-    constants = [read_constant(value) for value in node.inputs[1:3]]
-    if constants[0] is None or (len(node.inputs) > 2 and node.inputs[2] is not None and constants[1] is None):
+    given, zero = constant_input(node, 1), constant_input(node, 2)
+    if given is None or (zero is None and input_at(node, 2) is not None):
         raise ModelError(f"the scale or zero point of node '{node.name}' is computed at run time")
-    scale = np.asarray(constants[0], np.float32).reshape(-1)
+    scale = np.asarray(given, np.float32).reshape(-1)
     if not np.isfinite(scale).all():
         bad = scale[~np.isfinite(scale)][0]
         raise ModelError(f"a scale of node '{node.name}' is {bad}; scales must be finite")
-    zero = constants[1] if len(constants) > 1 else None
     point = np.zeros(scale.shape, np.int64) if zero is None else zero.reshape(-1).astype(np.int64)
     if not scale.size or point.size not in (1, scale.size):
         name = node.inputs[1].name if node.inputs[1] is not None else ""
@@ -437,23 +359,24 @@ def weight_grid(
         return None
     rows = weights.reshape(1, -1) if axis is None else np.moveaxis(weights, axis, 0)
     rows = rows.reshape(len(rows), -1)
-    found = next((scale for scale in map(np.abs, scales) if _lie_on(rows, scale)), None)
+    ends = np.abs(rows).max(axis=1, keepdims=True)
+    found = next(
+        (
+            one
+            for one in map(np.abs, scales)
+            if one.size in (1, len(rows)) and _near(rows, one[:, None]).all()
+        ),
+        None,
+    )
     if found is None:
-        found = _greatest_step(rows.reshape(1, -1))
+        found = _greatest_step(rows.reshape(1, -1), ends.max(keepdims=True))
     if found is None and axis is not None:
-        found = _greatest_step(rows)
+        found = _greatest_step(rows, ends)
     if found is None:
         return None
     # Of a channel that is 0 any scale is right.
     found = np.where(found == 0, np.float32(1), found)
     return np.broadcast_to(found, (len(rows),)).copy() if axis is not None else found.reshape(())
-
-
-def _lie_on(rows: NDArray[np.floating], scale: NDArray[np.float32]) -> bool:
-    """Whether each row holds whole multiples of its scale that int8 has; a scale of 0 fits zeros."""
-    if scale.size not in (1, len(rows)):
-        return False
-    return bool(_near(rows, scale.reshape(-1, 1)).all())
 
 
 def _near(rows: NDArray[np.floating], scale: NDArray[np.floating]) -> NDArray[np.bool_]:
@@ -466,9 +389,13 @@ def _near(rows: NDArray[np.floating], scale: NDArray[np.floating]) -> NDArray[np
     return fitting
 
 
-def _greatest_step(rows: NDArray[np.floating]) -> NDArray[np.float32] | None:
-    """The greatest scale of each row of which all its values are multiples; None where a row has none."""
-    ends = np.abs(rows).max(axis=1, keepdims=True)
+def _greatest_step(rows: NDArray[np.floating], ends: NDArray[np.floating]) -> NDArray[np.float32] | None:
+    """The greatest scale of each row of which all its values are multiples; None where a row has none.
+
+    Args:
+        rows: The values.
+        ends: The largest magnitude of each row, of shape (rows, 1).
+    """
     if not np.isfinite(ends).all():
         return None
     found = np.where(ends == 0, np.float32(1), np.float32(0)).astype(np.float32)
@@ -499,15 +426,15 @@ def quantized_values(node: ir.Node, weights: NDArray[Any]) -> NDArray[np.int64]:
     """
     scale, point = parameters(node)
     smallest, largest = integer_ends(node)
-    scales = scale if scale.size == 1 else _spread(node, scale, weights.shape)
-    points = point if point.size == 1 else _spread(node, point, weights.shape)
+    scales, points = (_spread(node, numbers, weights.shape) for numbers in (scale, point))
     values = weights.astype(np.float32)
     # Any scale is right for a channel that was pruned.
     if bool(((scales == 0) & (values != 0)).any()):
         raise ModelError(f"a scale of node '{node.name}' is 0, and its weights are not")
     with np.errstate(over="ignore"):  # a quotient beyond float32 is clipped as any other
         whole = np.rint(values / np.where(scales == 0, np.float32(1), scales)).astype(np.float64) + points
-    return np.clip(np.nan_to_num(whole), smallest, largest).astype(np.int64).reshape(weights.shape)
+    clipped: NDArray[np.int64] = np.clip(np.nan_to_num(whole), smallest, largest).astype(np.int64)
+    return clipped.reshape(weights.shape)
 
 
 def float_values(
@@ -527,44 +454,20 @@ def float_values(
     Raises:
         ModelError: The scales do not fit the shape.
     """
-    scales, points = (
-        numbers.astype(np.float32)
-        if numbers.size == 1
-        else _spread(node, numbers.astype(np.float32), stored.shape)
-        for numbers in (scale, zero_point)
-    )
-    values = (stored.astype(np.float32) - points) * scales
-    return values.astype(np.float32).reshape(stored.shape)
-
-
-def _channel_axis(node: ir.Node, count: int, shape: tuple[int, ...]) -> int:
-    """The axis of a constant's channels, counted from the first.
-
-    Args:
-        node: The DequantizeLinear of the constant.
-        count: The number of its scales, more than one.
-        shape: The shape of the constant.
-
-    Raises:
-        ModelError: The constant has another number of channels.
-    """
-    axis = node.attributes.get_int("axis", 1)
-    if not -len(shape) <= axis < len(shape) or shape[axis] != count:
-        name = node.inputs[0].name if node.inputs[0] is not None else ""
-        raise ModelError(
-            f"node '{node.name}' has {count} scales along axis {axis}, which do not fit the "
-            f"tensor '{name}' of shape {list(shape)}; give one scale per channel"
-        )
-    return axis % len(shape)
+    scales, points = (_spread(node, one.astype(np.float32), stored.shape) for one in (scale, zero_point))
+    values: NDArray[np.float32] = ((stored.astype(np.float32) - points) * scales).astype(np.float32)
+    return values.reshape(stored.shape)
 
 
 def _spread(node: ir.Node, numbers: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Numbers per channel or per block, in a shape that broadcasts against ``shape``."""
+    """Flat numbers, one, or one per channel or per block, in a shape that broadcasts against ``shape``."""
+    if numbers.size == 1:
+        return numbers
     axis, block_size = node.attributes.get_int("axis", 1), node.attributes.get_int("block_size", 0)
     name = node.inputs[0].name if node.inputs[0] is not None else ""
-    size = shape[axis] if -len(shape) <= axis < len(shape) else None
+    size, along = shape[axis] if -len(shape) <= axis < len(shape) else None, [1] * len(shape)
     if block_size > 0 and size is not None:
-        given, blocks = read_constant(node.inputs[1]), list(shape)
+        given, blocks = constant_input(node, 1), list(shape)
         blocks[axis] = -(-size // block_size)
         assert given is not None, "flat scales were read from it"
         if list(given.shape) != blocks:
@@ -574,6 +477,10 @@ def _spread(node: ir.Node, numbers: NDArray[Any], shape: tuple[int, ...]) -> NDA
                 "give one scale per block"
             )
         return np.repeat(numbers.reshape(blocks), block_size, axis).take(range(size), axis)
-    channels = [1] * len(shape)
-    channels[_channel_axis(node, numbers.size, shape)] = -1
-    return numbers.reshape(channels)
+    if size != numbers.size:
+        raise ModelError(
+            f"node '{node.name}' has {numbers.size} scales along axis {axis}, which do not fit the "
+            f"tensor '{name}' of shape {list(shape)}; give one scale per channel"
+        )
+    along[axis] = -1
+    return numbers.reshape(along)

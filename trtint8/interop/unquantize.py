@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -30,11 +31,11 @@ from trtint8.interop.pairs import (
     input_at,
     integer_ends,
     is_quantized_constant,
+    made_by,
     parameters,
     quantized_type,
     quantized_values,
     reads_integers,
-    type_ends,
 )
 from trtint8.models.graph import (
     add_initializer,
@@ -48,6 +49,7 @@ from trtint8.models.graph import (
 )
 from trtint8.models.model import FLOAT_MODEL, Model, forget_origin, prepare, record_float_model, warnings_of
 from trtint8.models.passes.simplify import InferShapesPass, NameNodesPass
+from trtint8.quantization.operators import Ends, ends_of
 from trtint8.quantization.quantize import undo_one_scale
 
 _FLOAT, _INT8 = ir.DataType.FLOAT, ir.DataType.INT8
@@ -104,7 +106,7 @@ class _Unquantizer:
         self._widened = widened
         self._names = value_names(model.graph)
         self._result = Unquantized()
-        self._restored: dict[tuple[ir.Value, float | None, float | None], ir.Value] = {}
+        self._clipped: dict[tuple[ir.Value, float | None, float | None], ir.Value] = {}
         self._bounds = Bounds()
 
     def run(self) -> Unquantized:
@@ -118,21 +120,26 @@ class _Unquantizer:
                 self._bounds.follow(node)
         common.RemoveUnusedNodesPass()(self._model)
         move_behind_activations(self._model)
-        for node in list(self._graph):
-            if node.op_type == "QuantizeLinear":
-                _drop_repeated(node)
+        for node in self._graph:
+            quantize = quantizer_before(node)
+            if quantize is not None and _is_repeated(grid_of(quantize), node.outputs[0]):
+                self._replace(node.outputs[0], quantize.inputs[0])
         common.RemoveUnusedNodesPass()(self._model)
         lost = self._result.lost
         self._result.lost = {name: one for name, one in lost.items() if not _is_repeated(*one)}
-        self._drop_wider_clips()
+        dropped = drop_covered_ends(self._model, self._result.restored)
+        self._result.restored = [name for name in self._result.restored if name not in dropped]
+        self._result.ranges = {
+            name: amax for name, amax in self._result.ranges.items() if name not in dropped
+        }
         return self._result
 
     def _dequantize(self, node: ir.Node) -> None:
         source = node.inputs[0]
         assert source is not None
-        quantize = source.producer()
-        if read_constant(source) is not None:
-            self._store(node, read_constant(source))
+        quantize, integers = made_by(source), read_constant(source)
+        if integers is not None:
+            self._store(node, integers, None)
         elif quantize is None:
             self._read_input(node, source)
         elif quantize.op_type != "QuantizeLinear" or quantize.inputs[0] is None:
@@ -140,25 +147,19 @@ class _Unquantizer:
                 f"node '{node.name}' dequantizes '{source.name}', which no QuantizeLinear makes; "
                 "export the model with Q/DQ pairs"
             )
-        elif (weights := read_constant(quantize.inputs[0])) is not None and not _stays_among_activations(
+        elif (weights := constant_input(quantize, 0)) is not None and not _stays_among_activations(
             node, quantize
         ):
-            self._store(node, quantized_values(quantize, weights))
+            self._store(node, quantized_values(quantize, weights), quantize.inputs[0])
         else:
             self._settle(node, quantize, quantize.inputs[0])
 
-    def _store(self, node: ir.Node, integers: NDArray[np.generic] | None) -> None:
-        """Replaces a quantized constant by the values that it represents."""
-        assert integers is not None
-        scale, zero_point = parameters(node)
-        values = float_values(node, integers, scale, zero_point)
-        quantize = node.inputs[0].producer() if node.inputs[0] is not None else None
-        given = quantize.inputs[0] if quantize is not None else None
-        stored = read_constant(given)
+    def _store(self, node: ir.Node, integers: NDArray[np.generic], given: ir.Value | None) -> None:
+        """Replaces a quantized constant, made of floats if they are given, by the values it represents."""
+        values, stored = float_values(node, integers, *parameters(node)), read_constant(given)
         # Floats that lie on the steps keep their name.
         if given is None or stored is None or not np.allclose(stored, values, rtol=1e-6, atol=0):
-            name = take_name(f"{node.outputs[0].name}_float", self._names)
-            given = add_initializer(self._graph, name, values)
+            given = self._constant(f"{node.outputs[0].name}_float", values)
         self._replace(node.outputs[0], given)
 
     def _settle(self, node: ir.Node, quantize: ir.Node, value: ir.Value) -> None:
@@ -218,84 +219,61 @@ class _Unquantizer:
         near = grid.scale.astype(np.float64) / 2
         low = low and bool((given[0] < lowest - near).any())
         high = high and bool((given[1] > highest + near).any())
-        if lowest.size > 1 and (low or high):
-            return self._clip_channels(value, quantize, lowest, highest)
-        if low and lowest[0] == 0 and not high:
-            return self._restore(value, "Relu", None, None)
-        if low or high:
-            ends = lowest[0] if low else None, highest[0] if high else None
-            return self._restore(value, "Clip", *ends)
-        return value
+        if not (low or high):
+            return value
+        if lowest.size > 1:
+            shape = _shape_of_channels(value, quantize, lowest.size)
+            for operator, end in (("Max", lowest), ("Min", highest)):
+                value = self._restore(value, operator, ends=end.reshape(shape))
+            self._bounds[value] = float(lowest.min()), float(highest.max())
+            return value
+        key = value, lowest[0] if low else None, highest[0] if high else None
+        if key not in self._clipped:  # each value has one Relu, and one Clip with these ends
+            if key[1:] == (0, None):
+                self._clipped[key] = self._restore(value, "Relu")
+            else:
+                ends = {"low": key[1], **({"high": key[2]} if high else {})}
+                self._clipped[key] = self._restore(value, "Clip", **ends)
+        return self._clipped[key]
 
-    def _restore(self, value: ir.Value, operator: str, low: float | None, high: float | None) -> ir.Value:
-        """The result of a Relu, or of a Clip with these ends, behind a value; each value has one of each."""
-        key = value, low, high
-        if key not in self._restored:
-            output = take_name(f"{value.name}_{operator.lower()}", self._names)
-            ends = {"low": low, "high": high} if operator == "Clip" and high is not None else {"low": low}
-            ends = ends if operator == "Clip" else {}
-            inputs = [
-                None if end is None else self._constant(f"{output}_{name}", end) for name, end in ends.items()
-            ]
-            self._restored[key] = self._insert(value, operator, [value, *inputs], output)
-        return self._restored[key]
+    def _restore(self, value: ir.Value, operator: str, **numbers: Any) -> ir.Value:
+        """A node that keeps the ends of a pair; see :meth:`_insert`."""
+        restored = self._insert(value, operator, **numbers)
+        self._result.restored.append(restored.name or "")
+        return restored
 
-    def _clip_channels(
-        self, value: ir.Value, quantize: ir.Node, low: NDArray[np.float64], high: NDArray[np.float64]
+    def _insert(
+        self, value: ir.Value, operator: str, to: int = 0, stem: str | None = "", **numbers: Any
     ) -> ir.Value:
-        axis, rank = (
-            quantize.attributes.get_int("axis", 1),
-            len(value.shape) if value.shape is not None else 0,
-        )
-        if not -rank <= axis < rank:
-            raise ModelError(
-                f"node '{quantize.name}' has one scale per channel of '{value.name}', whose rank is not "
-                "known; export the model with the shapes of its tensors"
-            )
-        shape = [1] * rank
-        shape[axis] = -1
-        size = value.shape[axis] if value.shape is not None else None
-        if isinstance(size, int) and size != low.size:
-            raise ModelError(
-                f"node '{quantize.name}' has {low.size} scales along axis {axis}, which do not fit the "
-                f"tensor '{value.name}' of shape {list(value.shape or ())}"
-            )
-        for operator, end in (("Max", low), ("Min", high)):
-            output = take_name(f"{value.name}_{operator.lower()}", self._names)
-            ends = self._constant(f"{output}_ends", end.reshape(shape))
-            value = self._insert(value, operator, [value, ends], output)
-        self._bounds[value] = float(low.min()), float(high.max())
-        return value
+        """Inserts an operator behind a value.
 
-    def _insert(self, value: ir.Value, operator: str, inputs: list[ir.Value | None], output: str) -> ir.Value:
-        node = _float_node(operator, inputs, output, value)
-        producer = value.producer()
+        Args:
+            value: The first input.
+            operator: The operator.
+            to: The element type, for a Cast.
+            stem: What the result is named after; the value's name where that is empty.
+            **numbers: The further inputs, which are constants; None for one that is left out.
+
+        Returns:
+            The result, in float.
+        """
+        output = take_name(f"{stem or value.name}_{operator.lower()}", self._names)
+        constants = [
+            None if number is None else self._constant(f"{output}_{name}", number)
+            for name, number in numbers.items()
+        ]
+        node = ir.node(operator, [value, *constants], {"to": to} if to else {}, name=output)
+        made, producer = node.outputs[0], value.producer()
+        made.name, made.shape, made.type = output, value.shape, ir.TensorType(_FLOAT)
         if producer is not None:
             self._graph.insert_after(producer, node)
         else:
             self._graph.insert_before(self._graph[0], node)
         self._bounds.follow(node)
-        self._result.restored.append(node.name or "")
-        return node.outputs[0]
+        return made
 
-    def _constant(self, name: str, number: NDArray[np.float64] | float) -> ir.Value:
+    def _constant(self, name: str, number: NDArray[np.floating] | float) -> ir.Value:
         return add_initializer(self._graph, take_name(name, self._names), np.asarray(number, np.float32))
-
-    def _drop_wider_clips(self) -> None:
-        """Takes out the Clips of pairs that others repeat behind them, within the same ends."""
-        restored, dropped = frozenset(self._result.restored), set()
-        for node in list(self._graph):
-            output, ends = node.outputs[0] if node.outputs else None, _ends(node)
-            if output is None or node.name not in restored or ends is None:
-                continue
-            readers = [_ends(reader) for reader, _ in output.uses()]
-            inside = (one is not None and ends[0] <= one[0] and one[1] <= ends[1] for one in readers)
-            if readers and all(inside) and not output.is_graph_output() and node.inputs[0] is not None:
-                output.replace_all_uses_with(node.inputs[0])
-                self._graph.remove(node, safe=True)
-                dropped.add(node.name)
-                self._result.ranges.pop(output.name or "", None)
-        self._result.restored = [name for name in self._result.restored if name not in dropped]
 
     def _read_input(self, node: ir.Node, source: ir.Value) -> None:
         """Keeps integers that the caller gives: as they are in TensorRT's form, else computed in float."""
@@ -308,39 +286,20 @@ class _Unquantizer:
         if source.dtype == _INT8 and _is_symmetric(node, scale[0]):
             self._bounds[node.outputs[0]] = LOWEST * float(scale[0]), HIGHEST * float(scale[0])
             return
-        stem = source.name or ""
-        steps = [
-            ("Cast", None, [ir.AttrInt64("to", _FLOAT)]),
-            ("Sub", point[0], []),
-            ("Mul", scale[0], []),
-        ]
-        value = source
-        for operator, number, attributes in steps:
-            output = take_name(f"{stem}_{operator.lower()}", self._names)
-            inputs = [value] if number is None else [value, self._constant(f"{output}_by", float(number))]
-            made = _float_node(operator, inputs, output, value, attributes)
-            self._graph.insert_before(node, made)
-            value = made.outputs[0]
-        smallest, largest = (np.asarray([end]) - point for end in type_ends(source.dtype))
-        low, high = (smallest, largest) if scale[0] > 0 else (-largest, -smallest)
-        grid = Grid(np.abs(scale), low, high)
-        self._bounds[value] = float(grid.ends[0][0]), float(grid.ends[1][0])
-        if not grid.fits:
-            self._result.ranges[value.name or ""] = grid.amax
-            self._result.lost[node.name or ""] = grid, value
-            self._result.readers.update(
-                (reader.name or "", index) for reader, index in node.outputs[0].uses()
-            )
-            self._replace(node.outputs[0], value)
-            return
-        quantize = ir.Node("", "QuantizeLinear", [value, None], name=f"{node.name}_quantize")
-        quantize.outputs[0].name, quantize.outputs[0].shape = (
-            take_name(f"{stem}_int8", self._names),
-            source.shape,
-        )
+        # Floats that a pair with the same parameters makes the same integers of.
+        value = self._insert(source, "Cast", to=_FLOAT)
+        value = self._insert(value, "Sub", stem=source.name, by=point[0])
+        value = self._insert(value, "Mul", stem=source.name, by=scale[0])
+        integers = {"output_dtype": source.dtype}
+        name = f"{node.name}_quantize"
+        quantize = ir.node("QuantizeLinear", [value, *node.inputs[1:]], integers, name=name)
+        quantize.outputs[0].name = take_name(f"{source.name}_int8", self._names)
+        quantize.outputs[0].shape = source.shape
+        low, high = grid_of(quantize).ends
+        self._bounds[value] = float(low[0]), float(high[0])
         self._graph.insert_before(node, quantize)
         node.replace_input_with(0, quantize.outputs[0])
-        self._make_symmetric(quantize, node, grid.scale[0])
+        self._settle(node, quantize, value)
 
     def _write_output(self, node: ir.Node) -> None:
         """Keeps integers that the caller gets: as they are in TensorRT's form, else computed in float."""
@@ -354,53 +313,55 @@ class _Unquantizer:
             )
         if _is_symmetric(node, scale[0]):
             return
-        smallest, largest = map(float, integer_ends(node))
-        dtype = old.dtype if old.dtype is not None else ir.DataType.UINT8
-        steps = [
-            ("Div", [float(scale[0])], []),
-            ("Round", [], []),
-            ("Add", [float(point[0])], []),
-            ("Clip", [smallest, largest], []),
-            ("Cast", [], [ir.AttrInt64("to", dtype)]),
-        ]
-        stem, anchor = value.name or "", node
-        for operator, numbers, attributes in steps:
-            output = take_name(f"{stem}_{operator.lower()}", self._names)
-            inputs = [value, *(self._constant(f"{output}_{i}", number) for i, number in enumerate(numbers))]
-            made = _float_node(operator, inputs, output, value, attributes)
-            self._graph.insert_after(anchor, made)
-            anchor, value = made, made.outputs[0]
+        low, high = integer_ends(node)
+        dtype, stem = old.dtype or ir.DataType.UINT8, value.name
+        value = self._insert(value, "Div", stem=stem, by=scale[0])
+        value = self._insert(value, "Round", stem=stem)
+        value = self._insert(value, "Add", stem=stem, by=point[0])
+        value = self._insert(value, "Clip", stem=stem, low=low, high=high)
+        value = self._insert(value, "Cast", stem=stem, to=dtype)
         value.dtype = dtype
-        for index, output_value in enumerate(self._graph.outputs):
-            if output_value is old:
-                name, old.name = old.name, take_name(f"{old.name}_integers", self._names)
-                value.name, value.shape = name, value.shape or old.shape
-                self._graph.outputs[index] = value
+        self._give_out(old, value)
 
-    def _replace(self, old: ir.Value, new: ir.Value) -> None:
-        for node, index in tuple(old.uses()):
-            node.replace_input_with(index, new)
+    def _replace(self, old: ir.Value, new: ir.Value | None) -> None:
+        assert new is not None
+        for reader, index in tuple(old.uses()):
+            reader.replace_input_with(index, new)
+        dequantize = old.producer()
+        if not old.is_graph_output() or dequantize is None:
+            return
+        if new.is_graph_input() or new.is_initializer() or new.is_graph_output():
+            # An Identity of a value that keeps its own name.
+            identity = ir.node("Identity", [new], name=f"{old.name}_Identity")
+            self._graph.insert_after(dequantize, identity)
+            new = identity.outputs[0]
+        elif new.name in self._result.ranges:
+            self._result.ranges[old.name or ""] = self._result.ranges.pop(new.name)
+        self._give_out(old, new)
+
+    def _give_out(self, old: ir.Value, new: ir.Value) -> None:
+        """Gives out a value in place of another one, by the name of that, which callers use."""
+        name, old.name = old.name, take_name(f"{old.name}_replaced", self._names)
+        new.name, new.shape, new.type = name, new.shape or old.shape, new.type or old.type
         for index, output in enumerate(self._graph.outputs):
             if output is old:
-                # The output keeps its name, which callers use.
-                name, old.name = old.name, f"{old.name}_dequantized"
-                if new.is_graph_input() or new.is_initializer() or new.is_graph_output():
-                    self._graph.outputs[index] = self._copy(old, new, name)
-                    continue
-                if (new.name or "") in self._result.ranges:
-                    self._result.ranges[name or ""] = self._result.ranges.pop(new.name or "")
-                new.name, new.shape, new.type = name, new.shape or old.shape, new.type or old.type
                 self._graph.outputs[index] = new
 
-    def _copy(self, old: ir.Value, new: ir.Value, name: str | None) -> ir.Value:
-        """An Identity of a value that keeps its own name, in place of a dequantized output."""
-        identity = ir.Node("", "Identity", [new], name=f"{name}_Identity")
-        copy = identity.outputs[0]
-        copy.name, copy.shape, copy.type = name, old.shape, old.type
-        dequantize = old.producer()
-        assert dequantize is not None
-        self._graph.insert_after(dequantize, identity)
-        return copy
+
+def _shape_of_channels(value: ir.Value, quantize: ir.Node, count: int) -> list[int]:
+    """The shape of one number per channel of a value that a QuantizeLinear reads."""
+    axis, shape = quantize.attributes.get_int("axis", 1), list(value.shape or ())
+    if not -len(shape) <= axis < len(shape):
+        raise ModelError(
+            f"node '{quantize.name}' has one scale per channel of '{value.name}', whose rank is not "
+            "known; export the model with the shapes of its tensors"
+        )
+    if isinstance(shape[axis], int) and shape[axis] != count:
+        raise ModelError(
+            f"node '{quantize.name}' has {count} scales along axis {axis}, which do not fit the "
+            f"tensor '{value.name}' of shape {shape}"
+        )
+    return [-1 if index == axis % len(shape) else 1 for index in range(len(shape))]
 
 
 def _stays_among_activations(dequantize: ir.Node, quantize: ir.Node) -> bool:
@@ -412,23 +373,9 @@ def _stays_among_activations(dequantize: ir.Node, quantize: ir.Node) -> bool:
     return grid_of(quantize).fits
 
 
-def _float_node(
-    operator: str,
-    inputs: Sequence[ir.Value | None],
-    output: str,
-    like: ir.Value,
-    attributes: Sequence[ir.Attr] = (),
-) -> ir.Node:
-    """A node, of no graph yet, whose float output has a name and the shape of another value."""
-    node = ir.Node("", operator, inputs, attributes, name=output)
-    node.outputs[0].name, node.outputs[0].shape = output, like.shape
-    node.outputs[0].type = ir.TensorType(_FLOAT)
-    return node
-
-
 def _is_symmetric(node: ir.Node, scale: np.float32) -> bool:
     """Whether a node of a pair has the form that TensorRT takes, with this scale."""
-    given, point = (read_constant(input_at(node, index)) for index in (1, 2))
+    given, point = (constant_input(node, index) for index in (1, 2))
     return (
         given is not None
         and given.ndim == 0
@@ -438,92 +385,48 @@ def _is_symmetric(node: ir.Node, scale: np.float32) -> bool:
     )
 
 
-def _pair_before(value: ir.Value | None) -> tuple[ir.Node, np.float32] | None:
-    """The QuantizeLinear of the pair in TensorRT's form that makes a value, and its scale."""
-    dequantize = value.producer() if value is not None else None
-    if dequantize is None or dequantize.op_type != "DequantizeLinear" or dequantize.inputs[0] is None:
-        return None
-    quantize, scale = dequantize.inputs[0].producer(), read_constant(dequantize.inputs[1])
-    if quantize is None or quantize.op_type != "QuantizeLinear" or scale is None or scale.size > 1:
-        return None
-    return quantize, np.float32(scale.reshape(()))
-
-
-def _drop_repeated(quantize: ir.Node) -> None:
-    """Takes out a pair that another one with the same steps repeats, behind no more than Clips and Relus."""
-    scale = read_constant(quantize.inputs[1])
-    reader, value = quantize, quantize.inputs[0]
-    while value is not None and len(value.uses()) == 1 and not value.is_graph_output():
-        if found := _pair_before(value):
-            if scale is not None and scale.size == 1 and found[1] == scale:
-                reader.replace_input_with(0, found[0].inputs[0])
-            return
-        node = value.producer()
-        if node is None or node.op_type not in ("Clip", "Relu") or not _ends_at_steps(node, scale):
-            return
-        reader, value = node, node.inputs[0]
+def quantizer_before(node: ir.Node) -> ir.Node | None:
+    """The QuantizeLinear of the pair that a DequantizeLinear ends; None of another node."""
+    ends_pair = node.op_type == "DequantizeLinear"
+    return made_by(node.inputs[0], "QuantizeLinear") if ends_pair else None
 
 
 def _is_repeated(grid: Grid, value: ir.Value) -> bool:
-    """Whether all that reads a value are pairs with the steps of a pair that was taken out before them."""
+    """Whether all readers of a pair's values are pairs with its steps, also behind Clips and Relus."""
     readers = [reader for reader, _ in value.uses()]
     if not readers or value.is_graph_output() or grid.scale.size > 1:
         return False
-    return all(
-        _has_scale(reader, grid.scale[0])
-        if reader.op_type == "QuantizeLinear"
-        else reader.op_type in ("Clip", "Relu")
-        and _ends_at_steps(reader, grid.scale)
-        and _is_repeated(grid, reader.outputs[0])
-        for reader in readers
-    )
+    for reader in readers:
+        if reader.op_type == "QuantizeLinear":
+            given = constant_input(reader, 1)
+            if given is None or given.size > 1 or given != grid.scale[0]:
+                return False
+            continue
+        # A Clip at whole multiples of the scale commutes with rounding.
+        ends = np.array([end for end in ends_of(reader) or (np.nan,) if not np.isinf(end)]) / grid.scale[0]
+        if not (np.abs(ends - np.rint(ends)) < 1e-3).all() or not _is_repeated(grid, reader.outputs[0]):
+            return False
+    return True
 
 
-def _has_scale(node: ir.Node, scale: np.float32) -> bool:
-    given = read_constant(node.inputs[1])
-    return given is not None and given.size == 1 and bool(given == scale)
-
-
-def _ends(node: ir.Node) -> tuple[float, float] | None:
-    """The ends of a Clip, or of a Relu; None of another node, or where they are not constant."""
-    if node.op_type not in ("Clip", "Relu"):
+def pair_before_activation(dequantize: ir.Node) -> tuple[ir.Node, ir.Node] | None:
+    """The QuantizeLinear of a pair right behind a layer, and the Relu that alone reads the pair."""
+    quantize, output = quantizer_before(dequantize), dequantize.outputs[0]
+    before = made_by(quantize.inputs[0]) if quantize is not None else None
+    if quantize is None or before is None or len(quantize.outputs[0].uses()) != 1:
         return None
-    low, high = (constant_input(node, index) for index in (1, 2))
-    if any(input_at(node, index) is not None and end is None for index, end in ((1, low), (2, high))):
-        return None
-    least = 0.0 if node.op_type == "Relu" else -np.inf if low is None else float(low)
-    return least, np.inf if high is None else float(high)
-
-
-def _ends_at_steps(node: ir.Node, scale: NDArray[np.generic] | None) -> bool:
-    """Whether the ends of a Clip are whole multiples of a scale, so that it commutes with rounding."""
-    if scale is None:
-        return False
-    ends = [read_constant(value) for value in node.inputs[1:] if value is not None]
-    return all(
-        end is not None and bool((np.abs(end / scale - np.rint(end / scale)) < 1e-3).all()) for end in ends
-    )
-
-
-def activation_behind(dequantize: ir.Node) -> ir.Node | None:
-    """The Relu that alone reads a pair which stands right behind a layer."""
-    source = dequantize.inputs[0].producer() if dequantize.inputs[0] is not None else None
-    if source is None or source.op_type != "QuantizeLinear" or len(source.outputs[0].uses()) != 1:
-        return None
-    before = source.inputs[0].producer() if source.inputs[0] is not None else None
-    after = [user for user, _ in dequantize.outputs[0].uses()]
-    if before is None or not operator_of(before).is_weighted or dequantize.outputs[0].is_graph_output():
+    after = [user for user, _ in output.uses()]
+    if not operator_of(before).is_weighted or output.is_graph_output():
         return None
     if not any(is_constant(value) or is_quantized_constant(value) for value in before.inputs[:2]):
         return None  # the output of an attention has a pair of its own
-    return after[0] if [user.op_type for user in after] == ["Relu"] else None
+    return (quantize, after[0]) if [user.op_type for user in after] == ["Relu"] else None
 
 
 def move_behind_activations(model: ir.Model) -> None:
     """Moves pairs from before a Relu to behind it, which computes the same: each pair has the value 0."""
     for node in list(model.graph):
-        relu = activation_behind(node) if node.op_type == "DequantizeLinear" else None
-        quantize = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+        quantize, relu = pair_before_activation(node) or (None, None)
         if relu is None or quantize is None:
             continue
         output, dequantized = relu.outputs[0], node.outputs[0]
@@ -537,37 +440,47 @@ def move_behind_activations(model: ir.Model) -> None:
         model.graph.insert_after(relu, [quantize, node])
 
 
-def drop_covered_ends(model: ir.Model, restored: Collection[str]) -> None:
-    """Takes out the ends of Clips that all pairs behind them have themselves, and Clips without ends.
+def drop_covered_ends(model: ir.Model, restored: Collection[str]) -> set[str]:
+    """Takes out the ends of Clips that all pairs and Clips behind them have themselves.
 
     Args:
-        model: A model with all its pairs; changed in place.
-        restored: Names of the Clips that :func:`unquantize` put into it.
+        model: A model with pairs; changed in place.
+        restored: Names of the Clips and Relus that :func:`unquantize` put into it.
+
+    Returns:
+        Names of the nodes of which no end is left, which are taken out.
     """
-    names = frozenset(restored)
+    names, dropped = frozenset(restored), set()
     for node in list(model.graph):
-        if node.op_type != "Clip" or node.name not in names or node.outputs[0].is_graph_output():
+        ends = ends_of(node) if node.name in names else None
+        readers = [_covered(reader) for reader, _ in node.outputs[0].uses()] if node.outputs else []
+        if ends is None or not readers or node.outputs[0].is_graph_output():
             continue
-        readers = [reader for reader, _ in node.outputs[0].uses()]
-        if not readers or any(reader.op_type != "QuantizeLinear" for reader in readers):
-            continue
-        scales = [float(grid_of(reader).scale.max()) for reader in readers]
-        low, high = (constant_input(node, index) for index in (1, 2))
-        if high is not None and all((HIGHEST - 0.5) * scale <= high for scale in scales):
-            node.resize_inputs(2)
-            high = None
-        if low is not None and all((LOWEST + 0.5) * scale >= low for scale in scales):
-            node.resize_inputs(3 if high is not None else 1)
-            if high is not None:
-                node.replace_input_with(1, None)
-            low = None
-        if low is None and high is None:
-            assert node.inputs[0] is not None
-            node.outputs[0].replace_all_uses_with(node.inputs[0])
+        source = node.inputs[0]
+        assert source is not None
+        low, high = ends
+        low = -math.inf if all(low <= end for end, _ in readers) else low
+        high = math.inf if all(end <= high for _, end in readers) else high
+        if (low, high) == OPEN:
+            node.outputs[0].replace_all_uses_with(source)
             model.graph.remove(node, safe=True)
-        elif low == 0 and high is None:
+            dropped.add(node.name or "")
+        elif (low, high) == (0, math.inf):
             node.op_type = "Relu"
             node.resize_inputs(1)
+        elif (low, high) != ends:
+            if math.isinf(low):
+                node.replace_input_with(1, None)
+            node.resize_inputs(2 if math.isinf(high) else 3)
+    return dropped
+
+
+def _covered(reader: ir.Node) -> Ends:
+    """The ends beyond which a node gives the same for all values; none where it does not."""
+    if reader.op_type == "QuantizeLinear":
+        scale = float(grid_of(reader).scale.max())
+        return (LOWEST + 0.5) * scale, (HIGHEST - 0.5) * scale
+    return ends_of(reader) or (-math.inf, math.inf)
 
 
 def without_pairs(model: ir.Model) -> ir.Model:
@@ -575,15 +488,13 @@ def without_pairs(model: ir.Model) -> ir.Model:
     bare = model.clone()
     names = value_names(bare.graph)
     for node in bare.graph:
-        if node.op_type != "DequantizeLinear" or node.inputs[0] is None:
+        if node.op_type != "DequantizeLinear":
             continue
-        quantize, integers = node.inputs[0].producer(), read_constant(node.inputs[0])
-        source = None
+        quantize, integers = quantizer_before(node), constant_input(node, 0)
+        source = quantize.inputs[0] if quantize is not None else None
         if integers is not None:
             name = take_name(f"{node.outputs[0].name}_float", names)
             source = add_initializer(bare.graph, name, float_values(node, integers, *parameters(node)))
-        elif quantize is not None and quantize.op_type == "QuantizeLinear":
-            source = quantize.inputs[0]
         if source is not None:
             for reader, index in tuple(node.outputs[0].uses()):
                 reader.replace_input_with(index, source)
@@ -655,13 +566,17 @@ def extract_table(model: Model) -> CalibrationTable:
     """
     graph = expand(model.graph_model, model.name).original.graph
     amax: dict[str, float] = {}
-    for node in graph:
-        if node.op_type != "QuantizeLinear" or node.inputs[0] is None:
-            continue
-        if is_constant(node.inputs[0]):
-            continue  # weights
-        name = node.inputs[0].name or ""
-        _refuse_scale(node, name)
+    for name, node in _quantizers(graph):
+        scale = constant_input(node, 1)
+        if scale is None:
+            raise ModelError(
+                f"the scale of tensor '{name}' is computed at run time; a table needs a constant"
+            )
+        if scale.size != 1 or not (np.isfinite(scale) & (scale > 0)).all():
+            raise ModelError(
+                f"tensor '{name}' has {scale.size} scales, the first {scale.reshape(-1)[:1]}; an activation "
+                "has one positive scale"
+            )
         largest = grid_of(node).amax
         if amax.setdefault(name, largest) != largest:
             raise ModelError(
@@ -675,34 +590,21 @@ def extract_table(model: Model) -> CalibrationTable:
     return CalibrationTable(amax, warnings=warnings_of(model))
 
 
-def _refuse_scale(node: ir.Node, tensor: str) -> None:
-    constant = read_constant(node.inputs[1])
-    if constant is None:
-        raise ModelError(f"the scale of tensor '{tensor}' is computed at run time; a table needs a constant")
-    scales = np.asarray(constant, np.float32).reshape(-1)
-    if len(scales) != 1 or not (np.isfinite(scales[0]) and scales[0] > 0):
-        raise ModelError(
-            f"tensor '{tensor}' has {len(scales)} scales, the first {scales[:1]}; an activation has one "
-            "positive scale"
-        )
-
-
 def pair_ranges(model: ir.Model) -> dict[str, float]:
     """The ranges of a model whose pairs are as TensorRT has them.
 
     Returns:
         Name of each activation that a pair reads to its amax, in graph order.
     """
-    pairs = (node for node in model.graph if node.op_type == "QuantizeLinear")
-    return {
-        node.inputs[0].name or "": grid_of(node).amax
-        for node in pairs
-        if node.inputs[0] is not None and not is_constant(node.inputs[0])
-    }
+    return {name: grid_of(node).amax for name, node in _quantizers(model.graph)}
 
 
-#: The lowest and the highest value.
-Ends = tuple[float, float]
+def _quantizers(graph: ir.Graph) -> Iterator[tuple[str, ir.Node]]:
+    """The QuantizeLinear nodes of activations, with the names of these, in graph order."""
+    for node in graph:
+        if node.op_type == "QuantizeLinear" and (value := node.inputs[0]) and not is_constant(value):
+            yield value.name or "", node
+
 
 #: The ends of a tensor of which nothing is known.
 OPEN: Ends = (-math.inf, math.inf)
@@ -740,14 +642,9 @@ class Bounds:
             return self._dequantized(node)
         if operator in ("Add", "Mul"):
             return self._product_or_sum(node)
-        low, high = self[input_at(node, 0)]
-        if operator == "Relu":
-            return max(low, 0.0), max(high, 0.0)
-        if operator == "Clip":
-            least, most = (
-                end if (given := constant_input(node, index)) is None else float(given)
-                for index, end in ((1, -math.inf), (2, math.inf))
-            )
+        if (ends := ends_of(node)) is not None:
+            (low, high), (least, most) = self[input_at(node, 0)], ends
+            # With an end that is computed, and NaN here, the other argument is the result.
             return min(max(low, least), most), min(max(high, least), most)
         if row.values is Values.COMPUTED or row.values is Values.CONVERTED or _overshoots(node):
             return row.ends
@@ -764,8 +661,8 @@ class Bounds:
         return (0.0, math.inf) if low >= 0 and other_low >= 0 else OPEN
 
     def _dequantized(self, node: ir.Node) -> Ends:
-        quantize = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if quantize is None or quantize.op_type != "QuantizeLinear":
+        quantize = quantizer_before(node)
+        if quantize is None:
             return OPEN
         low, high = grid_of(quantize).ends
         return float(np.min(low)), float(np.max(high))

@@ -79,11 +79,17 @@ class StaticShapes:
         known = declared_sizes(value)
         if known is not None and None not in known[self._open_axes :]:
             return known
-        return self._computed.get(value.name or "", known)
+        return self._computed[0].get(value.name or "", known)
+
+    def integers_of(self, value: ir.Value) -> NDArray[Any] | None:
+        """The values of a tensor, where they are few and computed from shapes and constants alone."""
+        return self._computed[1].get(value.name or "")
 
     @cached_property
-    def _computed(self) -> dict[str, _Sizes]:
-        kept: dict[Any, dict[str, _Sizes]] = self._model.meta.setdefault(_KEPT, {})
+    def _computed(self) -> tuple[dict[str, _Sizes], dict[str, NDArray[Any]]]:
+        kept: dict[Any, tuple[dict[str, _Sizes], dict[str, NDArray[Any]]]] = self._model.meta.setdefault(
+            _KEPT, {}
+        )
         key = tuple(sorted(self._inputs.items()))
         if key not in kept:
             kept[key] = _Computation(self._model, self._inputs).run()
@@ -98,8 +104,8 @@ class _Computation:
         self._shapes: dict[str, _Sizes] = {}
         self._values: dict[str, NDArray[Any]] = {}
 
-    def run(self) -> dict[str, _Sizes]:
-        """The sizes of all tensors of known rank, by name."""
+    def run(self) -> tuple[dict[str, _Sizes], dict[str, NDArray[Any]]]:
+        """The sizes of all tensors of known rank, and the values of some, by name."""
         for value in self._graph.inputs:
             sizes = self._inputs.get(value.name or "", declared_sizes(value))
             if sizes is not None:
@@ -107,7 +113,7 @@ class _Computation:
                 self._shapes[value.name or ""] = (1, *sizes[1:]) if batched else sizes
         for node in self._graph:
             self._follow(node)
-        return self._shapes
+        return self._shapes, self._values
 
     def _follow(self, node: ir.Node) -> None:
         found = self._evaluate(node)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import onnx_ir as ir
 
 from calibrators.operators import Axes, Values, operator_of
+from trtint8.models.graph import constant_input
 
 
 def weight_axis(node: ir.Node, weight: ir.Value) -> int | None:
@@ -56,3 +59,23 @@ def _pads_with_zero(node: ir.Node) -> bool:
         return True
     tensor = ir.convenience.get_const_tensor(value)
     return tensor is not None and not tensor.numpy().any()
+
+
+#: The lowest and the highest value.
+Ends = tuple[float, float]
+
+
+def ends_of(node: ir.Node) -> Ends | None:
+    """The ends of a Clip, or of a Relu, NaN where they are computed; None of another node."""
+    if node.op_type == "Relu":
+        return 0.0, math.inf
+    return (
+        (_end(node, 1, "min", -math.inf), _end(node, 2, "max", math.inf)) if node.op_type == "Clip" else None
+    )
+
+
+def _end(node: ir.Node, index: int, attribute: str, absent: float) -> float:
+    if index >= len(node.inputs) or node.inputs[index] is None:
+        return node.attributes.get_float(attribute, absent)
+    end = constant_input(node, index)
+    return math.nan if end is None else float(end.reshape(-1)[0])

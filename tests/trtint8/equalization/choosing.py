@@ -2,7 +2,6 @@
 
 from tests.trtint8.equalization.transformers import followed
 from trtint8.equalization.factors import FactorChoice
-from trtint8.equalization.following.constants import measure_shapes
 from trtint8.equalization.forms import find_forms
 from trtint8.quantization.placement import place
 
@@ -11,7 +10,5 @@ def begin(model, feed, method="minmax"):
     """The choice, and the forms by their description."""
     channels = followed(model, feed)
     forms = find_forms(channels)
-    choice = FactorChoice.begin(
-        model, place(model), channels, measure_shapes(model, feed), forms, [feed], method
-    )
+    choice = FactorChoice.begin(model, place(model), channels, forms, [feed], method)
     return choice, {form.description: form for form in forms}

@@ -10,16 +10,17 @@ from tests.trtint8.equalization.transformers import SIZE, Blocks, samples
 from tests.trtint8.onnx_models import Shaped, tied
 from tests.trtint8.tuning.networks import array, normal, prepared, run
 from trtint8.equalization.factors import (
-    ReaderError,
     choose_strength,
     match_shared_scales,
     migration_factors,
     product_error,
     product_factors,
+    relative_error,
 )
 from trtint8.models.graph import constant_input
 from trtint8.quantization.placement import place
 from trtint8.simulation.networks import find_layers
+from trtint8.simulation.segments import LayerAlone
 
 
 def test_migration_by_hand():
@@ -189,49 +190,41 @@ def test_channels_that_keep_their_values_and_scales_of_their_own_stay():
     assert (choice.factors[form.representatives] == 3).all()
 
 
-def layer(operator, weights, shape, **attributes):
+def error(operator, weights, values, amax=127.0):
+    """The relative error of a layer by itself, with its input and its weights quantized."""
     g = Shaped(quantized=False)
     bias = [] if operator == "MatMul" else [g.weights(2)]
-    g.op(operator, [g.op("Relu", ["x"], "relu"), g.constant(weights), *bias], "layer", **attributes)
-    model = prepared(g.model({"x": shape}, "layer_out"))
-    return reader(model, "layer")
-
-
-def reader(model, name):
+    g.op(operator, [g.op("Relu", ["x"], "relu"), g.constant(weights), *bias], "layer")
+    model = prepared(g.model({"x": ["N", values.shape[1]]}, "layer_out"))
     placement = place(model)
-    layers = {layer.name: layer for layer in find_layers(model.graph, placement)}
-    return ReaderError(model, layers[name], placement, "minmax")
+    (layer,) = find_layers(model.graph, placement)
+    return relative_error(
+        LayerAlone(model, layer, placement).run_int8(values, weights, amax), values @ weights
+    )
 
 
 def test_values_on_the_grid_have_no_error():
     weights = np.float32([[127, 3], [-5, 127], [8, 1]])
-    values = np.float32([[127, 1, -2], [4, 5, 6]])
-    alone = layer("MatMul", weights, ["N", 3])
-    assert alone.threshold(values) == 127
-    assert alone.relative_error(values, weights, values @ weights, 127.0) == 0
+    assert error("MatMul", weights, np.float32([[127, 1, -2], [4, 5, 6]])) == 0
 
 
-def test_the_error_by_hand():
-    """A scale of 1 for the input rounds 0.5 to 0: the output 63.5 is computed as 63 and 0."""
-    weights = np.float32([[1, 0], [0, 1]])
-    values = np.float32([[127, 0.5]])
-    found = layer("Gemm", weights, ["N", 2]).relative_error(values, weights, values @ weights, 127.0)
-    assert found == pytest.approx(0.25 / (127**2 + 0.25))
+@pytest.mark.parametrize(("operator", "size"), [("Gemm", 1), ("MatMul", 1e-30), ("MatMul", 1e18)])
+def test_the_error_by_hand(operator, size):
+    """A scale of 1 for the input rounds 0.5 to 0: the output 63.5 is computed as 63 and 0.
 
-
-@pytest.mark.parametrize("size", [1e-30, 1e18])
-def test_the_error_of_outputs_whose_squares_are_no_float32_numbers(size):
+    The squares of some outputs are no float32 numbers.
+    """
     weights = np.float32([[size, 0], [0, size]])
-    values = np.float32([[127, 0.5]])
-    found = layer("MatMul", weights, ["N", 2]).relative_error(values, weights, values @ weights, 127.0)
-    assert found == pytest.approx(0.25 / (127**2 + 0.25))
+    assert error(operator, weights, np.float32([[127, 0.5]])) == pytest.approx(0.25 / (127**2 + 0.25))
 
 
 def test_weights_that_are_read_along_two_axes():
     model = prepared(tied())
     weights = constant_input(next(node for node in model.graph if node.name == "encoder"), 1)
-    for node in (one for one in model.graph if one.op_type == "Gemm"):
-        alone = reader(model, node.name)
-        values = normal(16, 16 if node.name == "encoder" else 8)
-        amax, exact = alone.threshold(values), alone.run(values, weights)
-        assert 0 < alone.relative_error(values, weights, exact, amax) < 1e-3
+    placement = place(model)
+    for layer in find_layers(model.graph, placement):
+        if layer.node.op_type == "Gemm":
+            alone = LayerAlone(model, layer, placement)
+            values = normal(16, 16 if layer.name == "encoder" else 8)
+            computed = alone.run_int8(values, weights, float(np.abs(values).max()))
+            assert 0 < relative_error(computed, alone.run(values, weights)) < 1e-3

@@ -70,7 +70,7 @@ def test_channels_that_nothing_produces_are_in_no_form():
 def three_channels(changes=()):
     """Channels 1 and 2 have factors of their own; channel 3 has the reciprocal of the second one's."""
     representatives, powers = np.array([0, 1, 2, 2]), np.array([1, 1, 1, -1])
-    return NetworkChannels(representatives, powers, (), (), (), tuple(changes), (), (), {}, {})
+    return NetworkChannels(representatives, powers, changes=list(changes))
 
 
 def test_factors_and_their_reciprocals():

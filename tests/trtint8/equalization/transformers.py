@@ -5,7 +5,7 @@ from onnx import helper
 
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal, prepared, run
-from trtint8.equalization.following.constants import measure_shapes
+from trtint8.equalization.following.constants import shapes_of_samples
 from trtint8.equalization.following.follow import follow_channels
 from trtint8.equalization.forms import apply_factors
 
@@ -176,7 +176,7 @@ class Blocks(Shaped):
 
 
 def followed(model, feed):
-    return follow_channels(model, measure_shapes(model, feed))
+    return follow_channels(model, shapes_of_samples(model, feed))
 
 
 def with_random_factors(model, channels, seed):

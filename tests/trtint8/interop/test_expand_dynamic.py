@@ -6,7 +6,7 @@ from onnx import numpy_helper
 
 from tests.trtint8.integer_models import applied, operators, run
 from tests.trtint8.interop.dynamic_models import IMAGES, Dynamic, conv
-from trtint8.interop.integer_models import ExpandDynamicPass
+from trtint8.interop.integer_models import FloatOperatorsPass, expand_dynamic
 
 X = np.random.default_rng(1).uniform(-5, 3, (3, 4, 8, 8)).astype(np.float32)
 
@@ -43,7 +43,7 @@ def dequantized_weights(model, shape):
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_dynamic_conv_becomes_the_float_conv_of_its_weights(swapped, per_channel, bias):
     model, weights = conv(swapped, per_channel, bias)
-    expanded, modified = applied(ExpandDynamicPass(), model)
+    expanded, modified = applied(FloatOperatorsPass(expand_dynamic), model)
     made = [name for name in operators(expanded) if name != "Reshape"]
     assert modified and made == ["DequantizeLinear", "Conv", "Relu"]
     assert np.array_equal(dequantized_weights(expanded, (5, 4, 3, 3)), weights)
@@ -61,7 +61,7 @@ def test_a_dynamic_conv_becomes_the_float_conv_of_its_weights(swapped, per_chann
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_a_dynamic_matmul_becomes_the_float_matmul(per_channel, zeros):
     model, weights = matmul(per_channel, zeros=zeros)
-    expanded, _ = applied(ExpandDynamicPass(), model)
+    expanded, _ = applied(FloatOperatorsPass(expand_dynamic), model)
     assert operators(expanded) == ["DequantizeLinear", "MatMul"]
     np.testing.assert_allclose(dequantized_weights(expanded, (8, 8)), weights, rtol=1e-7)
     step = (X.max() - X.min()) / 255
@@ -71,7 +71,7 @@ def test_a_dynamic_matmul_becomes_the_float_matmul(per_channel, zeros):
 
 def test_stored_weights_may_come_first():
     model, _ = matmul(False, constant_first=True)
-    expanded, _ = applied(ExpandDynamicPass(), model)
+    expanded, _ = applied(FloatOperatorsPass(expand_dynamic), model)
     assert operators(expanded) == ["DequantizeLinear", "MatMul"]
     assert expanded.graph.node[1].input[1] == "x"
 
@@ -82,7 +82,7 @@ def test_two_activations_become_floats_both():
     second = g.quantize_dynamic(g.op("Transpose", ["x"], "turned", perm=[0, 1, 3, 2]), "two")
     y = g.op("MatMulInteger", [first[0], second[0], first[2], second[2]], "node")
     model = g.proto(IMAGES, g.scaled(y, [second[1], first[1]]), 4)
-    expanded, _ = applied(ExpandDynamicPass(), model)
+    expanded, _ = applied(FloatOperatorsPass(expand_dynamic), model)
     assert operators(expanded) == ["Transpose", "MatMul"]
     np.testing.assert_allclose(run(expanded, x=X), run(model, x=X), atol=1.3)
 
@@ -91,7 +91,7 @@ def test_two_activations_become_floats_both():
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_a_constant_scale_gives_a_pair(folded, per_channel):
     model, weights = conv(per_channel=per_channel, static=True, folded=folded)
-    expanded, _ = applied(ExpandDynamicPass(), model)
+    expanded, _ = applied(FloatOperatorsPass(expand_dynamic), model)
     made = operators(expanded)
     assert made.count("QuantizeLinear") == 1 and made.count("DequantizeLinear") == 2
     # A scale that was multiplied into the other is divided out again, which may cost a rounding.
@@ -106,5 +106,5 @@ def test_a_bias_that_is_no_bias_stays_an_add():
     y = g.op("ConvInteger", [data, g.random_integers(4, 4, 1, 1, dtype=np.uint8), zero], "node")
     y = g.scaled(y, [scale, g.constant(np.float32(0.1))])
     model = g.proto(IMAGES, g.op("Add", [y, g.weights(8)], "add"), 4)
-    expanded, _ = applied(ExpandDynamicPass(), model)
+    expanded, _ = applied(FloatOperatorsPass(expand_dynamic), model)
     assert operators(expanded) == ["DequantizeLinear", "Conv", "Add"]

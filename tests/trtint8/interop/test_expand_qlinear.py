@@ -6,7 +6,7 @@ import pytest
 from onnx import helper
 
 from tests.trtint8.integer_models import MICROSOFT, Integers, applied, operators, run
-from trtint8.interop.integer_models import QLINEAR, ExpandQLinearPass, qlinear_obstacle
+from trtint8.interop.integer_models import QLINEAR, FloatOperatorsPass, expand_qlinear
 
 IMAGES = {"x": ["N", 4, 8, 8]}
 ROWS = {"x": ["N", 8]}
@@ -131,7 +131,7 @@ def samples(model, seed=1):
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_comes_out(case):
     model, step = CASES[case]
-    expanded, modified = applied(ExpandQLinearPass(), model)
+    expanded, modified = applied(FloatOperatorsPass(expand_qlinear), model)
     assert modified and not set(operators(expanded)) & set(QLINEAR)
     assert "node" in [node.name for node in expanded.graph.node]
     x = samples(model)
@@ -149,7 +149,7 @@ def test_every_operator_has_a_case():
 
 def test_qgemm_may_leave_its_result_float():
     model = gemm(True, True, result=False)
-    expanded, _ = applied(ExpandQLinearPass(), model)
+    expanded, _ = applied(FloatOperatorsPass(expand_qlinear), model)
     assert operators(expanded).count("QuantizeLinear") == 1
     x = samples(model)
     np.testing.assert_allclose(run(expanded, x=x), run(model, x=x), rtol=1e-5, atol=1e-4)
@@ -161,7 +161,7 @@ def test_a_result_without_a_zero_point_keeps_its_type():
     scale = g.constant(np.float32(0.04))
     y = g.op("QLinearAdd", [data[0], data[1], "", data[0], data[1], "", scale], "node", **MICROSOFT)
     model = g.proto(IMAGES, g.dequantize(y, [scale, g.constant(np.int8(0))]), 4)
-    expanded, _ = applied(ExpandQLinearPass(), model)
+    expanded, _ = applied(FloatOperatorsPass(expand_qlinear), model)
     x = samples(model) / 2
     whole = np.rint(np.rint(x / np.float32(0.05)) * 0.1 / 0.04)  # ONNX Runtime refuses the original
     np.testing.assert_allclose(run(expanded, x=x), whole.clip(-128, 127) * 0.04, atol=0.0401)
@@ -170,7 +170,7 @@ def test_a_result_without_a_zero_point_keeps_its_type():
 
 def test_types_and_shapes_are_set():
     graph_model = ir.from_proto(CASES["QLinearAdd"][0])
-    ExpandQLinearPass()(graph_model)
+    FloatOperatorsPass(expand_qlinear)(graph_model)
     node = next(node for node in graph_model.graph if node.name == "node")
     assert [value.dtype for value in (*node.inputs, *node.outputs)] == [ir.DataType.FLOAT] * 3
     quantized = next(iter(node.outputs[0].uses()))[0].outputs[0]
@@ -180,10 +180,10 @@ def test_types_and_shapes_are_set():
 def obstacle(model):
     graph_model = ir.from_proto(model)
     before = operators(model)
-    ExpandQLinearPass()(graph_model)
+    expansion = FloatOperatorsPass(expand_qlinear)
+    expansion(graph_model)
     assert [node.op_type for node in graph_model.graph] == before
-    node = next(node for node in graph_model.graph if node.name == "node")
-    return qlinear_obstacle(graph_model, node)
+    return expansion.obstacles["node"]
 
 
 def test_channels_last_is_refused():
@@ -229,5 +229,5 @@ def test_a_foreign_operator_of_the_same_name_stays():
     model = binary("QLinearAdd")
     model.graph.node[3].domain = "elsewhere"
     model.opset_import.append(helper.make_opsetid("elsewhere", 1))
-    _, modified = applied(ExpandQLinearPass(), model)
+    _, modified = applied(FloatOperatorsPass(expand_qlinear), model)
     assert model.graph.node[3].op_type == "QLinearAdd" and not modified

@@ -5,17 +5,16 @@ import onnx_ir as ir
 
 from tests.trtint8.integer_models import operators
 from tests.trtint8.interop.dynamic_models import IMAGES, Dynamic
-from trtint8.interop.integer_models import ExpandDynamicPass, integer_product
+from trtint8.interop.integer_models import FloatOperatorsPass, expand_dynamic
 
 
 def mismatch(g, output, rank=4):
     model = g.proto(IMAGES, output, rank)
     graph_model = ir.from_proto(model)
-    result = ExpandDynamicPass()(graph_model)
+    expansion = FloatOperatorsPass(expand_dynamic)
+    result = expansion(graph_model)
     assert not result.modified and [n.op_type for n in graph_model.graph] == operators(model)
-    found = integer_product(next(node for node in graph_model.graph if node.name == "node"))
-    assert isinstance(found, str)
-    return found
+    return expansion.obstacles["node"]
 
 
 def start(weights=None):

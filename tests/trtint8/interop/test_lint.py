@@ -15,7 +15,7 @@ from tests.trtint8.interop.pairs_by_hand import ZERO, Pairs, build_rule, concat_
 from tests.trtint8.onnx_models import function, parsed, tied
 from trtint8 import build_int8_engine, quantize
 from trtint8.interop.lint import lint, mend
-from trtint8.interop.unquantize import extract_table, quantized_nodes
+from trtint8.interop.unquantize import extract_table, pair_ranges, quantized_nodes
 from trtint8.models.model import load_model
 from trtint8.models.serialization import to_proto
 
@@ -379,6 +379,17 @@ def test_weights_that_are_read_along_two_axes_keep_a_pair_for_each():
     mended = to_proto(mend(load_model(quantized)).graph_model)
     x = np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
     np.testing.assert_array_equal(run_ort(mended, x), run_ort(quantized, x))
+
+
+def test_integers_of_the_caller_get_the_scale_of_their_concat():
+    g = Pairs()
+    given = g.op("DequantizeLinear", ["u", g.constant(np.float32(0.02)), g.constant(np.uint8(128))], "given")
+    joined = g.op("Concat", [given, g.quantize("x", 0.1)], "joined", axis=1)
+    proto = g.model({"x": ["N", 2, 8, 8]}, g.conv(joined))
+    proto.graph.input.append(helper.make_tensor_value_info("u", TensorProto.UINT8, ["N", 2, 8, 8]))
+    model = load_model(proto)
+    assert [finding.node for finding in lint(model) if finding.rule == "steps"] == ["given"]
+    assert set(pair_ranges(mend(model).graph_model).values()) == {127 * float(np.float32(0.1))}
 
 
 def test_a_mended_concat_has_the_widest_scale():

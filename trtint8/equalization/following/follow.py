@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,7 +23,6 @@ from numpy.typing import NDArray
 
 from calibrators.operators import Axes, Values, operator_of
 from trtint8.equalization.following.constants import (
-    Shapes,
     channel_numbers,
     has_constant_bias,
     is_convolution,
@@ -48,7 +48,8 @@ from trtint8.equalization.following.labelling import (
     with_rank,
 )
 from trtint8.models.graph import constant_input, read_constant, take_name
-from trtint8.quantization.operators import commutes_with_quantization
+from trtint8.models.shapes import StaticShapes
+from trtint8.quantization.operators import commutes_with_quantization, ends_of
 
 
 def _is_moving(node: ir.Node) -> bool:
@@ -105,51 +106,50 @@ def reduced_axes(node: ir.Node, rank: int) -> tuple[int, ...] | None:
 def _add(labelling: Labelling, node: ir.Node) -> None:
     """Divides a constant that is added to channels; ties channels of one producer that are added."""
     first, second = labelling.read(node, 0), labelling.read(node, 1)
-    rank = labelling.rank(node.outputs[0])
+    output = node.outputs[0]
     if first is not None and second is not None:
+        rank = labelling.rank(output)
         first, second = with_rank(first, rank), with_rank(second, rank)
         reason = f"'{node.name}' adds channels of different factors"
         if labelling.owners_of(first) == labelling.owners_of(second):
             labelling.classes.tie(first, second, 1, reason)
-            labelling.write(node.outputs[0], compact(np.broadcast_arrays(first, second)[0]))
+            labelling.write(output, compact(np.broadcast_arrays(first, second)[0]))
         else:
             labelling.classes.fix(first, reason)
             labelling.classes.fix(second, reason)
         return
-    index = 0 if first is not None else 1
-    labels = first if first is not None else second
-    if labels is None:
+    index, labels = (0, first) if first is not None else (1, second)
+    source = node.inputs[index]
+    if labels is None or source is None:
         return
-    if not _divides_constant(labelling, node, 1 - index, index, labels):
+    if not _divides_constant(labelling, node, 1 - index, source, labels):
         labelling.classes.fix(labels, f"'{node.name}' adds values to them that keep theirs")
         return
-    source, output = node.inputs[index], node.outputs[0]
-    assert source is not None
-    labels = with_rank(labels, rank)
+    labelling.write(output, labels)
     producer = labelling.producers.get(source)
     if producer is not None and producer.tensor == source.name and len(source.uses()) == 1:
         # The channels are what they are with the bias.
-        labelling.producers[source] = Producer(producer.node, output.name or "", labels)
-    labelling.write(output, labels)
+        labelling.producers[source] = Producer(producer.node, output.name or "", labelling.labels[output])
 
 
-def _divides_constant(labelling: Labelling, node: ir.Node, index: int, other: int, labels: Channels) -> bool:
+def _divides_constant(
+    labelling: Labelling, node: ir.Node, index: int, other: ir.Value, labels: Channels
+) -> bool:
     """Whether a constant that is added to channels can be divided with them; if so, notes the change."""
-    constant, value = constant_input(node, index), node.inputs[other]
-    if constant is None or value is None or constant.dtype != np.float32:
+    constant = constant_input(node, index)
+    if constant is None or constant.dtype != np.float32:
         return False
     rank = max(constant.ndim, labels.ndim)
     sizes = (1,) * (rank - constant.ndim) + constant.shape
-    static = value.shape
     for axis in range(-labels.ndim, 0):
         if labels.shape[axis] == 1 or sizes[axis] == labels.shape[axis]:
             continue
         # The constant becomes larger, which is right only where the channels' axis has one size.
-        if static is None or not isinstance(static[axis], int):
+        if other.shape is None or not isinstance(other.shape[axis], int):
             return False
     while labels.ndim > constant.ndim and labels.shape[0] == 1:
         labels = labels[0]
-    labelling.changes.append(Change(node.name or "", index, labels, -1))
+    labelling.found.changes.append(Change(node.name or "", index, labels, -1))
     return True
 
 
@@ -160,7 +160,7 @@ def _multiply(labelling: Labelling, node: ir.Node) -> None:
     first, second = labelling.read(node, 0), labelling.read(node, 1)
     labels = first if first is not None else second
     if labels is not None:
-        labelling.write(node.outputs[0], with_rank(labels, labelling.rank(node.outputs[0])))
+        labelling.write(node.outputs[0], labels)
         return
     for index in (0, 1):
         constant = constant_input(node, index)
@@ -174,7 +174,7 @@ def _divide(labelling: Labelling, node: ir.Node) -> None:
     labelling.fix(node, 1, f"'{node.name}' divides by them")
     labels = labelling.read(node, 0)
     if labels is not None:
-        labelling.write(node.outputs[0], with_rank(labels, labelling.rank(node.outputs[0])))
+        labelling.write(node.outputs[0], labels)
 
 
 _logger = logging.getLogger(__name__)
@@ -187,56 +187,31 @@ def _pass_on(labelling: Labelling, node: ir.Node) -> None:
         labelling.fix(node, index, f"'{node.name}' multiplies other values by them")
     if labels is None:
         return
-    if not _is_elementwise(node):
-        in_shape, out_shape = labelling.shape(node.inputs[0]), labelling.shape(node.outputs[0])
-        assert in_shape is not None and out_shape is not None
+    axes: Sequence[int] | None = ()
+    if reduces := _is_reducing(node):
+        axes = reduced_axes(node, labels.ndim)
+    elif not _is_elementwise(node):
+        shapes = [labelling.shape(value) or () for value in (node.inputs[0], node.outputs[0])]
         is_read = any(output.uses() or output.is_graph_output() for output in node.outputs[1:])
-        if any(size != 1 for size in labels.shape[2:]) or in_shape[:2] != out_shape[:2] or is_read:
-            labelling.classes.fix(labels, f"'{node.name}' ({node.op_type}) mixes their channels")
-            return
-    labelling.write(node.outputs[0], labels)
+        axes = None if shapes[0][:2] != shapes[1][:2] or is_read else range(2, labels.ndim)
+    if axes is None or any(labels.shape[axis] != 1 for axis in axes):
+        labelling.classes.fix(labels, f"'{node.name}' ({node.op_type}) mixes their channels")
+    else:
+        squeezed = reduces and not node.attributes.get_int("keepdims", 1)
+        labelling.write(node.outputs[0], np.squeeze(labels, tuple(axes)) if squeezed else labels)
 
 
 def _clip(labelling: Labelling, node: ir.Node) -> None:
     """Passes channels on through constant bounds around 0, and notes the bounds, where that is asked for."""
-    bounds = _bounds(node) if labelling.through_clips else None
-    if bounds is None or not bounds[0] <= 0 <= bounds[1]:
+    low, high = ends_of(node) or (0.0, 0.0)
+    if not labelling.through_clips or not low <= 0 <= high or low == high:
         labelling.stop(node)
         return
-    labels = labelling.read(node, 0)
+    labels, output = labelling.read(node, 0), node.outputs[0]
     if labels is not None:
-        labelling.write(node.outputs[0], labels)
-        nearest = min(abs(bound) for bound in bounds if bound)
-        name = node.outputs[0].name or ""
-        labelling.clips.append(Clipping(node.name or "", name, labels, nearest))
-
-
-def _bounds(node: ir.Node) -> tuple[float, float] | None:
-    """The bounds of a Clip, infinite where it has none; None where they are computed, or both are 0."""
-    found = []
-    for index, attribute, absent in ((1, "min", -np.inf), (2, "max", np.inf)):
-        if index < len(node.inputs) and node.inputs[index] is not None:
-            constant = constant_input(node, index)
-            if constant is None:
-                return None
-            found.append(float(constant.reshape(-1)[0]))
-        else:
-            found.append(node.attributes.get_float(attribute, absent))
-    low, high = found
-    return None if low == high == 0 else (low, high)
-
-
-def _reduce_axes(labelling: Labelling, node: ir.Node) -> None:
-    """Passes channels on where the reduced axes hold elements of the same channel."""
-    labels = labelling.read(node, 0)
-    if labels is None:
-        return
-    axes = reduced_axes(node, labels.ndim)
-    if axes is None or any(labels.shape[axis] != 1 for axis in axes):
-        labelling.classes.fix(labels, f"'{node.name}' ({node.op_type}) mixes their channels")
-        return
-    keeps = bool(node.attributes.get_int("keepdims", 1))
-    labelling.write(node.outputs[0], labels if keeps else np.squeeze(labels, axes))
+        labelling.write(output, labels)
+        nearest = min(abs(bound) for bound in (low, high) if bound)
+        labelling.found.clips.append(Clipping(node.name or "", output.name or "", labels, nearest))
 
 
 def _move(labelling: Labelling, node: ir.Node) -> None:
@@ -258,12 +233,12 @@ def _move(labelling: Labelling, node: ir.Node) -> None:
             full[index] = np.broadcast_to(np.int64(FIXED) if labels is None else labels, sizes)
         else:
             constant = read_constant(value)
-            known = labelling.integers.get(value.name or "") if constant is None else constant
+            known = labelling.shapes.integers_of(value) if constant is None else constant
             others |= {} if known is None else {index: known}
     try:
         if len(full) + len(others) < sum(value is not None for value in node.inputs):
             raise ValueError("an index or a shape depends on the values of the feed")
-        outputs = moved(node, labelling.opset, full, others)
+        outputs = moved(node, labelling.graph.opset_imports.get("", 0), full, others)
     except Exception:
         _logger.debug("cannot follow channels through '%s'", node.name, exc_info=True)
         for index in range(count):
@@ -301,7 +276,8 @@ def _normalize(labelling: Labelling, node: ir.Node) -> None:
     rank, shape = labelling.rank(node.outputs[0]), parameters[0].shape
     numbers = np.arange(parameters[0].size).reshape(shape)
     labels = placed(numbers, rank, 1) if on_axis_1 else with_rank(numbers, rank)
-    labelling.add_affine(Affine((node,), tuple((node, index) for index in indices), shape, labels))
+    constants_of = tuple((node, index) for index in indices)
+    labelling.affines[node.outputs[0]] = Affine((node,), constants_of, shape, labels)
 
 
 def _scale_by_constant(labelling: Labelling, node: ir.Node, index: int, shape: tuple[int, ...]) -> None:
@@ -326,7 +302,7 @@ def _scale_by_constant(labelling: Labelling, node: ir.Node, index: int, shape: t
             labelling.absorbed.add(reader)
     numbers = np.arange(int(np.prod(shape))).reshape(shape)
     labels = with_rank(numbers, max(len(shape), labelling.rank(nodes[-1].outputs[0])))
-    labelling.add_affine(Affine(tuple(nodes), tuple(constants), shape, labels))
+    labelling.affines[nodes[-1].outputs[0]] = Affine(tuple(nodes), tuple(constants), shape, labels)
 
 
 def _separate_readers(
@@ -372,7 +348,7 @@ def _separate_readers(
     renamed = dict(zip(names, copies, strict=True))
     channels = first.reshape(affine.shape)
     for node, index in affine.constants:
-        labelling.changes.append(Change(renamed[node.name or ""], index, channels, -1))
+        labelling.found.changes.append(Change(renamed[node.name or ""], index, channels, -1))
     if not shared:
         return []
     return [Copy(tuple(names), tuple(copies), tuple(one.name or "" for one in good), np.unique(first))]
@@ -393,16 +369,16 @@ def _multiply_by_weights(labelling: Labelling, node: ir.Node) -> None:
             value = node.inputs[0]
             assert value is not None
             read = placed(channels, labels.ndim, axis)
-            labelling.readings.append(Reading(node.name or "", value.name or "", read))
-            labelling.changes.append(Change(node.name or "", 1, channels[inputs], 1))
+            labelling.found.readings.append(Reading(node.name or "", value.name or "", read))
+            labelling.found.changes.append(Change(node.name or "", 1, channels[inputs], 1))
     if not has_constant_bias(node):
         labelling.fix(node, 2, f"it is the bias of '{node.name}'")
         return
     output = node.outputs[0]
     channels = labelling.new_channels(node, int(outputs.max()) + 1)
-    labelling.changes.append(Change(node.name or "", 1, channels[outputs], -1))
+    labelling.found.changes.append(Change(node.name or "", 1, channels[outputs], -1))
     if len(node.inputs) > 2 and node.inputs[2] is not None:
-        labelling.changes.append(Change(node.name or "", 2, channels, -1))
+        labelling.found.changes.append(Change(node.name or "", 2, channels, -1))
     labels = placed(channels, labelling.rank(output), 1 if is_convolution(node) else -1)
     labelling.producers[output] = Producer(node.name or "", output.name or "", labels)
     labelling.write(output, labels)
@@ -411,7 +387,6 @@ def _multiply_by_weights(labelling: Labelling, node: ir.Node) -> None:
 def _multiply_matrices(labelling: Labelling, node: ir.Node) -> None:
     """Passes on channels that the product does not sum over; pairs channels of both operands."""
     first, second = labelling.read(node, 0), labelling.read(node, 1)
-    output, rank = node.outputs[0], labelling.rank(node.outputs[0])
     if any(labelling.rank(value) < 2 for value in node.inputs if value is not None):
         labelling.stop(node)
     elif first is not None and second is not None:
@@ -422,7 +397,7 @@ def _multiply_matrices(labelling: Labelling, node: ir.Node) -> None:
         if labels.shape[contracted] != 1:
             labelling.classes.fix(labels, f"'{node.name}' sums over them without weights")
         else:
-            labelling.write(output, with_rank(labels, rank))
+            labelling.write(node.outputs[0], labels)
 
 
 def _pair(labelling: Labelling, node: ir.Node, first: Channels, second: Channels) -> None:
@@ -433,7 +408,7 @@ def _pair(labelling: Labelling, node: ir.Node, first: Channels, second: Channels
         labelling.classes.fix(second, reason)
         return
     labelling.classes.tie(first.swapaxes(-1, -2), second, -1, reason)
-    labelling.products.append(Product(node.name or "", np.unique(first), np.unique(second)))
+    labelling.found.products.append(Product(node.name or "", np.unique(first), np.unique(second)))
 
 
 _Rule: TypeAlias = Callable[[Labelling, ir.Node], None]
@@ -448,7 +423,7 @@ _ARITHMETIC: Mapping[str, _Rule] = {
 }
 
 
-def follow_channels(model: ir.Model, shapes: Shapes, *, through_clips: bool = False) -> NetworkChannels:
+def follow_channels(model: ir.Model, shapes: StaticShapes, *, through_clips: bool = False) -> NetworkChannels:
     """Finds all channels of a network that factors can be applied to.
 
     Args:
@@ -470,17 +445,13 @@ def follow_channels(model: ir.Model, shapes: Shapes, *, through_clips: bool = Fa
     for producer in labelling.producers.values():
         labelling.note_skipped(producer.node, producer.labels)
     representatives, powers = labelling.classes.representatives()
-    return NetworkChannels(
-        representatives,
-        powers,
-        tuple(labelling.producers.values()),
-        tuple(labelling.readings),
-        tuple(labelling.products),
-        tuple(labelling.changes),
-        tuple(copies),
-        tuple(labelling.clips),
-        {value.name: labels for value, labels in labelling.labels.items() if value.name},
-        labelling.skipped,
+    return replace(
+        labelling.found,
+        representatives=representatives,
+        powers=powers,
+        producers=tuple(labelling.producers.values()),
+        copies=copies,
+        tensors={value.name or "": labels for value, labels in labelling.labels.items()},
     )
 
 
@@ -494,8 +465,6 @@ def _rule(node: ir.Node) -> _Rule:
         return _multiply_by_weights
     if _is_moving(node):
         return _move
-    if _is_elementwise(node) or is_spatial(node):
+    if _is_elementwise(node) or is_spatial(node) or _is_reducing(node):
         return _pass_on
-    if _is_reducing(node):
-        return _reduce_axes
     return _ARITHMETIC.get(node.op_type, Labelling.stop)

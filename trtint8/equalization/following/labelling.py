@@ -6,8 +6,8 @@ with the tensor. Channels that must share one factor are classes of a union-find
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
-from trtint8.equalization.following.constants import Shapes
-from trtint8.models.graph import is_constant
+from trtint8.models.shapes import StaticShapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,48 +53,33 @@ class Labelling:
 
     Attributes:
         graph: The model's main graph.
-        opset: The opset of the model.
-        integers: Tensor name to value, for integers that are computed from shapes and constants.
+        shapes: The shapes of the model's tensors.
+        through_clips: Whether channels are followed through bounds.
+        found: The producers, readers, products, changes and bounds that were found.
         classes: The channels, in classes that share one factor.
         labels: Value to its labels.
         affines: Output of each normalization to its last nodes.
         affine_uses: Output of a normalization and a node that reads it, to the labels that this node reads.
         absorbed: Nodes that belong to a normalization and need no rule of their own.
         producers: The producers, by their output.
-        readings: The nodes whose weights read channels.
-        products: The products in which factors cancel.
-        changes: The constants to change.
-        through_clips: Whether channels are followed through bounds.
-        clips: The bounds that channels pass.
-        skipped: Name of each node whose output channels keep their values, to the reason in words.
     """
 
-    def __init__(self, model: ir.Model, shapes: Shapes, *, through_clips: bool = False) -> None:
-        self.graph = model.graph
-        self.opset = model.opset_imports.get("", 0)
-        self.integers = shapes.integers
+    def __init__(self, model: ir.Model, shapes: StaticShapes, *, through_clips: bool = False) -> None:
+        self.graph, self.shapes, self.through_clips = model.graph, shapes, through_clips
+        self.found = NetworkChannels()
         self.classes = ChannelClasses()
         self.labels: dict[ir.Value, Channels] = {}
         self.affines: dict[ir.Value, Affine] = {}
         self.affine_uses: dict[tuple[ir.Value, ir.Node], Channels] = {}
         self.absorbed: set[ir.Node] = set()
         self.producers: dict[ir.Value, Producer] = {}
-        self.readings: list[Reading] = []
-        self.products: list[Product] = []
-        self.changes: list[Change] = []
-        self.through_clips = through_clips
-        self.clips: list[Clipping] = []
-        self.skipped: dict[str, str] = {}
-        self._shapes = shapes.shapes
         self._owners = [-1]
 
     def shape(self, value: ir.Value | None) -> tuple[int, ...] | None:
-        """The shape of a value for the feed that shapes were measured with; None where it is not known."""
-        if value is None:
-            return None
-        if is_constant(value):
-            return tuple(value.shape.numpy()) if value.shape is not None else None
-        return self._shapes.get(value.name or "")
+        """The shape of a value for the samples that are followed; None where it is not known."""
+        sizes = self.shapes.of(value)
+        known = tuple(size for size in sizes or () if size is not None)
+        return known if sizes is not None and len(known) == len(sizes) else None
 
     def rank(self, value: ir.Value) -> int:
         """Number of axes of a value."""
@@ -118,8 +102,8 @@ class Labelling:
         return None if labels is None or self.classes.are_fixed(labels).all() else labels
 
     def write(self, value: ir.Value, labels: Channels) -> None:
-        """Gives a value its labels."""
-        self.labels[value] = labels
+        """Gives a value labels, which may lack axes of size 1 in front, as broadcasting allows."""
+        labels = self.labels[value] = with_rank(labels, self.rank(value))
         if value.is_graph_output():
             self.classes.fix(labels, f"'{value.name}' is an output of the model")
         elif any(user.graph is not self.graph for user, _ in value.uses()):
@@ -133,10 +117,6 @@ class Labelling:
     def owners_of(self, labels: Channels) -> set[int]:
         """Which nodes produce channels, as numbers; -1 for elements without a channel."""
         return {self._owners[channel] for channel in np.unique(labels).tolist()}
-
-    def add_affine(self, affine: Affine) -> None:
-        """Makes the output of a normalization one whose readers have channels of their own."""
-        self.affines[affine.output] = affine
 
     def fix(self, node: ir.Node, index: int, reason: str) -> None:
         """Gives the channels of a node's input the factor 1."""
@@ -152,18 +132,18 @@ class Labelling:
 
     def read_channels(self) -> NDArray[np.bool_]:
         """For every channel, whether weights or products read it, of shape (channels,)."""
-        found = np.zeros(len(self.classes), np.bool_)
-        for reading in self.readings:
-            found[reading.channels] = True
-        for product in self.products:
-            found[product.first] = found[product.second] = True
-        return found
+        read = np.zeros(len(self.classes), np.bool_)
+        for reading in self.found.readings:
+            read[reading.channels] = True
+        for product in self.found.products:
+            read[product.first] = read[product.second] = True
+        return read
 
     def note_skipped(self, node: str, labels: Channels) -> None:
         """Notes why all output channels of a node keep their values, where they do."""
         if self.classes.are_fixed(labels).all():
             reason = self.classes.reason(int(labels.flat[0]))
-            self.skipped.setdefault(node, reason)
+            self.found.skipped.setdefault(node, reason)
 
 
 def compact(labels: Channels) -> Channels:
@@ -354,16 +334,16 @@ class NetworkChannels:
         skipped: Name of each node whose output channels keep their values, to the reason in words.
     """
 
-    representatives: Channels
-    powers: NDArray[np.int64]
-    producers: tuple[Producer, ...]
-    readings: tuple[Reading, ...]
-    products: tuple[Product, ...]
-    changes: tuple[Change, ...]
-    copies: tuple[Copy, ...]
-    clips: tuple[Clipping, ...]
-    tensors: Mapping[str, Channels]
-    skipped: Mapping[str, str]
+    representatives: Channels = field(default_factory=lambda: np.zeros(0, np.int64))
+    powers: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    producers: Sequence[Producer] = ()
+    readings: list[Reading] = field(default_factory=list)
+    products: list[Product] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    copies: Sequence[Copy] = ()
+    clips: list[Clipping] = field(default_factory=list)
+    tensors: Mapping[str, Channels] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
 
 
 #: Numbers of channels, of any shape.
