@@ -23,8 +23,7 @@ from trtint8.report.comparison import RunComparison
 from trtint8.report.files import ReportFiles, find_report_files, load_original
 from trtint8.runtime.bindings import NO_CODE, LoadingOptions
 from trtint8.validation.accuracy import VALIDATED
-from trtint8.validation.comparison import Reference
-from trtint8.validation.opening import open_validated
+from trtint8.validation.opening import Reference, open_validated
 
 if TYPE_CHECKING:
     from trtint8.report.facts import Report

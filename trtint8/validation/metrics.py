@@ -26,15 +26,14 @@ from trtint8.validation.detection.agreement import (
     PRECISIONS,
     DetectionAgreement,
     MeanAveragePrecision,
-    NothingFound,
     box_precision,
     has_library,
     has_true_boxes,
 )
 from trtint8.validation.detection.boxes import Detections, Truth
 from trtint8.validation.detection.layouts import LAYOUTS, suggested_layout
-from trtint8.validation.fidelity import OUTPUT_METRICS, PSNR_POOLED, psnr
-from trtint8.validation.meters import Measurand
+from trtint8.validation.fidelity import FIGURES, PSNR_POOLED, USUAL_FIGURES, figure_of, psnr
+from trtint8.validation.meters import NOTHING_FOUND, Measurand
 from trtint8.validation.user_metrics import (
     ComparingMetric,
     DataSetMetric,
@@ -71,19 +70,16 @@ _ONE_OUTPUT_METRICS: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
 _DETECTION_METRICS = (DetectionAgreement.name, *PRECISIONS)
 
 #: Metrics of all outputs together.
-_ALL_OUTPUTS_METRICS = (AGREEMENT_ALL, *_DETECTION_METRICS, *OUTPUT_METRICS)
+_ALL_OUTPUTS_METRICS = (AGREEMENT_ALL, *_DETECTION_METRICS, *FIGURES)
 
 #: The names of all metrics, for messages and for help.
 NAMES = ", ".join(("top1", "top5 and so on", *_ONE_OUTPUT_METRICS, *_ALL_OUTPUTS_METRICS))
 
 #: The metrics that are measured for every model.
-_FIDELITY_METRICS = ("sqnr", "cosine", "max_error")
+_FIDELITY_METRICS = tuple(figure.name for figure in USUAL_FIGURES)
 
 #: The same in words.
-_FIDELITY_OF_OUTPUTS = "SQNR, cosine and largest error of every output"
-
-#: The same in words, where they are measured of what outputs are picked from.
-_FIDELITY_OF_SOURCES = "SQNR, cosine and largest error of the tensors that it picks from"
+_FIDELITY = " and ".join((", ".join(figure.title for figure in USUAL_FIGURES[:-1]), USUAL_FIGURES[-1].title))
 
 
 @dataclass(frozen=True)
@@ -111,11 +107,7 @@ def check_metrics(metrics: Sequence[Metric]) -> None:
     Raises:
         CalibrationDataError: A name is unknown, an object is no metric, or two have the same name.
     """
-    names = [
-        metric_name(metric)
-        for metric in metrics
-        if not (isinstance(metric, str) and metric in OUTPUT_METRICS)
-    ]
+    names = [metric_name(metric) for metric in metrics if not figure_of(metric)]
     if double := [name for name in names if names.count(name) > 1]:
         raise CalibrationDataError(f"two metrics are named '{double[0]}'; give them different names")
 
@@ -169,7 +161,7 @@ def measurands(metrics: Sequence[Metric], form: BatchForm) -> tuple[Measurand, .
             does not apply to the outputs or the labels.
     """
     check_metrics(metrics)
-    return tuple(_measurand(metric, form) for metric in metrics if metric not in OUTPUT_METRICS)
+    return tuple(_measurand(metric, form) for metric in metrics if not figure_of(metric))
 
 
 def usual_metrics(form: BatchForm) -> Choice:
@@ -295,12 +287,12 @@ def layout_note(metrics: Sequence[Metric], form: BatchForm) -> str | None:
 
 def _fidelity_in_words(form: BatchForm) -> str:
     """What is measured for every model, in words."""
+    of_outputs, kept = f"{_FIDELITY} of every output", "what the network caches"
     if not form.cached:
-        return _FIDELITY_OF_OUTPUTS
-    kept = "what the network caches"
+        return of_outputs
     if len(form.cached) == 1:
-        return f"{_FIDELITY_OF_OUTPUTS} but '{form.cached[0]}', which is {kept}"
-    return f"{_FIDELITY_OF_OUTPUTS} but {len(form.cached)}, such as '{form.cached[0]}', which are {kept}"
+        return f"{of_outputs} but '{form.cached[0]}', which is {kept}"
+    return f"{of_outputs} but {len(form.cached)}, such as '{form.cached[0]}', which are {kept}"
 
 
 def _choice_for_detector(form: BatchForm) -> Choice:
@@ -338,7 +330,8 @@ def _choice_for_picks(form: BatchForm) -> Choice:
     names, words, uses_labels = _metrics_of_picks(form)
     outputs = ", ".join(f"'{name}' ({form.outputs[name]})" for name in form.picked)
     subject = f"output {outputs} holds" if len(form.picked) == 1 else f"outputs {outputs} hold"
-    reason = f"{subject} what the network picks by its scores: chose {words}{_FIDELITY_OF_SOURCES}"
+    reason = f"{subject} what the network picks by its scores: chose {words}{_FIDELITY} of "
+    reason += "the tensors that it picks from"
     if form.labels is not None and not form.has_class_indices and not uses_labels:
         reason += _labels_not_used(form)
     return Choice((*names, *_FIDELITY_METRICS), reason, budget=_FIDELITY_METRICS[0])
@@ -395,7 +388,7 @@ def _measurand(metric: Metric, form: BatchForm) -> Measurand:
         return metric.measurand(form)
     if not isinstance(metric, str):
         found = user_measurand(metric)
-        return replace(found, answers=NothingFound) if isinstance(metric, MeanAveragePrecision) else found
+        return replace(found, answers=NOTHING_FOUND) if isinstance(metric, MeanAveragePrecision) else found
     base, colon, output = metric.partition(":")
     if base == DetectionAgreement.name:
         return DetectionAgreement(output or None).measurand(form)

@@ -14,10 +14,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,8 @@ from calibrators.checks import refuse_empty_path, warn_user
 from calibrators.cuda import gpu_names, gpu_problem
 from calibrators.data.batches import Batches, observed
 from calibrators.data.feeds import FeedDict, is_float
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import (
     Argument,
     CalibrationDataError,
@@ -38,6 +40,7 @@ from calibrators.errors import (
     counted,
 )
 from calibrators.files import is_file
+from calibrators.host.session import in_thread
 from calibrators.tensorrt import flavor as flavors
 from trtint8.arithmetic.simulation import IntegerRuns, Integers
 from trtint8.arithmetic.storage import InnerTensor, further_outputs, inner_tensors
@@ -47,17 +50,26 @@ from trtint8.engine.file import EngineInfo, read_engine_info, read_engine_table
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.graph import computes_in, graph_values, take_name, value_names
-from trtint8.models.model import FLOAT_MODEL, Model, ModelSource, load_model, names_model, prepare
-from trtint8.models.outputs.picked import computed_among, computes_all, runnable_part, with_outputs
+from trtint8.models.model import Model, ModelSource, load_model, names_model, prepare
+from trtint8.models.outputs.picked import (
+    computed_among,
+    computes_all,
+    find_shown_picks,
+    picks_of_plugins,
+    runnable_part,
+    with_outputs,
+)
 from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.serialization import runnable
-from trtint8.models.session import ModelSession, open_graph_model, open_model
+from trtint8.models.session import ModelSession, StoppableRuns, open_graph_model, open_model
+from trtint8.models.states import with_recorded_states
 from trtint8.runtime.bindings import NO_CODE, LoadingOptions
 from trtint8.runtime.engine import Engine
-from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel
-from trtint8.validation.comparison import OpenModels, Origin, RunningReference
+from trtint8.validation.accuracy import Runner, ValidatedModel
+from trtint8.validation.comparison import OpenModels
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.tensors import pick_tensors, reasons_for_absence, values_per_sample
 
 _HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
@@ -166,6 +178,153 @@ class _Magnitudes:
 def _number(largest: float) -> float:
     """A maximum as a magnitude; that of no elements is minus infinity."""
     return 0.0 if math.isnan(largest) else max(largest, 0.0)
+
+
+#: Outputs of so many bytes are made before they are asked for; those of the first batch in any case.
+_KEPT = 16 << 20
+
+
+class RunningReference:
+    """A reference that runs in another thread until others are ready to be compared with it.
+
+    It is a context manager, and ends that run where the comparison fails before it has begun.
+
+    Args:
+        open_session: Opens the model; called at once.
+    """
+
+    def __init__(self, open_session: Callable[[], ModelSession]) -> None:
+        self._opening = in_thread(open_session)
+        self._runs: StoppableRuns | None = None
+        self._ahead: Future[None] | None = None
+        self._is_asked = False
+        self._feeds: dict[int, FeedDict] = {}
+        self._outputs: dict[int, list[NDArray[Any]]] = {}
+
+    def __enter__(self) -> RunningReference:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._is_asked = True
+        if kind is not None and self._runs is not None:
+            self._runs.stop()
+
+    def session(self) -> ModelSession:
+        """The open model.
+
+        Raises:
+            ModelError: ONNX Runtime refuses the model.
+        """
+        return self._opening.result()
+
+    def run_ahead(self, feeds: Sequence[FeedDict]) -> None:
+        """Begins to run the model on the first batches, in their order.
+
+        Args:
+            feeds: The batches, which the same objects will ask for again. What is wrong with them is said
+                then.
+        """
+        self._feeds = {id(feed): feed for feed in feeds}
+        self._ahead = in_thread(self._run_ahead)
+
+    def run(self, feed: FeedDict) -> list[NDArray[Any]]:
+        """Runs the model on a batch, if that was not done ahead. Nothing is run ahead from then on.
+
+        Args:
+            feed: Input name to array.
+
+        Returns:
+            The outputs.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the batch.
+        """
+        if self._ahead is not None:
+            self._is_asked = True
+            self._ahead.result()
+        self._feeds.pop(id(feed), None)
+        outputs = self._outputs.pop(id(feed), None)
+        return self.session().run(feed) if outputs is None else outputs
+
+    def _run_ahead(self) -> None:
+        session, made = self.session(), 0
+        self._runs = StoppableRuns()
+        for key, feed in self._feeds.items():
+            if self._is_asked or made > _KEPT:
+                return
+            with contextlib.suppress(CalibrationDataError):
+                self._outputs[key] = outputs = session.run(feed, stoppable=self._runs)
+                made += sum(output.nbytes for output in outputs)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A float model as others are compared with it.
+
+    Attributes:
+        model: The model, without plugins of TensorRT at its end.
+        declared: What it declares of its outputs, and which of them plugins compute; and which tensors inside
+            are compared.
+    """
+
+    model: Model
+    declared: DeclaredOutputs
+
+    @classmethod
+    def of(cls, whole: Model) -> Reference:
+        """A model that may end in plugins.
+
+        Args:
+            whole: The model; not changed.
+
+        Raises:
+            ModelError: It has plugins elsewhere.
+        """
+        left_out = picks_of_plugins(whole)
+        model = runnable_part(whole, left_out)
+        return cls(model, DeclaredOutputs.of(model.graph_model, left_out))
+
+    def with_shown_picks(self) -> Reference:
+        """The same with the tensors that show what the model picks, of which changes are counted."""
+        declared = replace(self.declared, shown=find_shown_picks(self.model.graph_model))
+        return replace(self, declared=replace(declared, further=(*declared.further, *declared.shown_inside)))
+
+    def with_tensors(self, patterns: Sequence[str]) -> Reference:
+        """The same with tensors inside, which are compared as well.
+
+        Args:
+            patterns: Names of tensors, or patterns with ``*`` and ``?``.
+
+        Raises:
+            ModelError: A pattern matches no floating-point tensor.
+        """
+        if not patterns:
+            return self
+        inside = pick_tensors(self.model, patterns)
+        graph_model = self.model.graph_model
+        further = further_outputs(graph_model, self.declared.further, inside)
+        absent = reasons_for_absence(graph_model, inside)
+        declared = replace(self.declared, inside=inside, further=further, absent=absent)
+        return replace(self, declared=declared)
+
+    def open_data(self, data: DataSource, options: DataOptions, threads: int | None = None) -> Batches:
+        """Opens data for all models.
+
+        Args:
+            data: Samples, or sequences whose states the model records.
+            options: How the data is read.
+            threads: Threads per operator while states are recorded; ONNX Runtime's choice where None.
+
+        Raises:
+            CalibrationDataError: The data does not fit the model.
+        """
+        inputs, shapes = self.model.inputs, self.model.output_shapes
+        if self.declared.inside:
+            shapes = (*shapes, (None, values_per_sample(self.model, self.declared.inside)))
+        recorded = with_recorded_states(data, self.model, threads)
+        return open_data(recorded, inputs, options.on_cpu(inputs, shapes))
 
 
 @contextlib.contextmanager
@@ -582,31 +741,3 @@ def _quantized(name: str, array: NDArray[Any], scale: np.float32 | None) -> NDAr
             f"beside the engine, or build without {Argument('io_types', '', 'build_int8_engine')} for it"
         )
     return np.clip(np.rint(array / scale), _INT8.min, _INT8.max).astype(np.int8)
-
-
-def identified(accuracy: Accuracy, origins: Sequence[Origin], reference: Model) -> Accuracy:
-    """A comparison that says which files it is of, so that a report can tell results of an earlier build.
-
-    Args:
-        accuracy: The comparison.
-        origins: Where the models come from, the judged one first.
-        reference: The float model.
-    """
-    return replace(
-        accuracy,
-        judged_fingerprint=origins[0].engine,
-        name=origins[0].called if origins[0].called not in accuracy.also else VALIDATED,
-        warnings=tuple(dict.fromkeys(warning for origin in origins for warning in origin.warnings)),
-        reference_fingerprint=_fingerprint_of(reference, origins),
-    )
-
-
-def _fingerprint_of(reference: Model, origins: Sequence[Origin]) -> str | None:
-    """The fingerprint of what a float model is, or was made from.
-
-    It takes tens of milliseconds for large models, so it is given only where it was computed already: to be
-    compared with that of the model that another one says it was made from.
-    """
-    if reference.is_quantized or all(origin.float_model is None for origin in origins):
-        return None
-    return reference.graph_model.metadata_props.get(FLOAT_MODEL, reference.fingerprint)

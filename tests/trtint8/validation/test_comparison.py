@@ -21,9 +21,10 @@ from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model
 from trtint8.models.session import ModelSession, StoppableRuns, open_model
-from trtint8.validation import comparison, opening
+from trtint8.validation import opening
 from trtint8.validation.accuracy import SeenSamples, ValidatedModel
-from trtint8.validation.comparison import OpenModels, Reference, RunningReference, compare_models
+from trtint8.validation.comparison import OpenModels, compare_models
+from trtint8.validation.opening import Reference, RunningReference
 from trtint8.validation.significance import SameAnswer, Share
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 6)),)
@@ -410,7 +411,7 @@ def test_batches_run_once_whether_ahead_or_not(session, running):
 
 
 def test_few_bytes_of_outputs_are_made_ahead(session, running, monkeypatch):
-    monkeypatch.setattr(comparison, "_KEPT", 0)
+    monkeypatch.setattr(opening, "_KEPT", 0)
     running.run_ahead(FEEDS)
     wait_for(running)
     assert session.runs == [(1.0, False)]

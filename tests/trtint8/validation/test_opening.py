@@ -18,9 +18,9 @@ from trtint8.engine.file import EngineInfo, TensorSpec
 from trtint8.models.model import load_model, record_float_model
 from trtint8.runtime.arrays import as_input
 from trtint8.validation import opening
-from trtint8.validation.comparison import Origin
-from trtint8.validation.opening import as_fed, as_floats, identified
+from trtint8.validation.opening import as_fed, as_floats
 from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.validate import Origin, identified
 
 
 def declared(*names):

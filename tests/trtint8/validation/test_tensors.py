@@ -23,8 +23,7 @@ from trtint8.models.serialization import to_proto
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.config import ARITHMETICS
 from trtint8.runtime.bindings import NO_CODE
-from trtint8.validation.comparison import Reference
-from trtint8.validation.opening import debug_build
+from trtint8.validation.opening import Reference, debug_build
 
 IMAGES = values((10, 3, 16, 16))
 

@@ -10,6 +10,7 @@ import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -24,8 +25,14 @@ from trtint8.validation.batch import ArrayForm, Batch, BatchForm, Outputs, copie
 from trtint8.validation.class_scores import share
 from trtint8.validation.detection.boxes import Decode, box_overlaps, found_tables, given_tables
 from trtint8.validation.detection.layouts import LAYOUTS, class_count, layout_reader
-from trtint8.validation.meters import PERCENT, CountedSumsMeter, Measurand, SumsMeter
-from trtint8.validation.significance import SameAnswer
+from trtint8.validation.meters import (
+    NOTHING_FOUND,
+    PERCENT,
+    CountedSumsMeter,
+    Measurand,
+    PartsMeter,
+    SumsMeter,
+)
 
 #: COCO's thresholds, 0.50 to 0.95 in steps of 0.05.
 COCO_IOU = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
@@ -300,7 +307,7 @@ class DetectionAgreement:
             unit=PERCENT,
             perfect=None if with_labels else 1.0,
             check_labels=partial(_check_truth, classes),
-            answers=NothingFound,
+            answers=NOTHING_FOUND,
         )
 
     def _measure(self, decode: Decode, with_labels: bool, classes: int | None, batch: Batch) -> SumsMeter:
@@ -326,24 +333,6 @@ class DetectionAgreement:
         own = copied(outputs) if callable(self.decode) else outputs
         tables = found_tables(self.name, decode, own, batch.feeds)
         return [table[table[:, 5] > self.score] for table in tables]
-
-
-class NothingFound:
-    """What a network has that finds nothing: no precision, and nothing in common with others.
-
-    Args:
-        batch: The batch, of which nothing is needed.
-    """
-
-    def __init__(self, _batch: Batch) -> None: ...
-
-    def joined(self, _later: Sequence[NothingFound]) -> NothingFound:
-        """Adds later batches, of which nothing is needed either."""
-        return self
-
-    def same_for_all(self, reference: float, _different: NDArray[np.intp]) -> SameAnswer:
-        """The metric of that network, which FP32 has to be above."""
-        return SameAnswer(0.0, reference > 0)
 
 
 def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], iou: float) -> int:
@@ -489,31 +478,25 @@ def box_precision(name: str, form: BatchForm, layout: str | None = None) -> Meas
         title=f"mAP@{ends} by the labels",
         unit=PERCENT,
         check_labels=partial(_check_truth, classes),
-        answers=NothingFound,
+        answers=NOTHING_FOUND,
     )
 
 
-class _PrecisionMeter:
+class _PrecisionMeter(PartsMeter[tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]]):
     """Detections and true boxes of all images.
 
     Args:
         thresholds: The intersections over union of which the mean is taken.
-        found: One table per image of detections.
-        truth: One table per image of true boxes.
+        parts: For each batch, one table per image of detections, and one of true boxes.
     """
 
     def __init__(
         self,
         thresholds: Sequence[float],
-        found: Sequence[NDArray[np.float64]] = (),
-        truth: Sequence[NDArray[np.float64]] = (),
+        parts: Sequence[tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]] = (),
     ) -> None:
-        self._thresholds, self._found, self._truth = tuple(thresholds), list(found), list(truth)
-
-    def merge(self, other: _PrecisionMeter) -> None:
-        """Adds what the same metric measured on the same model in later batches."""
-        self._found += other._found
-        self._truth += other._truth
+        super().__init__(parts)
+        self._thresholds = thresholds
 
     def value(self) -> float:
         """The mean average precision, in [0, 1].
@@ -521,14 +504,12 @@ class _PrecisionMeter:
         Raises:
             CalibrationDataError: The labels have no boxes.
         """
-        return mean_average_precision(self._found, self._truth, self._thresholds)
-
-    def against(self, other: object, name: str) -> None:
-        """None, because samples have no values of their own."""
+        found, truth = (list(chain(*tables)) for tables in zip(*self._parts, strict=True))
+        return mean_average_precision(found, truth, self._thresholds)
 
 
 def _measure(
     name: str, thresholds: Sequence[float], decode: Decode, classes: int | None, batch: Batch
 ) -> _PrecisionMeter:
     found = found_tables(name, decode, batch.outputs, batch.feeds)
-    return _PrecisionMeter(thresholds, found, truth_tables(batch, classes))
+    return _PrecisionMeter(thresholds, [(found, truth_tables(batch, classes))])
