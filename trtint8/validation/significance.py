@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, overload
+from typing import ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ _SIGNIFICANT = 0.05
 
 #: Resamples per bootstrap: enough for the ends of a 95 % interval, as Efron and Tibshirani advise.
 _RESAMPLES = 2000
-
-#: Indices that a bootstrap draws at a time, which limits its memory.
-_DRAWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -338,19 +335,11 @@ def compare_values(
         The difference of the weighted means; None for fewer than two pairs, which cannot be resampled, and
         where a value is not finite.
     """
-    pairs = len(values)
-    if pairs < 2 or not (np.isfinite(values).all() and np.isfinite(other).all()):
+    if not (np.isfinite(values).all() and np.isfinite(other).all()):
         return None
     # The difference is resampled, so both models are resampled by the same pairs.
-    weighted = weights * (values - other)
-    rng = np.random.default_rng(0)
-    rows = max(1, _DRAWS // pairs)
-    means: list[NDArray[Any]] = []
-    for first in range(0, _RESAMPLES, rows):
-        drawn = rng.integers(pairs, size=(min(rows, _RESAMPLES - first), pairs))
-        means.append(weighted[drawn].sum(axis=1) / weights[drawn].sum(axis=1))
-    difference = float(weighted.sum() / weights.sum())
-    return _bootstrapped(np.concatenate(means), difference, against, pairs, unit)
+    sums, nothing = (np.stack([weights * one, weights], axis=1) for one in (values - other, 0 * values))
+    return compare_totals(sums, nothing, lambda totals: totals[..., 0] / totals[..., 1], against, unit)
 
 
 def compare_totals(

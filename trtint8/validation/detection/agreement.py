@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -24,7 +24,7 @@ from calibrators.imports import install_command
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, Outputs, copied
 from trtint8.validation.class_scores import share
 from trtint8.validation.detection.boxes import Decode, box_overlaps, found_tables, given_tables
-from trtint8.validation.detection.layouts import LAYOUTS, class_count, layout_reader
+from trtint8.validation.detection.layouts import LAYOUTS, reading_of
 from trtint8.validation.meters import (
     NOTHING_FOUND,
     PERCENT,
@@ -78,8 +78,7 @@ class MeanAveragePrecision:
         self._decode, self._truth = decode, tuple(given_tables(truth))
         _check_has_boxes(self._truth)
         self._found: list[NDArray[np.float64]] = []
-        ends = f"{self._iou[0]:.2f}" + (f":{self._iou[-1]:.2f}" if len(self._iou) > 1 else "")
-        self.name = f"mAP@{ends}"
+        self.name = f"mAP@{_ends(self._iou)}"
 
     def fresh(self) -> MeanAveragePrecision:
         """Makes the same metric without data."""
@@ -186,6 +185,11 @@ def _thresholds(iou: float | Sequence[float]) -> tuple[float, ...]:
     return tuple(values.tolist())
 
 
+def _ends(iou: Sequence[float]) -> str:
+    """The ends of thresholds, as the name of a metric has them."""
+    return f"{iou[0]:.2f}" + (f":{iou[-1]:.2f}" if len(iou) > 1 else "")
+
+
 def _check_has_boxes(truth: Sequence[NDArray[np.float64]]) -> None:
     if not sum(map(len, truth)):
         raise CalibrationDataError("the truth has no boxes, so there is no precision; give the truth")
@@ -281,52 +285,53 @@ class DetectionAgreement:
         decode: Decode
         classes: int | None = None
         if self.decode is None or isinstance(self.decode, str):
-            decode, classes = layout_reader(form, self.decode), class_count(form, self.decode)
+            decode, classes = reading_of(form, self.decode)
         else:
             decode = self.decode
         with_labels = has_true_boxes(form)
         source = "true" if with_labels else "FP32's"
-        start: Callable[[], SumsMeter]
+        nothing = f"metric '{self.name}' has nothing to judge by"
+        start = partial(
+            CountedSumsMeter,
+            share,
+            1,
+            f"{nothing}, as neither model finds anything with scores above {self.score:g}; check the "
+            "preprocessing, or give other samples",
+            is_refused=False,
+        )
         if with_labels:
-            nothing = (
-                f"the labels have no boxes, so metric '{self.name}' has nothing to judge by; check the labels"
-            )
+            nothing = f"the labels have no boxes, so {nothing}; check the labels"
             start = partial(CountedSumsMeter, share, 2, nothing)
-        else:
-            nothing = (
-                f"metric '{self.name}' has nothing to judge by, as neither model finds anything with scores "
-                f"above {self.score:g}; check the preprocessing, or give other samples"
-            )
-            start = partial(CountedSumsMeter, share, 1, nothing, is_refused=False)
+
+        def measure(batch: Batch) -> SumsMeter:
+            found = self._tables(decode, batch.outputs, batch)
+            if with_labels:
+                wanted = truth_tables(batch, classes)
+            else:
+                wanted = self._tables(decode, batch.reference, batch)
+            if len(found) != len(wanted):
+                others = f"{len(wanted)} {'have labels' if with_labels else 'for the float model'}"
+                raise CalibrationDataError(
+                    f"decode returns {counted(len(found), 'image')} for a model and {others}; return one "
+                    "entry per image"
+                )
+            sums = [
+                (2 * match_detections(own, other, self.iou), len(own) + len(other), len(other))
+                for own, other in zip(found, wanted, strict=True)
+            ]
+            return SumsMeter(share, [np.array(sums, np.float64).reshape(-1, 3)], batch.rows)
+
         return Measurand(
             self.name,
             not with_labels,
             start,
-            partial(self._measure, decode, with_labels, classes),
+            measure,
             title=f"detections that are {source} (F1)",
             unit=PERCENT,
             perfect=None if with_labels else 1.0,
             check_labels=partial(_check_truth, classes),
             answers=NOTHING_FOUND,
         )
-
-    def _measure(self, decode: Decode, with_labels: bool, classes: int | None, batch: Batch) -> SumsMeter:
-        found = self._tables(decode, batch.outputs, batch)
-        if with_labels and batch.labels is not None:
-            wanted = truth_tables(batch, classes)
-        else:
-            wanted = self._tables(decode, batch.reference, batch)
-        if len(found) != len(wanted):
-            others = f"{len(wanted)} {'have labels' if with_labels else 'for the float model'}"
-            raise CalibrationDataError(
-                f"decode returns {counted(len(found), 'image')} for a model and {others}; return one entry "
-                "per image"
-            )
-        sums = [
-            (2.0 * match_detections(own, other, self.iou), float(len(own) + len(other)), float(len(other)))
-            for own, other in zip(found, wanted, strict=True)
-        ]
-        return SumsMeter(share, [np.array(sums).reshape(-1, 3)], batch.rows)
 
     def _tables(self, decode: Decode, outputs: Outputs, batch: Batch) -> list[NDArray[np.float64]]:
         """One table per image of the detections that count."""
@@ -468,14 +473,18 @@ def box_precision(name: str, form: BatchForm, layout: str | None = None) -> Meas
         )
     require_library()
     thresholds = PRECISIONS[name]
-    classes = class_count(form, layout)
-    ends = f"{thresholds[0]:.2f}" + (f":{thresholds[-1]:.2f}" if len(thresholds) > 1 else "")
+    decode, classes = reading_of(form, layout)
+
+    def measure(batch: Batch) -> _PrecisionMeter:
+        found = found_tables(name, decode, batch.outputs, batch.feeds)
+        return _PrecisionMeter(thresholds, [(found, truth_tables(batch, classes))])
+
     return Measurand(
         name,
         False,
         partial(_PrecisionMeter, thresholds),
-        partial(_measure, name, thresholds, layout_reader(form, layout), classes),
-        title=f"mAP@{ends} by the labels",
+        measure,
+        title=f"mAP@{_ends(thresholds)} by the labels",
         unit=PERCENT,
         check_labels=partial(_check_truth, classes),
         answers=NOTHING_FOUND,
@@ -506,10 +515,3 @@ class _PrecisionMeter(PartsMeter[tuple[list[NDArray[np.float64]], list[NDArray[n
         """
         found, truth = (list(chain(*tables)) for tables in zip(*self._parts, strict=True))
         return mean_average_precision(found, truth, self._thresholds)
-
-
-def _measure(
-    name: str, thresholds: Sequence[float], decode: Decode, classes: int | None, batch: Batch
-) -> _PrecisionMeter:
-    found = found_tables(name, decode, batch.outputs, batch.feeds)
-    return _PrecisionMeter(thresholds, [(found, truth_tables(batch, classes))])
