@@ -23,7 +23,7 @@ from trtint8.report.comparison import RunComparison
 from trtint8.report.files import ReportFiles, find_report_files, load_original
 from trtint8.runtime.bindings import NO_CODE, LoadingOptions
 from trtint8.validation.accuracy import VALIDATED
-from trtint8.validation.opening import Reference, open_validated
+from trtint8.validation.opening import Reference, Setting, open_validated
 
 if TYPE_CHECKING:
     from trtint8.report.facts import Report
@@ -162,7 +162,9 @@ def _worst(
     batches = reference.open_data(data, options)
     name = files.called if integers is None else VALIDATED
     with (
-        open_validated(name, validated, original.inputs, declared, loading, integers=integers) as int8,
+        open_validated(
+            name, validated, Setting(original.inputs, declared, loading, integers=integers)
+        ) as int8,
         warning_of_inputs(files.calibrated_inputs, what, batches) as (watched,),
     ):
         # An engine gives only what is picked.

@@ -327,18 +327,33 @@ class Reference:
         return open_data(recorded, inputs, options.on_cpu(inputs, shapes))
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What is the same for all models that are compared.
+
+    Attributes:
+        inputs: The inputs of the reference.
+        declared: What the reference declares of its outputs. A model in ONNX Runtime gives the tensors that
+            they are picked from too, if it computes all of them.
+        loading: How engines are loaded.
+        metrics: What to measure. None measures the usual metrics that apply to the model and the data.
+        threads: Threads for a model in ONNX Runtime; ONNX Runtime's choice where None.
+        rows: How many samples the batches usually have.
+        integers: How the first model, a float model, is computed in integers; None where it is run as it is.
+    """
+
+    inputs: tuple[InputSpec, ...]
+    declared: DeclaredOutputs
+    loading: LoadingOptions = NO_CODE
+    metrics: Sequence[Metric] | None = None
+    threads: int | None = None
+    rows: int = 1
+    integers: Integers | None = None
+
+
 @contextlib.contextmanager
 def open_models(
-    models: Mapping[str, ModelSource],
-    reference: RunningReference,
-    inputs: Sequence[InputSpec],
-    metrics: Sequence[Metric] | None,
-    declared: DeclaredOutputs,
-    loading: LoadingOptions,
-    *,
-    threads: int | None = None,
-    rows: int = 1,
-    integers: Integers | None = None,
+    models: Mapping[str, ModelSource], reference: RunningReference, setting: Setting
 ) -> Iterator[OpenModels]:
     """Opens models and their reference.
 
@@ -346,13 +361,7 @@ def open_models(
         models: Models or paths of engine files, by their names in results.
         reference: The FP32 model, which may still be opening; its last outputs are the tensors that others
             are picked from.
-        inputs: The inputs of all models.
-        metrics: What to measure. None measures the usual metrics that apply to the model and the data.
-        declared: What the reference declares of its outputs.
-        loading: How engines are loaded.
-        threads: Threads for each model; ONNX Runtime's choice where None.
-        rows: How many samples the batches usually have.
-        integers: How the first model is computed, which is a float model then.
+        setting: What is the same for all of them.
 
     Yields:
         All models, ready to run.
@@ -365,36 +374,17 @@ def open_models(
     read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
     reference.session()  # what is wrong with it is said first
     with contextlib.ExitStack() as stack:
-        validated = [
-            stack.enter_context(
-                open_validated(
-                    name,
-                    model,
-                    inputs,
-                    declared,
-                    loading,
-                    threads=threads,
-                    rows=rows,
-                    integers=None if number else integers,
-                )
-            )
-            for number, (name, model) in enumerate(read.items())
-        ]
-        yield OpenModels(validated, reference.run, tuple(declared.shapes), inputs, metrics, declared)
+        validated, own = [], setting
+        for name, model in read.items():
+            validated.append(stack.enter_context(open_validated(name, model, own)))
+            own = replace(setting, integers=None)
+        declared = setting.declared
+        names = tuple(declared.shapes)
+        yield OpenModels(validated, reference.run, names, setting.inputs, setting.metrics, declared)
 
 
 @contextlib.contextmanager
-def open_validated(
-    name: str,
-    model: ModelSource,
-    inputs: Sequence[InputSpec],
-    declared: DeclaredOutputs,
-    loading: LoadingOptions = NO_CODE,
-    *,
-    threads: int | None = None,
-    rows: int = 1,
-    integers: Integers | None = None,
-) -> Iterator[ValidatedModel]:
+def open_validated(name: str, model: ModelSource, setting: Setting) -> Iterator[ValidatedModel]:
     """Opens one model or engine to be compared with a reference.
 
     An engine runs on the GPU where there is one; elsewhere the Q/DQ model beside it is run in its place.
@@ -403,13 +393,7 @@ def open_validated(
     Args:
         name: The model's name in results.
         model: A model, or the path of an engine file.
-        inputs: The inputs of the reference.
-        declared: What the reference declares of its outputs. A model in ONNX Runtime gives the tensors that
-            they are picked from too, if it computes all of them.
-        loading: How engines are loaded.
-        threads: Threads for a model in ONNX Runtime; ONNX Runtime's choice where None.
-        rows: How many samples the batches usually have.
-        integers: How a float model is computed in integers; None where the model is run as it is.
+        setting: What is the same for all models that are compared.
 
     Yields:
         The open model.
@@ -419,69 +403,78 @@ def open_validated(
         EngineError: The Q/DQ model beside the engine is another one than it was built from.
         GpuUnavailableError: The model is an engine without a Q/DQ model beside it, and there is no GPU.
     """
-    left_out = declared.left_out
     plan = engine_path(model)
     if plan and gpu_problem() is None:
-        if left_out.outputs:
-            raise ModelError(
-                f"the engine '{plan}' gives what plugins compute, {', '.join(left_out.outputs)}, which ONNX "
-                "Runtime cannot for the float model; validate the Q/DQ model that the engine was made from"
-            )
-        debug = _debug_build(plan, declared, loading) if declared.inside else None
-        source: Path | bytes = debug.built.plan if debug else plan
-        with Engine.load(source, plugins=loading.plugins, allow_host_code=loading.allow_host_code) as engine:
-            names = [spec.name for spec in engine.outputs]
-            dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
-            scales = _int8_scales(engine, plan)
-
-            if debug:
-                names = [name for name in names if name not in debug.further]
-
-            def infer(feed: FeedDict) -> list[NDArray[Any]]:
-                outputs = engine.infer(feed)
-                given = (*names, *(debug.further if debug else ()))
-                return [as_floats(output, outputs[output], scales) for output in given]
-
-            validated = _validated(
-                name,
-                infer,
-                dtypes,
-                names,
-                inputs,
-                declared,
-                f"the engine on {gpu_names()[0]}" if debug is None else _describe_debug_build(debug),
-                debug.further if debug else (),
-                debug.inside if debug else {},
-                scales=scales,
-            )
+        with _open_engine(name, plan, setting) as validated:
             yield validated
         return
     substitute = _qdq_model_of(plan) if plan else None
-    loaded = runnable_part(substitute or load_model(model), left_out)
-    if integers is not None:
-        runs = IntegerRuns(
-            loaded,
-            integers,
-            declared.sources,
-            tuple(declared.inside),
-            shown=declared.shown_inside,
-            threads=threads,
-        )
-        dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
-        validated = _validated(
+    loaded = runnable_part(substitute or load_model(model), setting.declared.left_out)
+    if setting.integers is None:
+        whose = f"the engine's {{}} '{substitute.name}'" if substitute else "the {}"
+        yield _open_model(name, loaded, whose, setting)
+        return
+    declared = setting.declared
+    runs = IntegerRuns(
+        loaded,
+        setting.integers,
+        declared.sources,
+        tuple(declared.inside),
+        shown=declared.shown_inside,
+        threads=setting.threads,
+    )
+    yield _validated(
+        setting,
+        runs.run,
+        {spec.name: spec.dtype for spec in loaded.inputs},
+        runs.outputs,
+        ValidatedModel(
             name,
             runs.run,
-            dtypes,
-            runs.outputs,
-            inputs,
-            declared,
             runs.description,
             runs.further,
             runs.inside,
+            "a kernel there computes it inside",
+            in_integers=runs.found,
+        ),
+    )
+
+
+@contextlib.contextmanager
+def _open_engine(name: str, plan: Path, setting: Setting) -> Iterator[ValidatedModel]:
+    """Opens an engine on the GPU; it is built anew where tensors inside it are compared."""
+    declared, loading = setting.declared, setting.loading
+    if declared.left_out.outputs:
+        raise ModelError(
+            f"the engine '{plan}' gives what plugins compute, {', '.join(declared.left_out.outputs)}, which "
+            "ONNX Runtime cannot for the float model; validate the Q/DQ model that the engine was made from"
         )
-        yield replace(validated, in_integers=runs.found, absent="a kernel there computes it inside")
-        return
-    whose = f"the engine's {{}} '{substitute.name}'" if substitute else "the {}"
+    debug = _debug_build(plan, declared, loading) if declared.inside else None
+    source: Path | bytes = debug.built.plan if debug else plan
+    further = debug.further if debug else ()
+    with Engine.load(source, plugins=loading.plugins, allow_host_code=loading.allow_host_code) as engine:
+        names = [spec.name for spec in engine.outputs if spec.name not in further]
+        dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
+        scales = _int8_scales(engine, plan)
+
+        def infer(feed: FeedDict) -> list[NDArray[Any]]:
+            outputs = engine.infer(feed)
+            return [as_floats(output, outputs[output], scales) for output in (*names, *further)]
+
+        description = f"the engine on {gpu_names()[0]}"
+        if debug:
+            description = (
+                f"the engine built anew on {gpu_names()[0]} with {counted(len(further), 'tensor')} as "
+                "outputs, which may change what is fused"
+            )
+        inside = debug.inside if debug else {}
+        found = ValidatedModel(name, infer, description, further, inside)
+        yield _validated(setting, infer, dtypes, names, found, scales)
+
+
+def _open_model(name: str, loaded: Model, whose: str, setting: Setting) -> ValidatedModel:
+    """Opens a model in ONNX Runtime; ``whose`` says what it is, with a place for its kind."""
+    declared, threads, rows = setting.declared, setting.threads, setting.rows
     # A GPU computes what Q/DQ pairs do in float, not what ONNX Runtime's kernels for integer operators do.
     graph_model, operators = loaded.graph_model, integer_operators(loaded.graph_model)
     if operators:
@@ -489,13 +482,13 @@ def open_validated(
         left = integer_operators(graph_model)
         description = _describe_integer_model(whose.format("model"), operators, left)
     elif loaded.is_quantized:
-        left, description = (), whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
+        description = whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
     else:
-        left, description = (), whose.format("model") + " in ONNX Runtime"
+        description = whose.format("model") + " in ONNX Runtime"
     half = half_tensors(graph_model)
     if half:
         description += ", which computes FP16 in FP32 on a CPU"
-    if left_out.outputs:
+    if declared.left_out.outputs:
         description += ", up to its plugins of TensorRT"
     sources = declared.sources if computes_all(graph_model, declared.sources) else ()
     own = inner_tensors(graph_model) if declared.inside else {}
@@ -506,10 +499,13 @@ def open_validated(
         opened = open_graph_model(graph_model, further, threads=threads, rows=rows)
     else:
         opened = open_model(loaded, further, threads=threads, rows=rows)
-    dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
-    names = [output for output in opened.output_names if output not in further]
-    validated = _validated(name, opened.run, dtypes, names, inputs, declared, description, further, inside)
-    yield replace(validated, half=half)
+    return _validated(
+        setting,
+        opened.run,
+        {spec.name: spec.dtype for spec in loaded.inputs},
+        [output for output in opened.output_names if output not in further],
+        ValidatedModel(name, opened.run, description, further, inside, half=half),
+    )
 
 
 @dataclass(frozen=True)
@@ -566,13 +562,6 @@ def _debug_build(plan: Path, declared: DeclaredOutputs, loading: LoadingOptions)
     return debug_build(qdq, info, declared.inside, loading)
 
 
-def _describe_debug_build(debug: DebugBuild) -> str:
-    return (
-        f"the engine built anew on {gpu_names()[0]} with {counted(len(debug.further), 'tensor')} as outputs, "
-        "which may change what is fused"
-    )
-
-
 def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[str]) -> str:
     """Says how a model with integer operators is run, for the summary."""
     expanded = [name for name in integers if name not in left]
@@ -622,56 +611,45 @@ def _int8_scales(engine: Engine, plan: Path) -> dict[str, np.float32]:
 
 
 def _validated(
-    name: str,
+    setting: Setting,
     run: Runner,
     dtypes: Mapping[str, np.dtype[Any]],
     names: Sequence[str],
-    inputs: Sequence[InputSpec],
-    declared: DeclaredOutputs,
-    description: str,
-    further: tuple[str, ...] = (),
-    inside: Mapping[str, InnerTensor] = MappingProxyType({}),
+    found: ValidatedModel,
     scales: Mapping[str, np.float32] = MappingProxyType({}),
 ) -> ValidatedModel:
-    """A runner as a validated model, checked against the reference.
+    """A model that takes and gives what the reference does.
 
     Args:
-        name: The model's name in results.
-        run: Runs the model on feeds of its own input types; outputs come in the order of ``names``, and
-            ``further`` behind them.
+        setting: What is the same for all models.
+        run: Runs the model on feeds of its own input types; outputs come in the order of ``names``, and what
+            it gives further behind them.
         dtypes: The model's input types, by name.
         names: Names of the model's outputs, in its own order.
-        inputs: The inputs of the reference.
-        declared: What the reference declares of its outputs.
-        description: How the model is run, in words.
-        further: All that ``run`` gives behind the outputs.
-        inside: The tensors inside the model that are compared, to where they are.
+        found: The model as it is.
         scales: The scales of inputs that are INT8 where the reference's are floating-point.
 
     Raises:
         ModelError: The model's inputs or outputs are not the reference's.
     """
-    wanted = [spec.name for spec in inputs]
-    if set(dtypes) != set(wanted):
-        raise ModelError(_mismatch(name, "inputs", list(dtypes), wanted))
-    output_names = tuple(declared.shapes)
+    output_names = tuple(setting.declared.shapes)
     # An engine may list its outputs in another order than the model that it was built from.
-    if set(names) != set(output_names):
-        raise ModelError(_mismatch(name, "outputs", names, output_names))
-    order = (*output_names, *further)
+    for kind, own, wanted in (
+        ("inputs", [*dtypes], [spec.name for spec in setting.inputs]),
+        ("outputs", names, output_names),
+    ):
+        if set(own) != set(wanted):
+            raise ModelError(
+                f"the {kind} of {found.name} are {', '.join(own)}, the reference's {', '.join(wanted)}; "
+                "compare with the model that it was made from"
+            )
 
     def run_converted(feed: FeedDict) -> list[NDArray[Any]]:
-        found = dict(zip((*names, *further), run(as_fed(feed, dtypes, scales)), strict=True))
-        return [found[output] for output in order]
+        arrays = run(as_fed(feed, dtypes, scales))
+        given = dict(zip((*names, *found.further), arrays, strict=True))
+        return [given[output] for output in (*output_names, *found.further)]
 
-    return ValidatedModel(name, run_converted, description, further, inside)
-
-
-def _mismatch(name: str, kind: str, own: Sequence[str], wanted: Sequence[str]) -> str:
-    return (
-        f"the {kind} of {name} are {', '.join(own)}, the reference's {', '.join(wanted)}; "
-        "compare with the model that it was made from"
-    )
+    return replace(found, run=run_converted)
 
 
 _INT8 = np.iinfo(np.int8)

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
 from calibrators.data.batches import Batches, Shard, Source, observed, warning_of_inputs
-from calibrators.data.feeds import FeedDict
 from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import CalibratedInputs, DataOptions, InputSpec
+from calibrators.data.inputs import CalibratedInputs, DataOptions
 from calibrators.data.opening import DataSource
 from calibrators.data.samples import DataFingerprint
 from calibrators.errors import Argument, ModelError, TableError, TrtInt8Error, enumerated
@@ -55,11 +53,11 @@ from trtint8.validation.metrics import Metric, check_metrics, reads_layouts
 from trtint8.validation.opening import (
     Reference,
     RunningReference,
+    Setting,
     engine_path,
     open_models,
     warning_of_overflow,
 )
-from trtint8.validation.output_shapes import DeclaredOutputs
 from trtint8.validation.user_metrics import check_mergeable
 
 #: Bytes of samples that are read while models are opened; the first batch in any case.
@@ -115,54 +113,32 @@ def validate_models(
     original, declared = compared.model, compared.declared
     models = {VALIDATED: model, **also}
     data_options = as_calibrated(data_options, [_fed_to(one) for one in models.values()], integers)
+    setting = Setting(original.inputs, declared, loading, metrics, run.threads, integers=integers)
     if not run.is_local:
         loaded = _loaded(models, reference, whole, integers)
-        head, batches = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
+        batches = compared.open_data(data, data_options, run.threads)
         origins = warn_of_models(loaded, original, integers)
-        accuracy = _compare_by_workers(
-            models,
-            loaded,
-            reference,
-            original,
-            batches,
-            run,
-            head,
-            declared=declared,
-            loading=loading,
-            metrics=metrics,
-            budget=budget,
-            integers=integers,
-        )
+        accuracy = _compare_by_workers(models, loaded, reference, original, batches, run, setting, budget)
         return identified(accuracy, origins, original)
     opened_data = compared.open_data(data, data_options, run.threads)
-    source, rows = opened_data.source, opened_data.usual_rows
-    opening = partial(open_model, original, declared.further, threads=run.threads, rows=rows)
+    setting = replace(setting, rows=opened_data.usual_rows)
+    opening = partial(open_model, original, declared.further, threads=run.threads, rows=setting.rows)
     with RunningReference(opening) as running:
-        head, opened_data = _looked_at(opened_data, metrics, declared)
-        first, batches = opened_data.read_ahead(_READ_AHEAD)
+        head, batches = _looked_at(opened_data, setting)
+        first, batches = batches.read_ahead(_READ_AHEAD)
         running.run_ahead([batch.feed for batch in first])
         loaded = _loaded(models, reference, whole, integers)
         origins = warn_of_models(loaded, original, integers)
         known = next((one for one in origins if one.inputs and one.inputs.peaks), origins[0])
         with (
-            open_models(
-                loaded,
-                running,
-                original.inputs,
-                metrics,
-                declared,
-                loading,
-                threads=run.threads,
-                rows=rows,
-                integers=integers,
-            ) as opened,
+            open_models(loaded, running, setting) as opened,
             warning_of_inputs(known.inputs, known.what, batches) as (watched,),
             warning_of_calibration_samples(origins, watched) as read,
             warning_of_overflow(opened.half, original, read, run.threads) as samples,
         ):
             # A single one is looked at where it is measured.
             if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):
-                opened.look(Batches.of_shard(head, source).labelled())
+                opened.look(Batches.of_shard(head, opened_data.source).labelled())
             accuracy = compare_models(opened, samples, budget, progress=run.progress)
         return identified(accuracy, origins, original)
 
@@ -177,12 +153,11 @@ def _fed_to(source: ModelSource) -> tuple[str, CalibratedInputs | None]:
     return f"the engine '{plan}'", read_sidecar(plan).calibrated_inputs if known else None
 
 
-def _looked_at(
-    batches: Batches, metrics: Sequence[Metric] | None, declared: DeclaredOutputs
-) -> tuple[Shard | None, Batches]:
+def _looked_at(batches: Batches, setting: Setting) -> tuple[Shard | None, Batches]:
     """The first batches, where they may have to be looked at before any is measured; and all of them."""
-    unknown = metrics is None and batches.labels is None  # which labels are read with the samples, if any
-    if unknown or reads_layouts(metrics, batches.labels, declared.picked):
+    # Which labels are read with the samples, if any, is not known.
+    unknown = setting.metrics is None and batches.labels is None
+    if unknown or reads_layouts(setting.metrics, batches.labels, setting.declared.picked):
         return batches.begun(LOOKED_AT)
     return None, batches
 
@@ -247,13 +222,8 @@ def _compare_by_workers(
     original: Model,
     batches: Batches,
     run: RunOptions,
-    head: Shard | None,
-    *,
-    declared: DeclaredOutputs,
-    loading: LoadingOptions,
-    metrics: Sequence[Metric] | None = None,
-    budget: Budget | None = None,
-    integers: Integers | None = None,
+    setting: Setting,
+    budget: Budget | None,
 ) -> Accuracy:
     """Compares as :func:`trtint8.validation.comparison.compare_models` does, by workers in other processes.
 
@@ -264,12 +234,8 @@ def _compare_by_workers(
         original: The FP32 model, loaded, without what ONNX Runtime cannot run.
         batches: The data.
         run: Where and how models are run.
-        head: The first batches of the data, which every worker looks at; None where there are none.
-        declared: What ``original`` declares of its outputs.
-        loading: How engines are loaded.
-        metrics: What to measure; what applies of the usual metrics where None.
+        setting: What is the same for all models.
         budget: What the samples are to keep; None for nothing.
-        integers: How the first model is computed in integers; None where it is run as it is.
 
     Returns:
         The comparison.
@@ -278,21 +244,19 @@ def _compare_by_workers(
         TrtInt8Error: One process would raise it too, or the workers failed.
         UnsupportedError: A metric over the data set cannot merge.
     """
+    metrics, loading, integers = setting.metrics, setting.loading, setting.integers
     check_metrics(metrics or ())
     check_mergeable(metrics or ())
-    work = _ValidationWork(
-        {name: _sent(models[name], model) for name, model in loaded.items()},
-        _sent(reference, original),
-        original.inputs,
-        None if metrics is None else tuple(metrics),
-        run.worker_threads,
-        declared,
-        replace(loading, plugins=tuple(Path(library).absolute() for library in loading.plugins)),
-        head,
-        batches.source,
-        batches.usual_rows,
-        None if integers is None else integers.ranges_alone(),
+    head, batches = _looked_at(batches, setting)
+    setting = replace(
+        setting,
+        loading=replace(loading, plugins=tuple(Path(library).absolute() for library in loading.plugins)),
+        threads=run.worker_threads,
+        rows=batches.usual_rows,
+        integers=None if integers is None else integers.ranges_alone(),
     )
+    sent = {name: _sent(models[name], model) for name, model in loaded.items()}
+    work = _ValidationWork(sent, _sent(reference, original), setting, head, batches.source)
     with run.results(work, batches, description=VALIDATING) as results:
         return merge_results(results, metrics, batches.class_names, budget)
 
@@ -311,79 +275,41 @@ class _ValidationWork:
     Attributes:
         models: Serialized models, or paths of models and engines, by name.
         reference: The serialized FP32 model, or its path.
-        inputs: What all models are fed.
-        metrics: What to measure; what applies of the usual metrics where None.
-        threads: Threads for each model.
-        declared: What the FP32 model declares of its outputs.
-        loading: How engines are loaded.
-        head: The first batches of the data; None where there are none.
+        setting: What is the same for all models.
+        head: The first batches of the data, which every worker looks at; None where there are none.
         source: The source of the data.
-        rows: How many samples the batches usually have.
-        integers: How the first model is computed in integers; None where it is run as it is.
     """
 
     models: Mapping[str, bytes | Path]
     reference: bytes | Path
-    inputs: tuple[InputSpec, ...]
-    metrics: tuple[Metric, ...] | None
-    threads: int
-    declared: DeclaredOutputs
-    loading: LoadingOptions
+    setting: Setting
     head: Shard | None
     source: Source
-    rows: int
-    integers: Integers | None = None
 
     def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
-        for file in (self.reference, *self.models.values(), *map(Path, self.loading.plugins)):
+        for file in (self.reference, *self.models.values(), *map(Path, self.setting.loading.plugins)):
             check_sees(file, _NOT_SENT)
         stack = contextlib.ExitStack()
-        models = stack.enter_context(
-            open_models(
-                self.models,
-                stack.enter_context(RunningReference(self._open_reference)),
-                self.inputs,
-                self.metrics,
-                self.declared,
-                self.loading,
-                threads=self.threads,
-                rows=self.rows,
-                integers=self.integers,
-            )
-        )
+        reference = stack.enter_context(RunningReference(self._open_reference))
+        models = stack.enter_context(open_models(self.models, reference, self.setting))
         if self.head:
             models.look(Batches.of_shard(self.head, self.source).labelled())
-        return _Validated(models, stack)
+        return partial(_run, models, stack)
 
     def _open_reference(self) -> ModelSession:
         # A serialized model needs no reading here, where ONNX Runtime takes it. A file is read by us: ONNX
         # Runtime would read of its external data what the model says, and not what was checked.
-        as_it_is = isinstance(self.reference, bytes) and not self.declared.further
-        if as_it_is and runs_at_once(self.threads, self.rows) == 1:
+        further, threads, rows = self.setting.declared.further, self.setting.threads, self.setting.rows
+        if isinstance(self.reference, bytes) and not further and runs_at_once(threads or 1, rows) == 1:
             with contextlib.suppress(ModelError):
-                return ModelSession(open_session(self.reference, optimize=True, threads=self.threads))
-        read = load_model(self.reference)
-        return open_model(read, self.declared.further, threads=self.threads, rows=self.rows)
+                return ModelSession(open_session(self.reference, optimize=True, threads=threads))
+        return open_model(load_model(self.reference), further, threads=threads, rows=rows)
 
 
-@dataclass(frozen=True)
-class _Validated:
-    """Models that stay open as long as this object lives.
-
-    Attributes:
-        models: The models beside the reference.
-        stack: Would close them.
-    """
-
-    models: OpenModels
-    stack: contextlib.ExitStack
-
-    def __call__(
-        self, feed: FeedDict, labels: NDArray[Any] | None, first: int, name_of: Callable[[int], str]
-    ) -> BatchResult:
-        """Runs all models on a batch."""
-        return self.models.run(feed, labels, first, name_of)
+def _run(models: OpenModels, _stack: contextlib.ExitStack, *batch: Any) -> BatchResult:
+    """Runs all models on a batch; they stay open as long as the stack lives, which would close them."""
+    return models.run(*batch)
 
 
 def _sent(source: ModelSource, loaded: Model | Path) -> bytes | Path:
