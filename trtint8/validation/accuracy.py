@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from numpy.typing import NDArray
-
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import Array, FeedDict
 from calibrators.display.cards import html_table
 from calibrators.display.picture import data_frame
 from calibrators.errors import counted
@@ -26,7 +24,7 @@ from trtint8.validation.significance import Comparison, SameAnswer, Share, as_nu
 from trtint8.validation.tensors import ComparedTensors
 
 #: Runs a model: a feed to the list of its outputs, in the order of the output names.
-Runner = Callable[[FeedDict], list[NDArray[Any]]]
+Runner = Callable[[FeedDict], list[Array]]
 
 
 @dataclass(frozen=True)

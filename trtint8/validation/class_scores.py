@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrators.data.feeds import Array, Floats
 from calibrators.data.inputs import shape_text
 from calibrators.data.sources.arrays import is_class_indices
 from calibrators.errors import Argument, CalibrationDataError, advice, counted, enumerated
@@ -118,7 +119,7 @@ def _of_hits(
     """
 
     def same_for_all(
-        parts: Sequence[Sequence[NDArray[Any]]], _reference: float, different: NDArray[np.intp]
+        parts: Sequence[Sequence[Array]], _reference: float, different: NDArray[np.intp]
     ) -> SameAnswer:
         """How often the most frequent classes are right, and whether the reference is right more often."""
         wanted, hits = (np.concatenate(arrays)[different] for arrays in zip(*parts, strict=True))
@@ -203,7 +204,7 @@ def check_classes(labels: NDArray[np.integer[Any]], count: int) -> None:
         )
 
 
-def within(scores: NDArray[Any], classes: NDArray[np.integer[Any]], k: int) -> NDArray[np.bool_]:
+def within(scores: Array, classes: NDArray[np.integer[Any]], k: int) -> NDArray[np.bool_]:
     """Whether fewer than k classes rank before the given one.
 
     Args:
@@ -221,7 +222,7 @@ def within(scores: NDArray[Any], classes: NDArray[np.integer[Any]], k: int) -> N
     return hits
 
 
-def _scores(scores: NDArray[Any], rows: int, metric: str, output: str) -> NDArray[Any]:
+def _scores(scores: Array, rows: int, metric: str, output: str) -> Array:
     if not BatchForm({output: ArrayForm(scores.dtype, scores.shape)}, None, rows).is_class_scores(output):
         raise CalibrationDataError(
             f"metric '{metric}' needs one row of class scores per sample, but the output '{output}' is "
@@ -270,7 +271,7 @@ def _of_maps(
     name: str,
     output: str,
     form: BatchForm,
-    value: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    value: Callable[[Floats], Floats],
     count: Callable[[_Maps], ArrayLike],
     titles: tuple[str, str],
     of_one_class: Callable[[NDArray[np.int64]], float],
@@ -364,7 +365,7 @@ def class_axis(shape: tuple[int, ...], declared: DeclaredShape = None) -> int:
     return last if last < 4 and shape[last] < min(shape[1:last]) else 1
 
 
-def class_map(output: NDArray[Any], declared: DeclaredShape = None) -> NDArray[np.int64]:
+def class_map(output: Array, declared: DeclaredShape = None) -> NDArray[np.int64]:
     """The class of each position.
 
     Args:
@@ -384,7 +385,7 @@ def class_map(output: NDArray[Any], declared: DeclaredShape = None) -> NDArray[n
     return np.where(np.isnan(largest), -1, classes)
 
 
-def share(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+def share(totals: Floats) -> Floats:
     """A share of a number of things.
 
     Args:
@@ -397,7 +398,7 @@ def share(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(all_of_them == 0, 1.0, some / np.where(all_of_them == 0, 1.0, all_of_them))
 
 
-def mean_overlap(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+def mean_overlap(totals: Floats) -> Floats:
     """The mean over classes of intersection over union.
 
     Args:
@@ -413,7 +414,7 @@ def mean_overlap(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(count == 0, 1.0, overlaps / np.where(count == 0, 1, count))
 
 
-def overlap_sums(wanted: NDArray[np.int64], found: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
+def overlap_sums(wanted: NDArray[np.int64], found: NDArray[np.int64], classes: int) -> Floats:
     """The sizes of intersection and union of each class.
 
     Args:
@@ -527,5 +528,5 @@ def _without_channel_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (shape[0], *shape[2:]) if len(shape) == 4 and shape[1] == 1 else shape
 
 
-def _without_channel(array: NDArray[Any]) -> NDArray[Any]:
+def _without_channel(array: Array) -> Array:
     return array.reshape(_without_channel_shape(array.shape))

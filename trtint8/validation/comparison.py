@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches, LabelledFeed
-from calibrators.data.feeds import FeedDict, batch_rows, is_float
+from calibrators.data.feeds import Array, FeedDict, batch_rows, is_float
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import check_feed, numbered
 from calibrators.data.sources.arrays import first_labels
@@ -298,7 +298,7 @@ class OpenModels:
     def run(
         self,
         feed: FeedDict,
-        labels: NDArray[Any] | None,
+        labels: Array | None,
         first: int,
         name_of: Callable[[int], str] = numbered,
     ) -> BatchResult:
@@ -360,7 +360,7 @@ class OpenModels:
             _Shown.of(batch, asked) if self._shows else None,
         )
 
-    def _by_name(self, arrays: Sequence[NDArray[Any]], further: Sequence[str]) -> tuple[Outputs, Outputs]:
+    def _by_name(self, arrays: Sequence[Array], further: Sequence[str]) -> tuple[Outputs, Outputs]:
         """The outputs of a model, and all that it gives."""
         found = dict(zip((*self._outputs, *further), arrays, strict=True))
         return {name: found[name] for name in self._outputs}, found

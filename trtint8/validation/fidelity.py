@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibrators.data.feeds import Array, Floats
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.rules import decibels
@@ -179,7 +180,7 @@ def figure_of(metric: object) -> Figure | None:
     return FIGURES.get(metric) if isinstance(metric, str) else None
 
 
-class FidelityMeter(PartsMeter[NDArray[np.float64]]):
+class FidelityMeter(PartsMeter[Floats]):
     """Sums over the elements of outputs, kept for each batch until all are added up in the order of the data.
 
     So the result does not depend on where a batch was run.
@@ -194,7 +195,7 @@ class FidelityMeter(PartsMeter[NDArray[np.float64]]):
         super().__init__()
         self._outputs, self._tokens = tuple(outputs), tokens
 
-    def add(self, outputs: Mapping[str, NDArray[Any]], reference: Mapping[str, NDArray[Any]]) -> None:
+    def add(self, outputs: Mapping[str, Array], reference: Mapping[str, Array]) -> None:
         """Adds one batch.
 
         Args:
@@ -214,7 +215,7 @@ class FidelityMeter(PartsMeter[NDArray[np.float64]]):
             found.append(Fidelity(part.name, **figures))
         return tuple(found)
 
-    def _sums(self, part: OutputPart, output: NDArray[Any] | None, reference: NDArray[Any]) -> Sums:
+    def _sums(self, part: OutputPart, output: Array | None, reference: Array) -> Sums:
         tokens = self._tokens and reference.ndim > 1
         if output is None or output.shape != reference.shape:
             nan = math.nan
@@ -235,9 +236,7 @@ class FidelityMeter(PartsMeter[NDArray[np.float64]]):
         return Sums.total(blocks)
 
 
-def in_blocks(
-    reference: NDArray[Any], output: NDArray[Any]
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def in_blocks(reference: Array, output: Array) -> Iterator[tuple[Floats, Floats]]:
     """Both arrays in runs of rows, float64 of shape (rows, last axis).
 
     As a whole the logits of a language model would take several times their memory.
@@ -251,7 +250,7 @@ def in_blocks(
         yield wanted[start : start + rows].astype(np.float64), got[start : start + rows].astype(np.float64)
 
 
-def inner_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def inner_product(a: Floats, b: Floats) -> float:
     """The sum of the products of the elements of two arrays of one shape.
 
     Not ``numpy.vdot``, whose last bits depend on how many threads BLAS uses.
@@ -259,7 +258,7 @@ def inner_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     return float(np.einsum("i,i->", a.ravel(), b.ravel()))
 
 
-def row_cosines(got: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+def row_cosines(got: Floats, wanted: Floats) -> Floats:
     """Cosines of the vectors along the last axis.
 
     Args:
@@ -315,9 +314,7 @@ def picks_note(picks: PicksChanged) -> str:
 PickCounts = tuple[int, int, int, int]
 
 
-def count_changes(
-    shown: ShownPicks, reference: NDArray[Any], picked: NDArray[Any], rows: int
-) -> PickCounts | None:
+def count_changes(shown: ShownPicks, reference: Array, picked: Array, rows: int) -> PickCounts | None:
     """Counts the picks of one batch that differ.
 
     Args:
@@ -348,7 +345,7 @@ def count_changes(
     return int(wanted.sum()), int(np.maximum(lost, gained).sum()), int(lost.sum()), int(gained.sum())
 
 
-def _entries(array: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], Any]]:
+def _entries(array: Array) -> Iterator[tuple[tuple[int, ...], Any]]:
     """The indices of the elements of an array, and the elements."""
     return zip(np.ndindex(array.shape), array.ravel().tolist(), strict=True)
 
@@ -379,9 +376,7 @@ class PicksMeter:
         """The same meter, which has counted nothing."""
         return PicksMeter(self.shown)
 
-    def add(
-        self, outputs: Mapping[str, NDArray[Any]], reference: Mapping[str, NDArray[Any]], rows: int
-    ) -> None:
+    def add(self, outputs: Mapping[str, Array], reference: Mapping[str, Array], rows: int) -> None:
         """Adds one batch.
 
         Args:
@@ -494,7 +489,7 @@ def peak(low: float, high: float, *, is_uint8: bool) -> float:
     return high - low or 1.0
 
 
-def noise_level(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+def noise_level(totals: Floats) -> Floats:
     """The level of a mean squared error, for a peak of 1.
 
     Args:
@@ -507,7 +502,7 @@ def noise_level(totals: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(10 * np.log10(totals[..., 1] / totals[..., 0]))
 
 
-def mean_level(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+def mean_level(totals: Floats) -> Floats:
     """The mean level of samples.
 
     Args:
@@ -532,15 +527,15 @@ class _PsnrMeter(SumsMeter):
 
     def __init__(
         self,
-        function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-        parts: Sequence[NDArray[np.float64]] = (),
+        function: Callable[[Floats], Floats],
+        parts: Sequence[Floats] = (),
         rows: int | None = None,
         extents: Sequence[_Extent] = (),
     ) -> None:
         super().__init__(function, parts, rows)
         self._extents = list(extents)
 
-    def merge(self, other: PartsMeter[NDArray[np.float64]]) -> None:
+    def merge(self, other: PartsMeter[Floats]) -> None:
         """Adds what the same metric measured on the same model in later batches."""
         assert isinstance(other, _PsnrMeter)
         super().merge(other)
@@ -555,7 +550,7 @@ class _PsnrMeter(SumsMeter):
 _Extent = tuple[float, float, bool]
 
 
-def _extent(values: NDArray[np.float64], dtype: np.dtype[Any]) -> _Extent:
+def _extent(values: Floats, dtype: np.dtype[Any]) -> _Extent:
     return float(values.min(initial=math.inf)), float(values.max(initial=-math.inf)), dtype == np.uint8
 
 
@@ -565,7 +560,7 @@ def _peak_level(extents: Sequence[_Extent]) -> float:
     return 20 * math.log10(peak(min(low), max(high), is_uint8=is_uint8[-1]))
 
 
-def _answers(batch: Batch) -> tuple[NDArray[np.float64], _Extent]:
+def _answers(batch: Batch) -> tuple[Floats, _Extent]:
     """The sum, the sum of squares and the number of elements of each sample's label; and their extent."""
     assert batch.labels is not None
     wanted = by_sample(batch.labels.astype(np.float64), batch.rows)
@@ -574,7 +569,7 @@ def _answers(batch: Batch) -> tuple[NDArray[np.float64], _Extent]:
 
 def _same_level(
     pooled: bool,
-    parts: Sequence[tuple[NDArray[np.float64], _Extent]],
+    parts: Sequence[tuple[Floats, _Extent]],
     reference: float,
     _different: NDArray[np.intp],
 ) -> SameAnswer:
@@ -604,7 +599,7 @@ def _check_labels(name: str, with_labels: bool, batch: Batch, _form: BatchForm) 
         _check_finite(name, batch.labels.astype(np.float64), batch, _LABELS)
 
 
-def _check_finite(name: str, wanted: NDArray[np.float64], batch: Batch, source: str) -> None:
+def _check_finite(name: str, wanted: Floats, batch: Batch, source: str) -> None:
     """Refuses what no error can be computed with.
 
     Raises:
@@ -619,7 +614,7 @@ def _check_finite(name: str, wanted: NDArray[np.float64], batch: Batch, source: 
         )
 
 
-def _check_scale(name: str, output: str, labels: NDArray[np.float64], batch: Batch) -> None:
+def _check_scale(name: str, output: str, labels: Floats, batch: Batch) -> None:
     """Refuses labels of pixels from 0 to 255 for an output from 0 to 1, or from -1 to 1.
 
     All models would be equally far from them.
@@ -636,13 +631,13 @@ def _check_scale(name: str, output: str, labels: NDArray[np.float64], batch: Bat
         )
 
 
-def _levels(squares: NDArray[np.float64]) -> NDArray[np.float64]:
+def _levels(squares: Floats) -> Floats:
     """The level of each sample and 1, by what :func:`_squares` gives; zeros for those without an error."""
     with_error = squares[:, 0] != 0
     return np.stack([np.where(with_error, noise_level(squares), 0.0), with_error], axis=1)
 
 
-def _squares(errors: NDArray[Any]) -> NDArray[np.float64]:
+def _squares(errors: Array) -> Floats:
     """The sum of squares and the number of elements of each row."""
     squares = np.einsum("ij,ij->i", errors, errors)
     return np.stack([squares, np.full(len(errors), float(errors.shape[1]))], axis=1)

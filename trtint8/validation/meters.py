@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
+from calibrators.data.feeds import Floats
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.significance import (
@@ -113,7 +114,7 @@ class HitMeter(PartsMeter[NDArray[np.bool_]]):
         return compare_hits(np.concatenate(self._parts), np.concatenate(other._parts), name)
 
 
-class ValueMeter(PartsMeter[tuple[NDArray[np.float64], NDArray[np.float64]]]):
+class ValueMeter(PartsMeter[tuple[Floats, Floats]]):
     """One number per batch or per sample, each with the number of samples that it counts for.
 
     Args:
@@ -131,12 +132,12 @@ class ValueMeter(PartsMeter[tuple[NDArray[np.float64], NDArray[np.float64]]]):
         unit = "samples" if (weights == 1).all() else "batches"
         return compare_values(values, other._joined()[0], weights, name, unit)
 
-    def _joined(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _joined(self) -> tuple[Floats, Floats]:
         values, weights = zip(*self._parts, strict=True)
         return np.concatenate(values), np.concatenate(weights)
 
 
-class SumsMeter(PartsMeter[NDArray[np.float64]]):
+class SumsMeter(PartsMeter[Floats]):
     """Sums over single samples, and a function of their totals that is the metric's value.
 
     Args:
@@ -149,15 +150,15 @@ class SumsMeter(PartsMeter[NDArray[np.float64]]):
 
     def __init__(
         self,
-        function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-        parts: Sequence[NDArray[np.float64]] = (),
+        function: Callable[[Floats], Floats],
+        parts: Sequence[Floats] = (),
         rows: int | None = None,
     ) -> None:
         super().__init__(parts)
         self._function = function
         self._by_sample = all(len(part) == rows for part in parts)
 
-    def merge(self, other: PartsMeter[NDArray[np.float64]]) -> None:
+    def merge(self, other: PartsMeter[Floats]) -> None:
         """Adds what the same metric measured on the same model in later batches."""
         assert isinstance(other, SumsMeter)
         super().merge(other)
@@ -177,7 +178,7 @@ class SumsMeter(PartsMeter[NDArray[np.float64]]):
     def _width(self) -> int:
         return max(int(part.shape[1]) for part in self._parts)
 
-    def _joined(self, width: int) -> NDArray[np.float64]:
+    def _joined(self, width: int) -> Floats:
         width = max(width, self._width)
         return np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in self._parts])
 
@@ -194,7 +195,7 @@ class CountedSumsMeter(SumsMeter):
 
     def __init__(
         self,
-        function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+        function: Callable[[Floats], Floats],
         column: int,
         nothing: str,
         *,

@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
-
-from numpy.typing import NDArray
+from typing import TypeAlias
 
 from calibrators.checks import check_choice
+from calibrators.data.feeds import Array
 from calibrators.errors import CalibrationDataError, enumerated
 from trtint8.validation.batch import BatchForm, Rows
 from trtint8.validation.class_scores import (
@@ -265,9 +264,7 @@ def _suffix(output: str, form: BatchForm) -> str:
     return "" if output == form.first_output else f":{output}"
 
 
-def reads_layouts(
-    metrics: Sequence[Metric] | None, labels: NDArray[Any] | None, picked: Sequence[str]
-) -> bool:
+def reads_layouts(metrics: Sequence[Metric] | None, labels: Array | None, picked: Sequence[str]) -> bool:
     """Whether detections may be read from the outputs as they are.
 
     Args:

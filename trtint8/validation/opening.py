@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from calibrators.checks import refuse_empty_path, warn_user
 from calibrators.cuda import gpu_names, gpu_problem
 from calibrators.data.batches import Batches, observed
-from calibrators.data.feeds import FeedDict, is_float
+from calibrators.data.feeds import Array, FeedDict, is_float
 from calibrators.data.inputs import DataOptions, InputSpec
 from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import (
@@ -199,7 +199,7 @@ class RunningReference:
         self._ahead: Future[None] | None = None
         self._is_asked = False
         self._feeds: dict[int, FeedDict] = {}
-        self._outputs: dict[int, list[NDArray[Any]]] = {}
+        self._outputs: dict[int, list[Array]] = {}
 
     def __enter__(self) -> RunningReference:
         return self
@@ -229,7 +229,7 @@ class RunningReference:
         self._feeds = {id(feed): feed for feed in feeds}
         self._ahead = in_thread(self._run_ahead)
 
-    def run(self, feed: FeedDict) -> list[NDArray[Any]]:
+    def run(self, feed: FeedDict) -> list[Array]:
         """Runs the model on a batch, if that was not done ahead. Nothing is run ahead from then on.
 
         Args:
@@ -457,7 +457,7 @@ def _open_engine(name: str, plan: Path, setting: Setting) -> Iterator[ValidatedM
         dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
         scales = _int8_scales(engine, plan)
 
-        def infer(feed: FeedDict) -> list[NDArray[Any]]:
+        def infer(feed: FeedDict) -> list[Array]:
             outputs = engine.infer(feed)
             return [as_floats(output, outputs[output], scales) for output in (*names, *further)]
 
@@ -644,7 +644,7 @@ def _validated(
                 "compare with the model that it was made from"
             )
 
-    def run_converted(feed: FeedDict) -> list[NDArray[Any]]:
+    def run_converted(feed: FeedDict) -> list[Array]:
         arrays = run(as_fed(feed, dtypes, scales))
         given = dict(zip((*names, *found.further), arrays, strict=True))
         return [given[output] for output in (*output_names, *found.further)]
@@ -657,7 +657,7 @@ _INT8 = np.iinfo(np.int8)
 
 def as_fed(
     feed: FeedDict, dtypes: Mapping[str, np.dtype[Any]], scales: Mapping[str, np.float32]
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Array]:
     """Converts the inputs of a reference to the types that a model takes.
 
     Args:
@@ -677,7 +677,7 @@ def as_fed(
     return {name: _fed(name, array, dtypes[name], scales.get(name)) for name, array in feed.items()}
 
 
-def as_floats(name: str, output: NDArray[Any], scales: Mapping[str, np.float32]) -> NDArray[Any]:
+def as_floats(name: str, output: Array, scales: Mapping[str, np.float32]) -> Array:
     """An INT8 output as the floating-point values that it stands for; other outputs as they are.
 
     Args:
@@ -688,7 +688,7 @@ def as_floats(name: str, output: NDArray[Any], scales: Mapping[str, np.float32])
     return output.astype(np.float32) * scales[name] if name in scales else output
 
 
-def _fed(name: str, array: NDArray[Any], dtype: np.dtype[Any], scale: np.float32 | None) -> NDArray[Any]:
+def _fed(name: str, array: Array, dtype: np.dtype[Any], scale: np.float32 | None) -> Array:
     if array.dtype == dtype:
         return array
     if array.dtype.kind in "iu" and dtype.kind in "iu":
@@ -701,7 +701,7 @@ def _fed(name: str, array: NDArray[Any], dtype: np.dtype[Any], scale: np.float32
     return array
 
 
-def _cast(name: str, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _cast(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     converted = array.astype(dtype)
     if not np.array_equal(converted, array):
         raise CalibrationDataError(
@@ -711,7 +711,7 @@ def _cast(name: str, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return converted
 
 
-def _quantized(name: str, array: NDArray[Any], scale: np.float32 | None) -> NDArray[np.int8]:
+def _quantized(name: str, array: Array, scale: np.float32 | None) -> NDArray[np.int8]:
     if scale is None:
         raise CalibrationDataError(
             f"input '{name}' is int8 in the engine, and the scale that makes int8 of {array.dtype} values is "

@@ -10,6 +10,7 @@ from typing import ClassVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import Floats
 from calibrators.records import Count, PositiveCount, Probability, Result
 
 #: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
@@ -311,9 +312,9 @@ class Estimate:
 
 
 def compare_values(
-    values: NDArray[np.float64],
-    other: NDArray[np.float64],
-    weights: NDArray[np.float64],
+    values: Floats,
+    other: Floats,
+    weights: Floats,
     against: str,
     unit: str,
 ) -> Comparison | None:
@@ -343,9 +344,9 @@ def compare_values(
 
 
 def compare_totals(
-    sums: NDArray[np.float64],
-    other: NDArray[np.float64],
-    function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    sums: Floats,
+    other: Floats,
+    function: Callable[[Floats], Floats],
     against: str,
     unit: str,
 ) -> Comparison | None:
@@ -381,9 +382,7 @@ def compare_totals(
     return _bootstrapped(differences, difference, against, pairs, unit)
 
 
-def _bootstrapped(
-    resampled: NDArray[np.float64], difference: float, against: str, pairs: int, unit: str
-) -> Comparison:
+def _bootstrapped(resampled: Floats, difference: float, against: str, pairs: int, unit: str) -> Comparison:
     """The comparison by the differences of resamples."""
     # Resamples themselves, not points between two of them, so that zero lies between the ends just where the
     # p-value is 0.05 or more.

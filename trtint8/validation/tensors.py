@@ -12,13 +12,12 @@ import fnmatch
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators.checks import several
+from calibrators.data.feeds import Array, Floats
 from calibrators.errors import Argument, ModelError, enumerated
 from calibrators.histograms.rules import decibels
 from calibrators.tables.choice import QMAX
@@ -119,7 +118,7 @@ def tensor_notes(compared: ComparedTensors, name: str) -> list[str]:
     return notes + [f"{name} lacks {enumerated(names)}: {reason}" for reason, names in alike.items()]
 
 
-class TensorMeter(PartsMeter[NDArray[np.float64]]):
+class TensorMeter(PartsMeter[Floats]):
     """Sums over the values of tensors, kept for each batch until all are added up in the order of the data.
 
     Args:
@@ -141,7 +140,7 @@ class TensorMeter(PartsMeter[NDArray[np.float64]]):
         self._left_out = {name: reasons.get(name, other_reason) for name in wanted if name not in given}
         self._given = given
 
-    def add(self, values: Mapping[str, NDArray[Any]], reference: Mapping[str, NDArray[Any]]) -> None:
+    def add(self, values: Mapping[str, Array], reference: Mapping[str, Array]) -> None:
         """Adds one batch.
 
         Args:
@@ -169,7 +168,7 @@ class TensorMeter(PartsMeter[NDArray[np.float64]]):
         return ComparedTensor(name, decibels(sums.wanted, sums.noise), error, step, steps, scale is not None)
 
 
-def _sums(got: NDArray[Any], wanted: NDArray[Any]) -> Sums:
+def _sums(got: Array, wanted: Array) -> Sums:
     """The sums over a tensor of one batch, without infinite values where these are equal, as in masks."""
     if got.shape != wanted.shape:
         return Sums(math.nan, noise=math.nan, error=math.nan, amax=math.nan)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrators.checks import check_choice, is_number
+from calibrators.data.feeds import Array, Floats
 from calibrators.data.images.true_boxes import NO_BOX
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
 from calibrators.imports import install_command
@@ -77,7 +78,7 @@ class MeanAveragePrecision:
         self._iou = _thresholds(iou)
         self._decode, self._truth = decode, tuple(given_tables(truth))
         _check_has_boxes(self._truth)
-        self._found: list[NDArray[np.float64]] = []
+        self._found: list[Floats] = []
         self.name = f"mAP@{_ends(self._iou)}"
 
     def fresh(self) -> MeanAveragePrecision:
@@ -90,9 +91,9 @@ class MeanAveragePrecision:
 
     def update(
         self,
-        feeds: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any]],
-        labels: NDArray[Any] | None,  # noqa: ARG002  # named as in the protocol
+        feeds: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        labels: Array | None,  # noqa: ARG002  # named as in the protocol
     ) -> None:
         """Adds one batch.
 
@@ -140,9 +141,7 @@ class MeanAveragePrecision:
             )
 
 
-def mean_average_precision(
-    found: Sequence[NDArray[np.float64]], truth: Sequence[NDArray[np.float64]], iou: Sequence[float]
-) -> float:
+def mean_average_precision(found: Sequence[Floats], truth: Sequence[Floats], iou: Sequence[float]) -> float:
     """Mean average precision over classes and thresholds; see :class:`MeanAveragePrecision`.
 
     Args:
@@ -190,12 +189,12 @@ def _ends(iou: Sequence[float]) -> str:
     return f"{iou[0]:.2f}" + (f":{iou[-1]:.2f}" if len(iou) > 1 else "")
 
 
-def _check_has_boxes(truth: Sequence[NDArray[np.float64]]) -> None:
+def _check_has_boxes(truth: Sequence[Floats]) -> None:
     if not sum(map(len, truth)):
         raise CalibrationDataError("the truth has no boxes, so there is no precision; give the truth")
 
 
-def _annotations(tables: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
+def _annotations(tables: Sequence[Floats]) -> list[dict[str, Any]]:
     """Entries in COCO's form: boxes as x, y, width, height, and ids from 1, as 0 means "no match" there."""
     entries: list[dict[str, Any]] = []
     for image, table in enumerate(tables, start=1):
@@ -333,14 +332,14 @@ class DetectionAgreement:
             answers=NOTHING_FOUND,
         )
 
-    def _tables(self, decode: Decode, outputs: Outputs, batch: Batch) -> list[NDArray[np.float64]]:
+    def _tables(self, decode: Decode, outputs: Outputs, batch: Batch) -> list[Floats]:
         """One table per image of the detections that count."""
         own = copied(outputs) if callable(self.decode) else outputs
         tables = found_tables(self.name, decode, own, batch.feeds)
         return [table[table[:, 5] > self.score] for table in tables]
 
 
-def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], iou: float) -> int:
+def match_detections(found: Floats, wanted: Floats, iou: float) -> int:
     """Counts the detections of one image that match others of the same class, each at most once.
 
     Args:
@@ -363,7 +362,7 @@ def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], io
     return matches
 
 
-def _by_box(table: NDArray[np.float64]) -> NDArray[np.float64]:
+def _by_box(table: Floats) -> Floats:
     """The rows of a table sorted by x1, y1, x2, y2 and class."""
     order: NDArray[np.intp] = np.lexsort(table[:, 4::-1].T)
     return table[order]
@@ -392,7 +391,7 @@ def has_true_boxes(form: BatchForm) -> bool:
     )
 
 
-def truth_tables(batch: Batch, classes: int | None = None) -> list[NDArray[np.float64]]:
+def truth_tables(batch: Batch, classes: int | None = None) -> list[Floats]:
     """The true boxes of each image.
 
     Args:
@@ -420,7 +419,7 @@ def truth_tables(batch: Batch, classes: int | None = None) -> list[NDArray[np.fl
     return [table[table[:, 4] != NO_BOX] for table in tables]
 
 
-def _check_boxes(sample: str, boxes: NDArray[np.float64]) -> None:
+def _check_boxes(sample: str, boxes: Floats) -> None:
     if not np.isfinite(boxes).all():
         raise CalibrationDataError(
             f"a true box of {sample} holds values that are NaN or infinite; give finite values, or the class "
@@ -491,7 +490,7 @@ def box_precision(name: str, form: BatchForm, layout: str | None = None) -> Meas
     )
 
 
-class _PrecisionMeter(PartsMeter[tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]]):
+class _PrecisionMeter(PartsMeter[tuple[list[Floats], list[Floats]]]):
     """Detections and true boxes of all images.
 
     Args:
@@ -502,7 +501,7 @@ class _PrecisionMeter(PartsMeter[tuple[list[NDArray[np.float64]], list[NDArray[n
     def __init__(
         self,
         thresholds: Sequence[float],
-        parts: Sequence[tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]] = (),
+        parts: Sequence[tuple[list[Floats], list[Floats]]] = (),
     ) -> None:
         super().__init__(parts)
         self._thresholds = thresholds

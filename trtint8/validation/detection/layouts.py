@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array
 from calibrators.errors import Argument, CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
 from trtint8.validation.detection.boxes import Detections
@@ -339,7 +339,7 @@ def _roles(forms: Mapping[str, ArrayForm], boxes: str) -> dict[str, str] | None:
     return None
 
 
-def _corners(boxes: NDArray[Any], centres: bool) -> NDArray[Any]:
+def _corners(boxes: Array, centres: bool) -> Array:
     """Boxes of an output as corners, shape (..., 4)."""
     return corners_of_centres(boxes) if centres else boxes
 
@@ -347,7 +347,7 @@ def _corners(boxes: NDArray[Any], centres: bool) -> NDArray[Any]:
 def _read(
     roles: Mapping[str, str],
     centres: bool,
-    scores_of: Callable[[NDArray[Any]], NDArray[Any]],
+    scores_of: Callable[[Array], Array],
     outputs: Outputs,
 ) -> list[Detections]:
     boxes = outputs[roles["boxes"]]
@@ -397,7 +397,7 @@ class SeenLayouts:
                 self._seen.setdefault(name, output)
 
 
-def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _joined(arrays: Sequence[Array]) -> Array:
     """One output for all batches where it has the shape that it has where it holds rows first."""
     first = next((array for array in arrays if holds_rows(array)), None)
     if first is None:
