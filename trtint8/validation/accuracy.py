@@ -363,10 +363,14 @@ def verdicts(accuracy: Accuracy, name: str) -> list[str]:
     return [*compared, *(accuracy.judgement.notes if accuracy.judgement else ())]
 
 
+def is_share(measure: Measure) -> bool:
+    """True if a metric is a share, which is shown in per cent."""
+    return measure.unit == PERCENT or isinstance(measure.value, Share)
+
+
 def measure_unit(measure: Measure) -> str:
     """The unit of a metric's differences: points, dB, or none."""
-    is_share = measure.unit == PERCENT or isinstance(measure.value, Share)
-    return "points" if is_share else measure.unit
+    return "points" if is_share(measure) else measure.unit
 
 
 def _verdict(name: str, comparison: Comparison, unit: str) -> str:

@@ -15,6 +15,7 @@ from trtint8.validation.accuracy import (
     InMetricUnit,
     Judgement,
     Measure,
+    is_share,
     not_beaten,
     nothing_shown,
     reference_value,
@@ -409,7 +410,7 @@ def score_of(accuracy: Accuracy, metric: Metric) -> Score:
     drop = _drop(measure)
     if drop is not None and is_error(metric):
         drop = abs(drop)
-    return Score(drop, FIGURES["sqnr"].worst(accuracy.outputs), _value(measure), _is_share(measure))
+    return Score(drop, FIGURES["sqnr"].worst(accuracy.outputs), _value(measure), is_share(measure))
 
 
 def has_margin(accuracy: Accuracy, metric: Metric) -> bool:
@@ -453,8 +454,4 @@ def _drop(measure: Measure) -> float | None:
 
 
 def _factor(measure: Measure) -> float:
-    return 100.0 if _is_share(measure) else 1.0
-
-
-def _is_share(measure: Measure) -> bool:
-    return measure.unit == PERCENT or isinstance(measure.value, Share)
+    return 100.0 if is_share(measure) else 1.0

@@ -75,11 +75,19 @@ _ALL_OUTPUTS_METRICS = (AGREEMENT_ALL, *_DETECTION_METRICS, *FIGURES)
 #: The names of all metrics, for messages and for help.
 NAMES = ", ".join(("top1", "top5 and so on", *_ONE_OUTPUT_METRICS, *_ALL_OUTPUTS_METRICS))
 
+
+def _in_words(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 #: The metrics that are measured for every model.
 _FIDELITY_METRICS = tuple(figure.name for figure in USUAL_FIGURES)
 
+#: Their names, for help.
+USUAL_NAMES = _in_words(_FIDELITY_METRICS)
+
 #: The same in words.
-_FIDELITY = " and ".join((", ".join(figure.title for figure in USUAL_FIGURES[:-1]), USUAL_FIGURES[-1].title))
+_FIDELITY = _in_words([figure.title for figure in USUAL_FIGURES])
 
 
 @dataclass(frozen=True)

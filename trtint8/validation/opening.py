@@ -273,41 +273,27 @@ class Reference:
     declared: DeclaredOutputs
 
     @classmethod
-    def of(cls, whole: Model) -> Reference:
+    def of(cls, whole: Model, tensors: Sequence[str] = (), *, shows: bool = False) -> Reference:
         """A model that may end in plugins.
 
         Args:
             whole: The model; not changed.
+            tensors: Names of tensors inside that are compared as well, or patterns with ``*`` and ``?``.
+            shows: Whether changes of what the model picks are counted, by the tensors that show it.
 
         Raises:
-            ModelError: It has plugins elsewhere.
+            ModelError: It has plugins elsewhere, or a pattern matches no floating-point tensor.
         """
         left_out = picks_of_plugins(whole)
         model = runnable_part(whole, left_out)
-        return cls(model, DeclaredOutputs.of(model.graph_model, left_out))
-
-    def with_shown_picks(self) -> Reference:
-        """The same with the tensors that show what the model picks, of which changes are counted."""
-        declared = replace(self.declared, shown=find_shown_picks(self.model.graph_model))
-        return replace(self, declared=replace(declared, further=(*declared.further, *declared.shown_inside)))
-
-    def with_tensors(self, patterns: Sequence[str]) -> Reference:
-        """The same with tensors inside, which are compared as well.
-
-        Args:
-            patterns: Names of tensors, or patterns with ``*`` and ``?``.
-
-        Raises:
-            ModelError: A pattern matches no floating-point tensor.
-        """
-        if not patterns:
-            return self
-        inside = pick_tensors(self.model, patterns)
-        graph_model = self.model.graph_model
-        further = further_outputs(graph_model, self.declared.further, inside)
+        graph_model = model.graph_model
+        declared = DeclaredOutputs.of(graph_model, left_out)
+        if shows:
+            declared = replace(declared, shown=find_shown_picks(graph_model))
+        inside = pick_tensors(model, tensors) if tensors else {}
+        further = further_outputs(graph_model, (*declared.further, *declared.shown_inside), inside)
         absent = reasons_for_absence(graph_model, inside)
-        declared = replace(self.declared, inside=inside, further=further, absent=absent)
-        return replace(self, declared=declared)
+        return cls(model, replace(declared, inside=inside, further=further, absent=absent))
 
     def open_data(self, data: DataSource, options: DataOptions, threads: int | None = None) -> Batches:
         """Opens data for all models.

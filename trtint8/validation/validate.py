@@ -109,7 +109,7 @@ def validate_models(
         whose = "reference" if taken[0] == REFERENCE else "model"
         raise ModelError(f"'{taken[0]}' in {Argument('also')} is the name of the {whose}; take another")
     whole = load_model(reference)
-    compared = Reference.of(whole).with_shown_picks().with_tensors(tensors)
+    compared = Reference.of(whole, tensors, shows=True)
     original, declared = compared.model, compared.declared
     models = {VALIDATED: model, **also}
     data_options = as_calibrated(data_options, [_fed_to(one) for one in models.values()], integers)
