@@ -26,7 +26,7 @@ from calibrators.errors import Argument, CalibrationDataError, ModelError, TrtIn
 from calibrators.host.work import results_here
 from calibrators.progress import VALIDATING
 from trtint8.arithmetic.simulation import InIntegers
-from trtint8.models.outputs.joined import OutputPart, split_outputs
+from trtint8.models.outputs.joined import split_outputs
 from trtint8.validation.accuracy import (
     REFERENCE,
     Accuracy,
@@ -220,11 +220,9 @@ class OpenModels:
         models: The validated models, with different names.
         reference: Runs the FP32 model, which has the same outputs; the tensors that outputs are picked from
             come behind them, where ``declared`` names some.
-        output_names: Names of the outputs, in order.
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
-        declared: What the reference declares of its outputs; where None all shapes are fixed, and no output
-            is measured in parts.
+        declared: What the reference declares of its outputs.
         shows: Whether it is looked for what the reference's outputs show of the samples.
 
     Attributes:
@@ -238,19 +236,16 @@ class OpenModels:
         self,
         models: Sequence[ValidatedModel],
         reference: Runner,
-        output_names: Sequence[str],
         inputs: Sequence[InputSpec],
         metrics: Sequence[Metric] | None,
-        declared: DeclaredOutputs | None = None,
+        declared: DeclaredOutputs,
         *,
         shows: bool = True,
     ) -> None:
         check_metrics(metrics or ())  # before the run
         self.metrics = metrics
         self._models, self._reference, self._shows = tuple(models), reference, shows
-        self._outputs, self._inputs = tuple(output_names), tuple(inputs)
-        whole = tuple(OutputPart(name, name) for name in output_names)
-        self._declared = declared or DeclaredOutputs({}, whole)
+        self._inputs, self._declared = tuple(inputs), declared
         self._without_samples = outputs_without_samples(self._declared.shapes, self._inputs)
         #: The form of the first batch: what its values say of outputs, those of another may contradict.
         self._first: BatchForm | None = None
@@ -362,8 +357,8 @@ class OpenModels:
 
     def _by_name(self, arrays: Sequence[Array], further: Sequence[str]) -> tuple[Outputs, Outputs]:
         """The outputs of a model, and all that it gives."""
-        found = dict(zip((*self._outputs, *further), arrays, strict=True))
-        return {name: found[name] for name in self._outputs}, found
+        found = dict(zip((*self._declared.shapes, *further), arrays, strict=True))
+        return {name: found[name] for name in self._declared.shapes}, found
 
     def _split(self, outputs: Outputs) -> Outputs:
         """The parts that a model gives."""

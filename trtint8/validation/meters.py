@@ -24,7 +24,6 @@ from trtint8.validation.significance import (
     Share,
     compare_hits,
     compare_totals,
-    compare_values,
 )
 
 
@@ -114,27 +113,9 @@ class HitMeter(PartsMeter[NDArray[np.bool_]]):
         return compare_hits(np.concatenate(self._parts), np.concatenate(other._parts), name)
 
 
-class ValueMeter(PartsMeter[tuple[Floats, Floats]]):
-    """One number per batch or per sample, each with the number of samples that it counts for.
-
-    Args:
-        parts: One pair of arrays per batch: values and weights, both float64 of shape (values,).
-    """
-
-    def value(self) -> float:
-        """The mean over samples: a batch's value counts as often as it has samples."""
-        values, weights = self._joined()
-        return float(np.average(values, weights=weights))
-
-    def against(self, other: ValueMeter, name: str) -> Comparison | None:
-        """Compares by a paired bootstrap over samples, or over batches where there is one value per batch."""
-        values, weights = self._joined()
-        unit = "samples" if (weights == 1).all() else "batches"
-        return compare_values(values, other._joined()[0], weights, name, unit)
-
-    def _joined(self) -> tuple[Floats, Floats]:
-        values, weights = zip(*self._parts, strict=True)
-        return np.concatenate(values), np.concatenate(weights)
+def mean(totals: Floats) -> Floats:
+    """A mean from the sum of weighted values and the sum of their weights, shape (..., 2)."""
+    return np.asarray(totals[..., 0] / totals[..., 1])
 
 
 class SumsMeter(PartsMeter[Floats]):

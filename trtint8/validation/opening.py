@@ -364,9 +364,7 @@ def open_models(
         for name, model in read.items():
             validated.append(stack.enter_context(open_validated(name, model, own)))
             own = replace(setting, integers=None)
-        declared = setting.declared
-        names = tuple(declared.shapes)
-        yield OpenModels(validated, reference.run, names, setting.inputs, setting.metrics, declared)
+        yield OpenModels(validated, reference.run, setting.inputs, setting.metrics, setting.declared)
 
 
 @contextlib.contextmanager

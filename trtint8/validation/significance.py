@@ -311,38 +311,6 @@ class Estimate:
         return not self.interval[0] <= 0 <= self.interval[1]
 
 
-def compare_values(
-    values: Floats,
-    other: Floats,
-    weights: Floats,
-    against: str,
-    unit: str,
-) -> Comparison | None:
-    """Compares two models by a metric's values on the same samples or batches: a paired bootstrap.
-
-    Efron and Tibshirani, An Introduction to the Bootstrap, 1993: whole pairs are drawn with replacement; the
-    interval is the percentile interval, and the p-value is twice the smaller share of resamples on one side
-    of zero. Resamples of few pairs are all on one side by chance, so the p-value is at least that of an exact
-    test by the signs of the pairs.
-
-    Args:
-        values: The model's values: float64, shape (pairs,).
-        other: The other model's values, of the same shape.
-        weights: Number of samples that each value counts for: float64, shape (pairs,).
-        against: The other model's name.
-        unit: What a pair is, ``samples`` or ``batches``.
-
-    Returns:
-        The difference of the weighted means; None for fewer than two pairs, which cannot be resampled, and
-        where a value is not finite.
-    """
-    if not (np.isfinite(values).all() and np.isfinite(other).all()):
-        return None
-    # The difference is resampled, so both models are resampled by the same pairs.
-    sums, nothing = (np.stack([weights * one, weights], axis=1) for one in (values - other, 0 * values))
-    return compare_totals(sums, nothing, lambda totals: totals[..., 0] / totals[..., 1], against, unit)
-
-
 def compare_totals(
     sums: Floats,
     other: Floats,
@@ -350,9 +318,12 @@ def compare_totals(
     against: str,
     unit: str,
 ) -> Comparison | None:
-    """Compares two models by a function of totals over the same samples: a paired bootstrap.
+    """Compares two models by a function of totals over the same samples or batches: a paired bootstrap.
 
-    See :func:`compare_values`; here the function is evaluated on the totals of each resample.
+    Efron and Tibshirani, An Introduction to the Bootstrap, 1993: whole pairs are drawn with replacement; the
+    interval is the percentile interval, and the p-value is twice the smaller share of resamples on one side
+    of zero. Resamples of few pairs are all on one side by chance, so the p-value is at least that of an exact
+    test by the signs of the pairs.
 
     Args:
         sums: The model's sums: float64, shape (pairs, sums).
@@ -372,9 +343,9 @@ def compare_totals(
     width = sums.shape[1]
     both = np.concatenate([sums, other], axis=1)
     resampled = np.empty((_RESAMPLES, 2 * width))
-    for row in resampled:  # one by one: how often each pair was drawn, for all sums at once
-        row[:] = np.bincount(rng.integers(pairs, size=pairs), minlength=pairs) @ both
     with np.errstate(invalid="ignore"):  # the difference of two infinite values
+        for row in resampled:  # one by one: how often each pair was drawn, for all sums at once
+            row[:] = np.bincount(rng.integers(pairs, size=pairs), minlength=pairs) @ both
         difference = float(function(sums.sum(axis=0)) - function(other.sum(axis=0)))
         differences = function(resampled[:, :width]) - function(resampled[:, width:])
     if not (math.isfinite(difference) and np.isfinite(differences).all()):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, UnsupportedError, counted, failures_named
 from trtint8.validation.batch import Batch, Outputs, copied
-from trtint8.validation.meters import Measurand, ValueMeter
+from trtint8.validation.meters import Measurand, SumsMeter, mean
 
 
 @runtime_checkable
@@ -160,7 +160,7 @@ def user_measurand(metric: object) -> Measurand:
     if callable(metric):
         name = getattr(metric, "__name__", type(metric).__name__)
         compares = takes_reference(metric, 2, f"metric '{name}'", "feeds, outputs")
-        return Measurand(name, compares, ValueMeter, partial(_values, name, metric, compares))
+        return Measurand(name, compares, partial(SumsMeter, mean), partial(_values, name, metric, compares))
     raise CalibrationDataError(
         f"{metric!r} is not a metric; give a name, a function of feeds and outputs, or an object with name, "
         "fresh, update and value"
@@ -279,7 +279,7 @@ def _unchanged(batch: Batch) -> Batch:
     return batch
 
 
-def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batch) -> ValueMeter:
+def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batch) -> SumsMeter:
     reference = (copied(batch.reference),) if compares else ()
     with failures_named(f"metric '{name}' failed on {_where(batch)}"):
         result = function(copied(batch.feeds), copied(batch.outputs), *reference)
@@ -296,7 +296,9 @@ def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batc
         place = batch.first + int(np.isnan(values).argmax())
         where = batch.name_of(place) if values.ndim else _where(batch)
         raise CalibrationDataError(f"metric '{name}' returned NaN for {where}; return a number, or infinity")
-    return ValueMeter([(np.atleast_1d(values), np.full(values.size, batch.rows / values.size))])
+    # A batch's value counts as often as it has samples.
+    weights = np.full(values.size, batch.rows / values.size)
+    return SumsMeter(mean, [np.stack([weights * values.ravel(), weights], axis=1)], batch.rows)
 
 
 def _where(batch: Batch) -> str:

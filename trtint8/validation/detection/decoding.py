@@ -333,13 +333,19 @@ _ROUNDED_SUM = 0.02
 
 
 class Activation(Enum):
-    """What turns an output into scores of classes, which are numbered from 0 without the background."""
+    """What turns an output into scores of classes, which are numbered from 0 without the background.
 
-    NONE = "none"
-    WITHOUT_FIRST = "none, the first class being the background"
-    SIGMOID = "sigmoid"
-    SOFTMAX_WITHOUT_FIRST = "softmax, the first class being the background"
-    SOFTMAX_WITHOUT_LAST = "softmax, the last class being none"
+    The values are the end of a layout's name, and what the output holds, in words.
+    """
+
+    NONE = ("", "scores")
+    WITHOUT_FIRST = ("-background", "scores of classes, of which the first is the background")
+    SIGMOID = ("-sigmoid", "logits of classes, for a sigmoid")
+    SOFTMAX_WITHOUT_FIRST = (
+        "-softmax-background",
+        "logits of classes, for a softmax, of which the first is the background",
+    )
+    SOFTMAX_WITHOUT_LAST = ("-softmax", "logits of classes, for a softmax, of which the last is no object")
 
     def apply(self, scores: Array) -> Array:
         """The scores of each class.

@@ -64,22 +64,6 @@ class Layout:
     reading: Callable[[BatchForm], Reading | None]
 
 
-#: What is behind scores of classes, to a part of a layout's name and to words.
-_ACTIVATIONS = {
-    Activation.NONE: ("", "scores"),
-    Activation.WITHOUT_FIRST: ("-background", "scores of classes, of which the first is the background"),
-    Activation.SIGMOID: ("-sigmoid", "logits of classes, for a sigmoid"),
-    Activation.SOFTMAX_WITHOUT_FIRST: (
-        "-softmax-background",
-        "logits of classes, for a softmax, of which the first is the background",
-    ),
-    Activation.SOFTMAX_WITHOUT_LAST: (
-        "-softmax",
-        "logits of classes, for a softmax, of which the last is no object",
-    ),
-}
-
-
 def _corners_or_centres(centres: bool) -> str:
     return "centre and size" if centres else "corners"
 
@@ -99,9 +83,12 @@ def _boxes(activation: Activation, centres: bool) -> Layout:
             return None
         return Reading(partial(_read, roles, centres, activation.apply), classes)
 
-    ending, scores = _ACTIVATIONS[activation]
-    name = f"boxes{_CENTRES if centres else ''}{ending}"
-    return Layout(name, f"boxes by {_corners_or_centres(centres)}, and {scores}", reading)
+    name, words = _boxes_name(activation, centres), activation.value[1]
+    return Layout(name, f"boxes by {_corners_or_centres(centres)}, and {words}", reading)
+
+
+def _boxes_name(activation: Activation, centres: bool) -> str:
+    return f"boxes{_CENTRES if centres else ''}{activation.value[0]}"
 
 
 def _rows(name: str, order: RowOrder, columns: str, *, centres: bool = False) -> Layout:
@@ -177,7 +164,7 @@ _GRIDS = {
 LAYOUTS: Mapping[str, Layout] = {
     layout.name: layout
     for layout in (
-        *(_boxes(activation, centres) for centres in (False, True) for activation in _ACTIVATIONS),
+        *(_boxes(activation, centres) for centres in (False, True) for activation in Activation),
         _rows(*_ROWS[0]),
         _rows(f"rows{_CENTRES}", *_ROWS[0][1:], centres=True),
         *(_rows(*row) for row in _ROWS[1:]),
@@ -276,8 +263,7 @@ def _suggested_boxes(forms: Mapping[str, ArrayForm]) -> str | None:
     if (roles := _box_roles(forms)) is None:
         return None
     activation = forms[roles["scores"]].activation if _has_table(forms, roles) else Activation.NONE
-    centres = not forms[roles["boxes"]].has_corners
-    return f"boxes{_CENTRES if centres else ''}{_ACTIVATIONS[activation][0]}"
+    return _boxes_name(activation, not forms[roles["boxes"]].has_corners)
 
 
 def _listed(form: BatchForm) -> str:
