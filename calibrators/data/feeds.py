@@ -18,8 +18,14 @@ from calibrators.data.images.preprocessing import RESIZING, Preprocessing
 from calibrators.data.inputs import InputSpec, Tensor, has_fixed_batch, shape_text
 from calibrators.errors import Argument, CalibrationDataError, such_as
 
+#: An array of any element type.
+Array = NDArray[Any]
+
+#: An array of float64.
+Floats = NDArray[np.float64]
+
 #: Input name to array: what one run of a model is given.
-FeedDict = dict[str, NDArray[Any]]
+FeedDict = dict[str, Array]
 
 
 class OneSample(FeedDict):

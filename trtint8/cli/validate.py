@@ -9,7 +9,7 @@ from trtint8.api.accuracy import validate
 from trtint8.cli.output import print_json, print_line, print_table
 from trtint8.cli.verbs import Way, add_arguments, values_of
 from trtint8.validation.accuracy import REFERENCE, Accuracy, accuracy_rows, verdicts
-from trtint8.validation.metrics import NAMES
+from trtint8.validation.metrics import NAMES, USUAL_NAMES
 from trtint8.validation.tensors import TENSOR_COLUMNS, tensor_notes, tensor_rows
 
 EXAMPLE = """examples:
@@ -24,7 +24,7 @@ METRICS = (
     f"{NAMES}; or MODULE:FUNCTION, a metric of yours. psnr:NAME measures another output than the first, and "
     "map:grid names the layout of detections. By default the outputs decide: for class scores top1 and top5 "
     "if there are labels, and agreement; for detections map and map50 if the labels are true boxes; for "
-    "every network sqnr, cosine and max_error"
+    f"every network {USUAL_NAMES}"
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,14 +13,14 @@ from calibrators.checks import NOTE, doubts_among, keeping_warnings, notes_among
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import DataOptions, LabelSource
 from calibrators.data.opening import DataSource
-from calibrators.errors import Argument, CalibrationDataError, ModelError, TableError, counted, titled
+from calibrators.errors import Argument, ModelError, TableError, counted, titled
 from calibrators.records import Result
 from calibrators.run import RunOptions
 from trtint8.arithmetic.simulation import Integers
 from trtint8.engine.kernels import PARTS, total_traffic
 from trtint8.models.model import Model
 from trtint8.quantization.config import ArithmeticName, arithmetic_named
-from trtint8.report.files import ReportFiles, find_report_files
+from trtint8.report.files import ReportFiles, find_report_files, of_data, refuse_given
 from trtint8.report.layers import Cell, make_cells
 from trtint8.report.text import time_text
 from trtint8.runtime.bindings import NO_CODE
@@ -239,25 +239,15 @@ def _accuracy_verdict(names: Sequence[str], judged: Sequence[Accuracy | None]) -
     """Which run is more accurate by the first metric that two runs have; by SQNR where there is none."""
     measured = [_measures(accuracy) for accuracy in judged]
     for title in dict.fromkeys(title for measures in measured for title in measures):
-        measures = [one.get(title) for one in measured]
-        if sum(map(bool, measures)) > 1:
-            return _by_measure(title, names, judged, measures)
+        if sum(title in one for one in measured) > 1:
+            return _by_measure(title, names, judged, [one.get(title) for one in measured])
     outputs = [accuracy.outputs if accuracy else () for accuracy in judged]
     for name in dict.fromkeys(one.name for some in outputs for one in some):
         found = {index: one.sqnr_db for index, some in enumerate(outputs) for one in some if one.name == name}
         levels = {index: level for index, level in found.items() if math.isfinite(level)}
         if len(levels) > 1:
-            best, second = _best_two(levels)
-            above = levels[best] - levels[second]
-            better = f"{above:.2f} dB above" if above else ""
-            return _verdict(f"SQNR of '{name}'", names, best, second, better)
+            return _verdict(f"SQNR of '{name}'", names, levels, lambda above: f"{above:.2f} dB above")
     return None
-
-
-def _best_two(values: Mapping[int, float]) -> tuple[int, int]:
-    """The indices of the two largest values."""
-    best, second, *_ = sorted(values, key=lambda index: -values[index])
-    return best, second
 
 
 def _by_measure(
@@ -267,14 +257,11 @@ def _by_measure(
     measures: Sequence[Measure | None],
 ) -> str:
     """The run that is best by a metric, beside the next one."""
-    values = {index: as_number(one.value) for index, one in enumerate(measures) if one}
-    best, second = _best_two(values)
-    unit = next(measure_unit(one) for one in measures if one)
+    unit, estimates = next(measure_unit(one) for one in measures if one), _estimates(measures)
     factor, digits = (100, ".2f") if unit == "points" else (1, ".4g")
-    above = factor * (values[best] - values[second])
-    better = f"{above:{digits}}{unit and ' '}{unit} above" if above else ""
-    verdict = _verdict(title, names, best, second, better)
-    estimates = _estimates(measures)
+    values = {index: factor * as_number(one.value) for index, one in enumerate(measures) if one}
+    best, second = _best_two(values)
+    verdict = _verdict(title, names, values, lambda above: f"{above:{digits}}{unit and ' '}{unit} above")
     one, other = estimates[best], estimates[second]
     if one is None or other is None:
         return verdict
@@ -297,15 +284,25 @@ def _latency_verdict(names: Sequence[str], runs: Sequence[ReportFiles]) -> str |
     }
     if len(times) < 2 or not all(times.values()):
         return None
-    best, second = _best_two({index: -time for index, time in times.items()})
-    ratio = times[second] / times[best]
-    shown = f"{times[best]:.3f} ms beside {times[second]:.3f} ms"
-    fast = f"{ratio:.2f} times as fast as" if ratio > 1 else ""
-    return f"{_verdict('latency', names, best, second, fast)} ({shown})"
+    speeds = {index: -time for index, time in times.items()}
+    best, second = (times[index] for index in _best_two(speeds))
+    fast = _verdict("latency", names, speeds, lambda _: f"{second / best:.2f} times as fast as")
+    return f"{fast} ({best:.3f} ms beside {second:.3f} ms)"
 
 
-def _verdict(title: str, names: Sequence[str], best: int, second: int, better: str) -> str:
-    return f"{title}: '{names[best]}' is {better or 'level with'} '{names[second]}'"
+def _best_two(values: Mapping[int, float]) -> tuple[int, int]:
+    """The indices of the two largest values."""
+    best, second, *_ = sorted(values, key=lambda index: -values[index])
+    return best, second
+
+
+def _verdict(
+    title: str, names: Sequence[str], values: Mapping[int, float], better: Callable[[float], str]
+) -> str:
+    best, second = _best_two(values)
+    above = values[best] - values[second]
+    than = better(above) if above else "level with"
+    return f"{title}: '{names[best]}' is {than} '{names[second]}'"
 
 
 def _judged(
@@ -317,20 +314,7 @@ def _judged(
 ) -> ReportFiles:
     """A run with the accuracy that it has in an arithmetic; the run itself without one."""
     if arithmetic is None:
-        given: dict[str, object] = {
-            "model": model,
-            "data": data,
-            "labels": options.labels,
-            "batch_size": options.batch_size,
-        }
-        given |= {"limit": options.limit, "preprocessing": options.preprocessing}
-        given |= {"skip_bad": options.skip_bad or None}
-        for name, value in given.items():
-            if value is not None:
-                raise CalibrationDataError(
-                    f"{Argument(name, '...')} has no effect without {Argument('arithmetic', '...')}; "
-                    "leave it out"
-                )
+        refuse_given({"model": model, "data": data, **of_data(options)}, "arithmetic")
         return run
     for name, value in (("model", model), ("data", data)):
         if value is None:

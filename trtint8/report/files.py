@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
@@ -18,8 +18,8 @@ import numpy as np
 
 from calibrators import records
 from calibrators.checks import check_path
-from calibrators.data.inputs import CalibratedInputs
-from calibrators.errors import Argument, EngineError, ModelError, TableError
+from calibrators.data.inputs import CalibratedInputs, DataOptions
+from calibrators.errors import Argument, CalibrationDataError, EngineError, ModelError, TableError
 from calibrators.files import exists, is_file, is_folder
 from calibrators.tables.choice import QMAX
 from calibrators.tables.formats.json import FORMAT as TABLE_FORMAT
@@ -147,6 +147,29 @@ class ReportFiles:
         name = next(iter(self.paths.values())).name
         ending = next((ending for ending in _ENDINGS if name.endswith(ending)), Path(name).suffix)
         return name.removesuffix(ending)
+
+
+def refuse_given(given: Mapping[str, object], needed: str) -> None:
+    """Refuses parameters that say how something is done which is not done at all.
+
+    Args:
+        given: The parameters by name; None where they were not given.
+        needed: The name of the parameter without which they have no effect.
+
+    Raises:
+        CalibrationDataError: One was given.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise CalibrationDataError(
+                f"{Argument(name, '...')} has no effect without {Argument(needed, '...')}; leave it out"
+            )
+
+
+def of_data(options: DataOptions) -> dict[str, object]:
+    """The parameters that say how data is read, by name; None where they were not given."""
+    names = ("labels", "batch_size", "limit", "preprocessing")
+    return {name: getattr(options, name) for name in names} | {"skip_bad": options.skip_bad or None}
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,12 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.data.batches import Batches
-from calibrators.data.feeds import FeedDict, is_float
+from calibrators.data.feeds import Array, FeedDict, Floats, is_float
 from calibrators.data.images.preprocessing import Preprocessing
 from calibrators.data.inputs import InputSpec
 from calibrators.data.samples import check_feed
@@ -31,7 +30,7 @@ from trtint8.validation.batch import BatchForm, count_rows
 LONGEST = 160
 
 
-def pixels(array: NDArray[Any], preprocessing: Preprocessing | None) -> NDArray[np.uint8] | None:
+def pixels(array: Array, preprocessing: Preprocessing | None) -> NDArray[np.uint8] | None:
     """Converts a model's input back to pictures, by undoing its preprocessing.
 
     Args:
@@ -73,7 +72,7 @@ def data_uri(picture: NDArray[np.uint8]) -> str:
     return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
-def _channels_last(array: NDArray[Any], preprocessing: Preprocessing | None) -> NDArray[Any] | None:
+def _channels_last(array: Array, preprocessing: Preprocessing | None) -> Array | None:
     if preprocessing is not None:
         first = preprocessing.layout == "NCHW" and array.dtype != np.uint8
     else:
@@ -82,13 +81,13 @@ def _channels_last(array: NDArray[Any], preprocessing: Preprocessing | None) -> 
     return images if images.shape[3] in (1, 3) else None
 
 
-def _scale_to_bytes(images: NDArray[np.float64]) -> NDArray[np.uint8]:
+def _scale_to_bytes(images: Floats) -> NDArray[np.uint8]:
     low = images.min(axis=(1, 2, 3), keepdims=True)
     width = images.max(axis=(1, 2, 3), keepdims=True) - low
     return _round_to_bytes(255 * (images - low) / np.where(width == 0, 1, width))
 
 
-def _round_to_bytes(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+def _round_to_bytes(values: Floats) -> NDArray[np.uint8]:
     integers: NDArray[np.uint8] = np.rint(values).clip(0, 255).astype(np.uint8)
     return integers
 
@@ -96,7 +95,7 @@ def _round_to_bytes(values: NDArray[np.float64]) -> NDArray[np.uint8]:
 #: How many samples are kept.
 COUNT = 20
 
-_Outputs = Mapping[str, NDArray[Any]]
+_Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -301,7 +300,7 @@ def measure_batch(
     ]
 
 
-def relative_errors(wanted: NDArray[Any], got: NDArray[Any]) -> NDArray[np.float64]:
+def relative_errors(wanted: Array, got: Array) -> Floats:
     """|wanted - got| / |wanted| of every sample, by Euclidean norms.
 
     Args:
@@ -322,7 +321,7 @@ def relative_errors(wanted: NDArray[Any], got: NDArray[Any]) -> NDArray[np.float
     return np.where(np.isnan(errors), math.inf, errors)
 
 
-def compare_answers(wanted: NDArray[Any], got: NDArray[Any]) -> Answers:
+def compare_answers(wanted: Array, got: Array) -> Answers:
     """Compares the answers of both models for one sample.
 
     Args:

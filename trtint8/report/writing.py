@@ -20,11 +20,10 @@ from trtint8.models.outputs.joined import output_parts
 from trtint8.models.session import open_model
 from trtint8.quantization.config import Arithmetic
 from trtint8.report.comparison import RunComparison
-from trtint8.report.files import ReportFiles, find_report_files, load_original
+from trtint8.report.files import ReportFiles, find_report_files, load_original, of_data, refuse_given
 from trtint8.runtime.bindings import NO_CODE, LoadingOptions
 from trtint8.validation.accuracy import VALIDATED
-from trtint8.validation.comparison import Reference
-from trtint8.validation.opening import open_validated
+from trtint8.validation.opening import Reference, Setting, open_validated
 
 if TYPE_CHECKING:
     from trtint8.report.facts import Report
@@ -78,7 +77,8 @@ def write_report(
             end in .html or .htm.
     """
     if data is None:
-        _refuse_options_of_data(data_options, class_names, arithmetic)
+        given = {"class_names": class_names or None, **of_data(data_options), "arithmetic": arithmetic}
+        refuse_given(given, "data")
     gather, render = _renderer()
     output = check_writable(check_page_name(output))
     if not isinstance(model, (str, os.PathLike, type(None))):
@@ -163,7 +163,9 @@ def _worst(
     batches = reference.open_data(data, options)
     name = files.called if integers is None else VALIDATED
     with (
-        open_validated(name, validated, original.inputs, declared, loading, integers=integers) as int8,
+        open_validated(
+            name, validated, Setting(original.inputs, declared, loading, integers=integers)
+        ) as int8,
         warning_of_inputs(files.calibrated_inputs, what, batches) as (watched,),
     ):
         # An engine gives only what is picked.
@@ -178,28 +180,6 @@ def _worst(
             preprocessing=options.applied,
             class_names=_class_names(class_names),
         )
-
-
-def _refuse_options_of_data(
-    options: DataOptions,
-    class_names: str | os.PathLike[str] | Sequence[str] | None,
-    arithmetic: Arithmetic | None,
-) -> None:
-    """Refuses what says how data is read, where there is none."""
-    given = {
-        "class_names": class_names or None,
-        "labels": options.labels,
-        "batch_size": options.batch_size,
-        "limit": options.limit,
-        "preprocessing": options.preprocessing,
-        "skip_bad": options.skip_bad or None,
-        "arithmetic": arithmetic,
-    }
-    for name, value in given.items():
-        if value is not None:
-            raise CalibrationDataError(
-                f"{Argument(name, '...')} has no effect without {Argument('data', '...')}; leave it out"
-            )
 
 
 #: The largest file with class names that is read, in bytes.

@@ -130,7 +130,6 @@ class Scorer:
         self.model, self.batches, self.metric = model, batches, metric
         self._declared = DeclaredOutputs.of(model.graph_model)
         self._outputs: list[list[NDArray[Any]]] = []
-        self._names: list[str] = []
         self._scored = False
         self._results: list[BatchResult] = []
         self._has_margin = False
@@ -195,7 +194,7 @@ class Scorer:
         with self._reference() as reference:
             validated = [self._validated(name, model) for name, model in models.items()]
             inputs, declared = self.model.inputs, self._declared
-            yield OpenModels(validated, reference, self._names, inputs, metrics, declared, shows=shows)
+            yield OpenModels(validated, reference, inputs, metrics, declared, shows=shows)
 
     def margin(self) -> float:
         """How much worse the metric may be on other samples, for the candidate that was scored last.
@@ -246,7 +245,6 @@ class Scorer:
         kept: list[list[NDArray[Any]]] = []
         rows = self.batches.usual_rows
         reference = open_graph_model(self.model.graph_model, self._declared.sources, rows=rows)
-        self._names = [name for name in reference.output_names if name not in self._declared.sources]
 
         def run_and_keep(feed: FeedDict) -> list[NDArray[Any]]:
             # What a session returns lies in its memory and keeps all of it, also when the session is closed.

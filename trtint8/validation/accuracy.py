@@ -9,24 +9,22 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from numpy.typing import NDArray
-
-from calibrators.data.feeds import FeedDict
+from calibrators.data.feeds import Array, FeedDict
 from calibrators.display.cards import html_table
 from calibrators.display.picture import data_frame
 from calibrators.errors import counted
 from calibrators.records import PositiveCount, Result
 from trtint8.arithmetic.simulation import InIntegers
 from trtint8.arithmetic.storage import InnerTensor
-from trtint8.validation.fidelity import Fidelity, PicksChanged, picks_text
+from trtint8.validation.fidelity import FIGURES, Fidelity, PicksChanged, picks_text
 from trtint8.validation.meters import DECIBELS, PERCENT
 from trtint8.validation.significance import Comparison, SameAnswer, Share, as_number
 from trtint8.validation.tensors import ComparedTensors
 
 #: Runs a model: a feed to the list of its outputs, in the order of the output names.
-Runner = Callable[[FeedDict], list[NDArray[Any]]]
+Runner = Callable[[FeedDict], list[Array]]
 
 
 @dataclass(frozen=True)
@@ -260,52 +258,12 @@ class Measure(Result):
         return {**super().to_json(), **infinite}
 
 
-class Compared(Protocol):
-    """What is shown of a comparison; see :class:`trtint8.validation.accuracy.Accuracy`."""
-
-    @property
-    def samples(self) -> int:
-        """Number of samples that the models were run on."""
-
-    @property
-    def measures(self) -> tuple[Measure, ...]:
-        """All metrics except those of single outputs."""
-
-    @property
-    def outputs(self) -> tuple[Fidelity, ...]:
-        """How close each output is to FP32's."""
-
-    @property
-    def picks_changed(self) -> tuple[PicksChanged, ...]:
-        """How many picks are others than FP32's."""
-
-    @property
-    def seen(self) -> SeenSamples | None:
-        """What FP32's outputs say of the samples."""
-
-    @property
-    def also(self) -> Mapping[str, Compared]:
-        """The results of the other models, by name."""
-
-    @property
-    def judgement(self) -> Judgement | None:
-        """Whether a budget is kept; None where there is none."""
-
-    @property
-    def in_integers(self) -> InIntegers | None:
-        """What a backend computes in integers; None where the model was run as it is."""
-
-    @property
-    def tensors(self) -> ComparedTensors | None:
-        """How close tensors inside the network are to FP32's; None where that was not asked for."""
-
-
 #: Fewer different samples show of no metric that FP32 is better than chance, as their intervals say. So many
 #: show it of every network that has learned something.
 _FEWEST_SAMPLES, _ENOUGH_SAMPLES = 6, 50
 
 
-def nothing_shown(accuracy: Compared, measures: Sequence[Measure]) -> str | None:
+def nothing_shown(accuracy: Accuracy, measures: Sequence[Measure]) -> str | None:
     """Why samples do not show what a model loses, as a sentence; None where they may.
 
     A network that gives every sample the same answer has lost everything. Samples on which it does as well
@@ -366,7 +324,7 @@ def percent(share: Share | None) -> str:
     return "-" if share is None else str(share)
 
 
-def accuracy_rows(accuracy: Compared) -> list[tuple[str, ...]]:
+def accuracy_rows(accuracy: Accuracy) -> list[tuple[str, ...]]:
     """The rows of a table: the metric, then its value for FP32, for the model and for each other model."""
     sides = (accuracy, *accuracy.also.values())
     rows = []
@@ -374,16 +332,11 @@ def accuracy_rows(accuracy: Compared) -> list[tuple[str, ...]]:
         values = [_value(side.measures[index].value, measure.unit) for side in sides]
         rows.append((measure_title(measure), _value(measure.reference, measure.unit), *values))
     for index, output in enumerate(accuracy.outputs):
-        columns = [side.outputs[index] for side in sides]
-        name = f"'{output.name}'"
-        rows.append((f"SQNR of {name}", "", *(_figure(column.sqnr_db, ".2f", " dB") for column in columns)))
-        rows.append((f"cosine of {name}", "", *(_figure(column.cosine, ".6f") for column in columns)))
-        rows.append(
-            (f"largest error of {name}", "", *(_figure(column.max_error, ".4g") for column in columns))
-        )
-        if output.token_cosine is not None:
-            cosines = (f"{column.token_cosine:.6f}" for column in columns)
-            rows.append((f"token cosine of {name}", "", *cosines))
+        rows += [
+            (f"{figure.title} of '{output.name}'", "", *(figure.text(side.outputs[index]) for side in sides))
+            for figure in FIGURES.values()
+            if figure.in_output(output) is not None
+        ]
     by_tensor = [{picks.tensor: picks for picks in side.picks_changed} for side in sides]
     for tensor, picks in {tensor: one for found in by_tensor for tensor, one in found.items()}.items():
         texts = (picks_text(found[tensor]) if tensor in found else "not comparable" for found in by_tensor)
@@ -392,12 +345,7 @@ def accuracy_rows(accuracy: Compared) -> list[tuple[str, ...]]:
     return rows
 
 
-def _figure(value: float, digits: str, unit: str = "") -> str:
-    """A figure of an output; outputs of different shapes, and values that are no numbers, have none."""
-    return "not comparable" if math.isnan(value) else f"{value:{digits}}{unit}"
-
-
-def verdicts(accuracy: Compared, name: str) -> list[str]:
+def verdicts(accuracy: Accuracy, name: str) -> list[str]:
     """One sentence per comparison: how large the difference is, and whether it is more than chance.
 
     What the samples say of a budget follows, where there is one.
@@ -415,10 +363,14 @@ def verdicts(accuracy: Compared, name: str) -> list[str]:
     return [*compared, *(accuracy.judgement.notes if accuracy.judgement else ())]
 
 
+def is_share(measure: Measure) -> bool:
+    """True if a metric is a share, which is shown in per cent."""
+    return measure.unit == PERCENT or isinstance(measure.value, Share)
+
+
 def measure_unit(measure: Measure) -> str:
     """The unit of a metric's differences: points, dB, or none."""
-    is_share = measure.unit == PERCENT or isinstance(measure.value, Share)
-    return "points" if is_share else measure.unit
+    return "points" if is_share(measure) else measure.unit
 
 
 def _verdict(name: str, comparison: Comparison, unit: str) -> str:
@@ -460,14 +412,14 @@ def _value(value: Share | float | None, unit: str) -> str:
     return f"{value:.2f} dB" if unit == DECIBELS else f"{value:.6g}"
 
 
-def accuracy_summary(accuracy: Compared) -> str:
+def accuracy_summary(accuracy: Accuracy) -> str:
     """The first metric and the SQNR of the first output, on one line."""
     rows = accuracy_rows(accuracy)
-    shown = [*rows[:1], *(row for row in rows[1:] if row[0].startswith("SQNR"))][:2]
+    shown = [*rows[:1], *(row for row in rows[1:] if row[0].startswith(FIGURES["sqnr"].title))][:2]
     return ", ".join(f"{title} {_short(value)}{_beside(reference)}" for title, reference, value, *_ in shown)
 
 
-def accuracy_html(title: str, accuracy: Compared, name: str, notes: tuple[str, ...] = ()) -> str:
+def accuracy_html(title: str, accuracy: Accuracy, name: str, notes: tuple[str, ...] = ()) -> str:
     """A table with one row per metric, and what the differences mean.
 
     Args:
@@ -480,7 +432,7 @@ def accuracy_html(title: str, accuracy: Compared, name: str, notes: tuple[str, .
     return html_table(title, columns, accuracy_rows(accuracy), (*notes, *verdicts(accuracy, name)))
 
 
-def accuracy_frame(accuracy: Compared) -> Any:
+def accuracy_frame(accuracy: Accuracy) -> Any:
     """A ``pandas.DataFrame`` with one row per metric and one column per model.
 
     Args:
@@ -489,39 +441,25 @@ def accuracy_frame(accuracy: Compared) -> Any:
     Raises:
         UnsupportedError: pandas is not installed.
     """
-    sides = {VALIDATED: accuracy, **accuracy.also}
-    outputs = [output.name for output in accuracy.outputs]
-    of_tokens = [output.name for output in accuracy.outputs if output.token_cosine is not None]
-    columns: dict[str, list[object]] = {
-        "metric": [
-            *(measure.name for measure in accuracy.measures),
-            *(f"sqnr:{name}" for name in outputs),
-            *(f"cosine:{name}" for name in outputs),
-            *(f"max_error:{name}" for name in outputs),
-            *(f"token_cosine:{name}" for name in of_tokens),
-            *(f"picks_changed:{picks.tensor}" for picks in accuracy.picks_changed),
-        ],
+    names, references = _numbers(accuracy), {one.name: as_number(one.reference) for one in accuracy.measures}
+    columns = {REFERENCE: references, VALIDATED: names}
+    columns |= {name: _numbers(side) for name, side in accuracy.also.items()}
+    values = {model: [numbers.get(name) for name in names] for model, numbers in columns.items()}
+    return data_frame({"metric": list(names), **values})
+
+
+def _numbers(accuracy: Accuracy) -> dict[str, float | None]:
+    """All figures of a model without their intervals, by name."""
+    return {
+        **{measure.name: as_number(measure.value) for measure in accuracy.measures},
+        **{
+            f"{figure.name}:{output.name}": value
+            for figure in FIGURES.values()
+            for output in accuracy.outputs
+            if (value := figure.in_output(output)) is not None
+        },
+        **{f"picks_changed:{picks.tensor}": picks.share for picks in accuracy.picks_changed},
     }
-    columns[REFERENCE] = [as_number(measure.reference) for measure in accuracy.measures]
-    columns[REFERENCE] += [None] * (len(columns["metric"]) - len(columns[REFERENCE]))
-    for name, side in sides.items():
-        columns[name] = [
-            *(_shown_value(measure) for measure in side.measures),
-            *(output.sqnr_db for output in side.outputs),
-            *(output.cosine for output in side.outputs),
-            *(output.max_error for output in side.outputs),
-            *(output.token_cosine for output in side.outputs if output.name in of_tokens),
-            *(_share_changed(side, picks.tensor) for picks in accuracy.picks_changed),
-        ]
-    return data_frame(columns)
-
-
-def _share_changed(side: Compared, tensor: str) -> float | None:
-    return next((picks.share for picks in side.picks_changed if picks.tensor == tensor), None)
-
-
-def _shown_value(measure: Measure) -> float | None:
-    return as_number(measure.value)
 
 
 def _short(value: str) -> str:

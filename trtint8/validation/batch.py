@@ -9,9 +9,8 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import FeedDict, batch_rows, is_float
+from calibrators.data.feeds import Array, FeedDict, batch_rows, is_float
 from calibrators.data.inputs import shape_text
 from calibrators.data.samples import numbered
 from trtint8.validation.detection.decoding import (
@@ -45,7 +44,7 @@ _LARGE, _OFF_CENTRE = 16.0, 0.75
 DeclaredShape: TypeAlias = tuple[int | None, ...] | None
 
 #: Output name to array.
-Outputs = Mapping[str, NDArray[Any]]
+Outputs = Mapping[str, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +64,7 @@ class Batch:
     feeds: FeedDict
     outputs: Outputs
     reference: Outputs
-    labels: NDArray[Any] | None
+    labels: Array | None
     rows: int
     first: int = 0
     name_of: Callable[[int], str] = numbered
@@ -82,7 +81,7 @@ def count_rows(feed: FeedDict, outputs: Outputs) -> int:
     return batch_rows(feed) or (len(first) if first.ndim else 1)
 
 
-def copied(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def copied(arrays: Mapping[str, Array]) -> dict[str, Array]:
     """Arrays for a function of the user's, which may compute in place.
 
     Read-only views would not do: PyTorch writes into them all the same, and compiled code often refuses them.
@@ -102,7 +101,7 @@ class Rows(Enum):
     BEYOND = "numbers that class scores rarely are, such as coordinates"
 
     @classmethod
-    def of(cls, table: NDArray[Any]) -> Rows:
+    def of(cls, table: Array) -> Rows:
         """What the rows of a table may be.
 
         Args:
@@ -155,7 +154,7 @@ class ArrayForm:
     declared: DeclaredShape = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, array: NDArray[Any], masks: int = 0) -> ArrayForm:
+    def of(cls, array: Array, masks: int = 0) -> ArrayForm:
         """The form of an array.
 
         Args:
@@ -219,7 +218,7 @@ class BatchForm:
     def of(
         cls,
         outputs: Outputs,
-        labels: NDArray[Any] | None,
+        labels: Array | None,
         rows: int,
         without_samples: frozenset[str] = frozenset(),
         picked: tuple[str, ...] = (),
@@ -317,7 +316,7 @@ class BatchForm:
         return replace(self, outputs=own)
 
 
-def _has_unit_rows(array: NDArray[Any]) -> bool:
+def _has_unit_rows(array: Array) -> bool:
     # The scores of one sample may have the length 1 by chance.
     if len(array) < 2 or array.min() >= 0:
         return False
@@ -325,7 +324,7 @@ def _has_unit_rows(array: NDArray[Any]) -> bool:
     return bool((np.abs(lengths - 1) < _UNIT).all())
 
 
-def _has_corners(array: NDArray[Any]) -> bool:
+def _has_corners(array: Array) -> bool:
     may_hold_boxes = is_float(array.dtype) and 2 <= array.ndim <= 4 and array.shape[-1] in (4, 6)
     if not may_hold_boxes:
         return True
@@ -333,7 +332,7 @@ def _has_corners(array: NDArray[Any]) -> bool:
     return not len(rows) or are_corners(rows)
 
 
-def by_sample(array: NDArray[Any], rows: int) -> NDArray[Any]:
+def by_sample(array: Array, rows: int) -> Array:
     """An array as one row per sample, or as a single row where its axis 0 is not the samples.
 
     Args:

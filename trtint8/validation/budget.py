@@ -7,23 +7,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeGuard
 
 from calibrators.checks import is_number, warn_user
 from calibrators.errors import Argument, CalibrationDataError, counted
 from trtint8.validation.accuracy import (
     Accuracy,
-    Compared,
     InMetricUnit,
     Judgement,
     Measure,
+    is_share,
     not_beaten,
     nothing_shown,
     reference_value,
 )
 from trtint8.validation.batch import BatchForm
-from trtint8.validation.fidelity import OUTPUT_METRICS, Fidelity
-from trtint8.validation.meters import DECIBELS, PERCENT, HitMeter
+from trtint8.validation.fidelity import FIGURES, Figure, figure_of
+from trtint8.validation.meters import DECIBELS, PERCENT, HitMeter, Measurand
 from trtint8.validation.metrics import (
     Metric,
     check_metrics,
@@ -108,13 +107,13 @@ class Goal:
         parts = []
         if self.max_drop is not None:
             most = _points(self.max_drop) if self.unit == PERCENT else f"{self.max_drop:g}{unit}"
-            drop = "at most" if self.name == _LARGEST_ERROR else "a drop of at most"
+            drop = "at most" if is_error(self.metric) else "a drop of at most"
             parts.append(f"{drop} {most}")
         if self.minimum is not None:
             parts.append(f"at least {self.minimum:g}{unit}")
         return f"{self.name}: {' and '.join(parts)}"
 
-    def judge(self, accuracy: Compared, decided: Score | None = None) -> Judgement:
+    def judge(self, accuracy: Accuracy, decided: Score | None = None) -> Judgement:
         """What the samples of a comparison say of the goal.
 
         Args:
@@ -173,13 +172,13 @@ class Goal:
             "samples or more"
         )
 
-    def _why_unjudged(self, accuracy: Compared, score: Score) -> str | None:
+    def _why_unjudged(self, accuracy: Accuracy, score: Score) -> str | None:
         """Why samples cannot judge the goal, as a sentence; None where they can.
 
         They have to be such that a network that gives every sample the same answer misses the goal.
         """
-        measure = None if _is_of_outputs(self.metric) else _measure_of(accuracy, self.metric)
-        if why := nothing_shown(accuracy, [measure] if measure else []):
+        measure = _measure_of(accuracy, self.metric)
+        if why := nothing_shown(accuracy, [measure]):
             return why
         if score.value is not None and math.isnan(score.value):
             return (
@@ -188,8 +187,8 @@ class Goal:
             )
         if accuracy.seen and accuracy.seen.different == 1:
             return "one sample does not show what others lose; give more samples"
-        same = measure.same_answer if measure else None
-        if measure is None or same is None:
+        same = measure.same_answer
+        if same is None:
             return None
         reference = reference_value(measure)
         if not same.is_beaten and reference is not None:
@@ -215,10 +214,8 @@ class Goal:
         )
         return f"; a budget of {stricter} would leave room for such differences"
 
-    def _step(self, accuracy: Compared) -> float | None:
+    def _step(self, accuracy: Accuracy) -> float | None:
         """How many points one sample is; None for a metric that counts no samples."""
-        if _is_of_outputs(self.metric):
-            return None
         value = _measure_of(accuracy, self.metric).value
         repeats = accuracy.seen.repeats if accuracy.seen else 1
         return 100 * repeats / value.total if isinstance(value, Share) else None
@@ -227,7 +224,7 @@ class Goal:
         """A score in words."""
         margin = f" ± {_figure(score.margin, '')}" if score.margin else ""
         value = "" if score.value is None else f"{self.name} {_figure(score.value, self.unit)}{margin}"
-        if score.drop is None or self.name == _LARGEST_ERROR:
+        if score.drop is None or is_error(self.metric):
             return value
         points = "points" if self.unit == PERCENT else self.unit
         return f"drop {_figure(score.drop, points)}, {value}"
@@ -304,23 +301,22 @@ class Budget:
         if metric is None:
             choice = usual_metrics(form)
             metric, chosen = choice.budget, choice.reason
-        if _is_of_outputs(metric):
-            name, unit, equal = metric, DECIBELS if metric == "sqnr" else "", _EQUAL_OUTPUTS[metric]
-        else:
-            (measurand,) = measurands([metric], form)
-            name, unit = measurand.name, measurand.unit
-            equal = 0.0 if measurand.perfect is None else measurand.perfect
-        if chosen and self.max_drop is not None and not math.isfinite(equal):
+        measured = figure_of(metric) or measurands([metric], form)[0]
+        has_drop = measured.perfect is None or math.isfinite(measured.perfect)
+        if chosen and self.max_drop is not None and not has_drop:
             raise CalibrationDataError(
                 f"{chosen}; SQNR has no drop, because it is infinite where outputs equal FP32's: give its "
                 f"least value in decibels as {Argument('minimum')}, such as 30, or name a metric that has one"
             )
-        max_drop, minimum = self._limits(name, unit, has_drop=math.isfinite(equal))
+        limits = self._limits(metric, measured, has_drop=has_drop)
         layout, is_usual = layout_note([metric], form), self.max_drop is None and self.minimum is None
-        return Goal(metric, name, unit, max_drop, minimum, chosen, layout, is_usual)
+        return Goal(metric, measured.name, measured.unit, *limits, chosen, layout, is_usual)
 
-    def _limits(self, name: str, unit: str, *, has_drop: bool) -> tuple[float | None, float | None]:
-        if self.minimum is not None and name == _LARGEST_ERROR:
+    def _limits(
+        self, metric: Metric, measured: Figure | Measurand, *, has_drop: bool
+    ) -> tuple[float | None, float | None]:
+        name, unit = measured.name, measured.unit
+        if self.minimum is not None and is_error(metric):
             raise CalibrationDataError(
                 f"metric '{name}' is better the smaller it is, so it has no least value; give the largest "
                 f"error as {Argument('max_drop')}"
@@ -339,7 +335,7 @@ class Budget:
             return self.max_drop, self.minimum
         if not has_drop:
             return None, _USUAL_MINIMUM_DB
-        if name == _LARGEST_ERROR:
+        if is_error(metric):
             raise CalibrationDataError(
                 f"metric '{name}' has the unit of the outputs; give the largest error allowed as "
                 f"{Argument('max_drop')}"
@@ -365,13 +361,6 @@ def _figure(value: float, unit: str) -> str:
 
 def _points(number: float, form: str = "g") -> str:
     return f"{number:{form}} point{'' if number == 1 else 's'}"
-
-
-#: The metric of single outputs that is better the smaller it is.
-_LARGEST_ERROR = "max_error"
-
-#: What metrics of single outputs are where outputs equal FP32's.
-_EQUAL_OUTPUTS = {"sqnr": math.inf, "cosine": 1.0, _LARGEST_ERROR: 0.0, "token_cosine": 1.0}
 
 
 @dataclass(frozen=True)
@@ -401,55 +390,43 @@ class Score(InMetricUnit):
     margin: float = 0.0
 
 
-def _is_of_outputs(metric: Metric) -> TypeGuard[str]:
-    """True for a metric of single outputs."""
-    return isinstance(metric, str) and metric in OUTPUT_METRICS
-
-
-def _measure_of(accuracy: Compared, metric: Metric) -> Measure:
-    """The result of one metric, which is none of single outputs."""
+def _measure_of(accuracy: Accuracy, metric: Metric) -> Measure:
+    """The result of one metric; one of single outputs is that of the output where it is worst."""
+    if figure := figure_of(metric):
+        worst = figure.worst(accuracy.outputs)
+        return Measure(figure.name, worst, title=figure.title, unit=figure.unit, perfect=figure.perfect)
     name = metric_name(metric)
     return next(measure for measure in accuracy.measures if measure.name == name)
 
 
-def score_of(accuracy: Compared, metric: Metric) -> Score:
+def score_of(accuracy: Accuracy, metric: Metric) -> Score:
     """The score of a model by one metric.
 
     Args:
         accuracy: The comparison of the model with FP32, by this metric among others.
         metric: The metric. One of single outputs is taken from the output where it is worst.
     """
-    sqnr_db = _worst(accuracy.outputs, "sqnr")
-    if not _is_of_outputs(metric):
-        measure = _measure_of(accuracy, metric)
-        return Score(_drop(measure), sqnr_db, _value(measure), _is_share(measure))
-    value, equal = _worst(accuracy.outputs, metric), _EQUAL_OUTPUTS[metric]
-    drop = value - equal if metric == _LARGEST_ERROR else equal - value
-    return Score(drop if math.isfinite(equal) else None, sqnr_db, value)
+    measure = _measure_of(accuracy, metric)
+    drop = _drop(measure)
+    if drop is not None and is_error(metric):
+        drop = abs(drop)
+    return Score(drop, FIGURES["sqnr"].worst(accuracy.outputs), _value(measure), is_share(measure))
 
 
-def has_margin(accuracy: Compared, metric: Metric) -> bool:
+def has_margin(accuracy: Accuracy, metric: Metric) -> bool:
     """True if a metric is a level or another mean, and neither a share nor the largest of all errors.
 
     Args:
         accuracy: The comparison of the model with FP32, by this metric among others.
         metric: The metric.
     """
-    if _is_of_outputs(metric):
-        return metric != _LARGEST_ERROR
-    return _measure_of(accuracy, metric).unit != PERCENT
+    return not is_error(metric) and _measure_of(accuracy, metric).unit != PERCENT
 
 
-def _worst(outputs: tuple[Fidelity, ...], metric: str) -> float:
-    """The value of the output where a metric of single outputs is worst.
-
-    An output whose value is not a number is the worst one.
-    """
-    attribute = "sqnr_db" if metric == "sqnr" else metric
-    values = [value for output in outputs if (value := getattr(output, attribute)) is not None]
-    if not values or any(math.isnan(value) for value in values):
-        return math.nan
-    return float(max(values) if metric == _LARGEST_ERROR else min(values))
+def is_error(metric: Metric) -> bool:
+    """True if a metric is better the smaller it is."""
+    figure = figure_of(metric)
+    return figure is not None and figure.smaller_is_better
 
 
 def _value(measure: Measure) -> float:
@@ -477,8 +454,4 @@ def _drop(measure: Measure) -> float | None:
 
 
 def _factor(measure: Measure) -> float:
-    return 100.0 if _is_share(measure) else 1.0
-
-
-def _is_share(measure: Measure) -> bool:
-    return measure.unit == PERCENT or isinstance(measure.value, Share)
+    return 100.0 if is_share(measure) else 1.0

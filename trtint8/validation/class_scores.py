@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from calibrators.data.feeds import Array, Floats
 from calibrators.data.inputs import shape_text
 from calibrators.data.sources.arrays import is_class_indices
 from calibrators.errors import Argument, CalibrationDataError, advice, counted, enumerated
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, DeclaredShape, by_sample
-from trtint8.validation.meters import PERCENT, CountedSumsMeter, HitMeter, Measurand, SumsMeter
+from trtint8.validation.meters import PERCENT, Answers, CountedSumsMeter, HitMeter, Measurand, SumsMeter
 from trtint8.validation.significance import SameAnswer, compare_hits
 
 #: The metric of all outputs of classes at once.
@@ -31,10 +33,7 @@ def agreement(name: str, output: str) -> Measurand:
         name: The metric's name in results.
         output: The output that has the class scores.
     """
-    agrees = partial(_agrees, name, output)
-    answers = partial(_ClassAnswers.of, agrees, partial(_classes, name, (output,)), 1)
-    measure = partial(_hits, agrees)
-    return Measurand(name, True, HitMeter, measure, unit=PERCENT, perfect=1.0, output=output, answers=answers)
+    return _agreement(name, (output,), output=output)
 
 
 def agreement_all(form: BatchForm) -> Measurand:
@@ -52,18 +51,27 @@ def agreement_all(form: BatchForm) -> Measurand:
             "output as in agreement:OUTPUT"
         )
     titles = enumerated([f"'{name}'" for name in form.class_outputs])
-    agree = partial(_agree_in_all, form.class_outputs)
-    classes = partial(_classes, AGREEMENT_ALL, form.class_outputs)
-    return Measurand(
-        AGREEMENT_ALL,
-        True,
-        HitMeter,
-        partial(_hits, agree),
-        title=f"same class as FP32 in all of {titles}",
-        unit=PERCENT,
-        perfect=1.0,
-        answers=partial(_ClassAnswers.of, agree, classes, 1),
-    )
+    title = f"same class as FP32 in all of {titles}"
+    return _agreement(AGREEMENT_ALL, form.class_outputs, title=title)
+
+
+def _agreement(name: str, outputs: Sequence[str], *, title: str = "", output: str = "") -> Measurand:
+    def classes(batch: Batch) -> NDArray[np.int64]:
+        scores = [_scores(batch.reference[one], batch.rows, name, one) for one in outputs]
+        return np.stack([one.argmax(axis=1) for one in scores], axis=1)
+
+    def agree(batch: Batch) -> NDArray[np.bool_]:
+        hits: NDArray[np.bool_] = np.all(
+            [
+                within(_scores(batch.outputs[one], batch.rows, name, one), wanted, 1)
+                for one, wanted in zip(outputs, classes(batch).T, strict=True)
+            ],
+            axis=0,
+        )
+        return hits
+
+    measurand = _of_hits(name, agree, classes, 1)
+    return replace(measurand, relative=True, perfect=1.0, title=title, output=output)
 
 
 def top_k(name: str, output: str, k: int) -> Measurand:
@@ -74,11 +82,57 @@ def top_k(name: str, output: str, k: int) -> Measurand:
         output: The output that has the class scores.
         k: How many scores count.
     """
-    in_top = partial(_in_top, name, output, k)
-    answers = partial(_ClassAnswers.of, in_top, _labels, k)
-    check = partial(_check_labels, name, output)
-    measure = partial(_hits, in_top)
-    return Measurand(name, False, HitMeter, measure, unit=PERCENT, check_labels=check, answers=answers)
+
+    def in_top(batch: Batch) -> NDArray[np.bool_]:
+        scores = _scores(batch.outputs[output], batch.rows, name, output)
+        count = scores.shape[1]
+        if k >= count:
+            raise CalibrationDataError(
+                f"metric '{name}' is always right with {count} classes; leave it out or take a smaller number"
+            )
+        return within(scores, _class_indices(name, batch, count), k)
+
+    def check_labels(batch: Batch, form: BatchForm) -> None:
+        if form.is_class_scores(output):  # what is wrong with others is said where they are measured
+            _class_indices(name, batch, form.outputs[output].shape[1])
+
+    def labels(batch: Batch) -> NDArray[np.int64]:
+        assert batch.labels is not None
+        return batch.labels.astype(np.int64)[:, None]
+
+    return replace(_of_hits(name, in_top, labels, k), check_labels=check_labels)
+
+
+def _of_hits(
+    name: str,
+    find: Callable[[Batch], NDArray[np.bool_]],
+    classes: Callable[[Batch], NDArray[np.int64]],
+    most: int,
+) -> Measurand:
+    """A share of samples.
+
+    Args:
+        name: The metric's name in results.
+        find: Whether a model is right on each sample of a batch.
+        classes: The right classes, int64 of shape (samples, outputs).
+        most: How many classes a network may name for a sample.
+    """
+
+    def same_for_all(
+        parts: Sequence[Sequence[Array]], _reference: float, different: NDArray[np.intp]
+    ) -> SameAnswer:
+        """How often the most frequent classes are right, and whether the reference is right more often."""
+        wanted, hits = (np.concatenate(arrays)[different] for arrays in zip(*parts, strict=True))
+        _, kinds, counts = np.unique(wanted, axis=0, return_inverse=True, return_counts=True)
+        frequent = np.argsort(-counts, kind="stable")[:most]
+        same: NDArray[np.bool_] = np.isin(kinds.ravel(), frequent)
+        found = compare_hits(hits, same, "")
+        return SameAnswer(float(same.mean()), found.significant and found.difference > 0)
+
+    answers = Answers(lambda batch: (classes(batch), find(batch)), same_for_all)
+    return Measurand(
+        name, False, HitMeter, lambda batch: HitMeter([find(batch)]), unit=PERCENT, answers=answers
+    )
 
 
 def rank_in(name: str) -> int | None:
@@ -117,88 +171,6 @@ def check_class_folders(folders: Sequence[str] | None, form: BatchForm, metrics:
             )
 
 
-def _hits(find: Callable[[Batch], NDArray[np.bool_]], batch: Batch) -> HitMeter:
-    return HitMeter([find(batch)])
-
-
-def _classes(metric: str, outputs: Sequence[str], batch: Batch) -> NDArray[np.int64]:
-    """The reference's class in each of some outputs, shape (samples, outputs)."""
-    scores = [_scores(batch.reference[name], batch.rows, metric, name) for name in outputs]
-    return np.stack([one.argmax(axis=1) for one in scores], axis=1)
-
-
-def _labels(batch: Batch) -> NDArray[np.int64]:
-    assert batch.labels is not None
-    return batch.labels.astype(np.int64)[:, None]
-
-
-class _ClassAnswers:
-    """The right class of each sample, and whether the reference gives it.
-
-    Args:
-        most: How many classes a network may name for a sample.
-        wanted: The right classes, int64 of shape (samples, outputs).
-        hits: Whether the reference gives them, bool of shape (samples,).
-    """
-
-    def __init__(self, most: int, wanted: NDArray[np.int64], hits: NDArray[np.bool_]) -> None:
-        self._most, self._wanted, self._hits = most, wanted, hits
-
-    @classmethod
-    def of(
-        cls,
-        find: Callable[[Batch], NDArray[np.bool_]],
-        classes: Callable[[Batch], NDArray[np.int64]],
-        most: int,
-        batch: Batch,
-    ) -> _ClassAnswers:
-        """The answers of a batch of the reference."""
-        return cls(most, classes(batch), find(batch))
-
-    def joined(self, later: Sequence[_ClassAnswers]) -> _ClassAnswers:
-        """Makes these answers and those of later batches one."""
-        parts = (self, *later)
-        wanted = np.concatenate([part._wanted for part in parts])
-        return _ClassAnswers(self._most, wanted, np.concatenate([part._hits for part in parts]))
-
-    def same_for_all(self, _reference: float, different: NDArray[np.intp]) -> SameAnswer:
-        """How often the most frequent classes are right, and whether the reference is right more often."""
-        wanted, hits = self._wanted[different], self._hits[different]
-        _, kinds, counts = np.unique(wanted, axis=0, return_inverse=True, return_counts=True)
-        frequent = np.argsort(-counts, kind="stable")[: self._most]
-        same: NDArray[np.bool_] = np.isin(kinds.ravel(), frequent)
-        found = compare_hits(hits, same, "")
-        return SameAnswer(float(same.mean()), found.significant and found.difference > 0)
-
-
-def _agrees(name: str, output: str, batch: Batch) -> NDArray[np.bool_]:
-    """Whether the model and the reference give the same class, for each sample."""
-    wanted = _scores(batch.reference[output], batch.rows, name, output)
-    return within(_scores(batch.outputs[output], batch.rows, name, output), wanted.argmax(axis=1), 1)
-
-
-def _agree_in_all(outputs: Sequence[str], batch: Batch) -> NDArray[np.bool_]:
-    """Whether the model and the reference give the same class in all of some outputs, for each sample."""
-    hits: NDArray[np.bool_] = np.all([_agrees(AGREEMENT_ALL, name, batch) for name in outputs], axis=0)
-    return hits
-
-
-def _in_top(name: str, output: str, k: int, batch: Batch) -> NDArray[np.bool_]:
-    """Whether the label is among the k largest scores, for each sample."""
-    scores = _scores(batch.outputs[output], batch.rows, name, output)
-    count = scores.shape[1]
-    if k >= count:
-        raise CalibrationDataError(
-            f"metric '{name}' is always right with {count} classes; leave it out or take a smaller number"
-        )
-    return within(scores, _class_indices(name, batch, count), k)
-
-
-def _check_labels(name: str, output: str, batch: Batch, form: BatchForm) -> None:
-    if form.is_class_scores(output):  # what is wrong with others is said where they are measured
-        _class_indices(name, batch, form.outputs[output].shape[1])
-
-
 def _class_indices(name: str, batch: Batch, count: int) -> NDArray[np.int64]:
     """The labels of a batch, as classes of a model that has so many."""
     labels = batch.labels
@@ -232,7 +204,7 @@ def check_classes(labels: NDArray[np.integer[Any]], count: int) -> None:
         )
 
 
-def within(scores: NDArray[Any], classes: NDArray[np.integer[Any]], k: int) -> NDArray[np.bool_]:
+def within(scores: Array, classes: NDArray[np.integer[Any]], k: int) -> NDArray[np.bool_]:
     """Whether fewer than k classes rank before the given one.
 
     Args:
@@ -250,7 +222,7 @@ def within(scores: NDArray[Any], classes: NDArray[np.integer[Any]], k: int) -> N
     return hits
 
 
-def _scores(scores: NDArray[Any], rows: int, metric: str, output: str) -> NDArray[Any]:
+def _scores(scores: Array, rows: int, metric: str, output: str) -> Array:
     if not BatchForm({output: ArrayForm(scores.dtype, scores.shape)}, None, rows).is_class_scores(output):
         raise CalibrationDataError(
             f"metric '{metric}' needs one row of class scores per sample, but the output '{output}' is "
@@ -299,8 +271,8 @@ def _of_maps(
     name: str,
     output: str,
     form: BatchForm,
-    value: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    count: Callable[[str, DeclaredShape, bool, Batch], SumsMeter],
+    value: Callable[[Floats], Floats],
+    count: Callable[[_Maps], ArrayLike],
     titles: tuple[str, str],
     of_one_class: Callable[[NDArray[np.int64]], float],
 ) -> Measurand:
@@ -311,7 +283,7 @@ def _of_maps(
         output: The output.
         form: The form of a batch.
         value: The metric's value from totals.
-        count: Measures a batch.
+        count: The sums of each row of the maps.
         titles: The titles with labels and without.
         of_one_class: The metric of one class everywhere, by how many positions have each class.
     """
@@ -319,16 +291,33 @@ def _of_maps(
     start: Callable[[], SumsMeter] = partial(SumsMeter, value)
     if with_labels:
         start = partial(CountedSumsMeter, value, 1, _no_position(name, own))
+
+    def maps(batch: Batch) -> _Maps:
+        return _maps(output, own.declared, with_labels, batch)
+
+    def positions(batch: Batch) -> NDArray[np.int64]:
+        """How many positions have each class, shape (classes,)."""
+        found = maps(batch)
+        return np.bincount(found.wanted[found.valid])
+
+    def same_for_all(
+        parts: Sequence[NDArray[np.int64]], reference: float, _different: NDArray[np.intp]
+    ) -> SameAnswer:
+        """The metric where the most frequent class is everywhere."""
+        most = max(map(len, parts))
+        same = of_one_class(np.sum([np.pad(part, (0, most - len(part))) for part in parts], axis=0))
+        return SameAnswer(same, reference > same)
+
     return Measurand(
         name,
         not with_labels,
         start,
-        partial(count, output, own.declared, with_labels),
+        lambda batch: SumsMeter(value, [np.asarray(count(maps(batch)), np.float64)], batch.rows),
         title=titles[0] if with_labels else titles[1],
         unit=PERCENT,
         perfect=None if with_labels else 1.0,
         output=output,
-        answers=partial(_MapAnswers.of, output, own.declared, with_labels, of_one_class),
+        answers=Answers(positions, same_for_all),
     )
 
 
@@ -339,44 +328,6 @@ def _most_frequent(counts: NDArray[np.int64]) -> float:
 def _overlap_of_most_frequent(counts: NDArray[np.int64]) -> float:
     """The mean over classes: the most frequent one is in the union everywhere, the others are never found."""
     return _most_frequent(counts) / max(1, int(np.count_nonzero(counts)))
-
-
-class _MapAnswers:
-    """How many positions have each class.
-
-    Args:
-        of_one_class: The metric of one class everywhere, by these counts.
-        counts: The number of positions of each class, int64 of shape (classes,).
-    """
-
-    def __init__(self, of_one_class: Callable[[NDArray[np.int64]], float], counts: NDArray[np.int64]) -> None:
-        self._of_one_class, self._counts = of_one_class, counts
-
-    @classmethod
-    def of(
-        cls,
-        output: str,
-        declared: DeclaredShape,
-        with_labels: bool,
-        of_one_class: Callable[[NDArray[np.int64]], float],
-        batch: Batch,
-    ) -> _MapAnswers:
-        """The answers of a batch of the reference."""
-        maps = _maps(output, declared, with_labels, batch)
-        return cls(of_one_class, np.bincount(maps.wanted[maps.valid]))
-
-    def joined(self, later: Sequence[_MapAnswers]) -> _MapAnswers:
-        """Makes these answers and those of later batches one."""
-        counts = [part._counts for part in (self, *later)]
-        total = np.zeros(max(map(len, counts)), np.int64)
-        for own in counts:
-            total[: len(own)] += own
-        return _MapAnswers(self._of_one_class, total)
-
-    def same_for_all(self, reference: float, _different: NDArray[np.intp]) -> SameAnswer:
-        """The metric where the most frequent class is everywhere."""
-        value = self._of_one_class(self._counts)
-        return SameAnswer(value, reference > value)
 
 
 def _no_position(name: str, output: ArrayForm) -> str:
@@ -414,7 +365,7 @@ def class_axis(shape: tuple[int, ...], declared: DeclaredShape = None) -> int:
     return last if last < 4 and shape[last] < min(shape[1:last]) else 1
 
 
-def class_map(output: NDArray[Any], declared: DeclaredShape = None) -> NDArray[np.int64]:
+def class_map(output: Array, declared: DeclaredShape = None) -> NDArray[np.int64]:
     """The class of each position.
 
     Args:
@@ -434,7 +385,7 @@ def class_map(output: NDArray[Any], declared: DeclaredShape = None) -> NDArray[n
     return np.where(np.isnan(largest), -1, classes)
 
 
-def share(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+def share(totals: Floats) -> Floats:
     """A share of a number of things.
 
     Args:
@@ -447,7 +398,7 @@ def share(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(all_of_them == 0, 1.0, some / np.where(all_of_them == 0, 1.0, all_of_them))
 
 
-def mean_overlap(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+def mean_overlap(totals: Floats) -> Floats:
     """The mean over classes of intersection over union.
 
     Args:
@@ -463,7 +414,7 @@ def mean_overlap(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(count == 0, 1.0, overlaps / np.where(count == 0, 1, count))
 
 
-def overlap_sums(wanted: NDArray[np.int64], found: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
+def overlap_sums(wanted: NDArray[np.int64], found: NDArray[np.int64], classes: int) -> Floats:
     """The sizes of intersection and union of each class.
 
     Args:
@@ -517,20 +468,16 @@ def _maps(output: str, declared: DeclaredShape, with_labels: bool, batch: Batch)
     return _Maps(wanted, found, valid, classes)
 
 
-def _count_hits(output: str, declared: DeclaredShape, with_labels: bool, batch: Batch) -> SumsMeter:
-    maps = _maps(output, declared, with_labels, batch)
+def _count_hits(maps: _Maps) -> ArrayLike:
     hits = (maps.wanted == maps.found) & maps.valid
-    counts = np.stack([hits.sum(axis=1), maps.valid.sum(axis=1)], axis=1)
-    return SumsMeter(share, [counts.astype(np.float64)], batch.rows)
+    return np.stack([hits.sum(axis=1), maps.valid.sum(axis=1)], axis=1)
 
 
-def _count_overlaps(output: str, declared: DeclaredShape, with_labels: bool, batch: Batch) -> SumsMeter:
-    maps = _maps(output, declared, with_labels, batch)
-    rows = [
+def _count_overlaps(maps: _Maps) -> ArrayLike:
+    return [
         overlap_sums(wanted[valid], found[valid], maps.classes)
         for wanted, found, valid in zip(maps.wanted, maps.found, maps.valid, strict=True)
     ]
-    return SumsMeter(mean_overlap, [np.array(rows)], batch.rows)
 
 
 def _has_label_maps(name: str, output: str, form: BatchForm) -> bool:
@@ -581,5 +528,5 @@ def _without_channel_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (shape[0], *shape[2:]) if len(shape) == 4 and shape[1] == 1 else shape
 
 
-def _without_channel(array: NDArray[Any]) -> NDArray[Any]:
+def _without_channel(array: Array) -> Array:
     return array.reshape(_without_channel_shape(array.shape))

@@ -11,45 +11,24 @@ import contextlib
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import NDArray
 
-from calibrators.checks import warn_user
-from calibrators.data.batches import Batches, LabelledFeed, observed
-from calibrators.data.feeds import FeedDict, batch_rows, is_float
-from calibrators.data.images.preprocessing import Preprocessing
-from calibrators.data.inputs import CalibratedInputs, DataOptions, InputSpec
-from calibrators.data.opening import DataSource, open_data
-from calibrators.data.samples import DataFingerprint, check_feed, numbered
+from calibrators.data.batches import Batches, LabelledFeed
+from calibrators.data.feeds import Array, FeedDict, batch_rows, is_float
+from calibrators.data.inputs import InputSpec
+from calibrators.data.samples import check_feed, numbered
 from calibrators.data.sources.arrays import first_labels
 from calibrators.errors import Argument, CalibrationDataError, ModelError, TrtInt8Error
-from calibrators.files import is_file
-from calibrators.host.session import in_thread
 from calibrators.host.work import results_here
-from calibrators.operators import operator_of
 from calibrators.progress import VALIDATING
-from calibrators.tables.table import CalibrationTable
-from trtint8.arithmetic.simulation import InIntegers, Integers
-from trtint8.arithmetic.storage import further_outputs
-from trtint8.engine.file import read_engine_info, read_engine_table, sidecar_path
-from trtint8.interop.integer_models import integer_operators
-from trtint8.models.model import FLOAT_MODEL, Model, calibration_of, inputs_of, warnings_of
-from trtint8.models.outputs.joined import OutputPart, split_outputs
-from trtint8.models.outputs.picked import find_shown_picks, picks_of_plugins, runnable_part
-from trtint8.models.session import ModelSession, StoppableRuns
-from trtint8.models.states import with_recorded_states
+from trtint8.arithmetic.simulation import InIntegers
+from trtint8.models.outputs.joined import split_outputs
 from trtint8.validation.accuracy import (
-    NOT_IN_INT8,
     REFERENCE,
-    VALIDATED,
     Accuracy,
     Measure,
     Runner,
@@ -61,8 +40,8 @@ from trtint8.validation.budget import Budget, Goal, judged
 from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.detection.decoding import may_hold_rows
 from trtint8.validation.detection.layouts import SeenLayouts
-from trtint8.validation.fidelity import OUTPUT_METRICS, FidelityMeter, PicksMeter
-from trtint8.validation.meters import Answers, Measurand
+from trtint8.validation.fidelity import FidelityMeter, PicksMeter, figure_of
+from trtint8.validation.meters import Measurand
 from trtint8.validation.metrics import (
     Choice,
     Metric,
@@ -78,8 +57,8 @@ from trtint8.validation.output_shapes import (
     differing_outputs,
     outputs_without_samples,
 )
-from trtint8.validation.significance import SameAnswer, Share, as_number
-from trtint8.validation.tensors import TensorMeter, pick_tensors, reasons_for_absence, values_per_sample
+from trtint8.validation.significance import Comparison, SameAnswer, Share, as_number
+from trtint8.validation.tensors import TensorMeter
 
 
 def compare_models(
@@ -140,7 +119,7 @@ def merge_results(
     goal: Goal | None = None
     for result in results:
         if totals is None:
-            check_class_folders(class_folders, result.form, result.reference.meters)
+            check_class_folders(class_folders, result.form, [str(name) for name in result.reference])
             goal = budget.goal(result.form) if budget else None
             totals = _Totals(result, metrics)
         totals.add(result)
@@ -149,47 +128,24 @@ def merge_results(
     return judged(totals.accuracy(), goal)
 
 
-@dataclass(frozen=True)
-class ModelMeters:
-    """What was measured on one model.
+#: What was measured on one model: the meter of each metric, by the metric's name, and those of outputs, of
+#: tensors inside and of picks, by their classes.
+Meters: TypeAlias = Mapping[str | type, Any]
 
-    Attributes:
-        meters: The meter of each metric, by the metric's name.
-        fidelity: The meter of the outputs; None where no metric of single outputs was asked for.
-        tensors: The meter of tensors inside the network; None where none were asked for.
-        picks: The meter of picks that change; None where no metric of single outputs was asked for.
+
+def _merge(meters: Meters, later: Meters) -> None:
+    """Adds what was measured on the same model in a later batch.
+
+    Raises:
+        CalibrationDataError: A metric applies to the earlier batches but not to the later one.
     """
-
-    meters: Mapping[str, Any]
-    fidelity: FidelityMeter | None
-    tensors: TensorMeter | None = None
-    picks: PicksMeter | None = None
-
-    def merge(self, other: ModelMeters) -> None:
-        """Adds what was measured on the same model in later batches.
-
-        Raises:
-            CalibrationDataError: A metric applies to the earlier batches but not to the later ones.
-        """
-        for name, meter in self.meters.items():
-            if name not in other.meters:
-                raise CalibrationDataError(
-                    f"metric '{name}' applies to the first batch but not to all, as the outputs or the "
-                    "labels change in shape or type; say which metrics to measure"
-                )
-            meter.merge(other.meters[name])
-        if self.fidelity and other.fidelity:
-            self.fidelity.merge(other.fidelity)
-        if self.tensors and other.tensors:
-            self.tensors.merge(other.tensors)
-        if self.picks and other.picks:
-            self.picks.merge(other.picks)
-
-    # Nothing is merged any more once the values are read.
-    @cached_property
-    def values(self) -> dict[str, Share | float]:
-        """Every metric over all batches."""
-        return {name: meter.value() for name, meter in self.meters.items()}
+    for name, meter in meters.items():
+        if name not in later:
+            raise CalibrationDataError(
+                f"metric '{name}' applies to the first batch but not to all, as the outputs or the labels "
+                "change in shape or type; say which metrics to measure"
+            )
+        meter.merge(later[name])
 
 
 @dataclass(frozen=True)
@@ -199,12 +155,12 @@ class _Shown:
     Attributes:
         digests: What tells the outputs of a sample from those of others: uint32, shape (samples,).
         broken: Names of outputs that hold NaN, to the number of samples for which they do.
-        answers: The right answers of each metric that has some, by the metric's name.
+        answers: What the metrics keep of the right answers, by the metric's name.
     """
 
     digests: NDArray[np.uint32]
     broken: Mapping[str, int]
-    answers: Mapping[str, Answers]
+    answers: Mapping[str, Any]
 
     @classmethod
     def of(cls, batch: Batch, asked: Sequence[Measurand]) -> _Shown:
@@ -227,19 +183,8 @@ class _Shown:
             ]
             if is_float(output.dtype) and (holding := np.isnan(rows).any(axis=1).sum()):
                 broken[name] = int(holding) if len(rows) == batch.rows else batch.rows
-        answers = {one.name: one.answers(batch) for one in asked if one.answers}
+        answers = {one.name: one.answers.of(batch) for one in asked if one.answers}
         return cls(np.array(digests, np.uint32), broken, answers)
-
-    def joined(self, later: Sequence[_Shown]) -> _Shown:
-        """What this batch and later ones show, in their order."""
-        parts = (self, *later)
-        broken: Counter[str] = Counter()
-        for part in parts:
-            broken.update(part.broken)
-        answers = {
-            name: own.joined([other.answers[name] for other in later]) for name, own in self.answers.items()
-        }
-        return _Shown(np.concatenate([part.digests for part in parts]), broken, answers)
 
 
 @dataclass(frozen=True)
@@ -248,7 +193,6 @@ class BatchResult:
 
     Attributes:
         descriptions: The name of each model to how it was run, in words.
-        parts: The parts of the outputs that are measured by themselves.
         choice: The usual metrics that apply; None where metrics were asked for.
         form: The form of the batch.
         samples: Number of samples in the batch.
@@ -260,12 +204,11 @@ class BatchResult:
     """
 
     descriptions: Mapping[str, str]
-    parts: tuple[OutputPart, ...]
     choice: Choice | None
     form: BatchForm
     samples: int
-    reference: ModelMeters
-    models: tuple[ModelMeters, ...]
+    reference: Meters
+    models: tuple[Meters, ...]
     in_integers: InIntegers | None = None
     shown: _Shown | None = None
 
@@ -277,11 +220,9 @@ class OpenModels:
         models: The validated models, with different names.
         reference: Runs the FP32 model, which has the same outputs; the tensors that outputs are picked from
             come behind them, where ``declared`` names some.
-        output_names: Names of the outputs, in order.
         inputs: The inputs of all models.
         metrics: What to measure. None measures the usual metrics that apply to the model and the data.
-        declared: What the reference declares of its outputs; where None all shapes are fixed, and no output
-            is measured in parts.
+        declared: What the reference declares of its outputs.
         shows: Whether it is looked for what the reference's outputs show of the samples.
 
     Attributes:
@@ -295,19 +236,16 @@ class OpenModels:
         self,
         models: Sequence[ValidatedModel],
         reference: Runner,
-        output_names: Sequence[str],
         inputs: Sequence[InputSpec],
         metrics: Sequence[Metric] | None,
-        declared: DeclaredOutputs | None = None,
+        declared: DeclaredOutputs,
         *,
         shows: bool = True,
     ) -> None:
         check_metrics(metrics or ())  # before the run
         self.metrics = metrics
         self._models, self._reference, self._shows = tuple(models), reference, shows
-        self._outputs, self._inputs = tuple(output_names), tuple(inputs)
-        whole = tuple(OutputPart(name, name) for name in output_names)
-        self._declared = declared or DeclaredOutputs({}, whole)
+        self._inputs, self._declared = tuple(inputs), declared
         self._without_samples = outputs_without_samples(self._declared.shapes, self._inputs)
         #: The form of the first batch: what its values say of outputs, those of another may contradict.
         self._first: BatchForm | None = None
@@ -343,7 +281,7 @@ class OpenModels:
                 if not reads_layouts(self.metrics, batch.labels, self._declared.picked):
                     return
                 check_feed(batch.feed, self._inputs, batch.first)
-                outputs = self._by_name(self._reference(batch.feed), self._declared.further)[0]
+                outputs, _ = self._by_name(self._reference(batch.feed), self._declared.further)
                 # Copied, because what a session returns keeps all of its memory; others may be large.
                 rows = {name: array.copy() for name, array in outputs.items() if may_hold_rows(array)}
                 if not rows:
@@ -355,7 +293,7 @@ class OpenModels:
     def run(
         self,
         feed: FeedDict,
-        labels: NDArray[Any] | None,
+        labels: Array | None,
         first: int,
         name_of: Callable[[int], str] = numbered,
     ) -> BatchResult:
@@ -376,52 +314,51 @@ class OpenModels:
             ModelError: A model's outputs differ from the reference's in shape.
         """
         check_feed(feed, self._inputs, first, name_of)
-        wanted, wanted_further = self._by_name(self._reference(feed), self._declared.further)
+        declared = self._declared
+        wanted, all_wanted = self._by_name(self._reference(feed), declared.further)
         samples, rows = batch_rows(feed), count_rows(feed, wanted)
         own_labels = first_labels(labels, rows, first)
-        form = self._declared.form_of(wanted, own_labels, rows, self._without_samples)
+        form = declared.form_of(wanted, own_labels, rows, self._without_samples)
         self._first = self._first or form
         form = self._layouts.applied_to(form.read_like(self._first))
         choice = usual_metrics(form) if self.metrics is None else None
         metrics = _metrics(self.metrics, choice)
         asked = measurands(metrics, form)
+        figures = [figure.name for figure in map(figure_of, metrics) if figure]
         batch = Batch(feed, wanted, wanted, own_labels, rows, first, name_of)
-        reference = _measured(_on_reference(asked), batch)
         models = []
         for model in self._models:
-            got, further = self._by_name(model.run(feed), model.further)
-            check_comparable(asked, differing_outputs(got, wanted, self._declared.shapes), got)
-            fidelity = _fidelity_meter(metrics, self._declared.parts)
-            if fidelity:
-                fidelity.add(self._split({**got, **further}), self._split({**wanted, **wanted_further}))
-            tensors = TensorMeter.of(self._declared.inside, model.inside, self._declared.absent, model.absent)
-            if tensors:
-                tensors.add({**feed, **got, **further}, {**feed, **wanted, **wanted_further})
-            picks = PicksMeter(self._declared.shown) if fidelity else None
-            if picks:
-                picks.add({**got, **further}, {**wanted, **wanted_further}, rows)
-            measured = _measured(asked, replace(batch, outputs=got))
-            models.append(ModelMeters(measured, fidelity, tensors, picks))
+            got, all_got = self._by_name(model.run(feed), model.further)
+            check_comparable(asked, differing_outputs(got, wanted, declared.shapes), got)
+            meters: dict[str | type, Any] = {}
+            if figures:
+                fidelity = FidelityMeter(declared.parts, tokens="token_cosine" in figures)
+                fidelity.add(self._split(all_got), self._split(all_wanted))
+                picks = PicksMeter(declared.shown)
+                picks.add(all_got, all_wanted, rows)
+                meters |= {FidelityMeter: fidelity, PicksMeter: picks}
+            if declared.inside:
+                tensors = TensorMeter(declared.inside, model.inside, declared.absent, model.absent)
+                tensors.add({**feed, **all_got}, {**feed, **all_wanted})
+                meters[TensorMeter] = tensors
+            seen = replace(batch, outputs=got)
+            models.append(meters | {one.name: one.measure(seen) for one in asked})
         tells = self._models[0].in_integers
         return BatchResult(
             {model.name: model.description for model in self._models},
-            self._declared.parts,
             choice,
             form,
             1 if samples is None else samples,
-            ModelMeters(reference, None),
+            {one.name: one.measure(batch) for one in asked if one.on_reference},
             tuple(models),
             tells() if tells else None,
             _Shown.of(batch, asked) if self._shows else None,
         )
 
-    def _by_name(self, arrays: Sequence[NDArray[Any]], further: Sequence[str]) -> tuple[Outputs, Outputs]:
-        """What a model gives: its outputs, and what comes behind them."""
-        found = dict(zip((*self._outputs, *further), arrays, strict=True))
-        return (
-            {name: found[name] for name in self._outputs},
-            {name: found[name] for name in further},
-        )
+    def _by_name(self, arrays: Sequence[Array], further: Sequence[str]) -> tuple[Outputs, Outputs]:
+        """The outputs of a model, and all that it gives."""
+        found = dict(zip((*self._declared.shapes, *further), arrays, strict=True))
+        return {name: found[name] for name in self._declared.shapes}, found
 
     def _split(self, outputs: Outputs) -> Outputs:
         """The parts that a model gives."""
@@ -433,23 +370,16 @@ class _Totals:
 
     def __init__(self, first: BatchResult, metrics: Sequence[Metric] | None) -> None:
         """Starts empty; the first batch only decides which models and metrics there are."""
-        chosen = _metrics(metrics, first.choice)
-        self._metrics, self._choice = chosen, first.choice
-        self._asked = measurands(chosen, first.form)
+        self._metrics, self._choice = _metrics(metrics, first.choice), first.choice
+        self._asked = measurands(self._metrics, first.form)
         self._descriptions, self._samples, self._form = first.descriptions, 0, first.form
-        self._reference = ModelMeters(_empty_meters(_on_reference(self._asked)), None)
-        self._models = [
-            ModelMeters(
-                _empty_meters(self._asked),
-                _fidelity_meter(chosen, first.parts),
-                model.tensors.empty() if model.tensors else None,
-                PicksMeter(model.picks.shown) if model.picks else None,
-            )
-            for model in first.models
+        self._reference: Meters = {one.name: one.start() for one in self._asked if one.on_reference}
+        self._models: list[Meters] = [
+            {one.name: one.start() for one in self._asked}
+            | {kind: meter.empty() for kind, meter in meters.items() if isinstance(kind, type)}
+            for meters in first.models
         ]
         self._in_integers = first.in_integers
-        self._seen: SeenSamples | None = None
-        self._same_answers: dict[str, SameAnswer] = {}
         self._shown: list[_Shown] = []
 
     def add(self, result: BatchResult) -> None:
@@ -466,11 +396,12 @@ class _Totals:
             self._shown.append(result.shown)
         # The first batch may have no detections, by which others show how they are read.
         self._form = result.form
-        self._reference.merge(result.reference)
         if self._in_integers and result.in_integers:
             self._in_integers = self._in_integers.joined(result.in_integers)
-        for total, measured in zip(self._models, result.models, strict=True):
-            total.merge(measured)
+        for total, measured in zip(
+            (self._reference, *self._models), (result.reference, *result.models), strict=True
+        ):
+            _merge(total, measured)
 
     def _check_alike(self, result: BatchResult) -> None:
         """Refuses a batch on which a metric compares with something else than on the first one."""
@@ -482,85 +413,94 @@ class _Totals:
                 )
 
     def accuracy(self) -> Accuracy:
-        self._look()
-        results = {
-            name: self._of_model(description, meters)
-            for (name, description), meters in zip(self._descriptions.items(), self._models, strict=True)
-        }
-        main, *others = self._descriptions
-        return replace(
-            self._with_comparisons(results[main], dict(zip(others, self._models[1:], strict=True))),
-            also={name: results[name] for name in others},
-            in_integers=self._in_integers,
-        )
+        """The comparison of the first model, with those of the others in ``also``."""
+        reference = {str(name): meter.value() for name, meter in self._reference.items()}
+        seen, same_answers = self._seen(reference)
+        results = [
+            self._of_model(index, description, reference, seen, same_answers)
+            for index, description in enumerate(self._descriptions.values())
+        ]
+        _, *others = self._descriptions
+        also = dict(zip(others, results[1:], strict=True))
+        return replace(results[0], also=also, in_integers=self._in_integers)
 
-    def _look(self) -> None:
-        """Finds what all batches show of the samples."""
+    def _seen(
+        self, reference: Mapping[str, Share | float]
+    ) -> tuple[SeenSamples | None, dict[str, SameAnswer]]:
+        """What all batches show of the samples, and what a network has that always gives the same answer."""
         if not self._shown:
-            return
-        shown = self._shown[0].joined(self._shown[1:])
-        _, different, repeats = np.unique(shown.digests, return_index=True, return_counts=True)
-        self._seen = SeenSamples(len(different), int(repeats.min()), dict(shown.broken))
-        for measurand in self._asked:
-            if answers := shown.answers.get(measurand.name):
-                own = self._reference.values.get(measurand.name, measurand.perfect)
+            return None, {}
+        digests = np.concatenate([shown.digests for shown in self._shown])
+        _, different, repeats = np.unique(digests, return_index=True, return_counts=True)
+        broken: Counter[str] = Counter()
+        for shown in self._shown:
+            broken.update(shown.broken)
+        same_answers = {}
+        for one in self._asked:
+            if one.answers:
+                own = reference.get(one.name, one.perfect)
                 assert own is not None
-                self._same_answers[measurand.name] = answers.same_for_all(as_number(own), different)
+                parts = [shown.answers[one.name] for shown in self._shown]
+                same_answers[one.name] = one.answers.same_for_all(parts, as_number(own), different)
+        return SeenSamples(len(different), int(repeats.min()), dict(broken)), same_answers
 
-    @property
-    def _chosen(self) -> str | None:
-        """What nobody has asked for, in words: the metrics, and how detections are read."""
-        reason = self._choice.reason if self._choice else None
-        return "; ".join(filter(None, (reason, layout_note(self._metrics, self._form)))) or None
-
-    def _of_model(self, description: str, meters: ModelMeters) -> Accuracy:
+    def _of_model(
+        self,
+        index: int,
+        description: str,
+        reference: Mapping[str, Share | float],
+        seen: SeenSamples | None,
+        same_answers: Mapping[str, SameAnswer],
+    ) -> Accuracy:
         """The result of one model."""
+        meters = self._models[index]
         measures = {}
-        for measurand in self._asked:
-            name, compared, reference = measurand.name, None, self._reference.values.get(measurand.name)
-            perfect = as_number(reference) if measurand.perfect is None else measurand.perfect
-            if not measurand.relative:
-                compared = meters.meters[name].against(self._reference.meters[name], REFERENCE)
-            measures[name] = Measure(
-                name,
-                meters.values[name],
-                None if measurand.relative else reference,
-                () if compared is None else (compared,),
-                measurand.title,
-                measurand.unit,
-                perfect if measurand.relative else None,
-                self._same_answers.get(name),
+        for one in self._asked:
+            own = reference.get(one.name)
+            perfect = as_number(own) if one.perfect is None else one.perfect
+            measures[one.name] = Measure(
+                one.name,
+                meters[one.name].value(),
+                None if one.relative else own,
+                self._comparisons(index, one),
+                one.title,
+                one.unit,
+                perfect if one.relative else None,
+                same_answers.get(one.name),
             )
+
+        def share(name: str, of: str = "value") -> Share | None:
+            value = getattr(measures.get(name), of, None)
+            return value if isinstance(value, Share) else None
+
+        reason = self._choice.reason if self._choice else None
+        chosen = "; ".join(filter(None, (reason, layout_note(self._metrics, self._form))))
         return Accuracy(
             description,
             self._samples,
-            _share(measures, "top1"),
-            _share(measures, "top5"),
-            _share(measures, "top1", of_reference=True),
-            _share(measures, "top5", of_reference=True),
-            _share(measures, "agreement"),
-            meters.fidelity.value() if meters.fidelity else (),
+            share("top1"),
+            share("top5"),
+            share("top1", "reference"),
+            share("top5", "reference"),
+            share("agreement"),
+            meters[FidelityMeter].value() if FidelityMeter in meters else (),
             tuple(measures.values()),
-            chosen=self._chosen,
-            tensors=meters.tensors.value() if meters.tensors else None,
-            picks_changed=meters.picks.value() if meters.picks else (),
-            seen=self._seen,
+            chosen=chosen or None,
+            tensors=meters[TensorMeter].value() if TensorMeter in meters else None,
+            picks_changed=meters[PicksMeter].value() if PicksMeter in meters else (),
+            seen=seen,
         )
 
-    def _with_comparisons(self, accuracy: Accuracy, others: Mapping[str, ModelMeters]) -> Accuracy:
-        """Compares the first model with the others by the metrics that FP32 has no value of."""
-        relative = {measurand.name for measurand in self._asked if measurand.relative}
-        own = self._models[0].meters
-        measures = []
-        for measure in accuracy.measures:
-            if measure.name in relative:
-                compared = [
-                    own[measure.name].against(other.meters[measure.name], name)
-                    for name, other in others.items()
-                ]
-                measure = replace(measure, comparisons=tuple(filter(None, compared)))
-            measures.append(measure)
-        return replace(accuracy, measures=tuple(measures))
+    def _comparisons(self, index: int, one: Measurand) -> tuple[Comparison, ...]:
+        """Compares a model with FP32; where FP32 has no value, the first model with each of the others."""
+        sides = dict(zip(self._descriptions, self._models, strict=True))
+        own = sides.pop([*sides][index])
+        if not one.relative:
+            sides = {REFERENCE: self._reference}
+        elif index:
+            return ()
+        found = (own[one.name].against(side[one.name], name) for name, side in sides.items())
+        return tuple(filter(None, found))
 
 
 def _metrics(metrics: Sequence[Metric] | None, choice: Choice | None) -> Sequence[Metric]:
@@ -568,391 +508,3 @@ def _metrics(metrics: Sequence[Metric] | None, choice: Choice | None) -> Sequenc
     if metrics is None:
         return choice.names if choice else ()
     return metrics
-
-
-def _on_reference(asked: Sequence[Measurand]) -> list[Measurand]:
-    """The metrics that are measured on the reference too."""
-    return [measurand for measurand in asked if measurand.on_reference]
-
-
-def _empty_meters(asked: Sequence[Measurand]) -> dict[str, Any]:
-    return {measurand.name: measurand.start() for measurand in asked}
-
-
-def _measured(asked: Sequence[Measurand], batch: Batch) -> dict[str, Any]:
-    return {measurand.name: measurand.measure(batch) for measurand in asked}
-
-
-def _fidelity_meter(metrics: Sequence[Metric], parts: Sequence[OutputPart]) -> FidelityMeter | None:
-    asked = {metric for metric in metrics if isinstance(metric, str)}.intersection(OUTPUT_METRICS)
-    return FidelityMeter(parts, tokens="token_cosine" in asked) if asked else None
-
-
-def _share(measures: Mapping[str, Measure], name: str, *, of_reference: bool = False) -> Share | None:
-    if name not in measures:
-        return None
-    value = measures[name].reference if of_reference else measures[name].value
-    return value if isinstance(value, Share) else None
-
-
-#: Outputs of so many bytes are made before they are asked for; those of the first batch in any case.
-_KEPT = 16 << 20
-
-
-class RunningReference:
-    """A reference that runs in another thread until others are ready to be compared with it.
-
-    It is a context manager, and ends that run where the comparison fails before it has begun.
-
-    Args:
-        open_session: Opens the model; called at once.
-    """
-
-    def __init__(self, open_session: Callable[[], ModelSession]) -> None:
-        self._opening = in_thread(open_session)
-        self._runs: StoppableRuns | None = None
-        self._ahead: Future[None] | None = None
-        self._is_asked = False
-        self._feeds: dict[int, FeedDict] = {}
-        self._outputs: dict[int, list[NDArray[Any]]] = {}
-
-    def __enter__(self) -> RunningReference:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._is_asked = True
-        if kind is not None and self._runs is not None:
-            self._runs.stop()
-
-    def session(self) -> ModelSession:
-        """The open model.
-
-        Raises:
-            ModelError: ONNX Runtime refuses the model.
-        """
-        return self._opening.result()
-
-    def run_ahead(self, feeds: Sequence[FeedDict]) -> None:
-        """Begins to run the model on the first batches, in their order.
-
-        Args:
-            feeds: The batches, which the same objects will ask for again. What is wrong with them is said
-                then.
-        """
-        self._feeds = {id(feed): feed for feed in feeds}
-        self._ahead = in_thread(self._run_ahead)
-
-    def run(self, feed: FeedDict) -> list[NDArray[Any]]:
-        """Runs the model on a batch, if that was not done ahead. Nothing is run ahead from then on.
-
-        Args:
-            feed: Input name to array.
-
-        Returns:
-            The outputs.
-
-        Raises:
-            CalibrationDataError: ONNX Runtime fails on the batch.
-        """
-        if self._ahead is not None:
-            self._is_asked = True
-            self._ahead.result()
-        self._feeds.pop(id(feed), None)
-        outputs = self._outputs.pop(id(feed), None)
-        return self.session().run(feed) if outputs is None else outputs
-
-    def _run_ahead(self) -> None:
-        session, made = self.session(), 0
-        self._runs = StoppableRuns()
-        for key, feed in self._feeds.items():
-            if self._is_asked or made > _KEPT:
-                return
-            with contextlib.suppress(CalibrationDataError):
-                self._outputs[key] = outputs = session.run(feed, stoppable=self._runs)
-                made += sum(output.nbytes for output in outputs)
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A float model as others are compared with it.
-
-    Attributes:
-        model: The model, without plugins of TensorRT at its end.
-        declared: What it declares of its outputs, and which of them plugins compute; and which tensors inside
-            are compared.
-    """
-
-    model: Model
-    declared: DeclaredOutputs
-
-    @classmethod
-    def of(cls, whole: Model) -> Reference:
-        """A model that may end in plugins.
-
-        Args:
-            whole: The model; not changed.
-
-        Raises:
-            ModelError: It has plugins elsewhere.
-        """
-        left_out = picks_of_plugins(whole)
-        model = runnable_part(whole, left_out)
-        return cls(model, DeclaredOutputs.of(model.graph_model, left_out))
-
-    def with_shown_picks(self) -> Reference:
-        """The same with the tensors that show what the model picks, of which changes are counted."""
-        declared = replace(self.declared, shown=find_shown_picks(self.model.graph_model))
-        return replace(self, declared=replace(declared, further=(*declared.further, *declared.shown_inside)))
-
-    def with_tensors(self, patterns: Sequence[str]) -> Reference:
-        """The same with tensors inside, which are compared as well.
-
-        Args:
-            patterns: Names of tensors, or patterns with ``*`` and ``?``.
-
-        Raises:
-            ModelError: A pattern matches no floating-point tensor.
-        """
-        if not patterns:
-            return self
-        inside = pick_tensors(self.model, patterns)
-        graph_model = self.model.graph_model
-        further = further_outputs(graph_model, self.declared.further, inside)
-        absent = reasons_for_absence(graph_model, inside)
-        declared = replace(self.declared, inside=inside, further=further, absent=absent)
-        return replace(self, declared=declared)
-
-    def open_data(self, data: DataSource, options: DataOptions, threads: int | None = None) -> Batches:
-        """Opens data for all models.
-
-        Args:
-            data: Samples, or sequences whose states the model records.
-            options: How the data is read.
-            threads: Threads per operator while states are recorded; ONNX Runtime's choice where None.
-
-        Raises:
-            CalibrationDataError: The data does not fit the model.
-        """
-        inputs, shapes = self.model.inputs, self.model.output_shapes
-        if self.declared.inside:
-            shapes = (*shapes, (None, values_per_sample(self.model, self.declared.inside)))
-        recorded = with_recorded_states(data, self.model, threads)
-        return open_data(recorded, inputs, options.on_cpu(inputs, shapes))
-
-
-#: Types of models that are in half precision, which are worth comparing although they are not quantized.
-_HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where a model comes from.
-
-    Attributes:
-        what: The model in words.
-        it: How a message that has named it calls it.
-        float_model: The fingerprint of the float model that it was made from; None where that is not known.
-        calibration: The fingerprint of the samples that it was calibrated with, and their number; None where
-            that is not known.
-        engine: What identifies an engine: the fingerprint of its Q/DQ model, or the SHA-256 of its plan where
-            it has none; None for a model, and where there is no engine.
-        inputs: What it was fed while it was calibrated; None where that is not known.
-        warnings: What its calibration and its build warned of.
-        in_int8: Whether a layer of it is in INT8, as far as is known.
-    """
-
-    what: str
-    it: str
-    float_model: str | None = None
-    calibration: tuple[str, int] | None = None
-    engine: str | None = None
-    inputs: CalibratedInputs | None = None
-    warnings: tuple[str, ...] = ()
-    in_int8: bool = True
-
-    @property
-    def called(self) -> str:
-        """What tables call the model."""
-        return VALIDATED if self.in_int8 else NOT_IN_INT8
-
-
-def as_calibrated(
-    options: DataOptions,
-    fed: Sequence[tuple[str, CalibratedInputs | None]],
-    integers: Integers | None = None,
-) -> DataOptions:
-    """Options for data that have the preprocessing of a calibration, where none is given.
-
-    Args:
-        options: How the data is read.
-        fed: What each model is called, and what it was fed while it was calibrated; None where that is not
-            known. The first one with preprocessing decides.
-        integers: How the first model is computed in integers; None where it is run as it is.
-
-    Warns:
-        UserWarning: Other preprocessing is given, or another model was calibrated with other one; once for
-            all models of the same preprocessing.
-    """
-    known = [(what, inputs) for what, inputs in fed if inputs is not None]
-    if integers is not None and integers.table is not None and integers.table.provenance.inputs:
-        known.insert(0, ("the table", integers.table.provenance.inputs))
-    seen: list[Preprocessing] = []
-    for what, inputs in known:
-        if inputs.images is None or any(map(inputs.images.is_same, seen)):
-            continue
-        seen.append(inputs.images)
-        if options.applied is None:
-            options = options.calibrated(inputs, what)
-        else:
-            inputs.chosen(options.applied, what)
-    return options
-
-
-def warn_of_models(
-    models: Mapping[str, Model | Path], reference: Model, integers: Integers | None = None
-) -> list[Origin]:
-    """Warns of models that are not what a comparison takes them for, as far as they say where they come from.
-
-    Args:
-        models: Models, and paths of engines, by their names in results.
-        reference: The float model.
-        integers: How the first model is computed in integers; None where it is run as it is.
-
-    Returns:
-        Where each of the models comes from.
-
-    Warns:
-        UserWarning: The reference holds Q/DQ pairs; the model called INT8 computes in float32; or a model was
-            made from another float model than the reference.
-    """
-    if reference.is_quantized:
-        warn_user(
-            f"the reference '{reference.name}' holds Q/DQ pairs, so that what the results call {REFERENCE} "
-            "is quantized; give the float model"
-        )
-    validated = models[VALIDATED]
-    if integers is None and isinstance(validated, Model) and _is_float32(validated):
-        warn_user(
-            f"'{validated.name}' holds neither Q/DQ pairs nor integer operators: what is compared is a float "
-            "model; give the quantized one"
-        )
-    origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
-    if integers is not None:
-        origins[0] = replace(origins[0], in_int8=True)
-    if integers is not None and (table := integers.table) is not None:
-        origins[0] = replace(
-            origins[0],
-            calibration=_calibration(table),
-            inputs=table.provenance.inputs,
-            warnings=table.warnings,
-        )
-    for origin in origins:
-        _warn_of_another_model(origin, reference)
-    return origins
-
-
-@contextlib.contextmanager
-def warning_of_calibration_samples(origins: Sequence[Origin], batches: Batches) -> Iterator[Batches]:
-    """Warns, when the samples were read, of models that were calibrated with them.
-
-    Args:
-        origins: Where the models come from.
-        batches: The samples.
-
-    Yields:
-        The same samples, for one pass in this process.
-
-    Warns:
-        UserWarning: A model was calibrated with these samples.
-    """
-    alike = [one for one in origins if one.calibration and batches.num_samples in (None, one.calibration[1])]
-    if not alike:
-        yield batches
-        return
-    seen = DataFingerprint()
-    yield observed(batches, seen)
-    for origin in alike:
-        if origin.calibration == (seen.hexdigest(), seen.samples):
-            warn_user(
-                f"{origin.what} was calibrated with the samples that it is judged by, so that its accuracy "
-                "may look better than it is; give held-out samples"
-            )
-
-
-def _of_model(model: Model) -> Origin:
-    graph_model = model.graph_model
-    made_from = graph_model.metadata_props.get(FLOAT_MODEL)
-    return Origin(
-        f"the model '{model.name}'",
-        "it",
-        made_from,
-        calibration_of(graph_model),
-        inputs=inputs_of(graph_model, model.name),
-        warnings=warnings_of(model),
-        in_int8=_is_quantized(model),
-    )
-
-
-def _of_engine(plan: Path) -> Origin:
-    what = f"the engine '{plan}'"
-    if not (is_file(plan) and is_file(sidecar_path(plan))):
-        return Origin(what, "the engine")
-    info = read_engine_info(plan)
-    identity = info.qdq_fingerprint or info.plan_sha256
-    # Without a table, the model that was built had Q/DQ pairs already or a calibrator of the user's.
-    if info.table_fingerprint is None:
-        return Origin(
-            what,
-            "the engine",
-            engine=identity,
-            inputs=info.calibrated_inputs,
-            warnings=info.warnings,
-            in_int8=info.in_int8,
-        )
-    try:
-        table = read_engine_table(plan, info)
-    except TrtInt8Error:  # a table that is not needed for the comparison
-        table = None
-    calibration = _calibration(table) if table else None
-    return Origin(
-        what,
-        "the engine",
-        info.model_fingerprint,
-        calibration,
-        identity,
-        info.calibrated_inputs,
-        info.warnings,
-        info.in_int8,
-    )
-
-
-def _calibration(table: CalibrationTable) -> tuple[str, int] | None:
-    """The samples that a table was made with, as far as it says so."""
-    data, samples = table.provenance.data, table.provenance.samples
-    return None if data is None or samples is None else (data, samples)
-
-
-def _is_float32(model: Model) -> bool:
-    graph = model.graph_model.graph
-    values = (*graph.inputs, *graph.outputs, *graph.initializers.values())
-    is_half = any(value.dtype in _HALF for value in values)
-    return not (is_half or _is_quantized(model))
-
-
-def _is_quantized(model: Model) -> bool:
-    pairs = any(operator_of(node).half_of_pair for node in model.graph_model.graph)
-    return pairs or bool(integer_operators(model.graph_model))
-
-
-def _warn_of_another_model(origin: Origin, reference: Model) -> None:
-    # A float reference may be what another one was equalized to.
-    known = None if reference.is_quantized else reference.graph_model.metadata_props.get(FLOAT_MODEL)
-    if origin.float_model is None or origin.float_model in (known, reference.fingerprint):
-        return
-    warn_user(
-        f"{origin.what} was not made from the reference '{reference.name}', but from a float model with the "
-        f"fingerprint {origin.float_model[:12]} (the reference has {reference.fingerprint[:12]}); give the "
-        f"model that {origin.it} was made from"
-    )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from operator import add
+from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from calibrators.data.feeds import Array, Floats
 from calibrators.data.inputs import shape_text
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.rules import decibels
@@ -19,11 +21,8 @@ from calibrators.operators import Shown
 from trtint8.models.outputs.joined import OutputPart
 from trtint8.models.outputs.picked import ShownPicks
 from trtint8.validation.batch import Batch, BatchForm, by_sample
-from trtint8.validation.meters import DECIBELS, Measurand, SumsMeter
-from trtint8.validation.significance import Comparison, SameAnswer
-
-#: Metrics that are measured for each output by itself. The first three are computed from the same sums.
-OUTPUT_METRICS = ("sqnr", "cosine", "max_error", "token_cosine")
+from trtint8.validation.meters import DECIBELS, Answers, Measurand, PartsMeter, SumsMeter
+from trtint8.validation.significance import SameAnswer
 
 #: Elements that are compared at once: as float64, so many fit into a processor's cache.
 _BLOCK = 1 << 15
@@ -53,7 +52,7 @@ class Fidelity:
     token_cosine: float | None = None
 
 
-def least_faithful(outputs: Sequence[Fidelity]) -> Fidelity | None:
+def least_faithful(outputs: Iterable[Fidelity]) -> Fidelity | None:
     """The output with the lowest SQNR; None where no output has one.
 
     Args:
@@ -63,23 +62,140 @@ def least_faithful(outputs: Sequence[Fidelity]) -> Fidelity | None:
     return min(comparable, key=lambda output: output.sqnr_db, default=None)
 
 
-class FidelityMeter:
+class Sums(NamedTuple):
+    """Sums over the elements of an output, or of a tensor, and of FP32's. Those of batches add up.
+
+    Attributes:
+        wanted: The sum of FP32's squares.
+        got: The sum of the model's squares.
+        product: The sum of their products.
+        noise: The sum of the squares of their differences.
+        cosines: The sum of the cosines of the vectors along the last axis.
+        tokens: The number of these vectors; 0 where they were not asked for.
+        error: The largest difference.
+        amax: The largest of FP32's magnitudes; 0 where it was not asked for.
+    """
+
+    wanted: float = 0.0
+    got: float = 0.0
+    product: float = 0.0
+    noise: float = 0.0
+    cosines: float = 0.0
+    tokens: float = 0.0
+    error: float = 0.0
+    amax: float = 0.0
+
+    @classmethod
+    def total(cls, parts: ArrayLike) -> Sums:
+        """The sums over several batches, or over blocks of one.
+
+        Args:
+            parts: The sums of each, shape (parts, sums).
+        """
+        rows = np.asarray(parts, np.float64).reshape(-1, len(cls._fields))
+        return cls(*rows[:, :-2].sum(axis=0).tolist(), *rows[:, -2:].max(axis=0, initial=0.0).tolist())
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of single outputs, and a metric of this name.
+
+    Attributes:
+        name: The name of the metric.
+        field: The field of :class:`Fidelity` that has it.
+        title: What tables and sentences call it.
+        of: The figure by the sums over all samples; None where these do not tell.
+        perfect: The figure of equal outputs.
+        unit: Its unit.
+        digits: How tables show it.
+        smaller_is_better: Whether it is an error.
+        is_usual: Whether it is measured for every model.
+    """
+
+    name: str
+    field: str
+    title: str
+    of: Callable[[Sums], float | None]
+    perfect: float
+    unit: str = ""
+    digits: str = ".6f"
+    smaller_is_better: bool = False
+    is_usual: bool = True
+
+    def in_output(self, output: Fidelity) -> float | None:
+        """The figure of an output; None where it was not measured."""
+        value: float | None = getattr(output, self.field)
+        return value
+
+    def text(self, output: Fidelity) -> str:
+        """The figure of an output, for a table; what is not a number cannot be compared."""
+        value = self.in_output(output)
+        if value is None or math.isnan(value):
+            return "not comparable"
+        return f"{value:{self.digits}}{self.unit and ' '}{self.unit}"
+
+    def worst(self, outputs: Iterable[Fidelity]) -> float:
+        """The figure of the output where it is worst: where it is not a number, if there is one."""
+        values = [value for output in outputs if (value := self.in_output(output)) is not None]
+        return float((np.max if self.smaller_is_better else np.min)(values or [math.nan]))
+
+
+def _cosine(sums: Sums) -> float:
+    norm = math.sqrt(sums.wanted * sums.got)
+    return sums.product / norm if norm else float(sums.noise == 0)
+
+
+#: The figures of single outputs, by name.
+FIGURES = {
+    figure.name: figure
+    for figure in (
+        Figure("sqnr", "sqnr_db", "SQNR", lambda s: decibels(s.wanted, s.noise), math.inf, DECIBELS, ".2f"),
+        Figure("cosine", "cosine", "cosine", _cosine, 1.0),
+        Figure(
+            "max_error",
+            "max_error",
+            "largest error",
+            lambda s: s.error,
+            0.0,
+            digits=".4g",
+            smaller_is_better=True,
+        ),
+        Figure(
+            "token_cosine",
+            "token_cosine",
+            "token cosine",
+            lambda s: s.cosines / s.tokens if s.tokens else None,
+            1.0,
+            is_usual=False,
+        ),
+    )
+}
+
+#: The figures that are measured for every model.
+USUAL_FIGURES = tuple(figure for figure in FIGURES.values() if figure.is_usual)
+
+
+def figure_of(metric: object) -> Figure | None:
+    """The figure of single outputs that a metric is; None for other metrics."""
+    return FIGURES.get(metric) if isinstance(metric, str) else None
+
+
+class FidelityMeter(PartsMeter[Floats]):
     """Sums over the elements of outputs, kept for each batch until all are added up in the order of the data.
 
     So the result does not depend on where a batch was run.
 
     Args:
-        parts: The outputs, or parts of them. Of those that are partly copied only the elements count in which
-            the two models differ.
+        outputs: The outputs, or parts of them. Of those that are partly copied only the elements count in
+            which the two models differ.
         tokens: Whether to compute ``token_cosine`` as well.
     """
 
-    def __init__(self, parts: Sequence[OutputPart], *, tokens: bool) -> None:
-        self._outputs, self._tokens = tuple(parts), tokens
-        #: One array per batch: float64, shape (outputs, 7); six sums and the largest error.
-        self._parts: list[NDArray[np.float64]] = []
+    def __init__(self, outputs: Sequence[OutputPart], *, tokens: bool) -> None:
+        super().__init__()
+        self._outputs, self._tokens = tuple(outputs), tokens
 
-    def add(self, outputs: Mapping[str, NDArray[Any]], reference: Mapping[str, NDArray[Any]]) -> None:
+    def add(self, outputs: Mapping[str, Array], reference: Mapping[str, Array]) -> None:
         """Adds one batch.
 
         Args:
@@ -87,27 +203,24 @@ class FidelityMeter:
             reference: The reference's outputs. One that the model does not give, or in another shape, has no
                 fidelity: all its figures are NaN.
         """
-        self._parts.append(
-            np.array(
-                [self._part(part, outputs.get(part.name), reference[part.name]) for part in self._outputs]
-            )
-        )
-
-    def merge(self, other: FidelityMeter) -> None:
-        """Adds what another meter of the same outputs has measured on later batches."""
-        self._parts += other._parts
+        sums = [self._sums(part, outputs.get(part.name), reference[part.name]) for part in self._outputs]
+        self._parts.append(np.array(sums))
 
     def value(self) -> tuple[Fidelity, ...]:
         """The fidelity over all batches, in the order of the outputs."""
-        parts = np.stack(self._parts)
-        sums, largest = parts[:, :, :-1].sum(axis=0), parts[:, :, -1].max(axis=0)
-        return tuple(map(_fidelity, (part.name for part in self._outputs), sums.tolist(), largest.tolist()))
+        found = []
+        for part, sums in zip(self._outputs, np.stack(self._parts, axis=1), strict=True):
+            total = Sums.total(sums)
+            figures: dict[str, Any] = {figure.field: figure.of(total) for figure in FIGURES.values()}
+            found.append(Fidelity(part.name, **figures))
+        return tuple(found)
 
-    def _part(self, part: OutputPart, output: NDArray[Any] | None, reference: NDArray[Any]) -> list[float]:
+    def _sums(self, part: OutputPart, output: Array | None, reference: Array) -> Sums:
+        tokens = self._tokens and reference.ndim > 1
         if output is None or output.shape != reference.shape:
-            cosines_of_tokens = [math.nan, 1.0] if self._tokens and reference.ndim > 1 else [0.0, 0.0]
-            return [*[math.nan] * 4, *cosines_of_tokens, math.nan]
-        sums, largest = np.zeros(6), 0.0
+            nan = math.nan
+            return Sums(nan, nan, product=nan, noise=nan, cosines=nan, tokens=float(tokens), error=nan)
+        blocks = []
         with np.errstate(invalid="ignore", over="ignore"):  # infinite values have no difference
             for wanted, got in in_blocks(reference, output):
                 if part.partly_copied:
@@ -116,15 +229,14 @@ class FidelityMeter:
                     wanted, got = (np.where(changed, array, 0.0)[rows] for array in (wanted, got))
                 error = wanted - got
                 pairs = ((wanted, wanted), (got, got), (wanted, got), (error, error))
-                cosines = row_cosines(got, wanted) if self._tokens and reference.ndim > 1 else np.empty(0)
-                sums += [*(inner_product(a, b) for a, b in pairs), float(cosines.sum()), cosines.size]
-                largest = float(np.maximum(largest, np.abs(error).max(initial=0.0)))
-        return [*sums.tolist(), largest]
+                cosines = row_cosines(got, wanted) if tokens else np.empty(0)
+                products = (inner_product(a, b) for a, b in pairs)
+                largest = np.abs(error).max(initial=0.0)
+                blocks.append((*products, cosines.sum(), cosines.size, largest, 0.0))
+        return Sums.total(blocks)
 
 
-def in_blocks(
-    reference: NDArray[Any], output: NDArray[Any]
-) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+def in_blocks(reference: Array, output: Array) -> Iterator[tuple[Floats, Floats]]:
     """Both arrays in runs of rows, float64 of shape (rows, last axis).
 
     As a whole the logits of a language model would take several times their memory.
@@ -138,19 +250,7 @@ def in_blocks(
         yield wanted[start : start + rows].astype(np.float64), got[start : start + rows].astype(np.float64)
 
 
-def _fidelity(name: str, sums: Sequence[float], largest: float) -> Fidelity:
-    wanted, got, product, noise, cosines, count = sums
-    norm = math.sqrt(wanted * got)
-    return Fidelity(
-        name,
-        decibels(wanted, noise),
-        product / norm if norm else float(noise == 0),
-        largest,
-        cosines / count if count else None,
-    )
-
-
-def inner_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+def inner_product(a: Floats, b: Floats) -> float:
     """The sum of the products of the elements of two arrays of one shape.
 
     Not ``numpy.vdot``, whose last bits depend on how many threads BLAS uses.
@@ -158,7 +258,7 @@ def inner_product(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     return float(np.einsum("i,i->", a.ravel(), b.ravel()))
 
 
-def row_cosines(got: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+def row_cosines(got: Floats, wanted: Floats) -> Floats:
     """Cosines of the vectors along the last axis.
 
     Args:
@@ -214,9 +314,7 @@ def picks_note(picks: PicksChanged) -> str:
 PickCounts = tuple[int, int, int, int]
 
 
-def count_changes(
-    shown: ShownPicks, reference: NDArray[Any], picked: NDArray[Any], rows: int
-) -> PickCounts | None:
+def count_changes(shown: ShownPicks, reference: Array, picked: Array, rows: int) -> PickCounts | None:
     """Counts the picks of one batch that differ.
 
     Args:
@@ -247,7 +345,7 @@ def count_changes(
     return int(wanted.sum()), int(np.maximum(lost, gained).sum()), int(lost.sum()), int(gained.sum())
 
 
-def _entries(array: NDArray[Any]) -> Iterator[tuple[tuple[int, ...], Any]]:
+def _entries(array: Array) -> Iterator[tuple[tuple[int, ...], Any]]:
     """The indices of the elements of an array, and the elements."""
     return zip(np.ndindex(array.shape), array.ravel().tolist(), strict=True)
 
@@ -274,9 +372,11 @@ class PicksMeter:
         self.counts: dict[str, PickCounts | None] = {one.tensor: (0, 0, 0, 0) for one in shown}
         self.counts |= counts or {}
 
-    def add(
-        self, outputs: Mapping[str, NDArray[Any]], reference: Mapping[str, NDArray[Any]], rows: int
-    ) -> None:
+    def empty(self) -> PicksMeter:
+        """The same meter, which has counted nothing."""
+        return PicksMeter(self.shown)
+
+    def add(self, outputs: Mapping[str, Array], reference: Mapping[str, Array], rows: int) -> None:
         """Adds one batch.
 
         Args:
@@ -286,9 +386,8 @@ class PicksMeter:
         """
         for one in self.shown:
             got = outputs.get(one.tensor)
-            self._add(
-                one.tensor, None if got is None else count_changes(one, reference[one.tensor], got, rows)
-            )
+            counts = None if got is None else count_changes(one, reference[one.tensor], got, rows)
+            self._add(one.tensor, counts)
 
     def merge(self, other: PicksMeter) -> None:
         """Adds what another meter of the same tensors has counted."""
@@ -297,20 +396,17 @@ class PicksMeter:
 
     def _add(self, name: str, counts: PickCounts | None) -> None:
         before = self.counts[name]
-        if before is None or counts is None:
-            self.counts[name] = None
-        else:
-            picks, changed, lost, gained = counts
-            self.counts[name] = (before[0] + picks, before[1] + changed, before[2] + lost, before[3] + gained)
+        both = None if before is None or counts is None else tuple(map(add, before, counts))
+        self.counts[name] = cast("PickCounts | None", both)
 
     def value(self) -> tuple[PicksChanged, ...]:
         """The counts of the tensors that can be compared, in order."""
         found = []
         for one in self.shown:
-            if (counts := self.counts[one.tensor]) is not None:
-                picks, changed, lost, gained = counts
+            if counts := self.counts[one.tensor]:
+                picks, changed, *_ = counts
                 share = changed / picks if picks else math.inf if changed else 0.0
-                found.append(PicksChanged(one.tensor, one.operator, picks, changed, lost, gained, share))
+                found.append(PicksChanged(one.tensor, one.operator, *counts, share))
         return tuple(found)
 
 
@@ -358,14 +454,14 @@ def psnr(name: str, output: str, form: BatchForm) -> Measurand:
     return Measurand(
         name,
         not with_labels,
-        partial(_empty_meter, pooled),
+        partial(_PsnrMeter, noise_level if pooled else mean_level),
         partial(_measure, name, output, with_labels, pooled),
         title=f"{'pooled ' if pooled else ''}PSNR of '{output}' against {against}",
         unit=DECIBELS,
         perfect=None if with_labels else math.inf,
         output=output,
         check_labels=partial(_check_labels, name, with_labels),
-        answers=partial(_LevelAnswers.of, pooled) if with_labels else None,
+        answers=Answers(_answers, partial(_same_level, pooled)) if with_labels else None,
     )
 
 
@@ -393,7 +489,7 @@ def peak(low: float, high: float, *, is_uint8: bool) -> float:
     return high - low or 1.0
 
 
-def noise_level(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+def noise_level(totals: Floats) -> Floats:
     """The level of a mean squared error, for a peak of 1.
 
     Args:
@@ -406,7 +502,7 @@ def noise_level(totals: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.asarray(10 * np.log10(totals[..., 1] / totals[..., 0]))
 
 
-def mean_level(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+def mean_level(totals: Floats) -> Floats:
     """The mean level of samples.
 
     Args:
@@ -419,88 +515,72 @@ def mean_level(totals: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(count == 0, math.inf, totals[..., 0] / np.where(count == 0, 1.0, count))
 
 
-class _PsnrMeter:
+class _PsnrMeter(SumsMeter):
     """What each sample adds to the metric, and the extent of the values that were wanted.
 
     Args:
-        sums: The sums of each sample: squared error and number of elements, or the level and 1.
-        low: The smallest value that was wanted.
-        high: The largest value that was wanted.
-        is_uint8: Whether the values that were wanted are uint8.
+        function: The level by totals: of squared errors and of elements, or of levels and of samples.
+        parts: The sums of each batch.
+        rows: Number of samples of the batch.
+        extents: The smallest and the largest value that was wanted in each batch, and whether they are uint8.
     """
 
     def __init__(
         self,
-        sums: SumsMeter,
-        low: float = math.inf,
-        high: float = -math.inf,
-        *,
-        is_uint8: bool = False,
+        function: Callable[[Floats], Floats],
+        parts: Sequence[Floats] = (),
+        rows: int | None = None,
+        extents: Sequence[_Extent] = (),
     ) -> None:
-        self._sums = sums
-        self._low, self._high, self._is_uint8 = low, high, is_uint8
+        super().__init__(function, parts, rows)
+        self._extents = list(extents)
 
-    def merge(self, other: _PsnrMeter) -> None:
+    def merge(self, other: PartsMeter[Floats]) -> None:
         """Adds what the same metric measured on the same model in later batches."""
-        self._sums.merge(other._sums)
-        self._low, self._high = min(self._low, other._low), max(self._high, other._high)
-        self._is_uint8 = other._is_uint8
+        assert isinstance(other, _PsnrMeter)
+        super().merge(other)
+        self._extents += other._extents
 
     def value(self) -> float:
         """The peak signal-to-noise ratio over all samples, in decibels."""
-        return 20 * math.log10(peak(self._low, self._high, is_uint8=self._is_uint8)) + self._sums.value()
-
-    def against(self, other: _PsnrMeter, name: str) -> Comparison | None:
-        """Compares by a paired bootstrap; both models have the same peak."""
-        return self._sums.against(other._sums, name)
+        return _peak_level(self._extents) + super().value()
 
 
-class _LevelAnswers:
-    """The sums of what was wanted of each sample, by which one value everywhere has a level.
-
-    Args:
-        pooled: Whether the errors of all samples are in one mean.
-        sums: The sum, the sum of squares and the number of elements, float64 of shape (samples, 3).
-        low: The smallest value that was wanted.
-        high: The largest one.
-        is_uint8: Whether the values are uint8.
-    """
-
-    def __init__(
-        self, pooled: bool, sums: NDArray[np.float64], low: float, high: float, *, is_uint8: bool
-    ) -> None:
-        self._pooled, self._sums = pooled, sums
-        self._low, self._high, self._is_uint8 = low, high, is_uint8
-
-    @classmethod
-    def of(cls, pooled: bool, batch: Batch) -> _LevelAnswers:
-        """The answers of a batch with labels."""
-        assert batch.labels is not None
-        wanted = by_sample(batch.labels.astype(np.float64), batch.rows)
-        squares = _squares(wanted)
-        sums = np.column_stack([wanted.sum(axis=1), squares])
-        ends = float(wanted.min(initial=math.inf)), float(wanted.max(initial=-math.inf))
-        return cls(pooled, sums, *ends, is_uint8=batch.labels.dtype == np.uint8)
-
-    def joined(self, later: Sequence[_LevelAnswers]) -> _LevelAnswers:
-        """Makes these answers and those of later batches one."""
-        parts = (self, *later)
-        low, high = min(part._low for part in parts), max(part._high for part in parts)
-        sums = np.concatenate([part._sums for part in parts])
-        return _LevelAnswers(self._pooled, sums, low, high, is_uint8=self._is_uint8)
-
-    def same_for_all(self, reference: float, _different: NDArray[np.intp]) -> SameAnswer:
-        """The level of the mean of all values, everywhere."""
-        total, squares, count = self._sums.T
-        mean = total.sum() / max(1.0, count.sum())
-        errors = np.stack([squares - 2 * mean * total + mean * mean * count, count], axis=1)
-        level = noise_level(errors.sum(axis=0)) if self._pooled else mean_level(_levels(errors).sum(axis=0))
-        value = 20 * math.log10(peak(self._low, self._high, is_uint8=self._is_uint8)) + float(level)
-        return SameAnswer(value, reference > value)
+#: The smallest and the largest of some values, and whether they are uint8.
+_Extent = tuple[float, float, bool]
 
 
-def _empty_meter(pooled: bool) -> _PsnrMeter:
-    return _PsnrMeter(SumsMeter(noise_level if pooled else mean_level))
+def _extent(values: Floats, dtype: np.dtype[Any]) -> _Extent:
+    return float(values.min(initial=math.inf)), float(values.max(initial=-math.inf)), dtype == np.uint8
+
+
+def _peak_level(extents: Sequence[_Extent]) -> float:
+    """The level of the peak of values of several batches."""
+    low, high, is_uint8 = zip(*extents, strict=True)
+    return 20 * math.log10(peak(min(low), max(high), is_uint8=is_uint8[-1]))
+
+
+def _answers(batch: Batch) -> tuple[Floats, _Extent]:
+    """The sum, the sum of squares and the number of elements of each sample's label; and their extent."""
+    assert batch.labels is not None
+    wanted = by_sample(batch.labels.astype(np.float64), batch.rows)
+    return np.column_stack([wanted.sum(axis=1), _squares(wanted)]), _extent(wanted, batch.labels.dtype)
+
+
+def _same_level(
+    pooled: bool,
+    parts: Sequence[tuple[Floats, _Extent]],
+    reference: float,
+    _different: NDArray[np.intp],
+) -> SameAnswer:
+    """The level of the mean of all values, everywhere."""
+    sums, extents = zip(*parts, strict=True)
+    total, squares, count = np.concatenate(sums).T
+    mean = total.sum() / max(1.0, count.sum())
+    errors = np.stack([squares - 2 * mean * total + mean * mean * count, count], axis=1)
+    level = noise_level(errors.sum(axis=0)) if pooled else mean_level(_levels(errors).sum(axis=0))
+    value = _peak_level(extents) + float(level)
+    return SameAnswer(value, reference > value)
 
 
 def _measure(name: str, output: str, with_labels: bool, pooled: bool, batch: Batch) -> _PsnrMeter:
@@ -509,16 +589,9 @@ def _measure(name: str, output: str, with_labels: bool, pooled: bool, batch: Bat
     _check_finite(name, wanted, batch, _LABELS if with_labels else f"FP32's output '{output}'")
     if target.dtype == np.uint8 and with_labels:
         _check_scale(name, output, wanted, batch)
-    error = wanted - batch.outputs[output].astype(np.float64)
-    squares = _squares(by_sample(error, batch.rows))
-    return _PsnrMeter(
-        SumsMeter(noise_level, [squares], batch.rows)
-        if pooled
-        else SumsMeter(mean_level, [_levels(squares)], batch.rows),
-        float(wanted.min(initial=math.inf)),
-        float(wanted.max(initial=-math.inf)),
-        is_uint8=target.dtype == np.uint8,
-    )
+    squares = _squares(by_sample(wanted - batch.outputs[output].astype(np.float64), batch.rows))
+    function, sums = (noise_level, squares) if pooled else (mean_level, _levels(squares))
+    return _PsnrMeter(function, [sums], batch.rows, [_extent(wanted, target.dtype)])
 
 
 def _check_labels(name: str, with_labels: bool, batch: Batch, _form: BatchForm) -> None:
@@ -526,7 +599,7 @@ def _check_labels(name: str, with_labels: bool, batch: Batch, _form: BatchForm) 
         _check_finite(name, batch.labels.astype(np.float64), batch, _LABELS)
 
 
-def _check_finite(name: str, wanted: NDArray[np.float64], batch: Batch, source: str) -> None:
+def _check_finite(name: str, wanted: Floats, batch: Batch, source: str) -> None:
     """Refuses what no error can be computed with.
 
     Raises:
@@ -541,7 +614,7 @@ def _check_finite(name: str, wanted: NDArray[np.float64], batch: Batch, source: 
         )
 
 
-def _check_scale(name: str, output: str, labels: NDArray[np.float64], batch: Batch) -> None:
+def _check_scale(name: str, output: str, labels: Floats, batch: Batch) -> None:
     """Refuses labels of pixels from 0 to 255 for an output from 0 to 1, or from -1 to 1.
 
     All models would be equally far from them.
@@ -558,13 +631,13 @@ def _check_scale(name: str, output: str, labels: NDArray[np.float64], batch: Bat
         )
 
 
-def _levels(squares: NDArray[np.float64]) -> NDArray[np.float64]:
+def _levels(squares: Floats) -> Floats:
     """The level of each sample and 1, by what :func:`_squares` gives; zeros for those without an error."""
     with_error = squares[:, 0] != 0
     return np.stack([np.where(with_error, noise_level(squares), 0.0), with_error], axis=1)
 
 
-def _squares(errors: NDArray[Any]) -> NDArray[np.float64]:
+def _squares(errors: Array) -> Floats:
     """The sum of squares and the number of elements of each row."""
     squares = np.einsum("ij,ij->i", errors, errors)
     return np.stack([squares, np.full(len(errors), float(errors.shape[1]))], axis=1)

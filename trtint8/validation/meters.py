@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrators.checks import warn_user
+from calibrators.data.feeds import Floats
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.significance import (
@@ -22,7 +24,6 @@ from trtint8.validation.significance import (
     Share,
     compare_hits,
     compare_totals,
-    compare_values,
 )
 
 
@@ -50,39 +51,58 @@ class Meter(Protocol):
         ...
 
 
-class Answers(Protocol):
+@dataclass(frozen=True)
+class Answers:
     """The right answers of samples: what they say of a network that gives every sample the same one.
 
-    It is sent to other processes as a meter is.
+    Attributes:
+        of: What is kept of the right answers of a batch of the reference. It is sent to other processes as a
+            meter is.
+        same_for_all: How well a network does that gives every sample the same answer: by what was kept of all
+            batches, the metric of FP32, and the indices of samples of which no two are the same.
     """
 
-    def joined(self, later: Sequence[Any]) -> Answers:
-        """Makes these answers and those of later batches one."""
-        ...
-
-    def same_for_all(self, reference: float, different: NDArray[np.intp]) -> SameAnswer:
-        """How well a network does that gives every sample the same answer.
-
-        Args:
-            reference: The metric of FP32.
-            different: The indices of samples of which no two are the same.
-        """
-        ...
+    of: Callable[[Batch], Any]
+    same_for_all: Callable[[Sequence[Any], float, NDArray[np.intp]], SameAnswer]
 
 
-class HitMeter:
+#: The answers of a metric that a network has nothing of where it finds nothing; FP32 has to be above.
+NOTHING_FOUND = Answers(lambda _batch: None, lambda _parts, own, _different: SameAnswer(0.0, own > 0))
+
+PartT = TypeVar("PartT")
+
+
+class PartsMeter(Generic[PartT]):
+    """What was measured on each batch, kept apart so that the value is the same however meters are merged.
+
+    Args:
+        parts: What was measured on each batch, in the order of the data.
+    """
+
+    def __init__(self, parts: Sequence[PartT] = ()) -> None:
+        self._parts = list(parts)
+
+    def merge(self, other: PartsMeter[PartT]) -> None:
+        """Adds what the same metric measured on the same model in later batches."""
+        self._parts += other._parts
+
+    def empty(self) -> PartsMeter[PartT]:
+        """The same meter, which has measured nothing."""
+        other = copy(self)
+        other._parts = []
+        return other
+
+    def against(self, other: Any, name: str) -> Comparison | None:  # noqa: ARG002  # named as in the protocol
+        """None, where samples have no values of their own."""
+        return None
+
+
+class HitMeter(PartsMeter[NDArray[np.bool_]]):
     """Whether a model is right on each sample, at one byte per sample.
 
     Args:
         parts: One array per batch: bool, shape (samples,).
     """
-
-    def __init__(self, parts: Sequence[NDArray[np.bool_]] = ()) -> None:
-        self._parts = list(parts)
-
-    def merge(self, other: HitMeter) -> None:
-        """Adds what the same metric measured on the same model in later batches."""
-        self._parts += other._parts
 
     def value(self) -> Share:
         """The share of samples on which the model is right."""
@@ -93,37 +113,12 @@ class HitMeter:
         return compare_hits(np.concatenate(self._parts), np.concatenate(other._parts), name)
 
 
-class ValueMeter:
-    """One number per batch or per sample, each with the number of samples that it counts for.
-
-    Args:
-        parts: One pair of arrays per batch: values and weights, both float64 of shape (values,).
-    """
-
-    def __init__(self, parts: Sequence[tuple[NDArray[np.float64], NDArray[np.float64]]] = ()) -> None:
-        self._parts = list(parts)
-
-    def merge(self, other: ValueMeter) -> None:
-        """Adds what the same metric measured on the same model in later batches."""
-        self._parts += other._parts
-
-    def value(self) -> float:
-        """The mean over samples: a batch's value counts as often as it has samples."""
-        values, weights = self._joined()
-        return float(np.average(values, weights=weights))
-
-    def against(self, other: ValueMeter, name: str) -> Comparison | None:
-        """Compares by a paired bootstrap over samples, or over batches where there is one value per batch."""
-        values, weights = self._joined()
-        unit = "samples" if (weights == 1).all() else "batches"
-        return compare_values(values, other._joined()[0], weights, name, unit)
-
-    def _joined(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        values, weights = zip(*self._parts, strict=True)
-        return np.concatenate(values), np.concatenate(weights)
+def mean(totals: Floats) -> Floats:
+    """A mean from the sum of weighted values and the sum of their weights, shape (..., 2)."""
+    return np.asarray(totals[..., 0] / totals[..., 1])
 
 
-class SumsMeter:
+class SumsMeter(PartsMeter[Floats]):
     """Sums over single samples, and a function of their totals that is the metric's value.
 
     Args:
@@ -136,16 +131,18 @@ class SumsMeter:
 
     def __init__(
         self,
-        function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-        parts: Sequence[NDArray[np.float64]] = (),
+        function: Callable[[Floats], Floats],
+        parts: Sequence[Floats] = (),
         rows: int | None = None,
     ) -> None:
-        self._function, self._parts = function, list(parts)
+        super().__init__(parts)
+        self._function = function
         self._by_sample = all(len(part) == rows for part in parts)
 
-    def merge(self, other: SumsMeter) -> None:
+    def merge(self, other: PartsMeter[Floats]) -> None:
         """Adds what the same metric measured on the same model in later batches."""
-        self._parts += other._parts
+        assert isinstance(other, SumsMeter)
+        super().merge(other)
         self._by_sample = self._by_sample and other._by_sample
 
     def value(self) -> float:
@@ -162,7 +159,7 @@ class SumsMeter:
     def _width(self) -> int:
         return max(int(part.shape[1]) for part in self._parts)
 
-    def _joined(self, width: int) -> NDArray[np.float64]:
+    def _joined(self, width: int) -> Floats:
         width = max(width, self._width)
         return np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1]))) for part in self._parts])
 
@@ -179,7 +176,7 @@ class CountedSumsMeter(SumsMeter):
 
     def __init__(
         self,
-        function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+        function: Callable[[Floats], Floats],
         column: int,
         nothing: str,
         *,
@@ -233,8 +230,8 @@ class Measurand:
         check_labels: Refuses labels that the metric could not be measured with. It takes a batch that was not
             run, without outputs, and the form of one that was: so what would fail at the end of long work is
             known before it.
-        answers: Takes the right answers from a batch of the reference; None for a metric of which nothing
-            tells what the same answer for every sample would give.
+        answers: The right answers; None for a metric of which nothing tells what the same answer for every
+            sample would give.
     """
 
     name: str
@@ -246,7 +243,7 @@ class Measurand:
     perfect: float | None = None
     output: str = ""
     check_labels: Callable[[Batch, BatchForm], None] = _take_all
-    answers: Callable[[Batch], Answers] | None = None
+    answers: Answers | None = None
 
     @property
     def on_reference(self) -> bool:

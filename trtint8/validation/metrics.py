@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
-
-from numpy.typing import NDArray
+from functools import partial
+from typing import TypeAlias
 
 from calibrators.checks import check_choice
+from calibrators.data.feeds import Array
 from calibrators.errors import CalibrationDataError, enumerated
 from trtint8.validation.batch import BatchForm, Rows
 from trtint8.validation.class_scores import (
@@ -26,15 +26,14 @@ from trtint8.validation.detection.agreement import (
     PRECISIONS,
     DetectionAgreement,
     MeanAveragePrecision,
-    NothingFound,
     box_precision,
     has_library,
     has_true_boxes,
 )
 from trtint8.validation.detection.boxes import Detections, Truth
 from trtint8.validation.detection.layouts import LAYOUTS, suggested_layout
-from trtint8.validation.fidelity import OUTPUT_METRICS, PSNR_POOLED, psnr
-from trtint8.validation.meters import Measurand
+from trtint8.validation.fidelity import FIGURES, PSNR_POOLED, USUAL_FIGURES, figure_of, psnr
+from trtint8.validation.meters import NOTHING_FOUND, Measurand
 from trtint8.validation.user_metrics import (
     ComparingMetric,
     DataSetMetric,
@@ -71,19 +70,24 @@ _ONE_OUTPUT_METRICS: dict[str, Callable[[str, str, BatchForm], Measurand]] = {
 _DETECTION_METRICS = (DetectionAgreement.name, *PRECISIONS)
 
 #: Metrics of all outputs together.
-_ALL_OUTPUTS_METRICS = (AGREEMENT_ALL, *_DETECTION_METRICS, *OUTPUT_METRICS)
+_ALL_OUTPUTS_METRICS = (AGREEMENT_ALL, *_DETECTION_METRICS, *FIGURES)
 
 #: The names of all metrics, for messages and for help.
 NAMES = ", ".join(("top1", "top5 and so on", *_ONE_OUTPUT_METRICS, *_ALL_OUTPUTS_METRICS))
 
+
+def _in_words(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 #: The metrics that are measured for every model.
-_FIDELITY_METRICS = ("sqnr", "cosine", "max_error")
+_FIDELITY_METRICS = tuple(figure.name for figure in USUAL_FIGURES)
+
+#: Their names, for help.
+USUAL_NAMES = _in_words(_FIDELITY_METRICS)
 
 #: The same in words.
-_FIDELITY_OF_OUTPUTS = "SQNR, cosine and largest error of every output"
-
-#: The same in words, where they are measured of what outputs are picked from.
-_FIDELITY_OF_SOURCES = "SQNR, cosine and largest error of the tensors that it picks from"
+_FIDELITY = _in_words([figure.title for figure in USUAL_FIGURES])
 
 
 @dataclass(frozen=True)
@@ -111,11 +115,7 @@ def check_metrics(metrics: Sequence[Metric]) -> None:
     Raises:
         CalibrationDataError: A name is unknown, an object is no metric, or two have the same name.
     """
-    names = [
-        metric_name(metric)
-        for metric in metrics
-        if not (isinstance(metric, str) and metric in OUTPUT_METRICS)
-    ]
+    names = [metric_name(metric) for metric in metrics if not figure_of(metric)]
     if double := [name for name in names if names.count(name) > 1]:
         raise CalibrationDataError(f"two metrics are named '{double[0]}'; give them different names")
 
@@ -169,7 +169,7 @@ def measurands(metrics: Sequence[Metric], form: BatchForm) -> tuple[Measurand, .
             does not apply to the outputs or the labels.
     """
     check_metrics(metrics)
-    return tuple(_measurand(metric, form) for metric in metrics if metric not in OUTPUT_METRICS)
+    return tuple(_measurand(metric, form) for metric in metrics if not figure_of(metric))
 
 
 def usual_metrics(form: BatchForm) -> Choice:
@@ -189,59 +189,82 @@ def usual_metrics(form: BatchForm) -> Choice:
         what it is picked from.
     """
     if has_true_boxes(form) and _holds_detections(form):
-        return _choice_for_detector(form)
+        names = tuple(PRECISIONS) if has_library() else (DetectionAgreement.name,)
+        subject = f"the outputs hold detections and the labels ({form.labels}) are boxes"
+        return _choice(form, subject, names, f"{', '.join(names)}, ", uses_labels=True, decides=True)
     if form.picked:
         return _choice_for_picks(form)
     if _surely_holds_detections(form):
-        return _choice_for_boxes(form)
+        # The boxes are picked outside of the network, and there are no true ones.
+        words = "those in common with FP32, and "
+        return _choice(form, "the outputs hold detections", (DetectionAgreement.name,), words)
     found = form.class_outputs
     if not found:
         return _choice_for_others(form)
-    names, words = [], []
+    names, words = (), ""
     if form.has_class_indices:
-        suffix = _suffix(found[0], form)
         ranks = (1, 5) if form.outputs[found[0]].shape[1] > 5 else (1,)
-        names, words = [f"top{rank}{suffix}" for rank in ranks], [f"top-{rank}" for rank in ranks]
-    names += [AGREEMENT_ALL] if len(found) > 1 else []
-    names += [f"agreement{_suffix(name, form)}" for name in found]
-    words.append("agreement" if len(found) == 1 else "agreement of each and of all at once")
-    chosen = ", ".join([*words, _fidelity_in_words(form)])
-    subject = (
-        f"output {_described(found, form)} is"
-        if len(found) == 1
-        else f"outputs {_described(found, form)} are"
-    )
-    reason = f"{subject} one row of class scores per sample: chose {chosen}"
-    if form.labels is not None and not form.has_class_indices:
-        reason += _labels_not_used(form)
+        names = tuple(f"top{rank}{_suffix(found[0], form)}" for rank in ranks)
+        words = "".join(f"top-{rank}, " for rank in ranks)
+    if len(found) > 1:
+        names += (AGREEMENT_ALL,)
+    names += tuple(f"agreement{_suffix(name, form)}" for name in found)
+    words += "agreement, " if len(found) == 1 else "agreement of each and of all at once, "
+    subject = f"{_outputs(found, form, 'is', 'are')} one row of class scores per sample"
+    return _choice(form, subject, names, words, uses_labels=form.has_class_indices, decides=True)
+
+
+def _choice(
+    form: BatchForm,
+    subject: str,
+    names: Sequence[str] = (),
+    words: str = "",
+    *,
+    uses_labels: bool = False,
+    decides: bool = False,
+    fidelity: str = "",
+    hint: str = "",
+) -> Choice:
+    """The metrics that were chosen, before those of every model.
+
+    Args:
+        form: The form of a batch.
+        subject: What the outputs are, in words.
+        names: The metrics.
+        words: The same in words.
+        uses_labels: Whether they compare with the labels.
+        decides: Whether a budget is of the first of them.
+        fidelity: What the metrics of every model are measured of, in words, where it is not the outputs.
+        hint: What else may be asked for, in words.
+    """
+    reason = f"{subject}: chose {words}{fidelity or _fidelity_in_words(form)}{hint}"
+    if form.labels is not None and not uses_labels:
+        reason += f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
     metrics = (*names, *_FIDELITY_METRICS)
-    return Choice(metrics, reason, budget=metrics[0])
+    return Choice(metrics, reason, metrics[0] if decides else _FIDELITY_METRICS[0])
 
 
 def _choice_for_others(form: BatchForm) -> Choice:
     """What is measured where no output is taken for class scores."""
-    first = next(
-        (name for name in form.outputs if name not in form.cached and form.is_class_scores(name)), None
-    )
-    name = form.first_output if first is None else first
-    reason = f"output {_described([name], form)} is no row of class scores per sample"
-    hint = ""
-    if first is not None and form.outputs[first].is_embedding:
-        reason = f"output {_described([name], form)} is one row of length 1 per sample, as embeddings are"
-    elif first is not None:
-        what = form.outputs[first].rows
-        reason = f"output {_described([name], form)} is not taken for class scores: it has {what.value}"
-        if what is Rows.SCORES:
-            reason += ", and not all outputs beside it have such"
-        hint = f"; metric agreement{_suffix(first, form)} takes it for class scores"
-    reason += f": chose {_fidelity_in_words(form)}{hint}"
-    if form.labels is not None:
-        reason += _labels_not_used(form)
-    return Choice(_FIDELITY_METRICS, reason, budget=_FIDELITY_METRICS[0])
+    tables = [name for name in form.outputs if name not in form.cached and form.is_class_scores(name)]
+    name = tables[0] if tables else form.first_output
+    subject, own, hint = _outputs([name], form, "is", ""), form.outputs[name], ""
+    if not tables:
+        subject += " no row of class scores per sample"
+    elif own.is_embedding:
+        subject += " one row of length 1 per sample, as embeddings are"
+    else:
+        subject += f" not taken for class scores: it has {own.rows.value}"
+        if own.rows is Rows.SCORES:
+            subject += ", and not all outputs beside it have such"
+        hint = f"; metric agreement{_suffix(name, form)} takes it for class scores"
+    return _choice(form, subject, hint=hint)
 
 
-def _described(names: Sequence[str], form: BatchForm) -> str:
-    return enumerated([f"'{name}' ({form.outputs[name]})" for name in names])
+def _outputs(names: Sequence[str], form: BatchForm, verb: str, plural: str) -> str:
+    """Outputs and a verb, as the begin of a sentence."""
+    listed = enumerated([f"'{name}' ({form.outputs[name]})" for name in names])
+    return f"output {listed} {verb}" if len(names) == 1 else f"outputs {listed} {plural}"
 
 
 def _suffix(output: str, form: BatchForm) -> str:
@@ -249,13 +272,7 @@ def _suffix(output: str, form: BatchForm) -> str:
     return "" if output == form.first_output else f":{output}"
 
 
-def _labels_not_used(form: BatchForm) -> str:
-    return f"; the labels ({form.labels}) are not used{_use_of_labels(form)}"
-
-
-def reads_layouts(
-    metrics: Sequence[Metric] | None, labels: NDArray[Any] | None, picked: Sequence[str]
-) -> bool:
+def reads_layouts(metrics: Sequence[Metric] | None, labels: Array | None, picked: Sequence[str]) -> bool:
     """Whether detections may be read from the outputs as they are.
 
     Args:
@@ -295,29 +312,12 @@ def layout_note(metrics: Sequence[Metric], form: BatchForm) -> str | None:
 
 def _fidelity_in_words(form: BatchForm) -> str:
     """What is measured for every model, in words."""
+    of_outputs, kept = f"{_FIDELITY} of every output", "what the network caches"
     if not form.cached:
-        return _FIDELITY_OF_OUTPUTS
-    kept = "what the network caches"
+        return of_outputs
     if len(form.cached) == 1:
-        return f"{_FIDELITY_OF_OUTPUTS} but '{form.cached[0]}', which is {kept}"
-    return f"{_FIDELITY_OF_OUTPUTS} but {len(form.cached)}, such as '{form.cached[0]}', which are {kept}"
-
-
-def _choice_for_detector(form: BatchForm) -> Choice:
-    names = tuple(PRECISIONS) if has_library() else (DetectionAgreement.name,)
-    reason = (
-        f"the outputs hold detections and the labels ({form.labels}) are boxes: chose "
-        f"{', '.join([*names, _fidelity_in_words(form)])}"
-    )
-    return Choice((*names, *_FIDELITY_METRICS), reason, budget=names[0])
-
-
-def _choice_for_boxes(form: BatchForm) -> Choice:
-    """What is measured of a detector whose boxes are picked outside of the network, without true boxes."""
-    reason = f"the outputs hold detections: chose those in common with FP32, and {_fidelity_in_words(form)}"
-    if form.labels is not None:
-        reason += _labels_not_used(form)
-    return Choice((DetectionAgreement.name, *_FIDELITY_METRICS), reason, budget=_FIDELITY_METRICS[0])
+        return f"{of_outputs} but '{form.cached[0]}', which is {kept}"
+    return f"{of_outputs} but {len(form.cached)}, such as '{form.cached[0]}', which are {kept}"
 
 
 def _surely_holds_detections(form: BatchForm) -> bool:
@@ -335,29 +335,21 @@ def _surely_holds_detections(form: BatchForm) -> bool:
 
 def _choice_for_picks(form: BatchForm) -> Choice:
     """What is measured where outputs hold what the network picks, such as the boxes of a detector."""
-    names, words, uses_labels = _metrics_of_picks(form)
-    outputs = ", ".join(f"'{name}' ({form.outputs[name]})" for name in form.picked)
-    subject = f"output {outputs} holds" if len(form.picked) == 1 else f"outputs {outputs} hold"
-    reason = f"{subject} what the network picks by its scores: chose {words}{_FIDELITY_OF_SOURCES}"
-    if form.labels is not None and not form.has_class_indices and not uses_labels:
-        reason += _labels_not_used(form)
-    return Choice((*names, *_FIDELITY_METRICS), reason, budget=_FIDELITY_METRICS[0])
-
-
-def _metrics_of_picks(form: BatchForm) -> tuple[tuple[str, ...], str, bool]:
-    """The metrics of what is picked, by name and in words, and whether they compare with the labels."""
+    subject = f"{_outputs(form.picked, form, 'holds', 'hold')} what the network picks by its scores"
+    chosen = partial(_choice, form, subject, fidelity=f"{_FIDELITY} of the tensors that it picks from")
     if _holds_detections(form):
-        return (DetectionAgreement.name,), "the detections in common with FP32, and ", False
+        names, words = (DetectionAgreement.name,), "the detections in common with FP32, and "
+        return chosen(names, words, uses_labels=form.has_class_indices)
     for name in form.picked:
         # One index a sample has no positions, and lists of all that is found have no samples.
         own = form.outputs[name]
         has_samples = own.shape[:1] == (form.rows,) and name not in form.without_samples
         if own.is_integer and len(own.shape) > 1 and has_samples:
-            metric = f"pixels{_suffix(name, form)}"
-            uses_labels = _has_class_maps(form)
-            whose = "the label's" if uses_labels else "FP32's"
-            return (metric,), f"the positions of '{name}' with {whose} class, and ", uses_labels
-    return (), "", False
+            has_maps = _has_class_maps(form)
+            words = f"the positions of '{name}' with {'the label' if has_maps else 'FP32'}'s class, and "
+            uses_labels = has_maps or form.has_class_indices
+            return chosen((f"pixels{_suffix(name, form)}",), words, uses_labels=uses_labels)
+    return chosen(uses_labels=form.has_class_indices)
 
 
 def _has_class_maps(form: BatchForm) -> bool:
@@ -395,7 +387,7 @@ def _measurand(metric: Metric, form: BatchForm) -> Measurand:
         return metric.measurand(form)
     if not isinstance(metric, str):
         found = user_measurand(metric)
-        return replace(found, answers=NothingFound) if isinstance(metric, MeanAveragePrecision) else found
+        return replace(found, answers=NOTHING_FOUND) if isinstance(metric, MeanAveragePrecision) else found
     base, colon, output = metric.partition(":")
     if base == DetectionAgreement.name:
         return DetectionAgreement(output or None).measurand(form)

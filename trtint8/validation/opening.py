@@ -14,10 +14,11 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,9 @@ from numpy.typing import NDArray
 from calibrators.checks import refuse_empty_path, warn_user
 from calibrators.cuda import gpu_names, gpu_problem
 from calibrators.data.batches import Batches, observed
-from calibrators.data.feeds import FeedDict, is_float
-from calibrators.data.inputs import InputSpec
+from calibrators.data.feeds import Array, FeedDict, is_float
+from calibrators.data.inputs import DataOptions, InputSpec
+from calibrators.data.opening import DataSource, open_data
 from calibrators.errors import (
     Argument,
     CalibrationDataError,
@@ -38,6 +40,7 @@ from calibrators.errors import (
     counted,
 )
 from calibrators.files import is_file
+from calibrators.host.session import in_thread
 from calibrators.tensorrt import flavor as flavors
 from trtint8.arithmetic.simulation import IntegerRuns, Integers
 from trtint8.arithmetic.storage import InnerTensor, further_outputs, inner_tensors
@@ -47,17 +50,26 @@ from trtint8.engine.file import EngineInfo, read_engine_info, read_engine_table
 from trtint8.engine.qdq import load_engine_qdq
 from trtint8.interop.integer_models import expand_static, integer_operators
 from trtint8.models.graph import computes_in, graph_values, take_name, value_names
-from trtint8.models.model import FLOAT_MODEL, Model, ModelSource, load_model, names_model, prepare
-from trtint8.models.outputs.picked import computed_among, computes_all, runnable_part, with_outputs
+from trtint8.models.model import Model, ModelSource, load_model, names_model, prepare
+from trtint8.models.outputs.picked import (
+    computed_among,
+    computes_all,
+    find_shown_picks,
+    picks_of_plugins,
+    runnable_part,
+    with_outputs,
+)
 from trtint8.models.passes.simplify import InferShapesPass
 from trtint8.models.serialization import runnable
-from trtint8.models.session import ModelSession, open_graph_model, open_model
+from trtint8.models.session import ModelSession, StoppableRuns, open_graph_model, open_model
+from trtint8.models.states import with_recorded_states
 from trtint8.runtime.bindings import NO_CODE, LoadingOptions
 from trtint8.runtime.engine import Engine
-from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel
-from trtint8.validation.comparison import OpenModels, Origin, RunningReference
+from trtint8.validation.accuracy import Runner, ValidatedModel
+from trtint8.validation.comparison import OpenModels
 from trtint8.validation.metrics import Metric
 from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.tensors import pick_tensors, reasons_for_absence, values_per_sample
 
 _HALF, _FLOAT = ir.DataType.FLOAT16, ir.DataType.FLOAT
 
@@ -168,18 +180,166 @@ def _number(largest: float) -> float:
     return 0.0 if math.isnan(largest) else max(largest, 0.0)
 
 
+#: Outputs of so many bytes are made before they are asked for; those of the first batch in any case.
+_KEPT = 16 << 20
+
+
+class RunningReference:
+    """A reference that runs in another thread until others are ready to be compared with it.
+
+    It is a context manager, and ends that run where the comparison fails before it has begun.
+
+    Args:
+        open_session: Opens the model; called at once.
+    """
+
+    def __init__(self, open_session: Callable[[], ModelSession]) -> None:
+        self._opening = in_thread(open_session)
+        self._runs: StoppableRuns | None = None
+        self._ahead: Future[None] | None = None
+        self._is_asked = False
+        self._feeds: dict[int, FeedDict] = {}
+        self._outputs: dict[int, list[Array]] = {}
+
+    def __enter__(self) -> RunningReference:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._is_asked = True
+        if kind is not None and self._runs is not None:
+            self._runs.stop()
+
+    def session(self) -> ModelSession:
+        """The open model.
+
+        Raises:
+            ModelError: ONNX Runtime refuses the model.
+        """
+        return self._opening.result()
+
+    def run_ahead(self, feeds: Sequence[FeedDict]) -> None:
+        """Begins to run the model on the first batches, in their order.
+
+        Args:
+            feeds: The batches, which the same objects will ask for again. What is wrong with them is said
+                then.
+        """
+        self._feeds = {id(feed): feed for feed in feeds}
+        self._ahead = in_thread(self._run_ahead)
+
+    def run(self, feed: FeedDict) -> list[Array]:
+        """Runs the model on a batch, if that was not done ahead. Nothing is run ahead from then on.
+
+        Args:
+            feed: Input name to array.
+
+        Returns:
+            The outputs.
+
+        Raises:
+            CalibrationDataError: ONNX Runtime fails on the batch.
+        """
+        if self._ahead is not None:
+            self._is_asked = True
+            self._ahead.result()
+        self._feeds.pop(id(feed), None)
+        outputs = self._outputs.pop(id(feed), None)
+        return self.session().run(feed) if outputs is None else outputs
+
+    def _run_ahead(self) -> None:
+        session, made = self.session(), 0
+        self._runs = StoppableRuns()
+        for key, feed in self._feeds.items():
+            if self._is_asked or made > _KEPT:
+                return
+            with contextlib.suppress(CalibrationDataError):
+                self._outputs[key] = outputs = session.run(feed, stoppable=self._runs)
+                made += sum(output.nbytes for output in outputs)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A float model as others are compared with it.
+
+    Attributes:
+        model: The model, without plugins of TensorRT at its end.
+        declared: What it declares of its outputs, and which of them plugins compute; and which tensors inside
+            are compared.
+    """
+
+    model: Model
+    declared: DeclaredOutputs
+
+    @classmethod
+    def of(cls, whole: Model, tensors: Sequence[str] = (), *, shows: bool = False) -> Reference:
+        """A model that may end in plugins.
+
+        Args:
+            whole: The model; not changed.
+            tensors: Names of tensors inside that are compared as well, or patterns with ``*`` and ``?``.
+            shows: Whether changes of what the model picks are counted, by the tensors that show it.
+
+        Raises:
+            ModelError: It has plugins elsewhere, or a pattern matches no floating-point tensor.
+        """
+        left_out = picks_of_plugins(whole)
+        model = runnable_part(whole, left_out)
+        graph_model = model.graph_model
+        declared = DeclaredOutputs.of(graph_model, left_out)
+        if shows:
+            declared = replace(declared, shown=find_shown_picks(graph_model))
+        inside = pick_tensors(model, tensors) if tensors else {}
+        further = further_outputs(graph_model, (*declared.further, *declared.shown_inside), inside)
+        absent = reasons_for_absence(graph_model, inside)
+        return cls(model, replace(declared, inside=inside, further=further, absent=absent))
+
+    def open_data(self, data: DataSource, options: DataOptions, threads: int | None = None) -> Batches:
+        """Opens data for all models.
+
+        Args:
+            data: Samples, or sequences whose states the model records.
+            options: How the data is read.
+            threads: Threads per operator while states are recorded; ONNX Runtime's choice where None.
+
+        Raises:
+            CalibrationDataError: The data does not fit the model.
+        """
+        inputs, shapes = self.model.inputs, self.model.output_shapes
+        if self.declared.inside:
+            shapes = (*shapes, (None, values_per_sample(self.model, self.declared.inside)))
+        recorded = with_recorded_states(data, self.model, threads)
+        return open_data(recorded, inputs, options.on_cpu(inputs, shapes))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is the same for all models that are compared.
+
+    Attributes:
+        inputs: The inputs of the reference.
+        declared: What the reference declares of its outputs. A model in ONNX Runtime gives the tensors that
+            they are picked from too, if it computes all of them.
+        loading: How engines are loaded.
+        metrics: What to measure. None measures the usual metrics that apply to the model and the data.
+        threads: Threads for a model in ONNX Runtime; ONNX Runtime's choice where None.
+        rows: How many samples the batches usually have.
+        integers: How the first model, a float model, is computed in integers; None where it is run as it is.
+    """
+
+    inputs: tuple[InputSpec, ...]
+    declared: DeclaredOutputs
+    loading: LoadingOptions = NO_CODE
+    metrics: Sequence[Metric] | None = None
+    threads: int | None = None
+    rows: int = 1
+    integers: Integers | None = None
+
+
 @contextlib.contextmanager
 def open_models(
-    models: Mapping[str, ModelSource],
-    reference: RunningReference,
-    inputs: Sequence[InputSpec],
-    metrics: Sequence[Metric] | None,
-    declared: DeclaredOutputs,
-    loading: LoadingOptions,
-    *,
-    threads: int | None = None,
-    rows: int = 1,
-    integers: Integers | None = None,
+    models: Mapping[str, ModelSource], reference: RunningReference, setting: Setting
 ) -> Iterator[OpenModels]:
     """Opens models and their reference.
 
@@ -187,13 +347,7 @@ def open_models(
         models: Models or paths of engine files, by their names in results.
         reference: The FP32 model, which may still be opening; its last outputs are the tensors that others
             are picked from.
-        inputs: The inputs of all models.
-        metrics: What to measure. None measures the usual metrics that apply to the model and the data.
-        declared: What the reference declares of its outputs.
-        loading: How engines are loaded.
-        threads: Threads for each model; ONNX Runtime's choice where None.
-        rows: How many samples the batches usually have.
-        integers: How the first model is computed, which is a float model then.
+        setting: What is the same for all of them.
 
     Yields:
         All models, ready to run.
@@ -206,36 +360,15 @@ def open_models(
     read = {name: model if engine_path(model) else load_model(model) for name, model in models.items()}
     reference.session()  # what is wrong with it is said first
     with contextlib.ExitStack() as stack:
-        validated = [
-            stack.enter_context(
-                open_validated(
-                    name,
-                    model,
-                    inputs,
-                    declared,
-                    loading,
-                    threads=threads,
-                    rows=rows,
-                    integers=None if number else integers,
-                )
-            )
-            for number, (name, model) in enumerate(read.items())
-        ]
-        yield OpenModels(validated, reference.run, tuple(declared.shapes), inputs, metrics, declared)
+        validated, own = [], setting
+        for name, model in read.items():
+            validated.append(stack.enter_context(open_validated(name, model, own)))
+            own = replace(setting, integers=None)
+        yield OpenModels(validated, reference.run, setting.inputs, setting.metrics, setting.declared)
 
 
 @contextlib.contextmanager
-def open_validated(
-    name: str,
-    model: ModelSource,
-    inputs: Sequence[InputSpec],
-    declared: DeclaredOutputs,
-    loading: LoadingOptions = NO_CODE,
-    *,
-    threads: int | None = None,
-    rows: int = 1,
-    integers: Integers | None = None,
-) -> Iterator[ValidatedModel]:
+def open_validated(name: str, model: ModelSource, setting: Setting) -> Iterator[ValidatedModel]:
     """Opens one model or engine to be compared with a reference.
 
     An engine runs on the GPU where there is one; elsewhere the Q/DQ model beside it is run in its place.
@@ -244,13 +377,7 @@ def open_validated(
     Args:
         name: The model's name in results.
         model: A model, or the path of an engine file.
-        inputs: The inputs of the reference.
-        declared: What the reference declares of its outputs. A model in ONNX Runtime gives the tensors that
-            they are picked from too, if it computes all of them.
-        loading: How engines are loaded.
-        threads: Threads for a model in ONNX Runtime; ONNX Runtime's choice where None.
-        rows: How many samples the batches usually have.
-        integers: How a float model is computed in integers; None where the model is run as it is.
+        setting: What is the same for all models that are compared.
 
     Yields:
         The open model.
@@ -260,69 +387,78 @@ def open_validated(
         EngineError: The Q/DQ model beside the engine is another one than it was built from.
         GpuUnavailableError: The model is an engine without a Q/DQ model beside it, and there is no GPU.
     """
-    left_out = declared.left_out
     plan = engine_path(model)
     if plan and gpu_problem() is None:
-        if left_out.outputs:
-            raise ModelError(
-                f"the engine '{plan}' gives what plugins compute, {', '.join(left_out.outputs)}, which ONNX "
-                "Runtime cannot for the float model; validate the Q/DQ model that the engine was made from"
-            )
-        debug = _debug_build(plan, declared, loading) if declared.inside else None
-        source: Path | bytes = debug.built.plan if debug else plan
-        with Engine.load(source, plugins=loading.plugins, allow_host_code=loading.allow_host_code) as engine:
-            names = [spec.name for spec in engine.outputs]
-            dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
-            scales = _int8_scales(engine, plan)
-
-            if debug:
-                names = [name for name in names if name not in debug.further]
-
-            def infer(feed: FeedDict) -> list[NDArray[Any]]:
-                outputs = engine.infer(feed)
-                given = (*names, *(debug.further if debug else ()))
-                return [as_floats(output, outputs[output], scales) for output in given]
-
-            validated = _validated(
-                name,
-                infer,
-                dtypes,
-                names,
-                inputs,
-                declared,
-                f"the engine on {gpu_names()[0]}" if debug is None else _describe_debug_build(debug),
-                debug.further if debug else (),
-                debug.inside if debug else {},
-                scales=scales,
-            )
+        with _open_engine(name, plan, setting) as validated:
             yield validated
         return
     substitute = _qdq_model_of(plan) if plan else None
-    loaded = runnable_part(substitute or load_model(model), left_out)
-    if integers is not None:
-        runs = IntegerRuns(
-            loaded,
-            integers,
-            declared.sources,
-            tuple(declared.inside),
-            shown=declared.shown_inside,
-            threads=threads,
-        )
-        dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
-        validated = _validated(
+    loaded = runnable_part(substitute or load_model(model), setting.declared.left_out)
+    if setting.integers is None:
+        whose = f"the engine's {{}} '{substitute.name}'" if substitute else "the {}"
+        yield _open_model(name, loaded, whose, setting)
+        return
+    declared = setting.declared
+    runs = IntegerRuns(
+        loaded,
+        setting.integers,
+        declared.sources,
+        tuple(declared.inside),
+        shown=declared.shown_inside,
+        threads=setting.threads,
+    )
+    yield _validated(
+        setting,
+        runs.run,
+        {spec.name: spec.dtype for spec in loaded.inputs},
+        runs.outputs,
+        ValidatedModel(
             name,
             runs.run,
-            dtypes,
-            runs.outputs,
-            inputs,
-            declared,
             runs.description,
             runs.further,
             runs.inside,
+            "a kernel there computes it inside",
+            in_integers=runs.found,
+        ),
+    )
+
+
+@contextlib.contextmanager
+def _open_engine(name: str, plan: Path, setting: Setting) -> Iterator[ValidatedModel]:
+    """Opens an engine on the GPU; it is built anew where tensors inside it are compared."""
+    declared, loading = setting.declared, setting.loading
+    if declared.left_out.outputs:
+        raise ModelError(
+            f"the engine '{plan}' gives what plugins compute, {', '.join(declared.left_out.outputs)}, which "
+            "ONNX Runtime cannot for the float model; validate the Q/DQ model that the engine was made from"
         )
-        yield replace(validated, in_integers=runs.found, absent="a kernel there computes it inside")
-        return
-    whose = f"the engine's {{}} '{substitute.name}'" if substitute else "the {}"
+    debug = _debug_build(plan, declared, loading) if declared.inside else None
+    source: Path | bytes = debug.built.plan if debug else plan
+    further = debug.further if debug else ()
+    with Engine.load(source, plugins=loading.plugins, allow_host_code=loading.allow_host_code) as engine:
+        names = [spec.name for spec in engine.outputs if spec.name not in further]
+        dtypes = {spec.name: np.dtype(spec.dtype) for spec in engine.inputs}
+        scales = _int8_scales(engine, plan)
+
+        def infer(feed: FeedDict) -> list[Array]:
+            outputs = engine.infer(feed)
+            return [as_floats(output, outputs[output], scales) for output in (*names, *further)]
+
+        description = f"the engine on {gpu_names()[0]}"
+        if debug:
+            description = (
+                f"the engine built anew on {gpu_names()[0]} with {counted(len(further), 'tensor')} as "
+                "outputs, which may change what is fused"
+            )
+        inside = debug.inside if debug else {}
+        found = ValidatedModel(name, infer, description, further, inside)
+        yield _validated(setting, infer, dtypes, names, found, scales)
+
+
+def _open_model(name: str, loaded: Model, whose: str, setting: Setting) -> ValidatedModel:
+    """Opens a model in ONNX Runtime; ``whose`` says what it is, with a place for its kind."""
+    declared, threads, rows = setting.declared, setting.threads, setting.rows
     # A GPU computes what Q/DQ pairs do in float, not what ONNX Runtime's kernels for integer operators do.
     graph_model, operators = loaded.graph_model, integer_operators(loaded.graph_model)
     if operators:
@@ -330,13 +466,13 @@ def open_validated(
         left = integer_operators(graph_model)
         description = _describe_integer_model(whose.format("model"), operators, left)
     elif loaded.is_quantized:
-        left, description = (), whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
+        description = whose.format("Q/DQ model") + " as fake quantization in ONNX Runtime"
     else:
-        left, description = (), whose.format("model") + " in ONNX Runtime"
+        description = whose.format("model") + " in ONNX Runtime"
     half = half_tensors(graph_model)
     if half:
         description += ", which computes FP16 in FP32 on a CPU"
-    if left_out.outputs:
+    if declared.left_out.outputs:
         description += ", up to its plugins of TensorRT"
     sources = declared.sources if computes_all(graph_model, declared.sources) else ()
     own = inner_tensors(graph_model) if declared.inside else {}
@@ -347,10 +483,13 @@ def open_validated(
         opened = open_graph_model(graph_model, further, threads=threads, rows=rows)
     else:
         opened = open_model(loaded, further, threads=threads, rows=rows)
-    dtypes = {spec.name: spec.dtype for spec in loaded.inputs}
-    names = [output for output in opened.output_names if output not in further]
-    validated = _validated(name, opened.run, dtypes, names, inputs, declared, description, further, inside)
-    yield replace(validated, half=half)
+    return _validated(
+        setting,
+        opened.run,
+        {spec.name: spec.dtype for spec in loaded.inputs},
+        [output for output in opened.output_names if output not in further],
+        ValidatedModel(name, opened.run, description, further, inside, half=half),
+    )
 
 
 @dataclass(frozen=True)
@@ -407,13 +546,6 @@ def _debug_build(plan: Path, declared: DeclaredOutputs, loading: LoadingOptions)
     return debug_build(qdq, info, declared.inside, loading)
 
 
-def _describe_debug_build(debug: DebugBuild) -> str:
-    return (
-        f"the engine built anew on {gpu_names()[0]} with {counted(len(debug.further), 'tensor')} as outputs, "
-        "which may change what is fused"
-    )
-
-
 def _describe_integer_model(model: str, integers: Sequence[str], left: Sequence[str]) -> str:
     """Says how a model with integer operators is run, for the summary."""
     expanded = [name for name in integers if name not in left]
@@ -463,56 +595,45 @@ def _int8_scales(engine: Engine, plan: Path) -> dict[str, np.float32]:
 
 
 def _validated(
-    name: str,
+    setting: Setting,
     run: Runner,
     dtypes: Mapping[str, np.dtype[Any]],
     names: Sequence[str],
-    inputs: Sequence[InputSpec],
-    declared: DeclaredOutputs,
-    description: str,
-    further: tuple[str, ...] = (),
-    inside: Mapping[str, InnerTensor] = MappingProxyType({}),
+    found: ValidatedModel,
     scales: Mapping[str, np.float32] = MappingProxyType({}),
 ) -> ValidatedModel:
-    """A runner as a validated model, checked against the reference.
+    """A model that takes and gives what the reference does.
 
     Args:
-        name: The model's name in results.
-        run: Runs the model on feeds of its own input types; outputs come in the order of ``names``, and
-            ``further`` behind them.
+        setting: What is the same for all models.
+        run: Runs the model on feeds of its own input types; outputs come in the order of ``names``, and what
+            it gives further behind them.
         dtypes: The model's input types, by name.
         names: Names of the model's outputs, in its own order.
-        inputs: The inputs of the reference.
-        declared: What the reference declares of its outputs.
-        description: How the model is run, in words.
-        further: All that ``run`` gives behind the outputs.
-        inside: The tensors inside the model that are compared, to where they are.
+        found: The model as it is.
         scales: The scales of inputs that are INT8 where the reference's are floating-point.
 
     Raises:
         ModelError: The model's inputs or outputs are not the reference's.
     """
-    wanted = [spec.name for spec in inputs]
-    if set(dtypes) != set(wanted):
-        raise ModelError(_mismatch(name, "inputs", list(dtypes), wanted))
-    output_names = tuple(declared.shapes)
+    output_names = tuple(setting.declared.shapes)
     # An engine may list its outputs in another order than the model that it was built from.
-    if set(names) != set(output_names):
-        raise ModelError(_mismatch(name, "outputs", names, output_names))
-    order = (*output_names, *further)
+    for kind, own, wanted in (
+        ("inputs", [*dtypes], [spec.name for spec in setting.inputs]),
+        ("outputs", names, output_names),
+    ):
+        if set(own) != set(wanted):
+            raise ModelError(
+                f"the {kind} of {found.name} are {', '.join(own)}, the reference's {', '.join(wanted)}; "
+                "compare with the model that it was made from"
+            )
 
-    def run_converted(feed: FeedDict) -> list[NDArray[Any]]:
-        found = dict(zip((*names, *further), run(as_fed(feed, dtypes, scales)), strict=True))
-        return [found[output] for output in order]
+    def run_converted(feed: FeedDict) -> list[Array]:
+        arrays = run(as_fed(feed, dtypes, scales))
+        given = dict(zip((*names, *found.further), arrays, strict=True))
+        return [given[output] for output in (*output_names, *found.further)]
 
-    return ValidatedModel(name, run_converted, description, further, inside)
-
-
-def _mismatch(name: str, kind: str, own: Sequence[str], wanted: Sequence[str]) -> str:
-    return (
-        f"the {kind} of {name} are {', '.join(own)}, the reference's {', '.join(wanted)}; "
-        "compare with the model that it was made from"
-    )
+    return replace(found, run=run_converted)
 
 
 _INT8 = np.iinfo(np.int8)
@@ -520,7 +641,7 @@ _INT8 = np.iinfo(np.int8)
 
 def as_fed(
     feed: FeedDict, dtypes: Mapping[str, np.dtype[Any]], scales: Mapping[str, np.float32]
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Array]:
     """Converts the inputs of a reference to the types that a model takes.
 
     Args:
@@ -540,7 +661,7 @@ def as_fed(
     return {name: _fed(name, array, dtypes[name], scales.get(name)) for name, array in feed.items()}
 
 
-def as_floats(name: str, output: NDArray[Any], scales: Mapping[str, np.float32]) -> NDArray[Any]:
+def as_floats(name: str, output: Array, scales: Mapping[str, np.float32]) -> Array:
     """An INT8 output as the floating-point values that it stands for; other outputs as they are.
 
     Args:
@@ -551,7 +672,7 @@ def as_floats(name: str, output: NDArray[Any], scales: Mapping[str, np.float32])
     return output.astype(np.float32) * scales[name] if name in scales else output
 
 
-def _fed(name: str, array: NDArray[Any], dtype: np.dtype[Any], scale: np.float32 | None) -> NDArray[Any]:
+def _fed(name: str, array: Array, dtype: np.dtype[Any], scale: np.float32 | None) -> Array:
     if array.dtype == dtype:
         return array
     if array.dtype.kind in "iu" and dtype.kind in "iu":
@@ -564,7 +685,7 @@ def _fed(name: str, array: NDArray[Any], dtype: np.dtype[Any], scale: np.float32
     return array
 
 
-def _cast(name: str, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def _cast(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
     converted = array.astype(dtype)
     if not np.array_equal(converted, array):
         raise CalibrationDataError(
@@ -574,7 +695,7 @@ def _cast(name: str, array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return converted
 
 
-def _quantized(name: str, array: NDArray[Any], scale: np.float32 | None) -> NDArray[np.int8]:
+def _quantized(name: str, array: Array, scale: np.float32 | None) -> NDArray[np.int8]:
     if scale is None:
         raise CalibrationDataError(
             f"input '{name}' is int8 in the engine, and the scale that makes int8 of {array.dtype} values is "
@@ -582,31 +703,3 @@ def _quantized(name: str, array: NDArray[Any], scale: np.float32 | None) -> NDAr
             f"beside the engine, or build without {Argument('io_types', '', 'build_int8_engine')} for it"
         )
     return np.clip(np.rint(array / scale), _INT8.min, _INT8.max).astype(np.int8)
-
-
-def identified(accuracy: Accuracy, origins: Sequence[Origin], reference: Model) -> Accuracy:
-    """A comparison that says which files it is of, so that a report can tell results of an earlier build.
-
-    Args:
-        accuracy: The comparison.
-        origins: Where the models come from, the judged one first.
-        reference: The float model.
-    """
-    return replace(
-        accuracy,
-        judged_fingerprint=origins[0].engine,
-        name=origins[0].called if origins[0].called not in accuracy.also else VALIDATED,
-        warnings=tuple(dict.fromkeys(warning for origin in origins for warning in origin.warnings)),
-        reference_fingerprint=_fingerprint_of(reference, origins),
-    )
-
-
-def _fingerprint_of(reference: Model, origins: Sequence[Origin]) -> str | None:
-    """The fingerprint of what a float model is, or was made from.
-
-    It takes tens of milliseconds for large models, so it is given only where it was computed already: to be
-    compared with that of the model that another one says it was made from.
-    """
-    if reference.is_quantized or all(origin.float_model is None for origin in origins):
-        return None
-    return reference.graph_model.metadata_props.get(FLOAT_MODEL, reference.fingerprint)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array
 from calibrators.data.inputs import InputSpec, shape_text
 from calibrators.errors import CalibrationDataError, ModelError
 from trtint8.arithmetic.storage import InnerTensor
@@ -82,7 +81,7 @@ class DeclaredOutputs:
         return tuple(one.tensor for one in self.shown if one.tensor not in self.shapes)
 
     def form_of(
-        self, outputs: Outputs, labels: NDArray[Any] | None, rows: int, without_samples: frozenset[str]
+        self, outputs: Outputs, labels: Array | None, rows: int, without_samples: frozenset[str]
     ) -> BatchForm:
         """The form of a batch.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, overload
+from typing import ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrators.data.feeds import Floats
 from calibrators.records import Count, PositiveCount, Probability, Result
 
 #: The 97.5 % quantile of the standard normal distribution, for 95 % intervals.
@@ -20,9 +21,6 @@ _SIGNIFICANT = 0.05
 
 #: Resamples per bootstrap: enough for the ends of a 95 % interval, as Efron and Tibshirani advise.
 _RESAMPLES = 2000
-
-#: Indices that a bootstrap draws at a time, which limits its memory.
-_DRAWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -313,56 +311,19 @@ class Estimate:
         return not self.interval[0] <= 0 <= self.interval[1]
 
 
-def compare_values(
-    values: NDArray[np.float64],
-    other: NDArray[np.float64],
-    weights: NDArray[np.float64],
+def compare_totals(
+    sums: Floats,
+    other: Floats,
+    function: Callable[[Floats], Floats],
     against: str,
     unit: str,
 ) -> Comparison | None:
-    """Compares two models by a metric's values on the same samples or batches: a paired bootstrap.
+    """Compares two models by a function of totals over the same samples or batches: a paired bootstrap.
 
     Efron and Tibshirani, An Introduction to the Bootstrap, 1993: whole pairs are drawn with replacement; the
     interval is the percentile interval, and the p-value is twice the smaller share of resamples on one side
     of zero. Resamples of few pairs are all on one side by chance, so the p-value is at least that of an exact
     test by the signs of the pairs.
-
-    Args:
-        values: The model's values: float64, shape (pairs,).
-        other: The other model's values, of the same shape.
-        weights: Number of samples that each value counts for: float64, shape (pairs,).
-        against: The other model's name.
-        unit: What a pair is, ``samples`` or ``batches``.
-
-    Returns:
-        The difference of the weighted means; None for fewer than two pairs, which cannot be resampled, and
-        where a value is not finite.
-    """
-    pairs = len(values)
-    if pairs < 2 or not (np.isfinite(values).all() and np.isfinite(other).all()):
-        return None
-    # The difference is resampled, so both models are resampled by the same pairs.
-    weighted = weights * (values - other)
-    rng = np.random.default_rng(0)
-    rows = max(1, _DRAWS // pairs)
-    means: list[NDArray[Any]] = []
-    for first in range(0, _RESAMPLES, rows):
-        drawn = rng.integers(pairs, size=(min(rows, _RESAMPLES - first), pairs))
-        means.append(weighted[drawn].sum(axis=1) / weights[drawn].sum(axis=1))
-    difference = float(weighted.sum() / weights.sum())
-    return _bootstrapped(np.concatenate(means), difference, against, pairs, unit)
-
-
-def compare_totals(
-    sums: NDArray[np.float64],
-    other: NDArray[np.float64],
-    function: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    against: str,
-    unit: str,
-) -> Comparison | None:
-    """Compares two models by a function of totals over the same samples: a paired bootstrap.
-
-    See :func:`compare_values`; here the function is evaluated on the totals of each resample.
 
     Args:
         sums: The model's sums: float64, shape (pairs, sums).
@@ -382,9 +343,9 @@ def compare_totals(
     width = sums.shape[1]
     both = np.concatenate([sums, other], axis=1)
     resampled = np.empty((_RESAMPLES, 2 * width))
-    for row in resampled:  # one by one: how often each pair was drawn, for all sums at once
-        row[:] = np.bincount(rng.integers(pairs, size=pairs), minlength=pairs) @ both
     with np.errstate(invalid="ignore"):  # the difference of two infinite values
+        for row in resampled:  # one by one: how often each pair was drawn, for all sums at once
+            row[:] = np.bincount(rng.integers(pairs, size=pairs), minlength=pairs) @ both
         difference = float(function(sums.sum(axis=0)) - function(other.sum(axis=0)))
         differences = function(resampled[:, :width]) - function(resampled[:, width:])
     if not (math.isfinite(difference) and np.isfinite(differences).all()):
@@ -392,9 +353,7 @@ def compare_totals(
     return _bootstrapped(differences, difference, against, pairs, unit)
 
 
-def _bootstrapped(
-    resampled: NDArray[np.float64], difference: float, against: str, pairs: int, unit: str
-) -> Comparison:
+def _bootstrapped(resampled: Floats, difference: float, against: str, pairs: int, unit: str) -> Comparison:
     """The comparison by the differences of resamples."""
     # Resamples themselves, not points between two of them, so that zero lies between the ends just where the
     # p-value is 0.05 or more.

@@ -12,13 +12,12 @@ import fnmatch
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from calibrators.checks import several
+from calibrators.data.feeds import Array, Floats
 from calibrators.errors import Argument, ModelError, enumerated
 from calibrators.histograms.rules import decibels
 from calibrators.tables.choice import QMAX
@@ -26,7 +25,8 @@ from trtint8.arithmetic.storage import InnerTensor, inner_tensors
 from trtint8.models.graph import graph_values, is_constant
 from trtint8.models.model import Model
 from trtint8.models.outputs.joined import inferred_copy
-from trtint8.validation.fidelity import in_blocks, inner_product
+from trtint8.validation.fidelity import Sums, in_blocks, inner_product
+from trtint8.validation.meters import PartsMeter
 
 #: How many steps rounding may set apart: a sum beside a tie is rounded up by one model and down by the other.
 #: The values themselves are float32.
@@ -118,94 +118,69 @@ def tensor_notes(compared: ComparedTensors, name: str) -> list[str]:
     return notes + [f"{name} lacks {enumerated(names)}: {reason}" for reason, names in alike.items()]
 
 
-class TensorMeter:
+class TensorMeter(PartsMeter[Floats]):
     """Sums over the values of tensors, kept for each batch until all are added up in the order of the data.
 
     Args:
         wanted: Names of the tensors, to where the reference has them.
         given: Names of those that the model has, to where.
-        left_out: Names of the others, to the reasons.
+        reasons: Why models may lack tensors, by name.
+        other_reason: Why the model lacks others.
     """
 
     def __init__(
-        self, wanted: Mapping[str, InnerTensor], given: Mapping[str, InnerTensor], left_out: Mapping[str, str]
-    ) -> None:
-        self._wanted = {name: tensor for name, tensor in wanted.items() if name in given}
-        self._given, self._left_out = dict(given), dict(left_out)
-        #: One array per batch: float64, shape (tensors, 4); two sums and two largest magnitudes.
-        self._parts: list[NDArray[np.float64]] = []
-
-    @classmethod
-    def of(
-        cls,
+        self,
         wanted: Mapping[str, InnerTensor],
         given: Mapping[str, InnerTensor],
         reasons: Mapping[str, str],
         other_reason: str,
-    ) -> TensorMeter | None:
-        """A meter; None where no tensors are wanted.
+    ) -> None:
+        super().__init__()
+        self._wanted = {name: tensor for name, tensor in wanted.items() if name in given}
+        self._left_out = {name: reasons.get(name, other_reason) for name in wanted if name not in given}
+        self._given = given
 
-        Args:
-            wanted: Names of the tensors, to where the reference has them.
-            given: Names of those that the model has, to where.
-            reasons: Why models may lack tensors, by name.
-            other_reason: Why the model lacks others.
-        """
-        left_out = {name: reasons.get(name, other_reason) for name in wanted if name not in given}
-        return cls(wanted, given, left_out) if wanted else None
-
-    def empty(self) -> TensorMeter:
-        """A meter of the same tensors that has measured nothing."""
-        return TensorMeter(self._wanted, self._given, self._left_out)
-
-    def add(self, values: Mapping[str, NDArray[Any]], reference: Mapping[str, NDArray[Any]]) -> None:
+    def add(self, values: Mapping[str, Array], reference: Mapping[str, Array]) -> None:
         """Adds one batch.
 
         Args:
             values: What the model is fed and gives, by name.
             reference: The same of the reference.
         """
-        parts = [
-            _part(values[self._given[name].output], reference[tensor.output])
+        sums = [
+            _sums(values[self._given[name].output], reference[tensor.output])
             for name, tensor in self._wanted.items()
         ]
-        self._parts.append(np.array(parts, np.float64).reshape(-1, 4))
-
-    def merge(self, other: TensorMeter) -> None:
-        """Adds what another meter of the same tensors has measured on later batches."""
-        self._parts += other._parts
+        self._parts.append(np.reshape(sums, (-1, len(Sums._fields))))
 
     def value(self) -> ComparedTensors:
         """The comparison over all batches."""
-        parts = np.stack(self._parts)
-        sums, largest = parts[:, :, :2].sum(axis=0), parts[:, :, 2:].max(axis=0)
-        tensors = tuple(map(self._compared, self._wanted, sums.tolist(), largest.tolist()))
+        totals = map(Sums.total, np.stack(self._parts, axis=1))
+        tensors = tuple(map(self._compared, self._wanted, totals))
         first = next((tensor.name for tensor in tensors if tensor.diverges), None)
         return ComparedTensors(tensors, first, self._left_out)
 
-    def _compared(self, name: str, sums: Sequence[float], largest: Sequence[float]) -> ComparedTensor:
-        (signal, noise), (error, amax) = sums, largest
-        scale = self._given[name].scale or self._wanted[name].scale
-        step = amax / QMAX if scale is None else scale
+    def _compared(self, name: str, sums: Sums) -> ComparedTensor:
+        error, scale = sums.error, self._given[name].scale or self._wanted[name].scale
+        step = sums.amax / QMAX if scale is None else scale
         # What is zero in the reference, and in float, has no step.
         steps = error / step if step else 0.0 if error == 0 else error * math.inf
-        return ComparedTensor(name, decibels(signal, noise), error, step, steps, scale is not None)
+        return ComparedTensor(name, decibels(sums.wanted, sums.noise), error, step, steps, scale is not None)
 
 
-def _part(got: NDArray[Any], wanted: NDArray[Any]) -> list[float]:
-    """The sums of squares of what is wanted and of the error; the largest error and magnitude."""
+def _sums(got: Array, wanted: Array) -> Sums:
+    """The sums over a tensor of one batch, without infinite values where these are equal, as in masks."""
     if got.shape != wanted.shape:
-        return [math.nan] * 4
-    signal, noise, error, amax = 0.0, 0.0, 0.0, 0.0
+        return Sums(math.nan, noise=math.nan, error=math.nan, amax=math.nan)
+    blocks = []
     for expected, found in in_blocks(wanted, got):
-        with np.errstate(invalid="ignore"):  # infinite values, as in masks, are equal or have no difference
-            difference = np.where(expected == found, 0.0, expected - found)
+        with np.errstate(invalid="ignore"):
+            error = np.where(expected == found, 0.0, expected - found)
         finite = np.where(np.isfinite(expected), expected, 0.0)
-        signal += inner_product(finite, finite)
-        noise += inner_product(difference, difference)
-        error = float(np.maximum(error, np.abs(difference).max(initial=0.0)))
-        amax = max(amax, float(np.abs(finite).max(initial=0.0)))
-    return [signal, noise, error, amax]
+        largest = (np.abs(array).max(initial=0.0) for array in (error, finite))
+        noise = inner_product(error, error)
+        blocks.append(Sums(inner_product(finite, finite), 0, 0, noise, 0, 0, *largest))
+    return Sums.total(blocks)
 
 
 def pick_tensors(model: Model, patterns: Sequence[str]) -> dict[str, InnerTensor]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, UnsupportedError, counted, failures_named
 from trtint8.validation.batch import Batch, Outputs, copied
-from trtint8.validation.meters import Measurand, ValueMeter
+from trtint8.validation.meters import Measurand, SumsMeter, mean
 
 
 @runtime_checkable
@@ -112,34 +112,19 @@ MetricFunction: TypeAlias = (
 _REFERENCE_NAMES = ("reference_outputs", "reference")
 
 
-class _MergedMeter:
-    """The meter of a metric over the data set that merges."""
-
-    def __init__(self, metric: MergeableMetric) -> None:
-        self._metric = _fresh(metric)
-
-    def merge(self, other: MergeableMetric) -> None:
-        """Adds a metric that was measured on one batch."""
-        with failures_named(f"the method merge of metric '{self._metric.name}' failed"):
-            self._metric.merge(other)
-
-    def value(self) -> float:
-        """The metric's own."""
-        return _value_of(self._metric)
-
-    def against(self, other: object, name: str) -> None:
-        """None, because the metric has no value per sample."""
-
-
-class UpdatedMeter:
-    """The meter of a metric over the data set that does not merge: it is given the batches themselves."""
+class UserMeter:
+    """The meter of a metric over the data set; one that does not merge is given the batches themselves."""
 
     def __init__(self, metric: DataSetMetric, *, compares: bool) -> None:
         self._metric, self._compares = _fresh(metric), compares
 
-    def merge(self, other: Batch) -> None:
-        """Adds a batch."""
-        _update(self._metric, other, compares=self._compares)
+    def merge(self, other: Batch | MergeableMetric) -> None:
+        """Adds a batch, or a metric that was measured on one."""
+        if isinstance(other, Batch):
+            _update(self._metric, other, compares=self._compares)
+            return
+        with failures_named(f"the method merge of metric '{self._metric.name}' failed"):
+            self._metric.merge(other)
 
     def value(self) -> float:
         """The metric's own."""
@@ -170,14 +155,12 @@ def user_measurand(metric: object) -> Measurand:
         compares = takes_reference(
             metric.update, 3, f"the method update of metric '{metric.name}'", "feeds, outputs, labels"
         )
-        if isinstance(metric, MergeableMetric):
-            start, measure = partial(_MergedMeter, metric), partial(_fresh_on, metric, compares)
-            return Measurand(metric.name, compares, start, measure)
-        return Measurand(metric.name, compares, partial(UpdatedMeter, metric, compares=compares), _unchanged)
+        measure = partial(_fresh_on, metric, compares) if isinstance(metric, MergeableMetric) else _unchanged
+        return Measurand(metric.name, compares, partial(UserMeter, metric, compares=compares), measure)
     if callable(metric):
         name = getattr(metric, "__name__", type(metric).__name__)
         compares = takes_reference(metric, 2, f"metric '{name}'", "feeds, outputs")
-        return Measurand(name, compares, ValueMeter, partial(_values, name, metric, compares))
+        return Measurand(name, compares, partial(SumsMeter, mean), partial(_values, name, metric, compares))
     raise CalibrationDataError(
         f"{metric!r} is not a metric; give a name, a function of feeds and outputs, or an object with name, "
         "fresh, update and value"
@@ -296,7 +279,7 @@ def _unchanged(batch: Batch) -> Batch:
     return batch
 
 
-def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batch) -> ValueMeter:
+def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batch) -> SumsMeter:
     reference = (copied(batch.reference),) if compares else ()
     with failures_named(f"metric '{name}' failed on {_where(batch)}"):
         result = function(copied(batch.feeds), copied(batch.outputs), *reference)
@@ -313,7 +296,9 @@ def _values(name: str, function: Callable[..., Any], compares: bool, batch: Batc
         place = batch.first + int(np.isnan(values).argmax())
         where = batch.name_of(place) if values.ndim else _where(batch)
         raise CalibrationDataError(f"metric '{name}' returned NaN for {where}; return a number, or infinity")
-    return ValueMeter([(np.atleast_1d(values), np.full(values.size, batch.rows / values.size))])
+    # A batch's value counts as often as it has samples.
+    weights = np.full(values.size, batch.rows / values.size)
+    return SumsMeter(mean, [np.stack([weights * values.ravel(), weights], axis=1)], batch.rows)
 
 
 def _where(batch: Batch) -> str:

@@ -7,48 +7,57 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
+import onnx_ir as ir
 
-from calibrators.data.batches import Batches, Shard, Source, warning_of_inputs
-from calibrators.data.feeds import FeedDict
-from calibrators.data.inputs import CalibratedInputs, DataOptions, InputSpec
+from calibrators.checks import warn_user
+from calibrators.data.batches import Batches, Shard, Source, observed, warning_of_inputs
+from calibrators.data.images.preprocessing import Preprocessing
+from calibrators.data.inputs import CalibratedInputs, DataOptions
 from calibrators.data.opening import DataSource
-from calibrators.errors import Argument, ModelError, TableError, enumerated
+from calibrators.data.samples import DataFingerprint
+from calibrators.errors import Argument, ModelError, TableError, TrtInt8Error, enumerated
 from calibrators.files import is_file
 from calibrators.host.session import open_session, runs_at_once
 from calibrators.host.work import BatchFunction, check_sees
+from calibrators.operators import operator_of
 from calibrators.progress import VALIDATING
 from calibrators.run import RunOptions
+from calibrators.tables.table import CalibrationTable
 from trtint8.arithmetic.simulation import Integers
-from trtint8.engine.file import read_sidecar, sidecar_path
+from trtint8.engine.file import read_engine_info, read_engine_table, read_sidecar, sidecar_path
 from trtint8.interop.integer_models import integer_operators
-from trtint8.models.model import Model, ModelSource, inputs_ahead, load_model
+from trtint8.models.model import (
+    FLOAT_MODEL,
+    Model,
+    ModelSource,
+    calibration_of,
+    inputs_ahead,
+    inputs_of,
+    load_model,
+    warnings_of,
+)
 from trtint8.models.serialization import fits_message, to_proto
 from trtint8.models.session import ModelSession, open_model
 from trtint8.runtime.bindings import LoadingOptions
-from trtint8.validation.accuracy import REFERENCE, VALIDATED, Accuracy
+from trtint8.validation.accuracy import NOT_IN_INT8, REFERENCE, VALIDATED, Accuracy
 from trtint8.validation.budget import Budget
-from trtint8.validation.comparison import (
-    BatchResult,
-    OpenModels,
-    Reference,
-    RunningReference,
-    as_calibrated,
-    compare_models,
-    merge_results,
-    warn_of_models,
-    warning_of_calibration_samples,
-)
+from trtint8.validation.comparison import BatchResult, OpenModels, compare_models, merge_results
 from trtint8.validation.detection.layouts import LOOKED_AT
 from trtint8.validation.metrics import Metric, check_metrics, reads_layouts
-from trtint8.validation.opening import engine_path, identified, open_models, warning_of_overflow
-from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.opening import (
+    Reference,
+    RunningReference,
+    Setting,
+    engine_path,
+    open_models,
+    warning_of_overflow,
+)
 from trtint8.validation.user_metrics import check_mergeable
 
 #: Bytes of samples that are read while models are opened; the first batch in any case.
@@ -100,58 +109,36 @@ def validate_models(
         whose = "reference" if taken[0] == REFERENCE else "model"
         raise ModelError(f"'{taken[0]}' in {Argument('also')} is the name of the {whose}; take another")
     whole = load_model(reference)
-    compared = Reference.of(whole).with_shown_picks().with_tensors(tensors)
+    compared = Reference.of(whole, tensors, shows=True)
     original, declared = compared.model, compared.declared
     models = {VALIDATED: model, **also}
     data_options = as_calibrated(data_options, [_fed_to(one) for one in models.values()], integers)
+    setting = Setting(original.inputs, declared, loading, metrics, run.threads, integers=integers)
     if not run.is_local:
         loaded = _loaded(models, reference, whole, integers)
-        head, batches = _looked_at(compared.open_data(data, data_options, run.threads), metrics, declared)
+        batches = compared.open_data(data, data_options, run.threads)
         origins = warn_of_models(loaded, original, integers)
-        accuracy = _compare_by_workers(
-            models,
-            loaded,
-            reference,
-            original,
-            batches,
-            run,
-            head,
-            declared=declared,
-            loading=loading,
-            metrics=metrics,
-            budget=budget,
-            integers=integers,
-        )
+        accuracy = _compare_by_workers(models, loaded, reference, original, batches, run, setting, budget)
         return identified(accuracy, origins, original)
     opened_data = compared.open_data(data, data_options, run.threads)
-    source, rows = opened_data.source, opened_data.usual_rows
-    opening = partial(open_model, original, declared.further, threads=run.threads, rows=rows)
+    setting = replace(setting, rows=opened_data.usual_rows)
+    opening = partial(open_model, original, declared.further, threads=run.threads, rows=setting.rows)
     with RunningReference(opening) as running:
-        head, opened_data = _looked_at(opened_data, metrics, declared)
-        first, batches = opened_data.read_ahead(_READ_AHEAD)
+        head, batches = _looked_at(opened_data, setting)
+        first, batches = batches.read_ahead(_READ_AHEAD)
         running.run_ahead([batch.feed for batch in first])
         loaded = _loaded(models, reference, whole, integers)
         origins = warn_of_models(loaded, original, integers)
         known = next((one for one in origins if one.inputs and one.inputs.peaks), origins[0])
         with (
-            open_models(
-                loaded,
-                running,
-                original.inputs,
-                metrics,
-                declared,
-                loading,
-                threads=run.threads,
-                rows=rows,
-                integers=integers,
-            ) as opened,
+            open_models(loaded, running, setting) as opened,
             warning_of_inputs(known.inputs, known.what, batches) as (watched,),
             warning_of_calibration_samples(origins, watched) as read,
             warning_of_overflow(opened.half, original, read, run.threads) as samples,
         ):
             # A single one is looked at where it is measured.
             if head and len(head.batches) > 1 and reads_layouts(metrics, first[0].labels, declared.picked):
-                opened.look(Batches.of_shard(head, source).labelled())
+                opened.look(Batches.of_shard(head, opened_data.source).labelled())
             accuracy = compare_models(opened, samples, budget, progress=run.progress)
         return identified(accuracy, origins, original)
 
@@ -166,12 +153,11 @@ def _fed_to(source: ModelSource) -> tuple[str, CalibratedInputs | None]:
     return f"the engine '{plan}'", read_sidecar(plan).calibrated_inputs if known else None
 
 
-def _looked_at(
-    batches: Batches, metrics: Sequence[Metric] | None, declared: DeclaredOutputs
-) -> tuple[Shard | None, Batches]:
+def _looked_at(batches: Batches, setting: Setting) -> tuple[Shard | None, Batches]:
     """The first batches, where they may have to be looked at before any is measured; and all of them."""
-    unknown = metrics is None and batches.labels is None  # which labels are read with the samples, if any
-    if unknown or reads_layouts(metrics, batches.labels, declared.picked):
+    # Which labels are read with the samples, if any, is not known.
+    unknown = setting.metrics is None and batches.labels is None
+    if unknown or reads_layouts(setting.metrics, batches.labels, setting.declared.picked):
         return batches.begun(LOOKED_AT)
     return None, batches
 
@@ -236,13 +222,8 @@ def _compare_by_workers(
     original: Model,
     batches: Batches,
     run: RunOptions,
-    head: Shard | None,
-    *,
-    declared: DeclaredOutputs,
-    loading: LoadingOptions,
-    metrics: Sequence[Metric] | None = None,
-    budget: Budget | None = None,
-    integers: Integers | None = None,
+    setting: Setting,
+    budget: Budget | None,
 ) -> Accuracy:
     """Compares as :func:`trtint8.validation.comparison.compare_models` does, by workers in other processes.
 
@@ -253,12 +234,8 @@ def _compare_by_workers(
         original: The FP32 model, loaded, without what ONNX Runtime cannot run.
         batches: The data.
         run: Where and how models are run.
-        head: The first batches of the data, which every worker looks at; None where there are none.
-        declared: What ``original`` declares of its outputs.
-        loading: How engines are loaded.
-        metrics: What to measure; what applies of the usual metrics where None.
+        setting: What is the same for all models.
         budget: What the samples are to keep; None for nothing.
-        integers: How the first model is computed in integers; None where it is run as it is.
 
     Returns:
         The comparison.
@@ -267,21 +244,19 @@ def _compare_by_workers(
         TrtInt8Error: One process would raise it too, or the workers failed.
         UnsupportedError: A metric over the data set cannot merge.
     """
+    metrics, loading, integers = setting.metrics, setting.loading, setting.integers
     check_metrics(metrics or ())
     check_mergeable(metrics or ())
-    work = _ValidationWork(
-        {name: _sent(models[name], model) for name, model in loaded.items()},
-        _sent(reference, original),
-        original.inputs,
-        None if metrics is None else tuple(metrics),
-        run.worker_threads,
-        declared,
-        replace(loading, plugins=tuple(Path(library).absolute() for library in loading.plugins)),
-        head,
-        batches.source,
-        batches.usual_rows,
-        None if integers is None else integers.ranges_alone(),
+    head, batches = _looked_at(batches, setting)
+    setting = replace(
+        setting,
+        loading=replace(loading, plugins=tuple(Path(library).absolute() for library in loading.plugins)),
+        threads=run.worker_threads,
+        rows=batches.usual_rows,
+        integers=None if integers is None else integers.ranges_alone(),
     )
+    sent = {name: _sent(models[name], model) for name, model in loaded.items()}
+    work = _ValidationWork(sent, _sent(reference, original), setting, head, batches.source)
     with run.results(work, batches, description=VALIDATING) as results:
         return merge_results(results, metrics, batches.class_names, budget)
 
@@ -300,79 +275,41 @@ class _ValidationWork:
     Attributes:
         models: Serialized models, or paths of models and engines, by name.
         reference: The serialized FP32 model, or its path.
-        inputs: What all models are fed.
-        metrics: What to measure; what applies of the usual metrics where None.
-        threads: Threads for each model.
-        declared: What the FP32 model declares of its outputs.
-        loading: How engines are loaded.
-        head: The first batches of the data; None where there are none.
+        setting: What is the same for all models.
+        head: The first batches of the data, which every worker looks at; None where there are none.
         source: The source of the data.
-        rows: How many samples the batches usually have.
-        integers: How the first model is computed in integers; None where it is run as it is.
     """
 
     models: Mapping[str, bytes | Path]
     reference: bytes | Path
-    inputs: tuple[InputSpec, ...]
-    metrics: tuple[Metric, ...] | None
-    threads: int
-    declared: DeclaredOutputs
-    loading: LoadingOptions
+    setting: Setting
     head: Shard | None
     source: Source
-    rows: int
-    integers: Integers | None = None
 
     def open(self) -> BatchFunction[BatchResult]:
         """Opens the models."""
-        for file in (self.reference, *self.models.values(), *map(Path, self.loading.plugins)):
+        for file in (self.reference, *self.models.values(), *map(Path, self.setting.loading.plugins)):
             check_sees(file, _NOT_SENT)
         stack = contextlib.ExitStack()
-        models = stack.enter_context(
-            open_models(
-                self.models,
-                stack.enter_context(RunningReference(self._open_reference)),
-                self.inputs,
-                self.metrics,
-                self.declared,
-                self.loading,
-                threads=self.threads,
-                rows=self.rows,
-                integers=self.integers,
-            )
-        )
+        reference = stack.enter_context(RunningReference(self._open_reference))
+        models = stack.enter_context(open_models(self.models, reference, self.setting))
         if self.head:
             models.look(Batches.of_shard(self.head, self.source).labelled())
-        return _Validated(models, stack)
+        return partial(_run, models, stack)
 
     def _open_reference(self) -> ModelSession:
         # A serialized model needs no reading here, where ONNX Runtime takes it. A file is read by us: ONNX
         # Runtime would read of its external data what the model says, and not what was checked.
-        as_it_is = isinstance(self.reference, bytes) and not self.declared.further
-        if as_it_is and runs_at_once(self.threads, self.rows) == 1:
+        further, threads, rows = self.setting.declared.further, self.setting.threads, self.setting.rows
+        if isinstance(self.reference, bytes) and not further and runs_at_once(threads or 1, rows) == 1:
             with contextlib.suppress(ModelError):
-                return ModelSession(open_session(self.reference, optimize=True, threads=self.threads))
-        read = load_model(self.reference)
-        return open_model(read, self.declared.further, threads=self.threads, rows=self.rows)
+                return ModelSession(open_session(self.reference, optimize=True, threads=threads))
+        return open_model(load_model(self.reference), further, threads=threads, rows=rows)
 
 
-@dataclass(frozen=True)
-class _Validated:
-    """Models that stay open as long as this object lives.
-
-    Attributes:
-        models: The models beside the reference.
-        stack: Would close them.
-    """
-
-    models: OpenModels
-    stack: contextlib.ExitStack
-
-    def __call__(
-        self, feed: FeedDict, labels: NDArray[Any] | None, first: int, name_of: Callable[[int], str]
-    ) -> BatchResult:
-        """Runs all models on a batch."""
-        return self.models.run(feed, labels, first, name_of)
+def _run(models: OpenModels, _stack: contextlib.ExitStack, *batch: Any) -> BatchResult:
+    """Runs all models on a batch; they stay open as long as the stack lives, which would close them."""
+    return models.run(*batch)
 
 
 def _sent(source: ModelSource, loaded: Model | Path) -> bytes | Path:
@@ -383,3 +320,238 @@ def _sent(source: ModelSource, loaded: Model | Path) -> bytes | Path:
         return Path(source).absolute()
     serialized: bytes = to_proto(loaded.graph_model).SerializeToString()
     return serialized
+
+
+#: Types of models that are in half precision, which are worth comparing although they are not quantized.
+_HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a model comes from.
+
+    Attributes:
+        what: The model in words.
+        it: How a message that has named it calls it.
+        float_model: The fingerprint of the float model that it was made from; None where that is not known.
+        calibration: The fingerprint of the samples that it was calibrated with, and their number; None where
+            that is not known.
+        engine: What identifies an engine: the fingerprint of its Q/DQ model, or the SHA-256 of its plan where
+            it has none; None for a model, and where there is no engine.
+        inputs: What it was fed while it was calibrated; None where that is not known.
+        warnings: What its calibration and its build warned of.
+        in_int8: Whether a layer of it is in INT8, as far as is known.
+    """
+
+    what: str
+    it: str
+    float_model: str | None = None
+    calibration: tuple[str, int] | None = None
+    engine: str | None = None
+    inputs: CalibratedInputs | None = None
+    warnings: tuple[str, ...] = ()
+    in_int8: bool = True
+
+    @property
+    def called(self) -> str:
+        """What tables call the model."""
+        return VALIDATED if self.in_int8 else NOT_IN_INT8
+
+
+def as_calibrated(
+    options: DataOptions,
+    fed: Sequence[tuple[str, CalibratedInputs | None]],
+    integers: Integers | None = None,
+) -> DataOptions:
+    """Options for data that have the preprocessing of a calibration, where none is given.
+
+    Args:
+        options: How the data is read.
+        fed: What each model is called, and what it was fed while it was calibrated; None where that is not
+            known. The first one with preprocessing decides.
+        integers: How the first model is computed in integers; None where it is run as it is.
+
+    Warns:
+        UserWarning: Other preprocessing is given, or another model was calibrated with other one; once for
+            all models of the same preprocessing.
+    """
+    known = [(what, inputs) for what, inputs in fed if inputs is not None]
+    if integers is not None and integers.table is not None and integers.table.provenance.inputs:
+        known.insert(0, ("the table", integers.table.provenance.inputs))
+    seen: list[Preprocessing] = []
+    for what, inputs in known:
+        if inputs.images is None or any(map(inputs.images.is_same, seen)):
+            continue
+        seen.append(inputs.images)
+        if options.applied is None:
+            options = options.calibrated(inputs, what)
+        else:
+            inputs.chosen(options.applied, what)
+    return options
+
+
+def warn_of_models(
+    models: Mapping[str, Model | Path], reference: Model, integers: Integers | None = None
+) -> list[Origin]:
+    """Warns of models that are not what a comparison takes them for, as far as they say where they come from.
+
+    Args:
+        models: Models, and paths of engines, by their names in results.
+        reference: The float model.
+        integers: How the first model is computed in integers; None where it is run as it is.
+
+    Returns:
+        Where each of the models comes from.
+
+    Warns:
+        UserWarning: The reference holds Q/DQ pairs; the model called INT8 computes in float32; or a model was
+            made from another float model than the reference.
+    """
+    if reference.is_quantized:
+        warn_user(
+            f"the reference '{reference.name}' holds Q/DQ pairs, so that what the results call {REFERENCE} "
+            "is quantized; give the float model"
+        )
+    validated = models[VALIDATED]
+    if integers is None and isinstance(validated, Model) and _is_float32(validated):
+        warn_user(
+            f"'{validated.name}' holds neither Q/DQ pairs nor integer operators: what is compared is a float "
+            "model; give the quantized one"
+        )
+    origins = [_of_model(one) if isinstance(one, Model) else _of_engine(one) for one in models.values()]
+    if integers is not None:
+        origins[0] = replace(origins[0], in_int8=True)
+    if integers is not None and (table := integers.table) is not None:
+        origins[0] = replace(
+            origins[0],
+            calibration=_calibration(table),
+            inputs=table.provenance.inputs,
+            warnings=table.warnings,
+        )
+    for origin in origins:
+        _warn_of_another_model(origin, reference)
+    return origins
+
+
+@contextlib.contextmanager
+def warning_of_calibration_samples(origins: Sequence[Origin], batches: Batches) -> Iterator[Batches]:
+    """Warns, when the samples were read, of models that were calibrated with them.
+
+    Args:
+        origins: Where the models come from.
+        batches: The samples.
+
+    Yields:
+        The same samples, for one pass in this process.
+
+    Warns:
+        UserWarning: A model was calibrated with these samples.
+    """
+    alike = [one for one in origins if one.calibration and batches.num_samples in (None, one.calibration[1])]
+    if not alike:
+        yield batches
+        return
+    seen = DataFingerprint()
+    yield observed(batches, seen)
+    for origin in alike:
+        if origin.calibration == (seen.hexdigest(), seen.samples):
+            warn_user(
+                f"{origin.what} was calibrated with the samples that it is judged by, so that its accuracy "
+                "may look better than it is; give held-out samples"
+            )
+
+
+def _of_model(model: Model) -> Origin:
+    graph_model = model.graph_model
+    made_from = graph_model.metadata_props.get(FLOAT_MODEL)
+    return Origin(
+        f"the model '{model.name}'",
+        "it",
+        made_from,
+        calibration_of(graph_model),
+        inputs=inputs_of(graph_model, model.name),
+        warnings=warnings_of(model),
+        in_int8=_is_quantized(model),
+    )
+
+
+def _of_engine(plan: Path) -> Origin:
+    what = f"the engine '{plan}'"
+    if not (is_file(plan) and is_file(sidecar_path(plan))):
+        return Origin(what, "the engine")
+    info, table = read_engine_info(plan), None
+    # Without a table, the model that was built had Q/DQ pairs already or a calibrator of the user's.
+    was_float = info.table_fingerprint is not None
+    if was_float:
+        with contextlib.suppress(TrtInt8Error):  # a table that is not needed for the comparison
+            table = read_engine_table(plan, info)
+    return Origin(
+        what,
+        "the engine",
+        info.model_fingerprint if was_float else None,
+        _calibration(table),
+        info.qdq_fingerprint or info.plan_sha256,
+        info.calibrated_inputs,
+        info.warnings,
+        info.in_int8,
+    )
+
+
+def _calibration(table: CalibrationTable | None) -> tuple[str, int] | None:
+    """The samples that a table was made with, as far as it says so."""
+    if table is None:
+        return None
+    data, samples = table.provenance.data, table.provenance.samples
+    return None if data is None or samples is None else (data, samples)
+
+
+def _is_float32(model: Model) -> bool:
+    graph = model.graph_model.graph
+    values = (*graph.inputs, *graph.outputs, *graph.initializers.values())
+    is_half = any(value.dtype in _HALF for value in values)
+    return not (is_half or _is_quantized(model))
+
+
+def _is_quantized(model: Model) -> bool:
+    pairs = any(operator_of(node).half_of_pair for node in model.graph_model.graph)
+    return pairs or bool(integer_operators(model.graph_model))
+
+
+def _warn_of_another_model(origin: Origin, reference: Model) -> None:
+    # A float reference may be what another one was equalized to.
+    known = None if reference.is_quantized else reference.graph_model.metadata_props.get(FLOAT_MODEL)
+    if origin.float_model is None or origin.float_model in (known, reference.fingerprint):
+        return
+    warn_user(
+        f"{origin.what} was not made from the reference '{reference.name}', but from a float model with the "
+        f"fingerprint {origin.float_model[:12]} (the reference has {reference.fingerprint[:12]}); give the "
+        f"model that {origin.it} was made from"
+    )
+
+
+def identified(accuracy: Accuracy, origins: Sequence[Origin], reference: Model) -> Accuracy:
+    """A comparison that says which files it is of, so that a report can tell results of an earlier build.
+
+    Args:
+        accuracy: The comparison.
+        origins: Where the models come from, the judged one first.
+        reference: The float model.
+    """
+    return replace(
+        accuracy,
+        judged_fingerprint=origins[0].engine,
+        name=origins[0].called if origins[0].called not in accuracy.also else VALIDATED,
+        warnings=tuple(dict.fromkeys(warning for origin in origins for warning in origin.warnings)),
+        reference_fingerprint=_fingerprint_of(reference, origins),
+    )
+
+
+def _fingerprint_of(reference: Model, origins: Sequence[Origin]) -> str | None:
+    """The fingerprint of what a float model is, or was made from.
+
+    It takes tens of milliseconds for large models, so it is given only where it was computed already: to be
+    compared with that of the model that another one says it was made from.
+    """
+    if reference.is_quantized or all(origin.float_model is None for origin in origins):
+        return None
+    return reference.graph_model.metadata_props.get(FLOAT_MODEL, reference.fingerprint)

@@ -73,18 +73,17 @@ def test_validate(model, asked):
 @pytest.mark.parametrize(("allowed", "libraries"), [(False, []), (True, []), (False, ["a.so", "b.so"])])
 def test_the_workers_of_validate(allowed, libraries, model, asked):
     loaded = load_model(model)
-    declared = DeclaredOutputs.of(loaded.graph_model)
     work = validate._ValidationWork(
         {"INT8": model.with_name("x.engine")},
         model,
-        loaded.inputs,
-        None,
-        1,
-        declared,
-        LoadingOptions(allowed, tuple(model.with_name(name) for name in libraries)),
+        opening.Setting(
+            loaded.inputs,
+            DeclaredOutputs.of(loaded.graph_model),
+            LoadingOptions(allowed, tuple(model.with_name(name) for name in libraries)),
+            threads=1,
+        ),
         None,
         Feeds(lambda: iter(())),
-        1,
     )
     model.with_name("x.engine").touch()
     for missing in libraries:

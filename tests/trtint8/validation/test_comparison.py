@@ -20,15 +20,24 @@ from tests.trtint8.validation.small_models import scaled
 from trtint8.cli.main import main
 from trtint8.data import DEMO_MODEL
 from trtint8.models.model import load_model
+from trtint8.models.outputs.joined import OutputPart
 from trtint8.models.session import ModelSession, StoppableRuns, open_model
-from trtint8.validation import comparison, opening
+from trtint8.validation import opening
 from trtint8.validation.accuracy import SeenSamples, ValidatedModel
-from trtint8.validation.comparison import OpenModels, Reference, RunningReference, compare_models
+from trtint8.validation.comparison import OpenModels, compare_models
+from trtint8.validation.opening import Reference, RunningReference
+from trtint8.validation.output_shapes import DeclaredOutputs
 from trtint8.validation.significance import SameAnswer, Share
 
 INPUTS = (InputSpec("x", np.dtype(np.float32), ("n", 6)),)
 PAIRS = (InputSpec("x", np.dtype(np.float32), ("n", 2)),)
 LOGITS = np.eye(6, dtype=np.float32) * 2 + np.arange(6, dtype=np.float32) * 0.1
+
+
+def _fixed(names, arrays):
+    """Outputs that have the shapes of arrays, whatever their values, and are measured as wholes."""
+    shapes = {name: array.shape for name, array in zip(names, arrays, strict=True)}
+    return DeclaredOutputs(shapes, tuple(OutputPart(name, name) for name in names))
 
 
 def _beside_itself(models, names, inputs, data, labels=None, batch_size=None, **options):
@@ -39,7 +48,8 @@ def _beside_itself(models, names, inputs, data, labels=None, batch_size=None, **
         for name, f in models.items()
     ]
     metrics, declared = options.pop("metrics", None), options.pop("declared", None)
-    opened = OpenModels(validated, lambda feed: reference(feed["x"]), names, inputs, metrics, declared)
+    declared = declared or _fixed(names, reference(data))
+    opened = OpenModels(validated, lambda feed: reference(feed["x"]), inputs, metrics, declared)
     batches = open_batches({"x": data}, inputs, batch_size=batch_size, labels=labels)
     return compare_models(opened, batches, progress=False, **options)
 
@@ -365,7 +375,9 @@ def test_labels_and_shapes_are_checked():
     )
     with pytest.raises(CalibrationDataError, match="5 labels"):
         labelled = open_batches(feeds, INPUTS, labels=np.arange(5))
-        compare_models(OpenModels([model], model.run, ["y"], INPUTS, None), labelled, progress=False)
+        compare_models(
+            OpenModels([model], model.run, INPUTS, None, _fixed(["y"], [LOGITS])), labelled, progress=False
+        )
     with pytest.raises(ModelError, match=r"'y' .*\(2, 5\).*\(2, 6\)"):
         _compare(lambda x: x[:, :5])
 
@@ -410,7 +422,7 @@ def test_batches_run_once_whether_ahead_or_not(session, running):
 
 
 def test_few_bytes_of_outputs_are_made_ahead(session, running, monkeypatch):
-    monkeypatch.setattr(comparison, "_KEPT", 0)
+    monkeypatch.setattr(opening, "_KEPT", 0)
     running.run_ahead(FEEDS)
     wait_for(running)
     assert session.runs == [(1.0, False)]

@@ -1,16 +1,20 @@
 """How far outputs are from the reference's, by hand."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import trtint8
 from calibrators.errors import CalibrationDataError
 from calibrators.histograms.rules import decibels
+from trtint8.cli.validate import METRICS
 from trtint8.models.outputs.joined import OutputPart
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.fidelity import (
+    FIGURES,
     Fidelity,
     FidelityMeter,
     inner_product,
@@ -80,6 +84,16 @@ def test_ratios_and_products():
 def test_the_output_with_the_lowest_sqnr(levels, lowest):
     outputs = [Fidelity(str(index), level, 1.0, 0.0) for index, level in enumerate(levels)]
     assert least_faithful(outputs) == (None if lowest is None else outputs[lowest])
+
+
+@pytest.mark.parametrize("figure", FIGURES.values(), ids=lambda figure: figure.name)
+def test_every_figure_is_documented(figure):
+    """Their table, the docstring of validate, and the help of --metric."""
+    page = (Path(trtint8.__file__).parents[1] / "docs" / "metrics.md").read_text()
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| `{figure.name}` |"))
+    assert row.split("|")[3:5] == [f" {figure.unit} ".replace("  ", " "), " FP32 "]
+    assert f"``{figure.name}``" in trtint8.validate.__doc__
+    assert figure.name in METRICS and {figure.field} <= {one.name for one in fields(Fidelity)}
 
 
 def test_an_output_that_a_model_does_not_give():

@@ -15,7 +15,7 @@ from trtint8.models.outputs.joined import OutputPart
 from trtint8.validation.batch import Batch, BatchForm
 from trtint8.validation.class_scores import mean_overlap, share
 from trtint8.validation.fidelity import FidelityMeter
-from trtint8.validation.meters import HitMeter, Measurand, SumsMeter, ValueMeter
+from trtint8.validation.meters import HitMeter, Measurand, SumsMeter, mean
 from trtint8.validation.metrics import MeanAveragePrecision
 from trtint8.validation.user_metrics import check_mergeable, user_measurand
 
@@ -39,7 +39,8 @@ def hits(number):
 
 def values(number):
     rows = GOT[number][:, 0] if number % 2 else GOT[number][:1, 0]
-    return ValueMeter([(rows, np.full(rows.size, len(GOT[number]) / rows.size))])
+    weights = np.full(rows.size, len(GOT[number]) / rows.size)
+    return SumsMeter(mean, [np.stack([weights * rows, weights], axis=1)], len(GOT[number]))
 
 
 def boxes(number):
@@ -59,7 +60,7 @@ def _truth():
 EMPTY = {
     fidelity: lambda: FidelityMeter([OutputPart("y", "y"), OutputPart("z", "z")], tokens=True),
     hits: HitMeter,
-    values: ValueMeter,
+    values: lambda: SumsMeter(mean),
     boxes: lambda: MeanAveragePrecision(_decode, _truth()),
 }
 

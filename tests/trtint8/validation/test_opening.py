@@ -18,9 +18,9 @@ from trtint8.engine.file import EngineInfo, TensorSpec
 from trtint8.models.model import load_model, record_float_model
 from trtint8.runtime.arrays import as_input
 from trtint8.validation import opening
-from trtint8.validation.comparison import Origin
-from trtint8.validation.opening import as_fed, as_floats, identified
+from trtint8.validation.opening import as_fed, as_floats
 from trtint8.validation.output_shapes import DeclaredOutputs
+from trtint8.validation.validate import Origin, identified
 
 
 def declared(*names):
@@ -79,7 +79,7 @@ def test_an_engine_is_fed_its_own_type_and_gives_outputs_in_order(monkeypatch):
     monkeypatch.setattr(opening, "gpu_names", lambda: ["NVIDIA T1000"])
     monkeypatch.setattr(opening, "Engine", HalfEngine)
     inputs = trtint8.model_inputs(scaled(1.0))
-    with opening.open_validated("INT8", "m.engine", inputs, declared("z", "y")) as judged:
+    with opening.open_validated("INT8", "m.engine", opening.Setting(inputs, declared("z", "y"))) as judged:
         twice, once = judged.run({"x": DATA})
     assert judged.description == "the engine on NVIDIA T1000"
     assert np.array_equal(twice, 2 * once) and np.array_equal(once, DATA.astype(np.float16))
@@ -117,7 +117,7 @@ def open_int8(monkeypatch, tmp_path):
         if table:
             table.save(tmp_path / "m.table.json")
         inputs = trtint8.model_inputs(scaled(1.0))
-        return opening.open_validated("INT8", tmp_path / "m.engine", inputs, declared("y"))
+        return opening.open_validated("INT8", tmp_path / "m.engine", opening.Setting(inputs, declared("y")))
 
     return opened
 
@@ -176,7 +176,7 @@ def test_integer_operators_are_judged_by_exact_sums(model, step, description):
     rows, weights = saturating()
     inputs = trtint8.model_inputs(model)
     output = model.graph.output[0].name
-    with opening.open_validated("INT8", model, inputs, declared(output)) as judged:
+    with opening.open_validated("INT8", model, opening.Setting(inputs, declared(output))) as judged:
         (result,) = judged.run({"x": rows})
     exact = rows @ weights.astype(np.float32)
     assert exact[0, 0] == 8 * 255 * 127

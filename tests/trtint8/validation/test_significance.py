@@ -11,7 +11,6 @@ from trtint8.validation.significance import (
     as_number,
     compare_hits,
     compare_totals,
-    compare_values,
     mcnemar,
     paired_interval,
     t95,
@@ -144,6 +143,17 @@ def test_the_bootstrap_says_the_same_in_both_ways(sign, below, significant):
     assert (low > 0 or high < 0) == found.significant == significant
 
 
+def ratio(totals):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return totals[..., 0] / totals[..., 1]
+
+
+def compare_values(values, other, weights, against, unit):
+    """Compares the means of values."""
+    own, others = (np.stack([weights * side, weights], axis=1) for side in (values, other))
+    return compare_totals(own, others, ratio, against, unit)
+
+
 def test_the_bootstrap_finds_a_shift_within_the_noise_of_the_samples():
     rng = np.random.default_rng(0)
     other = rng.normal(0, 10, 400)  # the spread that both models share does not count
@@ -188,11 +198,6 @@ def test_the_bootstrap_needs_finite_values_and_two_pairs(infinite):
     assert compare_values(np.ones(1), np.zeros(1), np.ones(1), "FP32", "batches") is None
     for totals in (np.array([[1.0, 2.0]]), np.array([[1.0, 0.0], [1.0, 0.0]])):
         assert compare_totals(totals, totals, ratio, "B", "samples") is None
-
-
-def ratio(totals):
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return totals[..., 0] / totals[..., 1]
 
 
 def test_a_function_of_totals_is_compared_by_the_totals_of_resamples():

@@ -23,8 +23,7 @@ from trtint8.models.serialization import to_proto
 from trtint8.models.session import open_graph_model
 from trtint8.quantization.config import ARITHMETICS
 from trtint8.runtime.bindings import NO_CODE
-from trtint8.validation.comparison import Reference
-from trtint8.validation.opening import debug_build
+from trtint8.validation.opening import Reference, debug_build
 
 IMAGES = values((10, 3, 16, 16))
 
@@ -284,11 +283,11 @@ def test_batches_are_so_small_that_their_tensors_fit():
     data = np.zeros((8, 16, 256, 256), np.float32)
     sizes = []
     for patterns in ((), ("*",)):
-        reference = Reference.of(model).with_tensors(patterns)
+        reference = Reference.of(model, patterns)
         batches = reference.open_data(data, DataOptions())
         sizes.append(batches.batch_size)
     assert sizes[1] * 9 * 4 <= 64
-    asked = Reference.of(model).with_tensors(["*"]).open_data(data, replace(DataOptions(), batch_size=8))
+    asked = Reference.of(model, ["*"]).open_data(data, replace(DataOptions(), batch_size=8))
     assert asked.batch_size == 8
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from calibrators.errors import CalibrationDataError
 from trtint8.validation.batch import Batch
-from trtint8.validation.user_metrics import UpdatedMeter, takes_reference, user_measurand
+from trtint8.validation.user_metrics import UserMeter, takes_reference, user_measurand
 
 BATCH = Batch({"x": np.zeros(2)}, {"y": np.array([1.0, 2.0])}, {"y": np.array([1.5, 4.0])}, None, 2)
 
@@ -57,7 +57,7 @@ class Largest:
 def test_a_metric_over_the_data_set_that_compares():
     measurand = user_measurand(Largest())
     meter = measurand.start()
-    assert measurand.relative and isinstance(meter, UpdatedMeter)
+    assert measurand.relative and isinstance(meter, UserMeter)
     meter.merge(measurand.measure(BATCH))
     assert meter.value() == 2.0
 

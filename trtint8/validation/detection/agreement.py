@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from types import ModuleType
 from typing import Any, ClassVar
 
@@ -17,15 +18,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from calibrators.checks import check_choice, is_number
+from calibrators.data.feeds import Array, Floats
 from calibrators.data.images.true_boxes import NO_BOX
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
 from calibrators.imports import install_command
 from trtint8.validation.batch import ArrayForm, Batch, BatchForm, Outputs, copied
 from trtint8.validation.class_scores import share
 from trtint8.validation.detection.boxes import Decode, box_overlaps, found_tables, given_tables
-from trtint8.validation.detection.layouts import LAYOUTS, class_count, layout_reader
-from trtint8.validation.meters import PERCENT, CountedSumsMeter, Measurand, SumsMeter
-from trtint8.validation.significance import SameAnswer
+from trtint8.validation.detection.layouts import LAYOUTS, reading_of
+from trtint8.validation.meters import (
+    NOTHING_FOUND,
+    PERCENT,
+    CountedSumsMeter,
+    Measurand,
+    PartsMeter,
+    SumsMeter,
+)
 
 #: COCO's thresholds, 0.50 to 0.95 in steps of 0.05.
 COCO_IOU = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
@@ -70,9 +78,8 @@ class MeanAveragePrecision:
         self._iou = _thresholds(iou)
         self._decode, self._truth = decode, tuple(given_tables(truth))
         _check_has_boxes(self._truth)
-        self._found: list[NDArray[np.float64]] = []
-        ends = f"{self._iou[0]:.2f}" + (f":{self._iou[-1]:.2f}" if len(self._iou) > 1 else "")
-        self.name = f"mAP@{ends}"
+        self._found: list[Floats] = []
+        self.name = f"mAP@{_ends(self._iou)}"
 
     def fresh(self) -> MeanAveragePrecision:
         """Makes the same metric without data."""
@@ -84,9 +91,9 @@ class MeanAveragePrecision:
 
     def update(
         self,
-        feeds: Mapping[str, NDArray[Any]],
-        outputs: Mapping[str, NDArray[Any]],
-        labels: NDArray[Any] | None,  # noqa: ARG002  # named as in the protocol
+        feeds: Mapping[str, Array],
+        outputs: Mapping[str, Array],
+        labels: Array | None,  # noqa: ARG002  # named as in the protocol
     ) -> None:
         """Adds one batch.
 
@@ -134,9 +141,7 @@ class MeanAveragePrecision:
             )
 
 
-def mean_average_precision(
-    found: Sequence[NDArray[np.float64]], truth: Sequence[NDArray[np.float64]], iou: Sequence[float]
-) -> float:
+def mean_average_precision(found: Sequence[Floats], truth: Sequence[Floats], iou: Sequence[float]) -> float:
     """Mean average precision over classes and thresholds; see :class:`MeanAveragePrecision`.
 
     Args:
@@ -179,12 +184,17 @@ def _thresholds(iou: float | Sequence[float]) -> tuple[float, ...]:
     return tuple(values.tolist())
 
 
-def _check_has_boxes(truth: Sequence[NDArray[np.float64]]) -> None:
+def _ends(iou: Sequence[float]) -> str:
+    """The ends of thresholds, as the name of a metric has them."""
+    return f"{iou[0]:.2f}" + (f":{iou[-1]:.2f}" if len(iou) > 1 else "")
+
+
+def _check_has_boxes(truth: Sequence[Floats]) -> None:
     if not sum(map(len, truth)):
         raise CalibrationDataError("the truth has no boxes, so there is no precision; give the truth")
 
 
-def _annotations(tables: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
+def _annotations(tables: Sequence[Floats]) -> list[dict[str, Any]]:
     """Entries in COCO's form: boxes as x, y, width, height, and ids from 1, as 0 means "no match" there."""
     entries: list[dict[str, Any]] = []
     for image, table in enumerate(tables, start=1):
@@ -274,79 +284,62 @@ class DetectionAgreement:
         decode: Decode
         classes: int | None = None
         if self.decode is None or isinstance(self.decode, str):
-            decode, classes = layout_reader(form, self.decode), class_count(form, self.decode)
+            decode, classes = reading_of(form, self.decode)
         else:
             decode = self.decode
         with_labels = has_true_boxes(form)
         source = "true" if with_labels else "FP32's"
-        start: Callable[[], SumsMeter]
+        nothing = f"metric '{self.name}' has nothing to judge by"
+        start = partial(
+            CountedSumsMeter,
+            share,
+            1,
+            f"{nothing}, as neither model finds anything with scores above {self.score:g}; check the "
+            "preprocessing, or give other samples",
+            is_refused=False,
+        )
         if with_labels:
-            nothing = (
-                f"the labels have no boxes, so metric '{self.name}' has nothing to judge by; check the labels"
-            )
+            nothing = f"the labels have no boxes, so {nothing}; check the labels"
             start = partial(CountedSumsMeter, share, 2, nothing)
-        else:
-            nothing = (
-                f"metric '{self.name}' has nothing to judge by, as neither model finds anything with scores "
-                f"above {self.score:g}; check the preprocessing, or give other samples"
-            )
-            start = partial(CountedSumsMeter, share, 1, nothing, is_refused=False)
+
+        def measure(batch: Batch) -> SumsMeter:
+            found = self._tables(decode, batch.outputs, batch)
+            if with_labels:
+                wanted = truth_tables(batch, classes)
+            else:
+                wanted = self._tables(decode, batch.reference, batch)
+            if len(found) != len(wanted):
+                others = f"{len(wanted)} {'have labels' if with_labels else 'for the float model'}"
+                raise CalibrationDataError(
+                    f"decode returns {counted(len(found), 'image')} for a model and {others}; return one "
+                    "entry per image"
+                )
+            sums = [
+                (2 * match_detections(own, other, self.iou), len(own) + len(other), len(other))
+                for own, other in zip(found, wanted, strict=True)
+            ]
+            return SumsMeter(share, [np.array(sums, np.float64).reshape(-1, 3)], batch.rows)
+
         return Measurand(
             self.name,
             not with_labels,
             start,
-            partial(self._measure, decode, with_labels, classes),
+            measure,
             title=f"detections that are {source} (F1)",
             unit=PERCENT,
             perfect=None if with_labels else 1.0,
             check_labels=partial(_check_truth, classes),
-            answers=NothingFound,
+            answers=NOTHING_FOUND,
         )
 
-    def _measure(self, decode: Decode, with_labels: bool, classes: int | None, batch: Batch) -> SumsMeter:
-        found = self._tables(decode, batch.outputs, batch)
-        if with_labels and batch.labels is not None:
-            wanted = truth_tables(batch, classes)
-        else:
-            wanted = self._tables(decode, batch.reference, batch)
-        if len(found) != len(wanted):
-            others = f"{len(wanted)} {'have labels' if with_labels else 'for the float model'}"
-            raise CalibrationDataError(
-                f"decode returns {counted(len(found), 'image')} for a model and {others}; return one entry "
-                "per image"
-            )
-        sums = [
-            (2.0 * match_detections(own, other, self.iou), float(len(own) + len(other)), float(len(other)))
-            for own, other in zip(found, wanted, strict=True)
-        ]
-        return SumsMeter(share, [np.array(sums).reshape(-1, 3)], batch.rows)
-
-    def _tables(self, decode: Decode, outputs: Outputs, batch: Batch) -> list[NDArray[np.float64]]:
+    def _tables(self, decode: Decode, outputs: Outputs, batch: Batch) -> list[Floats]:
         """One table per image of the detections that count."""
         own = copied(outputs) if callable(self.decode) else outputs
         tables = found_tables(self.name, decode, own, batch.feeds)
         return [table[table[:, 5] > self.score] for table in tables]
 
 
-class NothingFound:
-    """What a network has that finds nothing: no precision, and nothing in common with others.
-
-    Args:
-        batch: The batch, of which nothing is needed.
-    """
-
-    def __init__(self, _batch: Batch) -> None: ...
-
-    def joined(self, _later: Sequence[NothingFound]) -> NothingFound:
-        """Adds later batches, of which nothing is needed either."""
-        return self
-
-    def same_for_all(self, reference: float, _different: NDArray[np.intp]) -> SameAnswer:
-        """The metric of that network, which FP32 has to be above."""
-        return SameAnswer(0.0, reference > 0)
-
-
-def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], iou: float) -> int:
+def match_detections(found: Floats, wanted: Floats, iou: float) -> int:
     """Counts the detections of one image that match others of the same class, each at most once.
 
     Args:
@@ -369,7 +362,7 @@ def match_detections(found: NDArray[np.float64], wanted: NDArray[np.float64], io
     return matches
 
 
-def _by_box(table: NDArray[np.float64]) -> NDArray[np.float64]:
+def _by_box(table: Floats) -> Floats:
     """The rows of a table sorted by x1, y1, x2, y2 and class."""
     order: NDArray[np.intp] = np.lexsort(table[:, 4::-1].T)
     return table[order]
@@ -398,7 +391,7 @@ def has_true_boxes(form: BatchForm) -> bool:
     )
 
 
-def truth_tables(batch: Batch, classes: int | None = None) -> list[NDArray[np.float64]]:
+def truth_tables(batch: Batch, classes: int | None = None) -> list[Floats]:
     """The true boxes of each image.
 
     Args:
@@ -426,7 +419,7 @@ def truth_tables(batch: Batch, classes: int | None = None) -> list[NDArray[np.fl
     return [table[table[:, 4] != NO_BOX] for table in tables]
 
 
-def _check_boxes(sample: str, boxes: NDArray[np.float64]) -> None:
+def _check_boxes(sample: str, boxes: Floats) -> None:
     if not np.isfinite(boxes).all():
         raise CalibrationDataError(
             f"a true box of {sample} holds values that are NaN or infinite; give finite values, or the class "
@@ -479,41 +472,39 @@ def box_precision(name: str, form: BatchForm, layout: str | None = None) -> Meas
         )
     require_library()
     thresholds = PRECISIONS[name]
-    classes = class_count(form, layout)
-    ends = f"{thresholds[0]:.2f}" + (f":{thresholds[-1]:.2f}" if len(thresholds) > 1 else "")
+    decode, classes = reading_of(form, layout)
+
+    def measure(batch: Batch) -> _PrecisionMeter:
+        found = found_tables(name, decode, batch.outputs, batch.feeds)
+        return _PrecisionMeter(thresholds, [(found, truth_tables(batch, classes))])
+
     return Measurand(
         name,
         False,
         partial(_PrecisionMeter, thresholds),
-        partial(_measure, name, thresholds, layout_reader(form, layout), classes),
-        title=f"mAP@{ends} by the labels",
+        measure,
+        title=f"mAP@{_ends(thresholds)} by the labels",
         unit=PERCENT,
         check_labels=partial(_check_truth, classes),
-        answers=NothingFound,
+        answers=NOTHING_FOUND,
     )
 
 
-class _PrecisionMeter:
+class _PrecisionMeter(PartsMeter[tuple[list[Floats], list[Floats]]]):
     """Detections and true boxes of all images.
 
     Args:
         thresholds: The intersections over union of which the mean is taken.
-        found: One table per image of detections.
-        truth: One table per image of true boxes.
+        parts: For each batch, one table per image of detections, and one of true boxes.
     """
 
     def __init__(
         self,
         thresholds: Sequence[float],
-        found: Sequence[NDArray[np.float64]] = (),
-        truth: Sequence[NDArray[np.float64]] = (),
+        parts: Sequence[tuple[list[Floats], list[Floats]]] = (),
     ) -> None:
-        self._thresholds, self._found, self._truth = tuple(thresholds), list(found), list(truth)
-
-    def merge(self, other: _PrecisionMeter) -> None:
-        """Adds what the same metric measured on the same model in later batches."""
-        self._found += other._found
-        self._truth += other._truth
+        super().__init__(parts)
+        self._thresholds = thresholds
 
     def value(self) -> float:
         """The mean average precision, in [0, 1].
@@ -521,14 +512,5 @@ class _PrecisionMeter:
         Raises:
             CalibrationDataError: The labels have no boxes.
         """
-        return mean_average_precision(self._found, self._truth, self._thresholds)
-
-    def against(self, other: object, name: str) -> None:
-        """None, because samples have no values of their own."""
-
-
-def _measure(
-    name: str, thresholds: Sequence[float], decode: Decode, classes: int | None, batch: Batch
-) -> _PrecisionMeter:
-    found = found_tables(name, decode, batch.outputs, batch.feeds)
-    return _PrecisionMeter(thresholds, found, truth_tables(batch, classes))
+        found, truth = (list(chain(*tables)) for tables in zip(*self._parts, strict=True))
+        return mean_average_precision(found, truth, self._thresholds)

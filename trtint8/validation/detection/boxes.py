@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibrators.data.feeds import batch_rows
+from calibrators.data.feeds import Array, Floats, batch_rows
 from calibrators.data.inputs import shape_text
 from calibrators.errors import Argument, CalibrationDataError, counted, failures_named
 
@@ -19,7 +19,7 @@ from calibrators.errors import Argument, CalibrationDataError, counted, failures
 MOST_BOXES = 300
 
 
-def box_overlaps(boxes: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+def box_overlaps(boxes: Floats, others: Floats) -> Floats:
     """The intersection over union of every pair of boxes.
 
     Args:
@@ -37,9 +37,7 @@ def box_overlaps(boxes: NDArray[np.float64], others: NDArray[np.float64]) -> NDA
     return np.where(union > 0, common / np.where(union > 0, union, 1.0), 0.0)
 
 
-def suppress(
-    boxes: NDArray[np.float64], scores: NDArray[np.float64], classes: NDArray[np.intp], iou: float
-) -> NDArray[np.intp]:
+def suppress(boxes: Floats, scores: Floats, classes: NDArray[np.intp], iou: float) -> NDArray[np.intp]:
     """Non-maximum suppression within each class.
 
     Args:
@@ -88,12 +86,12 @@ class Truth(NamedTuple):
 
 
 #: Turns a batch's outputs into one entry per image: :class:`Detections`, or a tuple of the same fields.
-Decode = Callable[[Mapping[str, NDArray[Any]]], Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]]]
+Decode = Callable[[Mapping[str, Array]], Sequence[tuple[ArrayLike, ArrayLike, ArrayLike]]]
 
 
 def found_tables(
-    metric: str, decode: Decode, outputs: Mapping[str, NDArray[Any]], feeds: Mapping[str, NDArray[Any]]
-) -> list[NDArray[np.float64]]:
+    metric: str, decode: Decode, outputs: Mapping[str, Array], feeds: Mapping[str, Array]
+) -> list[Floats]:
     """The detections of each image of a batch.
 
     Args:
@@ -127,7 +125,7 @@ def found_tables(
     return tables
 
 
-def given_tables(truth: object) -> list[NDArray[np.float64]]:
+def given_tables(truth: object) -> list[Floats]:
     """The true boxes of each image.
 
     Args:
@@ -147,7 +145,7 @@ def given_tables(truth: object) -> list[NDArray[np.float64]]:
     return tables
 
 
-def _is_one_image(feeds: Mapping[str, NDArray[Any]]) -> bool:
+def _is_one_image(feeds: Mapping[str, Array]) -> bool:
     """Whether a feed is one image, 3 x height x width: torchvision's detectors have no batch axis."""
     return all(array.ndim == 3 and len(array) == 3 for array in feeds.values())
 
@@ -186,7 +184,7 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"of type {type(value).__name__}"
 
 
-def _table(source: str, boxes: object, classes: object, scores: object = None) -> NDArray[np.float64]:
+def _table(source: str, boxes: object, classes: object, scores: object = None) -> Floats:
     """Boxes, classes and, where there are some, scores as the columns of one table."""
     corners = _numbers(source, "boxes", boxes)
     if corners.size and corners.shape[-1:] != (4,):
@@ -209,7 +207,7 @@ def _table(source: str, boxes: object, classes: object, scores: object = None) -
     return np.concatenate(columns, axis=1)
 
 
-def _numbers(source: str, what: str, values: Any) -> NDArray[np.float64]:
+def _numbers(source: str, what: str, values: Any) -> Floats:
     try:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError, RuntimeError) as error:  # the last is PyTorch's

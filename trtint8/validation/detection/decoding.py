@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from calibrators.data.feeds import is_float
+from calibrators.data.feeds import Array, Floats, is_float
 from trtint8.validation.detection.boxes import Detections, suppress
 
 
@@ -34,9 +32,7 @@ class RowOrder:
     kind: int
     image: int | None = None
 
-    def split(
-        self, rows: NDArray[Any], images: int, counts: NDArray[Any] | None = None
-    ) -> list[NDArray[Any]]:
+    def split(self, rows: Array, images: int, counts: Array | None = None) -> list[Array]:
         """The rows of each image.
 
         Args:
@@ -80,7 +76,7 @@ MOST_LEFT = 1000
 _ORDERED = 0.95
 
 
-def row_order(array: NDArray[Any], masks: int = 0) -> RowOrder | None:
+def row_order(array: Array, masks: int = 0) -> RowOrder | None:
     """In which order the rows of an output hold detections, by their values.
 
     Args:
@@ -104,7 +100,7 @@ def row_order(array: NDArray[Any], masks: int = 0) -> RowOrder | None:
     return BOX_FIRST if len(rows) and are_corners(rows) and _fits(rows, BOX_FIRST) else None
 
 
-def are_corners(rows: NDArray[np.float64]) -> bool:
+def are_corners(rows: Floats) -> bool:
     """Whether boxes are corners by their values: nearly all have the second one behind the first.
 
     Args:
@@ -118,7 +114,7 @@ def _may_be_keypoints(columns: int) -> bool:
     return columns > 0 and (columns % 2 == 0 or columns % 3 == 0)
 
 
-def may_hold_rows(array: NDArray[Any]) -> bool:
+def may_hold_rows(array: Array) -> bool:
     """Whether an output may hold detections by its type and shape.
 
     Args:
@@ -129,7 +125,7 @@ def may_hold_rows(array: NDArray[Any]) -> bool:
     )
 
 
-def holds_rows(array: NDArray[Any]) -> bool:
+def holds_rows(array: Array) -> bool:
     """Whether the values of an output may show how it holds detections: not all of its rows fill up.
 
     Args:
@@ -138,7 +134,7 @@ def holds_rows(array: NDArray[Any]) -> bool:
     return may_hold_rows(array) and bool((array != array[..., :1]).any())
 
 
-def filled_rows(array: NDArray[Any], columns: int) -> NDArray[np.float64]:
+def filled_rows(array: Array, columns: int) -> Floats:
     """The first columns of all rows, except those that fill up, such as with -1.
 
     Args:
@@ -149,11 +145,11 @@ def filled_rows(array: NDArray[Any], columns: int) -> NDArray[np.float64]:
         Shape (rows, columns).
     """
     rows = array.reshape(-1, array.shape[-1])[:, :columns].astype(np.float64)
-    filled: NDArray[np.float64] = rows[(rows != rows[:, :1]).any(axis=1)]
+    filled: Floats = rows[(rows != rows[:, :1]).any(axis=1)]
     return filled
 
 
-def _fits(rows: NDArray[np.float64], order: RowOrder) -> bool:
+def _fits(rows: Floats, order: RowOrder) -> bool:
     whole = rows[:, [order.kind] if order.image is None else [order.kind, order.image]]
     return bool((np.abs(whole - np.rint(whole)) <= _ROUNDING).all()) and _are_shares(rows[:, order.score])
 
@@ -201,7 +197,7 @@ class Grid:
         """How many classes boxes may have."""
         return self.scores - (self.rows is GridRows.OBJECTNESS_AND_SCORES)
 
-    def detections(self, image: NDArray[Any]) -> Detections:
+    def detections(self, image: Array) -> Detections:
         """What non-maximum suppression leaves of an image's boxes, each with the class of its largest score.
 
         Args:
@@ -242,7 +238,7 @@ def grid_of_classes(shape: Sequence[int | str | None], classes: int) -> Grid | N
     return None
 
 
-def mask_count(outputs: Mapping[str, NDArray[Any]]) -> int:
+def mask_count(outputs: Mapping[str, Array]) -> int:
     """How many masks a network mixes, if one of its outputs holds these: (N, masks, height, width).
 
     Args:
@@ -255,7 +251,7 @@ def mask_count(outputs: Mapping[str, NDArray[Any]]) -> int:
     return maps[0].shape[1] if len(maps) == 1 else 0
 
 
-def grid_of(array: NDArray[Any], masks: int = 0) -> Grid | None:
+def grid_of(array: Array, masks: int = 0) -> Grid | None:
     """Whether an output holds the boxes of a grid, by its shape and its values.
 
     Args:
@@ -297,7 +293,7 @@ def grid_of(array: NDArray[Any], masks: int = 0) -> Grid | None:
     return Grid(GridRows.OBJECTNESS_AND_SCORES if always or conditional else GridRows.SCORES, count)
 
 
-def _count_scores(columns: NDArray[Any], masks: int) -> int:
+def _count_scores(columns: Array, masks: int) -> int:
     """How many of the columns behind boxes are scores; 0 where the others are neither masks nor keypoints."""
     least, most = columns.min(axis=(0, 1)), columns.max(axis=(0, 1))
     if 0 < masks < columns.shape[2]:
@@ -308,7 +304,7 @@ def _count_scores(columns: NDArray[Any], masks: int) -> int:
     return count if _may_be_keypoints(columns.shape[2] - count) or count == len(are_scores) else 0
 
 
-def _ends_with_angle(scores: NDArray[Any]) -> bool:
+def _ends_with_angle(scores: Array) -> bool:
     """Whether the last of the columns that look like scores is large where no class is likely."""
     if scores.shape[2] < 2:
         return False
@@ -316,7 +312,7 @@ def _ends_with_angle(scores: NDArray[Any]) -> bool:
     return bool(np.median(scores[..., -1]) > _CONDITIONAL > others)
 
 
-def corners_of_centres(boxes: NDArray[Any]) -> NDArray[Any]:
+def corners_of_centres(boxes: Array) -> Array:
     """The corners of boxes.
 
     Args:
@@ -337,15 +333,21 @@ _ROUNDED_SUM = 0.02
 
 
 class Activation(Enum):
-    """What turns an output into scores of classes, which are numbered from 0 without the background."""
+    """What turns an output into scores of classes, which are numbered from 0 without the background.
 
-    NONE = "none"
-    WITHOUT_FIRST = "none, the first class being the background"
-    SIGMOID = "sigmoid"
-    SOFTMAX_WITHOUT_FIRST = "softmax, the first class being the background"
-    SOFTMAX_WITHOUT_LAST = "softmax, the last class being none"
+    The values are the end of a layout's name, and what the output holds, in words.
+    """
 
-    def apply(self, scores: NDArray[Any]) -> NDArray[Any]:
+    NONE = ("", "scores")
+    WITHOUT_FIRST = ("-background", "scores of classes, of which the first is the background")
+    SIGMOID = ("-sigmoid", "logits of classes, for a sigmoid")
+    SOFTMAX_WITHOUT_FIRST = (
+        "-softmax-background",
+        "logits of classes, for a softmax, of which the first is the background",
+    )
+    SOFTMAX_WITHOUT_LAST = ("-softmax", "logits of classes, for a softmax, of which the last is no object")
+
+    def apply(self, scores: Array) -> Array:
         """The scores of each class.
 
         Args:
@@ -372,7 +374,7 @@ class Activation(Enum):
         return columns - has_background
 
 
-def _are_shares(scores: NDArray[Any]) -> bool:
+def _are_shares(scores: Array) -> bool:
     """Whether scores of the float network lie between 0 and 1.
 
     Args:
@@ -381,7 +383,7 @@ def _are_shares(scores: NDArray[Any]) -> bool:
     return bool(not scores.size or (scores.min() >= -_ROUNDING and scores.max() <= 1 + _ROUNDING))
 
 
-def activation_of(array: NDArray[Any]) -> Activation:
+def activation_of(array: Array) -> Activation:
     """What is missing behind an output that holds one number for each box and class.
 
     Where scores between 0 and 1 add up to 1 for most boxes, the first class is the background, as in SSD.
@@ -406,7 +408,7 @@ def activation_of(array: NDArray[Any]) -> Activation:
     return Activation.SIGMOID
 
 
-def _add_up(scores: NDArray[Any]) -> bool:
+def _add_up(scores: Array) -> bool:
     """Whether there are two classes or more, and the scores of most boxes add up to 1."""
     sums = scores.sum(axis=-1, dtype=np.float64)
     return bool(scores.shape[-1] > 1 and np.median(np.abs(sums - 1)) < _ROUNDED_SUM)

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from calibrators.data.feeds import Array
 from calibrators.errors import Argument, CalibrationDataError
 from trtint8.validation.batch import ArrayForm, BatchForm, Outputs
 from trtint8.validation.detection.boxes import Detections
@@ -33,133 +33,125 @@ from trtint8.validation.detection.decoding import (
     holds_rows,
 )
 
-#: Turns a batch's outputs into the detections of each image.
-Reader: TypeAlias = Callable[[Outputs], list[Detections]]
-
 #: Parts of the names of outputs that hold classes, where scores and classes have the same form.
 _CLASS_WORDS = ("class", "label", "cls")
 
 
-class Layout(Protocol):
-    """How outputs hold detections."""
+class Reading(NamedTuple):
+    """How detections are read from outputs.
 
-    @property
-    def name(self) -> str:
-        """The name by which a user asks for it."""
-        ...
+    Attributes:
+        read: Turns a batch's outputs into the detections of each image.
+        classes: How many classes boxes may have, without the background; None where shapes do not tell.
+    """
 
-    @property
-    def words(self) -> str:
-        """What outputs hold, in words."""
-        ...
-
-    def reader(self, form: BatchForm) -> Reader | None:
-        """How detections are read; None where outputs do not have the shapes of this layout."""
-        ...
-
-    def class_count(self, form: BatchForm) -> int | None:
-        """How many classes boxes may have, without the background; None where shapes do not tell."""
-        ...
-
-
-#: What is behind scores of classes, to a part of a layout's name and to words.
-_ACTIVATIONS = {
-    Activation.NONE: ("", "scores"),
-    Activation.WITHOUT_FIRST: ("-background", "scores of classes, of which the first is the background"),
-    Activation.SIGMOID: ("-sigmoid", "logits of classes, for a sigmoid"),
-    Activation.SOFTMAX_WITHOUT_FIRST: (
-        "-softmax-background",
-        "logits of classes, for a softmax, of which the first is the background",
-    ),
-    Activation.SOFTMAX_WITHOUT_LAST: (
-        "-softmax",
-        "logits of classes, for a softmax, of which the last is no object",
-    ),
-}
+    read: Callable[[Outputs], list[Detections]]
+    classes: int | None = None
 
 
 @dataclass(frozen=True)
-class _Boxes:
-    """Boxes in one output, and their scores, classes and number in others."""
+class Layout:
+    """How outputs hold detections.
 
-    activation: Activation
-    centres: bool
-
-    @property
-    def name(self) -> str:
-        return f"boxes{'-centre' if self.centres else ''}{_ACTIVATIONS[self.activation][0]}"
-
-    @property
-    def words(self) -> str:
-        return f"boxes by {_corners_or_centres(self.centres)}, and {_ACTIVATIONS[self.activation][1]}"
-
-    def reader(self, form: BatchForm) -> Reader | None:
-        roles = _box_roles(form.outputs)
-        if roles is None:
-            return None
-        if not _has_table(form.outputs, roles):
-            if self.activation is not Activation.NONE:
-                return None
-        elif self.activation.class_count(form.outputs[roles["scores"]].shape[-1]) < 1:
-            return None
-        return partial(_read, roles, _corners_of(self.centres), self.activation.apply)
-
-    def class_count(self, form: BatchForm) -> int | None:
-        roles = _box_roles(form.outputs)
-        if roles is None or not _has_table(form.outputs, roles):
-            return None
-        return self.activation.class_count(form.outputs[roles["scores"]].shape[-1])
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Detections as rows of one output, and perhaps their number in another one."""
+    Attributes:
+        name: The name by which a user asks for it.
+        words: What outputs hold, in words.
+        reading: How detections are read; None where outputs do not have the shapes of this layout.
+    """
 
     name: str
-    order: RowOrder
-    columns: str
-    centres: bool = False
+    words: str
+    reading: Callable[[BatchForm], Reading | None]
 
-    @property
-    def words(self) -> str:
-        return f"rows of {self.columns}, boxes by {_corners_or_centres(self.centres)}"
 
-    def reader(self, form: BatchForm) -> Reader | None:
-        fitting = {name: one for name, one in form.outputs.items() if self._has_shape(one)}
+def _corners_or_centres(centres: bool) -> str:
+    return "centre and size" if centres else "corners"
+
+
+def _boxes(activation: Activation, centres: bool) -> Layout:
+    """Boxes in one output, and their scores, classes and number in others."""
+
+    def reading(form: BatchForm) -> Reading | None:
+        roles, classes = _box_roles(form.outputs), None
+        if roles is None:
+            return None
+        if _has_table(form.outputs, roles):
+            classes = activation.class_count(form.outputs[roles["scores"]].shape[-1])
+            if classes < 1:
+                return None
+        elif activation is not Activation.NONE:
+            return None
+        return Reading(partial(_read, roles, centres, activation.apply), classes)
+
+    name, words = _boxes_name(activation, centres), activation.value[1]
+    return Layout(name, f"boxes by {_corners_or_centres(centres)}, and {words}", reading)
+
+
+def _boxes_name(activation: Activation, centres: bool) -> str:
+    return f"boxes{_CENTRES if centres else ''}{activation.value[0]}"
+
+
+def _rows(name: str, order: RowOrder, columns: str, *, centres: bool = False) -> Layout:
+    """Detections as rows of one output, and perhaps their number in another one."""
+
+    def has_shape(one: ArrayForm) -> bool:
+        """Whether an output may hold such rows, behind which masks and keypoints may follow."""
+        width = 6 if order.image is None else 7
+        if not one.is_float or not 2 <= len(one.shape) <= 4:
+            return False
+        if order is not BOX_FIRST or len(one.shape) != 3 or one.shape[1] > MOST_LEFT:
+            return one.shape[-1] == width
+        return one.shape[-1] >= width
+
+    def reading(form: BatchForm) -> Reading | None:
+        fitting = {name: one for name, one in form.outputs.items() if has_shape(one)}
         found = [name for name, one in fitting.items() if one.row_order is not None] or list(fitting)
         counts = [name for name, one in form.outputs.items() if _is_count(one, form.rows)]
         maps = [name for name, one in form.outputs.items() if len(one.shape) > 3 and name not in found]
         if len(found) != 1 or len(counts) > 1 or len(form.outputs) > 1 + len(counts) + len(maps):
             return None
-        return partial(self._read, found[0], counts[0] if counts else None, form.rows)
 
-    def class_count(self, form: BatchForm) -> None:  # noqa: ARG002  # named as in the protocol
-        return None
+        def read(outputs: Outputs) -> list[Detections]:
+            count = outputs[counts[0]] if counts else None
+            return [
+                Detections(
+                    _corners(image[:, order.box], centres),
+                    image[:, order.score],
+                    np.rint(image[:, order.kind]),
+                )
+                for image in order.split(outputs[found[0]], form.rows, count)
+            ]
 
-    def _has_shape(self, one: ArrayForm) -> bool:
-        """Whether an output may hold such rows, behind which masks and keypoints may follow."""
-        columns = 6 if self.order.image is None else 7
-        if not one.is_float or not 2 <= len(one.shape) <= 4:
-            return False
-        if self.order is not BOX_FIRST or len(one.shape) != 3 or one.shape[1] > MOST_LEFT:
-            return one.shape[-1] == columns
-        return one.shape[-1] >= columns
+        return Reading(read)
 
-    def _read(self, name: str, count: str | None, images: int, outputs: Outputs) -> list[Detections]:
-        order, corners_of = self.order, _corners_of(self.centres)
-        found = order.split(outputs[name], images, None if count is None else outputs[count])
-        return [
-            Detections(corners_of(image[:, order.box]), image[:, order.score], np.rint(image[:, order.kind]))
-            for image in found
-        ]
+    return Layout(name, f"rows of {columns}, boxes by {_corners_or_centres(centres)}", reading)
 
 
+def _grid(rows: GridRows, name: str, columns: str) -> Layout:
+    """Boxes of all positions of a grid in one output, beside which there are no others but maps."""
+
+    def reading(form: BatchForm) -> Reading | None:
+        found = [(name, one) for name, one in form.outputs.items() if len(one.shape) < 4]
+        if len(found) != 1:
+            return None
+        ((output, one),) = found
+        seen = one.grid or _grid_by_shape(one, form)
+        if seen is None or not (grid := replace(seen, rows=rows)).classes:
+            return None
+        return Reading(lambda outputs: [grid.detections(image) for image in outputs[output]], grid.classes)
+
+    return Layout(name, f"{columns} of each box, before non-maximum suppression", reading)
+
+
+#: What follows the kind of a layout in its name where boxes are given by their centres.
+_CENTRES = "-centre"
+
+#: The layouts of rows: the name, the order of the columns, and the same in words.
 _ROWS = (
-    _Rows("rows", BOX_FIRST, "box, score and class"),
-    _Rows("rows-centre", BOX_FIRST, "box, score and class", centres=True),
-    _Rows("rows-class-first", CLASS_FIRST, "class, score and box"),
-    _Rows("rows-image-class-first", IMAGE_CLASS_FIRST, "image, class, score and box"),
-    _Rows("rows-image-box-first", IMAGE_BOX_FIRST, "image, box, class and score"),
+    ("rows", BOX_FIRST, "box, score and class"),
+    ("rows-class-first", CLASS_FIRST, "class, score and box"),
+    ("rows-image-class-first", IMAGE_CLASS_FIRST, "image, class, score and box"),
+    ("rows-image-box-first", IMAGE_BOX_FIRST, "image, box, class and score"),
 )
 
 #: What follows a box of a grid, to the name of a layout and to words.
@@ -168,49 +160,17 @@ _GRIDS = {
     GridRows.OBJECTNESS_AND_SCORES: ("grid-objectness", "centre, size, objectness and scores"),
 }
 
-
-@dataclass(frozen=True)
-class _Grid:
-    """Boxes of all positions of a grid in one output."""
-
-    rows: GridRows
-
-    @property
-    def name(self) -> str:
-        return _GRIDS[self.rows][0]
-
-    @property
-    def words(self) -> str:
-        return f"{_GRIDS[self.rows][1]} of each box, before non-maximum suppression"
-
-    def reader(self, form: BatchForm) -> Reader | None:
-        found = self._grid(form)
-        return partial(_read_grid, *found) if found is not None else None
-
-    def class_count(self, form: BatchForm) -> int | None:
-        found = self._grid(form)
-        return found[1].classes if found is not None else None
-
-    def _grid(self, form: BatchForm) -> tuple[str, Grid] | None:
-        """The output that holds boxes, if no others but maps are beside it, and how it does."""
-        found = [(name, one) for name, one in form.outputs.items() if len(one.shape) < 4]
-        if len(found) != 1:
-            return None
-        ((name, one),) = found
-        grid = one.grid or _grid_by_shape(one, form)
-        if grid is None:
-            return None
-        grid = replace(grid, rows=self.rows)
-        return (name, grid) if grid.classes else None
-
-
-def _all_layouts() -> list[Layout]:
-    boxes = [_Boxes(activation, centres) for centres in (False, True) for activation in _ACTIVATIONS]
-    return [*boxes, *_ROWS, *map(_Grid, _GRIDS)]
-
-
 #: All layouts by their names.
-LAYOUTS: Mapping[str, Layout] = {layout.name: layout for layout in _all_layouts()}
+LAYOUTS: Mapping[str, Layout] = {
+    layout.name: layout
+    for layout in (
+        *(_boxes(activation, centres) for centres in (False, True) for activation in Activation),
+        _rows(*_ROWS[0]),
+        _rows(f"rows{_CENTRES}", *_ROWS[0][1:], centres=True),
+        *(_rows(*row) for row in _ROWS[1:]),
+        *(_grid(rows, *words) for rows, words in _GRIDS.items()),
+    )
+}
 
 
 def suggested_layout(form: BatchForm) -> Layout:
@@ -251,9 +211,9 @@ def suggested_layout(form: BatchForm) -> Layout:
         CalibrationDataError: The outputs are in none of these layouts.
     """
     forms = form.outputs
-    layout = _suggested_grid(forms) or _suggested_rows(form) or _suggested_boxes(forms)
-    if layout is not None and layout.reader(form) is not None:
-        return layout
+    name = _suggested_grid(forms) or _suggested_rows(form) or _suggested_boxes(forms)
+    if name and LAYOUTS[name].reading(form):
+        return LAYOUTS[name]
     raise CalibrationDataError(
         f"metric 'detections' finds no boxes with scores in the outputs {_listed(form)}; give "
         f"{Argument('DetectionAgreement')} with a function that turns a batch's outputs into detections, or "
@@ -261,28 +221,7 @@ def suggested_layout(form: BatchForm) -> Layout:
     )
 
 
-def _layout_of(form: BatchForm, name: str | None) -> Layout:
-    """The layout that a user has named, else the suggested one.
-
-    Args:
-        form: The form of a batch.
-        name: A name among :data:`LAYOUTS`; None where none is named.
-
-    Raises:
-        CalibrationDataError: The outputs do not have the shapes of the layout, or are in none.
-    """
-    if name is None:
-        return suggested_layout(form)
-    layout = LAYOUTS[name]
-    if layout.reader(form) is None:
-        raise CalibrationDataError(
-            f"the outputs {_listed(form)} cannot be read in the layout '{name}' ({layout.words}); name "
-            f"another one of {', '.join(LAYOUTS)}, or none"
-        )
-    return layout
-
-
-def layout_reader(form: BatchForm, name: str | None = None) -> Reader:
+def reading_of(form: BatchForm, name: str | None = None) -> Reading:
     """How detections are read from outputs.
 
     Args:
@@ -292,56 +231,43 @@ def layout_reader(form: BatchForm, name: str | None = None) -> Reader:
     Raises:
         CalibrationDataError: The outputs do not have the shapes of the layout, or are in none.
     """
-    reader = _layout_of(form, name).reader(form)
-    assert reader is not None
-    return reader
+    layout = LAYOUTS[name] if name else suggested_layout(form)
+    if reading := layout.reading(form):
+        return reading
+    raise CalibrationDataError(
+        f"the outputs {_listed(form)} cannot be read in the layout '{name}' ({layout.words}); name "
+        f"another one of {', '.join(LAYOUTS)}, or none"
+    )
 
 
-def class_count(form: BatchForm, name: str | None = None) -> int | None:
-    """How many classes the boxes of a detector may have.
-
-    Args:
-        form: The form of a batch.
-        name: The name of the layout; None takes what the outputs suggest.
-
-    Returns:
-        Their number, without the background; None where the shapes of the outputs do not tell.
-    """
-    return _layout_of(form, name).class_count(form)
-
-
-def _suggested_grid(forms: Mapping[str, ArrayForm]) -> Layout | None:
+def _suggested_grid(forms: Mapping[str, ArrayForm]) -> str | None:
     """The layout of a grid of boxes; None where no output holds one, or there are others beside it."""
     found = [one.grid for one in forms.values() if len(one.shape) < 4]
-    return _Grid(found[0].rows) if len(found) == 1 and found[0] else None
+    return _GRIDS[found[0].rows][0] if len(found) == 1 and found[0] else None
 
 
-def _suggested_rows(form: BatchForm) -> Layout | None:
+def _suggested_rows(form: BatchForm) -> str | None:
     """The layout of the rows of an output; None where no output holds detections as rows."""
     orders = {name: one.row_order for name, one in form.outputs.items() if one.row_order is not None}
     if len(orders) != 1:
         return None
-    ((name, order),) = orders.items()
-    centres = order is BOX_FIRST and not form.outputs[name].has_corners
-    layout = next(one for one in _ROWS if one.order == order and one.centres == centres)
+    ((output, order),) = orders.items()
+    centres = order is BOX_FIRST and not form.outputs[output].has_corners
+    name = next(name for name, own, _ in _ROWS if own == order) + (_CENTRES if centres else "")
     # Where other outputs are beside it, they may be boxes.
-    return layout if layout.reader(form) is not None else None
+    return name if LAYOUTS[name].reading(form) else None
 
 
-def _suggested_boxes(forms: Mapping[str, ArrayForm]) -> Layout | None:
+def _suggested_boxes(forms: Mapping[str, ArrayForm]) -> str | None:
     """The layout of boxes whose scores are in another output."""
     if (roles := _box_roles(forms)) is None:
         return None
     activation = forms[roles["scores"]].activation if _has_table(forms, roles) else Activation.NONE
-    return _Boxes(activation, not forms[roles["boxes"]].has_corners)
+    return _boxes_name(activation, not forms[roles["boxes"]].has_corners)
 
 
 def _listed(form: BatchForm) -> str:
     return ", ".join(f"'{name}' ({one})" for name, one in form.outputs.items())
-
-
-def _corners_or_centres(centres: bool) -> str:
-    return "centre and size" if centres else "corners"
 
 
 def _grid_by_shape(one: ArrayForm, form: BatchForm) -> Grid | None:
@@ -352,10 +278,6 @@ def _grid_by_shape(one: ArrayForm, form: BatchForm) -> Grid | None:
     fewer = min(one.shape[1:])
     scores = fewer - 4 - (maps[0] if len(maps) == 1 else 0)
     return Grid(GridRows.SCORES, scores, one.shape[1] == fewer) if scores > 0 else None
-
-
-def _read_grid(name: str, grid: Grid, outputs: Outputs) -> list[Detections]:
-    return [grid.detections(image) for image in outputs[name]]
 
 
 def _is_count(form: ArrayForm, images: int) -> bool:
@@ -403,23 +325,20 @@ def _roles(forms: Mapping[str, ArrayForm], boxes: str) -> dict[str, str] | None:
     return None
 
 
-def _corners_of(centres: bool) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Turns boxes of an output into corners, shape (..., 4)."""
-    return corners_of_centres if centres else _as_they_are
-
-
-def _as_they_are(array: NDArray[Any]) -> NDArray[Any]:
-    return array
+def _corners(boxes: Array, centres: bool) -> Array:
+    """Boxes of an output as corners, shape (..., 4)."""
+    return corners_of_centres(boxes) if centres else boxes
 
 
 def _read(
     roles: Mapping[str, str],
-    corners_of: Callable[[NDArray[Any]], NDArray[Any]],
-    scores_of: Callable[[NDArray[Any]], NDArray[Any]],
+    centres: bool,
+    scores_of: Callable[[Array], Array],
     outputs: Outputs,
 ) -> list[Detections]:
     boxes = outputs[roles["boxes"]]
-    corners, scores = corners_of(_images(boxes)), scores_of(outputs[roles["scores"]])
+    images = boxes if boxes.ndim == 3 else boxes[None]
+    corners, scores = _corners(images, centres), scores_of(outputs[roles["scores"]])
     kinds_of_scores = 1 if scores.shape == boxes.shape[:-1] else scores.shape[-1]
     scores = scores.reshape(*corners.shape[:2], kinds_of_scores)  # of no box, where there are none
     if "classes" in roles:
@@ -432,11 +351,6 @@ def _read(
         Detections(image[:count], own[:count], kinds[:count])
         for image, own, kinds, count in zip(corners, best, classes, counts, strict=True)
     ]
-
-
-def _images(boxes: NDArray[Any]) -> NDArray[Any]:
-    """Boxes with the axis of images."""
-    return boxes if boxes.ndim == 3 else boxes[None]
 
 
 #: So many samples are looked at before the first batch is measured.
@@ -469,7 +383,7 @@ class SeenLayouts:
                 self._seen.setdefault(name, output)
 
 
-def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _joined(arrays: Sequence[Array]) -> Array:
     """One output for all batches where it has the shape that it has where it holds rows first."""
     first = next((array for array in arrays if holds_rows(array)), None)
     if first is None:

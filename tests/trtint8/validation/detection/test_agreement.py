@@ -19,7 +19,7 @@ from trtint8.validation.detection.agreement import (
     match_detections,
     truth_tables,
 )
-from trtint8.validation.detection.layouts import class_count
+from trtint8.validation.detection.layouts import reading_of
 
 A, B, FAR = [0, 0, 10, 10], [20, 20, 30, 30], [50, 50, 60, 60]
 
@@ -159,7 +159,7 @@ def test_a_class_that_the_network_does_not_know_is_refused():
         with pytest.raises(CalibrationDataError, match=r"class 3.*3"):
             measurand.check_labels(Batch({}, {}, {}, labels, 1), form)
     DetectionAgreement(len).measurand(form).check_labels(Batch({}, {}, {}, labels, 1), form)  # by own rules
-    assert class_count(BatchForm.of({"y": np.zeros((1, 3, 6), np.float32)}, labels, 1)) is None
+    assert reading_of(BatchForm.of({"y": np.zeros((1, 3, 6), np.float32)}, labels, 1)).classes is None
 
 
 def test_the_classes_of_a_network_with_a_background_count_from_0():

@@ -18,7 +18,7 @@ from trtint8.validation.detection.decoding import (
     grid_of,
     row_order,
 )
-from trtint8.validation.detection.layouts import layout_reader
+from trtint8.validation.detection.layouts import reading_of
 
 #: Of two images: boxes, scores and classes.
 IMAGES = [
@@ -40,7 +40,7 @@ ORDERS = [BOX_FIRST, CLASS_FIRST, IMAGE_BOX_FIRST, IMAGE_CLASS_FIRST]
 
 
 def detections(outputs, images=2):
-    found = layout_reader(BatchForm.of(outputs, None, images))(outputs)
+    found = reading_of(BatchForm.of(outputs, None, images)).read(outputs)
     return [tuple(np.asarray(part).tolist() for part in image) for image in found]
 
 
@@ -113,7 +113,7 @@ def padded(width):
 
 
 def found_above_zero(outputs):
-    images = layout_reader(BatchForm.of(outputs, None, 2))(outputs)
+    images = reading_of(BatchForm.of(outputs, None, 2)).read(outputs)
     return [tuple(part[image.scores > 0].tolist() for part in image) for image in images]
 
 
@@ -168,7 +168,7 @@ def grid(count, classes, first=None):
 
 
 def read(outputs):
-    (image,) = layout_reader(BatchForm.of(outputs, None, 1))(outputs)
+    (image,) = reading_of(BatchForm.of(outputs, None, 1)).read(outputs)
     kept = image.scores > 0.3
     return (
         image.boxes[kept].round(3).tolist(),
@@ -341,7 +341,7 @@ def test_the_boxes_of_a_detector_with_logits(array):
     random = np.random.default_rng(1)
     boxes = np.concatenate([random.uniform(0.3, 0.7, (1, 20, 2)), np.full((1, 20, 2), 0.1)], axis=2)
     outputs = {"logits": array, "pred_boxes": boxes.astype(np.float32)}
-    (image,) = layout_reader(BatchForm.of(outputs, None, 1))(outputs)
+    (image,) = reading_of(BatchForm.of(outputs, None, 1)).read(outputs)
     found = image.scores > 0.3
     assert np.flatnonzero(found).tolist() == [0, 5, 10, 15]
     assert image.classes[found].tolist() == [1] * 4

@@ -13,8 +13,7 @@ from trtint8.validation.detection.decoding import BOX_FIRST, IMAGE_BOX_FIRST, IM
 from trtint8.validation.detection.layouts import (
     LAYOUTS,
     SeenLayouts,
-    class_count,
-    layout_reader,
+    reading_of,
     suggested_layout,
 )
 
@@ -24,7 +23,7 @@ CLASSES = np.array([[1, 0, 2], [2, 2, 1]])
 
 
 def read(outputs, rows=2, layout=None):
-    found = layout_reader(BatchForm.of(outputs, None, rows), layout)(outputs)
+    found = reading_of(BatchForm.of(outputs, None, rows), layout).read(outputs)
     return [tuple(np.asarray(part).tolist() for part in image) for image in found]
 
 
@@ -82,7 +81,7 @@ def test_the_background_is_no_class():
     (image,) = read({"boxes": BOXES[:1], "scores": SHARES / 2}, rows=1)
     assert image[1] == pytest.approx([0.45, 0.35, 0.25]) and image[2] == [0, 2, 0]
     # The reference decides: rounding moves the sums of an INT8 model's shares away from 1.
-    reader = layout_reader(BatchForm.of({"boxes": BOXES[:1], "scores": SHARES}, None, 1))
+    reader = reading_of(BatchForm.of({"boxes": BOXES[:1], "scores": SHARES}, None, 1)).read
     (image,) = reader({"boxes": BOXES[:1], "scores": SHARES * np.float32(0.9)})
     assert image.scores.tolist() == pytest.approx([0.072, 0.63, 0.36]) and image.classes.tolist() == [0, 1, 0]
 
@@ -101,7 +100,7 @@ def test_the_background_is_no_class():
     ],
 )
 def test_how_many_classes_boxes_may_have(outputs, classes):
-    assert class_count(BatchForm.of(outputs, None, 1)) == classes
+    assert reading_of(BatchForm.of(outputs, None, 1)).classes == classes
 
 
 def yolo(*boxes, classes=2, columns=12):
@@ -205,7 +204,7 @@ _SIX_WIDE = {"rows", "rows-centre", "rows-class-first"}
 @pytest.mark.parametrize("activation", ["-sigmoid", "-softmax", "-softmax-background", "-background", ""])
 def test_how_many_classes_a_named_layout_has(activation):
     form = BatchForm.of({"boxes": BOXES, "scores": TABLE}, None, 2)
-    assert class_count(form, f"boxes{activation}") == (4 if activation in ("", "-sigmoid") else 3)
+    assert reading_of(form, f"boxes{activation}").classes == (4 if activation in ("", "-sigmoid") else 3)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +226,7 @@ def test_layouts_whose_shapes_outputs_do_not_have_are_refused(outputs, layouts):
     form, read_so = BatchForm.of(outputs, None, 2), set()
     for name in LAYOUTS:
         try:
-            layout_reader(form, name)
+            reading_of(form, name)
             read_so.add(name)
         except CalibrationDataError as error:
             assert f"'{name}'" in str(error) and all(f"'{output}'" in str(error) for output in outputs)
