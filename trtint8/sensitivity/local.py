@@ -17,7 +17,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.histograms.rules import decibels
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import may_be_float
-from trtint8.models.graph_writer import static_shape
+from trtint8.models.graph_writer import Term, static_shape
 from trtint8.models.session import open_graph_model
 from trtint8.sensitivity.gradients.rule import NoGradientError
 from trtint8.simulation.networks import BesideFloat, Form, InnerReadError, Layer, Quantizer
@@ -244,21 +244,21 @@ class LocalNetwork:
             if segment.layer is not None
         }
         for layer in self._layers:
-            self._give(layer, "signal", self._power(layer.node.outputs[0]))
+            self._give(layer, "signal", _power(Term(self._writer, layer.node.outputs[0])))
             if layer.weights:
-                self._give(layer, "weights", self._power(beside.error(layer, Form.WEIGHTS)))
+                self._give(layer, "weights", _power(beside.error(layer, Form.WEIGHTS)))
             if layer.activations:
-                self._give(layer, "activations", self._power(beside.error(layer, Form.ACTIVATIONS)))
+                self._give(layer, "activations", _power(beside.error(layer, Form.ACTIVATIONS)))
                 self._append_channels(layer)
             reached = (name for name in leaving[layer.name] if values[name] in in_int8)
             for name in sorted(name for name in reached if may_be_float(values[name])):
                 exact, rounded = map(self._as_float, (values[name], in_int8[values[name]]))
                 if beside.keeps_size(values[name]):
-                    self._give(layer, "passing", self._power(exact))
-                    self._give(layer, "noise", self._power(self._writer.op("Sub", exact, rounded)))
+                    self._give(layer, "passing", _power(exact))
+                    self._give(layer, "noise", _power(exact - rounded))
                 else:  # INT8 may find another number of values
-                    self._give(layer, "exact", self._writer.op("Identity", exact))
-                    self._give(layer, "rounded", self._writer.op("Identity", rounded))
+                    self._give(layer, "exact", exact.op("Identity"))
+                    self._give(layer, "rounded", rounded.op("Identity"))
         # It is run with a few samples: to optimize it takes longer than it would save.
         self._session = open_graph_model(beside.model, threads=threads, optimize=False, used_up=True)
 
@@ -314,17 +314,17 @@ class LocalNetwork:
             return
         axis = layer.channel_axis(len(shape))
         others = [index for index in range(len(shape)) if index != axis]
-        magnitude = self._writer.op("Abs", value)
-        self._give(layer, "channels", self._writer.reduced("ReduceMax", magnitude, others, keep=False))
+        magnitude = Term(self._writer, value).op("Abs")
+        self._give(layer, "channels", magnitude.reduced("ReduceMax", others, keep=False))
 
-    def _as_float(self, value: ir.Value) -> ir.Value:
-        if value.dtype in (None, ir.DataType.FLOAT):
-            return value
-        return self._writer.op("Cast", value, to=ir.DataType.FLOAT.value)
+    def _as_float(self, value: ir.Value) -> Term:
+        term = Term(self._writer, value)
+        return term if value.dtype in (None, ir.DataType.FLOAT) else term.cast(ir.DataType.FLOAT)
 
-    def _power(self, value: ir.Value) -> ir.Value:
-        return self._writer.op("ReduceSumSquare", value, keepdims=0)
-
-    def _give(self, layer: Layer, part: str, value: ir.Value) -> None:
-        self._beside.give(value)
+    def _give(self, layer: Layer, part: str, term: Term) -> None:
+        self._beside.give(term)
         self._parts.append((layer.name, part))
+
+
+def _power(term: Term) -> Term:
+    return term.op("ReduceSumSquare", keepdims=0)

@@ -125,8 +125,8 @@ class _ErrorNetwork:
         for layer in layers:
             error = beside.error(layer)
             axes = [axis for axis in range(_rank(layer.node)) if axis != 1]
-            beside.give(beside.writer.reduced("ReduceSum", error, axes, keep=False))
-            beside.give(beside.writer.op("Size", error), ir.DataType.INT64)
+            beside.give(error.reduced("ReduceSum", axes, keep=False))
+            beside.give(error.op("Size"), ir.DataType.INT64)
         self._session = open_graph_model(beside.model, used_up=True) if layers else None
 
     def errors(self, feed: FeedDict) -> dict[str, tuple[NDArray[np.float64], int]]:
