@@ -66,9 +66,6 @@ from trtint8.simulation.segments import Tensors, cut, estimate_seconds, propagat
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import PicksMeter
 
-#: The work for one sample, in runs of the float network, where gradients give the figures. For plans only.
-WORK = 6.0
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -183,7 +180,7 @@ def measure(
     seconds = probe.begin(first.feed, 0, labelled=labelled, name_of=batches.name_of)
     on_plan(Plan(len(layers), batches.num_samples, seconds, picked_from))
     if run.is_local:
-        with results_here(probe.run, batches, description=MEASURING, progress=progress, work=WORK) as results:
+        with results_here(probe.run, batches, description=MEASURING, progress=progress) as results:
             measurement.run(results)
         return measurement.result(table)
     assert probe.effects is not None

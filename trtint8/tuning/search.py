@@ -27,7 +27,7 @@ from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.errors import counted, titled
-from calibrators.progress import SEARCHING, job, progress_bar
+from calibrators.progress import job, progress_bar
 from calibrators.tables.table import CalibrationTable
 from trtint8.equalization.equalize import equalize
 from trtint8.models.graph import constant_input, set_constant_input, value_names
@@ -168,7 +168,7 @@ class Search:
             return True
 
         self._start = start
-        with job({}, part_of=SEARCHING, keep=False):
+        with job(keep=False):
             self._best = Found(start, self._scored("as calibrated", start, is_taken), 0)
             # The time limit is checked between trials and between batches; what was begun is lost.
             try:

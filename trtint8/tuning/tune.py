@@ -26,7 +26,7 @@ from calibrators.display.picture import Picture, data_frame, plot_points
 from calibrators.errors import Argument, CalibrationDataError, UnsupportedError, counted
 from calibrators.files import refuse_losing, refuse_overwriting, write_atomically, written_together
 from calibrators.histograms.thresholds import Method
-from calibrators.progress import CALIBRATING, JUDGING, SEARCHING, job
+from calibrators.progress import JUDGING, job
 from calibrators.records import Count, NonNegative
 from calibrators.run import RunOptions
 from calibrators.tables.ranges import table_among
@@ -260,7 +260,7 @@ def _tune_prepared(
             identity["speed"] = speed.name
         opened = journal.open(identity)
     planner = SpeedPlanner(prepared, table, speed, opened) if speed else None
-    with job({}, keep=False):  # messages say what came of every engine
+    with job(keep=False):  # messages say what came of every engine
         plan = planner.plan(limit.half()) if planner else None
     in_float = plan.keep_float if plan else _slower_in_int8(start) if float16 else ()
     if in_float:
@@ -294,7 +294,7 @@ def _tune_prepared(
         compared = scorer.compare(next(runs), metrics, {BEFORE: next(runs)}, description=JUDGING)
     accuracy = judged(compared, goal, found.score)
     if planner and plan:
-        with job({}, keep=False):
+        with job(keep=False):
             plan = planner.completed(plan, best.keep_float)
     complete = found.complete and (plan is None or plan.complete)
     cost = float_cost(best.model.graph_model, best.keep_float, best.table.provenance.input_sizes)
@@ -539,8 +539,7 @@ def tune_from_sources(
             "the data is one batch, which cannot be split into samples to tune on and samples to judge by; "
             f"give more samples, a smaller {Argument('batch_size')}, or other samples to judge by"
         )
-    phases = (*([] if known else [CALIBRATING]), SEARCHING, JUDGING)
-    with job(dict.fromkeys(phases), enabled=progress):
+    with job(enabled=progress):
         table = known or calibrated(options.method, prepared)
         with warning_of_inputs(table.provenance.inputs, "the network", tuned_on, validated_on) as watched:
             tuned = _tune_prepared(
