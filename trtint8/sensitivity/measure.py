@@ -427,27 +427,31 @@ class Measurement:
         shares = {name: power / total if total else 0.0 for name, power in noise.items()}
         alone = [(ONLY, layer.name) for layer in self._layers]
         only = meter.effects(alone)
-        layers = tuple(
-            LayerSensitivity(
-                layer.name,
-                layer.node.op_type,
-                own,
-                others,
-                *self._local.levels(layer.name),
-                shares[layer.name],
-                tuple(self._suspects(layer, table, noisy=shares[layer.name] > 1 / len(self._layers))),
-                tuple(copy.name for copy in self._copies.get(layer.name, ())),
-                module_of(layer.node),
+        layers = []
+        for layer, own, others in zip(self._layers, only, self._without(meter), strict=True):
+            weights_db, activations_db, cumulative_db = self._local.levels(layer.name)
+            layers.append(
+                LayerSensitivity(
+                    layer.name,
+                    layer.node.op_type,
+                    own,
+                    others,
+                    weights_db if layer.weights else None,
+                    activations_db if layer.activations else None,
+                    cumulative_db,
+                    shares[layer.name],
+                    tuple(self._suspects(layer, table, noisy=shares[layer.name] > 1 / len(self._layers))),
+                    tuple(copy.name for copy in self._copies.get(layer.name, ())),
+                    module_of(layer.node),
+                )
             )
-            for layer, own, others in zip(self._layers, only, self._without(meter), strict=True)
-        )
         return Sensitivity(
             self._fingerprint.samples,
             self._converged,
             self._tolerance_db,
             quantized,
             meter.reference_top1(),
-            layers,
+            tuple(layers),
             self._prepared.fingerprint,
             table.fingerprint,
             self._fingerprint.hexdigest(),

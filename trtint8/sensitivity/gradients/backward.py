@@ -197,23 +197,14 @@ def _average_pool(step: Step) -> Term:
     if step.sizes(step.x, spatial) == kernel and not any(window.pads):
         return _evenly(step, kernel)
     (channels,) = step.sizes(step.x, [1])
-    if step.attributes.get("count_include_pad", 0) or not any(window.pads):
-        counts: NDArray[np.float32] = np.full((1,), math.prod(kernel), np.float32)
-    else:
-        counts = _counts(window, step.sizes(step.x, spatial), step.sizes(step.y, spatial))
+    share: float | Term = 1 / math.prod(kernel)
+    if any(window.pads) and not step.attributes.get("count_include_pad", 0):
+        # What a window covers, padding excluded, which ONNX Runtime computes when the network is opened.
+        covered = np.ones((1, 1, *step.sizes(step.x, spatial)), np.float32)
+        attributes = {**step.attributes, "count_include_pad": 1}
+        share = share / step.writer.op("AveragePool", covered, **attributes)
     ones = np.ones((channels, 1, *kernel), np.float32)
-    return window.spread(step, step.gradient / counts, ones, channels)
-
-
-def _counts(window: _Window, inputs: Sequence[int], outputs: Sequence[int]) -> NDArray[np.float32]:
-    """How many elements every window of a pooling covers, padding excluded; shape (1, 1, *outputs)."""
-    total: NDArray[np.float32] = np.ones((1, 1), np.float32)
-    for axis, (size, out) in enumerate(zip(inputs, outputs, strict=True)):
-        starts = np.arange(out) * window.strides[axis] - window.pads[axis]
-        places = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
-        covered = ((places >= 0) & (places < size)).sum(axis=1).astype(np.float32)
-        total = total[..., None] * covered
-    return total
+    return window.spread(step, step.gradient * share, ones, channels)
 
 
 def _evenly(step: Step, sizes: Sequence[int]) -> Term:
