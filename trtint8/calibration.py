@@ -28,7 +28,7 @@ from calibrators.host.checkpoint import CALIBRATION, Checkpoint, Counted, check_
 from calibrators.host.checkpoint import SECONDS as CHECKPOINT_SECONDS
 from calibrators.host.cuda_session import device_kind
 from calibrators.host.observer import Observation
-from calibrators.progress import CALIBRATING, CHOOSING, job
+from calibrators.progress import job
 from calibrators.run import AnyObserver, Executor, RunOptions
 from calibrators.tables.cache_origin import refuse_foreign_sidecar
 from calibrators.tables.files import check_table_name
@@ -47,7 +47,7 @@ from trtint8.models.shapes import FittingBatchSize
 from trtint8.models.states import with_recorded_states
 from trtint8.models.torch_export import AnyModel, open_module
 from trtint8.quantization.placement import placed_tensors
-from trtint8.range_choice.auto import MOST_SAMPLES, TRIAL, AutoRanges, runs_to_spend
+from trtint8.range_choice.auto import MOST_SAMPLES, AutoRanges
 from trtint8.version import __version__
 
 #: Which tensors are observed: all float activations, as the implicit route needs them, or only those that get
@@ -252,7 +252,6 @@ def calibrate_model(
     checkpoint: CheckpointOptions = CheckpointOptions(),
     *,
     cut_at: Sequence[str] = (),
-    on_open: Callable[[Batches], object] = lambda _batches: None,
     on_table: Callable[[CalibrationTable, Collection[str]], object] = lambda _table, _quantized: None,
 ) -> CalibrationTable:
     """Finds the range of every activation by running the float model, and keeps a checkpoint meanwhile.
@@ -268,7 +267,6 @@ def calibrate_model(
         run: Where and how the model is run.
         checkpoint: Where progress is kept; the file is removed at the end.
         cut_at: Names of tensors up to which the model is calibrated, if any.
-        on_open: Called with the samples before the first of them is run.
         on_table: Called with the table, and the names of the tensors that get Q/DQ pairs, before the
             checkpoint is removed.
 
@@ -304,9 +302,7 @@ def calibrate_model(
         fed: Preprocessing | Literal["none"] | None = data_options.preprocessing or "none"
         if isinstance(data, Batches) or batches.source.is_random:
             fed = None  # whoever opened them knows
-        on_open(batches)
-        work = calibration_work(batches.num_samples, options.method)
-        with job(work, part_of=CALIBRATING, enabled=run.progress):
+        with job(enabled=run.progress):
             seen = calibrated.observer.observe(
                 batches,
                 progress=run.progress,
@@ -322,19 +318,6 @@ def calibrate_model(
     if kept:
         kept.remove()
     return table
-
-
-def calibration_work(samples: int | None, method: str) -> dict[str, float | None]:
-    """Returns the phases of a calibration and their work, in runs of the float network on one sample.
-
-    Args:
-        samples: How many samples there are; None where that is not known.
-        method: How ranges are chosen. Only ``auto`` runs the network for that.
-    """
-    work: dict[str, float | None] = {CALIBRATING: samples}
-    if method == "auto":
-        work[CHOOSING] = None if samples is None else TRIAL * runs_to_spend(samples)
-    return work
 
 
 def _open_checkpoint(prepared: Model, options: CheckpointOptions, device: str) -> Checkpoint[Counted] | None:

@@ -36,7 +36,7 @@ from calibrators.errors import (
 )
 from calibrators.files import check_writable, kind_by_ending, refuse_overwriting
 from calibrators.histograms.thresholds import Method
-from calibrators.progress import BUILDING, CALIBRATING, job
+from calibrators.progress import job
 from calibrators.run import RunOptions
 from calibrators.tables.ranges import is_table, noise_warning, table_among, warn_of_losses
 from calibrators.tables.table import CalibrationTable
@@ -213,7 +213,7 @@ def _build(
     calibration = with_recorded_states(sources.calibration, loaded)
     sources = replace(sources, calibration=_shaped(calibration, loaded, wanted.profiles))
     making = _Int8Build(build, loaded, sources, output, wanted, types_in_graph, finished)
-    with job({CALIBRATING: None, BUILDING: None}, enabled=sources.progress):
+    with job(enabled=sources.progress):
         product = making.implicit() if implicit else making.explicit()
     expected = making.expected(product)
     if expected is not None and expected.is_slower and making.chooses_types and not implicit:

@@ -56,7 +56,7 @@ def of_each(function: BatchFunction[Result], batches: Batches, first: int = 0) -
 
 @contextlib.contextmanager
 def results_here(
-    function: BatchFunction[Result], batches: Batches, *, description: str, progress: bool, work: float = 1.0
+    function: BatchFunction[Result], batches: Batches, *, description: str, progress: bool
 ) -> Iterator[Iterator[Result]]:
     """Does the work on all batches in this process.
 
@@ -65,7 +65,6 @@ def results_here(
         batches: The data.
         description: Text of the progress bar.
         progress: Show a progress bar on a terminal.
-        work: The work for one sample, in the unit of the job.
 
     Yields:
         The results, batch by batch in the order of the data.
@@ -76,7 +75,7 @@ def results_here(
             advance(result.samples)
             yield result
 
-    with progress_bar(description, batches.num_samples, work=work, enabled=progress) as advance:
+    with progress_bar(description, batches.num_samples, enabled=progress) as advance:
         yield results()
 
 

@@ -22,7 +22,7 @@ from tests.calibrators.host.checkpoint_files import sealed
 from tests.fuzz.hostile import VALUES, change_document
 from tests.trtint8.report import samples
 from trtint8.sensitivity.effects import ALL, ONLY, EffectMeter
-from trtint8.sensitivity.local import LayerErrors, LocalMeter
+from trtint8.sensitivity.local import LocalMeter
 from trtint8.sensitivity.results import SENSITIVITY, Measured, channel_suspects
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.journal import JournalFile
@@ -66,8 +66,7 @@ def measurements() -> list[bytes]:
         for variant in meter.variants:
             noisy = scores + 0.3 * random_numbers.standard_normal(scores.shape)
             meter.add(variant, {"y": noisy}, {"y": scores}, labels)
-        local = LocalMeter(("conv",))
-        local.add(16, {"conv": LayerErrors(9.0, 0.5, 0.25, 8.0, 1.0, np.array([0.5, 2.0, 0.0]))})
+        local = LocalMeter((), 16, {"conv": [9.0, 0.5, 0.25, 8.0, 1.0]}, {"conv": [0.5, 2.0, 0.0]})
         measured = Measured(16, "fingerprint", "another fingerprint", meter, local)
         found.append(_saved(SENSITIVITY, measured))
     return found

@@ -35,7 +35,6 @@ from trtint8.arithmetic.storage import (
 from trtint8.interop.pairs import replace_value
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import (
-    add_initializer,
     constant_input,
     graph_values,
     is_constant,
@@ -43,6 +42,7 @@ from trtint8.models.graph import (
     take_name,
     value_names,
 )
+from trtint8.models.graph_writer import GraphWriter, Term
 from trtint8.models.model import Model, prepare
 from trtint8.models.outputs.picked import computed_among, computes_all
 from trtint8.models.session import open_graph_model
@@ -270,11 +270,10 @@ class _Network:
 
     def __init__(self, model: ir.Model, arithmetic: Arithmetic, found: Stored) -> None:
         self._graph, self._arithmetic, self._stored = model.graph, arithmetic, found
-        self._names = value_names(model.graph)
-        self._integers: dict[tuple[str, float, int], ir.Value] = {}
-        self._rounded: dict[tuple[str, float, int], ir.Value] = {}
-        self._constants: dict[tuple[bytes, str, tuple[int, ...]], ir.Value] = {}
-        self._largest: list[ir.Value] = []
+        self._writer = GraphWriter(model.graph)
+        self._integers: dict[tuple[str, float, int], Term] = {}
+        self._rounded: dict[tuple[str, float, int], Term] = {}
+        self._largest: list[Term] = []
         #: Names of the activations that are integers, to their configs with scales.
         self._configs = dict(found.outputs)
         self._made: set[ir.Value] = set()
@@ -295,7 +294,7 @@ class _Network:
             for index, value in enumerate(node.inputs):
                 config = self._stored.activations.get((name, index))
                 if value is not None and config is not None:
-                    node.replace_input_with(index, self._dequantized(value, config))
+                    node.replace_input_with(index, self._dequantized(value, config).value)
         self._round_outputs()
         return tuple(layers)
 
@@ -306,7 +305,7 @@ class _Network:
         for name in names:
             value, config = values.get(name), self._configs.get(name)
             if value is not None and config is not None and config.scale is not None:
-                output = self._dequantized(value, config).name or ""
+                output = self._dequantized(value, config).value.name or ""
                 found[name] = InnerTensor(output, float(config.scale))
             elif value is not None:
                 found[name] = InnerTensor(name)
@@ -314,19 +313,20 @@ class _Network:
 
     def _round_outputs(self) -> None:
         """Rounds the model's outputs that are stored as integers and that no product has made."""
+        names = value_names(self._graph)
         for index, value in enumerate(self._graph.outputs):
             name = value.name or ""
             config = self._stored.outputs.get(name)
             if config is None or value in self._made:
                 continue
-            rounded = self._dequantized(value, config)
-            value.name = take_name(f"{name}_float", self._names)
+            rounded = self._dequantized(value, config).value
+            value.name = take_name(f"{name}_float", names)
             rounded.name = name
             self._graph.outputs[index] = rounded
 
     def sums_output(self) -> str:
         """Makes the largest sums an output, and puts all nodes into an order in which they can run."""
-        largest = self._op("Concat", self._largest, axis=0)
+        largest = self._writer.op("Concat", *self._largest, axis=0).value
         largest.type, largest.shape = ir.TensorType(ir.DataType.DOUBLE), ir.Shape([len(self._largest)])
         self._graph.outputs.append(largest)
         self._graph.sort()
@@ -344,7 +344,7 @@ class _Network:
         weights = read_constant(value)
         assert weights is not None
         config = self._weight_config(weights, key, node)
-        return _Operand(value, config, quantize(weights, config) - config.offset)
+        return _Operand(Term(self._writer, value), config, quantize(weights, config) - config.offset)
 
     def _weight_config(self, weights: NDArray[Any], read: Read, node: ir.Node) -> TensorQuantConfig:
         if (kept := self._stored.kept_weights.get(read)) is not None:
@@ -372,24 +372,23 @@ class _Network:
         config = self._stored.outputs.get(ends[-1].name or "")
         if config is None:
             self._note(sums)
-            sums = self._cast(sums, ir.DataType.FLOAT)
-            result = self._op("Mul", [sums, self._constant(scale)])
+            result = _as(sums, ir.DataType.FLOAT) * scale
             if (bias := self._bias(node)) is not None:
-                result = self._op("Add", [result, bias])
+                result += bias
         else:
             behind = [one for value in ends[1:] if (one := value.producer()) is not None]
             biases = [bias for one in behind if (bias := bias_of(one)) is not None]
             result = self._requantized(node, sums, scale, config, biases)
             for one in behind:
                 if bias_of(one) is None:
-                    result = self._between(result, one, config)
+                    result = _between(result, one, config)
             key = (ends[-1].name or "", float(config.scale or 0), config.offset)
             self._integers[key] = result
-            result = self._rounded[key] = self._op("Mul", [result, self._constant(config.scale)])
-        result.type = ir.TensorType(ir.DataType.FLOAT)
-        self._made.add(result)
+            result = self._rounded[key] = result * config.scale
+        result.value.type = ir.TensorType(ir.DataType.FLOAT)
+        self._made.add(result.value)
         following = [value.producer() for value in ends]
-        replace_value(ends[-1], result)
+        replace_value(ends[-1], result.value)
         for each in reversed(following):
             if each is not None:
                 self._graph.remove(each, safe=True)
@@ -413,26 +412,20 @@ class _Network:
             chain.append(reader.outputs[0])
         return tuple(chain)
 
-    def _convolved(self, node: ir.Node, values: _Operand, kernel: _Operand) -> ir.Value:
+    def _convolved(self, node: ir.Node, values: _Operand, kernel: _Operand) -> Term:
         """The sums of a convolution: float32 where no sum can reach 2^24, else float64."""
         assert kernel.weights is not None
-        attributes = list(node.attributes.values())
-        parts = []
-        for factor, digits in self._digits(node, values, kernel.weights):
-            weights = self._constant(digits.astype(np.float32))
-            part = self._emit(node.op_type, [values.value, weights], attributes)
-            part.type = ir.TensorType(ir.DataType.FLOAT)
-            parts.append((factor, part))
-        if len(parts) == 1:
-            return parts[0][1]
-        whole: ir.Value | None = None
-        for factor, part in parts:
-            scaled = self._op(
-                "Mul", [self._cast(part, ir.DataType.DOUBLE), self._constant(np.float64(factor))]
-            )
-            whole = scaled if whole is None else self._op("Add", [whole, scaled])
-        assert whole is not None
-        whole.type = ir.TensorType(ir.DataType.DOUBLE)
+        digits = self._digits(node, values, kernel.weights)
+        (first, part), *others = (
+            (factor, self._writer.copy(node, [values.term, digit.astype(np.float32)]))
+            for factor, digit in digits
+        )
+        if not others:
+            return part
+        whole = part.cast(ir.DataType.DOUBLE) * np.float64(first)
+        for factor, part in others:
+            whole += part.cast(ir.DataType.DOUBLE) * np.float64(factor)
+        whole.value.type = ir.TensorType(ir.DataType.DOUBLE)
         return whole
 
     def _digits(
@@ -454,19 +447,17 @@ class _Network:
             f"node '{node.name}' adds up too many products to be followed exactly; keep it in float"
         )
 
-    def _product(self, node: ir.Node, first: _Operand, second: _Operand) -> ir.Value:
+    def _product(self, node: ir.Node, first: _Operand, second: _Operand) -> Term:
         """The sums of a matrix product: float32 where no sum can reach 2^24, else float64."""
         exact = _largest_sum(node, first, second) < _EXACT
         to = ir.DataType.FLOAT if exact else ir.DataType.DOUBLE
         operands = [
-            self._cast(one.value, to)
-            if one.weights is None
-            else self._constant(one.weights.astype(to.numpy()))
+            _as(one.term, to) if one.weights is None else one.weights.astype(to.numpy())
             for one in (first, second)
         ]
-        kept = [node.attributes[name] for name in ("transA", "transB") if name in node.attributes]
-        sums = self._emit(node.op_type, operands, kept)
-        sums.type = ir.TensorType(to)
+        turned = {name: node.attributes.get_int(name, 0) for name in ("transA", "transB")}
+        sums = self._writer.op(node.op_type, *operands, **(turned if node.op_type == "Gemm" else {}))
+        sums.value.type = ir.TensorType(to)
         return sums
 
     def _scale(self, node: ir.Node, first: _Operand, second: _Operand) -> NDArray[np.float32]:
@@ -491,32 +482,28 @@ class _Network:
         if bias is None:
             return None
         if operator_of(node).is_convolution:
-            rank = (
-                len(node.inputs[1].shape)
-                if node.inputs[1] is not None and node.inputs[1].shape is not None
-                else 4
-            )
-            shape = self._constant(np.asarray([-1, *[1] * (rank - 2)], np.int64))
-            return self._op("Reshape", [bias, shape])
+            kernel = node.inputs[1]
+            rank = len(kernel.shape) if kernel is not None and kernel.shape is not None else 4
+            return self._writer.op("Reshape", bias, [-1, *[1] * (rank - 2)]).value
         beta = node.attributes.get_float("beta", 1.0)
-        return bias if beta == 1.0 else self._op("Mul", [bias, self._constant(np.float32(beta))])
+        return bias if beta == 1.0 else self._writer.op("Mul", bias, beta).value
 
     def _requantized(
         self,
         node: ir.Node,
-        sums: ir.Value,
+        sums: Term,
         scale: NDArray[np.float32],
         config: TensorQuantConfig,
         further: Sequence[ir.Value],
-    ) -> ir.Value:
+    ) -> Term:
         """The integers of an output, less its offset, by QNNPACK's fixed-point multiplication."""
         assert config.scale is not None
-        sums = self._cast(sums, ir.DataType.DOUBLE)
+        sums = _as(sums, ir.DataType.DOUBLE)
         for bias in (self._bias(node), *further):
             if bias is not None:
                 assert self._arithmetic.biases is not None, "sums of integers take biases of integers"
                 whole = self._quantized(bias, self._arithmetic.biases.with_scale(scale))
-                sums = self._op("Add", [sums, self._cast(whole, ir.DataType.DOUBLE)])
+                sums += whole.cast(ir.DataType.DOUBLE)
         self._note(sums)
         # The mantissa of 24 bits stands in the upper bits of a multiplier of 31 bits.
         ratio = np.float32(scale / config.scale)
@@ -526,114 +513,77 @@ class _Network:
                 "takes factors below 1 only; give its output a wider range"
             )
         mantissa, exponent = np.frexp(np.float64(ratio))
-        product = self._op("Mul", [sums, self._constant(np.float64(mantissa))])
-        upper = self._op("Floor", [self._op("Add", [product, self._constant(np.float64(0.5))])])
-        shifted = self._op("Mul", [upper, self._constant(np.float64(2.0) ** int(exponent))])
-        rounded = self._half_away(shifted, np.float64(0.5))
-        return self._cast(self._clipped(rounded, config, np.float64), ir.DataType.FLOAT)
+        upper = (sums * mantissa + np.float64(0.5)).op("Floor")
+        rounded = _half_away(upper * np.float64(2.0) ** int(exponent), np.float64(0.5))
+        return _clipped(rounded, config, np.float64).cast(ir.DataType.FLOAT)
 
-    def _between(self, integers: ir.Value, node: ir.Node, config: TensorQuantConfig) -> ir.Value:
-        """Integers between the ends of the function behind a product, which are rounded to integers."""
-        assert config.scale is not None
-        limits = [np.float32(0 if node.op_type == "Relu" else -np.inf), np.float32(np.inf)]
-        if node.op_type == "Clip":
-            for index, limit in enumerate(limits):
-                end = constant_input(node, index + 1)
-                limits[index] = limit if end is None else np.rint(np.float32(end) / config.scale)
-        return self._op("Clip", [integers, *map(self._constant, limits)])
-
-    def _quantized(self, value: ir.Value, config: TensorQuantConfig) -> ir.Value:
+    def _quantized(self, value: ir.Value, config: TensorQuantConfig) -> Term:
         """The integers of an activation, less its offset, as float32."""
         assert config.scale is not None
         key = (value.name or "", float(config.scale), config.offset)
         if key not in self._integers:
-            if config.inverse:
-                quotients = self._op("Mul", [value, self._constant(np.float32(1) / config.scale)])
-            else:
-                quotients = self._op("Div", [value, self._constant(config.scale)])
-            rounded = self._round(quotients, config.rounding)
-            self._integers[key] = self._clipped(rounded, config, np.float32)
+            term = Term(self._writer, value)
+            quotients = term * (np.float32(1) / config.scale) if config.inverse else term / config.scale
+            self._integers[key] = _clipped(_round(quotients, config.rounding), config, np.float32)
         return self._integers[key]
 
-    def _dequantized(self, value: ir.Value, config: TensorQuantConfig) -> ir.Value:
+    def _dequantized(self, value: ir.Value, config: TensorQuantConfig) -> Term:
         assert config.scale is not None
         key = (value.name or "", float(config.scale), config.offset)
         if key not in self._rounded:
-            integers = self._quantized(value, config)
-            self._rounded[key] = self._op("Mul", [integers, self._constant(config.scale)])
-            self._rounded[key].type, self._rounded[key].shape = value.type, value.shape
+            self._rounded[key] = (self._quantized(value, config) * config.scale).like(value)
         return self._rounded[key]
 
-    def _round(self, values: ir.Value, rounding: Rounding) -> ir.Value:
-        """Rounds float32 to integers, as :func:`trtint8.quantization.config.round_values` does."""
-        if rounding is Rounding.HALF_EVEN:
-            return self._op("Round", [values])
-        if rounding is Rounding.UP:
-            return self._op("Ceil", [values])
-        if rounding is Rounding.HALF_UP:
-            # The largest number below one half is no half, on either side; above 2^22 there are no halves.
-            halves = self._op("Floor", [self._op("Add", [values, values])])
-            return self._op("Floor", [self._op("Mul", [self._op("Add", [halves, self._one]), self._half])])
-        if rounding is Rounding.HALF_DOWN:
-            return self._op("Neg", [self._round(self._op("Neg", [values]), Rounding.HALF_UP)])
-        if rounding is Rounding.HALF_TOWARD_ZERO:
-            magnitudes = self._round(self._op("Abs", [values]), Rounding.HALF_DOWN)
-            return self._op("Mul", [self._op("Sign", [values]), magnitudes])
-        away = rounding is Rounding.HALF_AWAY_FROM_ZERO
-        return self._half_away(values, _BELOW_HALF if away else np.float32(0.5))
-
-    @property
-    def _one(self) -> ir.Value:
-        return self._constant(np.float32(1))
-
-    @property
-    def _half(self) -> ir.Value:
-        return self._constant(np.float32(0.5))
-
-    def _half_away(self, values: ir.Value, half: np.floating) -> ir.Value:
-        magnitudes = self._op("Floor", [self._op("Add", [self._op("Abs", [values]), self._constant(half)])])
-        return self._op("Mul", [self._op("Sign", [values]), magnitudes])
-
-    def _clipped(self, values: ir.Value, config: TensorQuantConfig, kind: type[np.floating]) -> ir.Value:
-        ends = (config.quant_min - config.offset, config.quant_max - config.offset)
-        return self._op("Clip", [values, *(self._constant(kind(end)) for end in ends)])
-
-    def _note(self, sums: ir.Value) -> None:
+    def _note(self, sums: Term) -> None:
         """Adds the largest magnitude of a layer's sums to what is reported.
 
         It also gives sums a second reader. Without one ONNX Runtime would fold the scale that follows into
         the weights, which would be no integers any more.
         """
-        ends = [self._op("ReduceMax", [sums], keepdims=0), self._op("ReduceMin", [sums], keepdims=0)]
-        largest = self._op("Max", [ends[0], self._op("Neg", [ends[1]])])
-        one = self._constant(np.asarray([1], np.int64))
-        self._largest.append(self._op("Reshape", [self._cast(largest, ir.DataType.DOUBLE), one]))
+        largest = sums.op("ReduceMax", keepdims=0).op("Max", -sums.op("ReduceMin", keepdims=0))
+        self._largest.append(largest.cast(ir.DataType.DOUBLE).op("Reshape", [1]))
 
-    def _cast(self, value: ir.Value, to: ir.DataType) -> ir.Value:
-        if value.dtype == to:
-            return value
-        result = self._op("Cast", [value], to=int(to))
-        result.type = ir.TensorType(to)
-        return result
 
-    def _constant(self, array: Any) -> ir.Value:
-        stored_array = np.asarray(array)
-        key = (stored_array.tobytes(), stored_array.dtype.str, stored_array.shape)
-        if key not in self._constants:
-            name = take_name("arithmetic_constant", self._names)
-            self._constants[key] = add_initializer(self._graph, name, stored_array)
-        return self._constants[key]
+def _as(term: Term, to: ir.DataType) -> Term:
+    """A tensor in a type, which it may have already."""
+    return term if term.value.dtype == to else term.cast(to)
 
-    def _op(self, operator: str, inputs: Sequence[ir.Value], **attributes: int) -> ir.Value:
-        return self._emit(operator, inputs, [ir.AttrInt64(name, value) for name, value in attributes.items()])
 
-    def _emit(self, operator: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr]) -> ir.Value:
-        node = ir.Node(
-            "", operator, inputs, attributes, name=take_name(f"arithmetic_{operator}", self._names)
-        )
-        node.outputs[0].name = take_name(f"arithmetic_{operator}_out", self._names)
-        self._graph.append(node)
-        return node.outputs[0]
+def _between(integers: Term, node: ir.Node, config: TensorQuantConfig) -> Term:
+    """Integers between the ends of the function behind a product, which are rounded to integers."""
+    assert config.scale is not None
+    limits = [np.float32(0 if node.op_type == "Relu" else -np.inf), np.float32(np.inf)]
+    if node.op_type == "Clip":
+        for index, limit in enumerate(limits):
+            end = constant_input(node, index + 1)
+            limits[index] = limit if end is None else np.rint(np.float32(end) / config.scale)
+    return integers.op("Clip", *limits)
+
+
+def _round(values: Term, rounding: Rounding) -> Term:
+    """Rounds float32 to integers, as :func:`trtint8.quantization.config.round_values` does."""
+    match rounding:
+        case Rounding.HALF_EVEN:
+            return values.op("Round")
+        case Rounding.UP:
+            return values.op("Ceil")
+        case Rounding.HALF_UP:
+            # The largest number below one half is no half, on either side; above 2^22 there are no halves.
+            return (((values + values).op("Floor") + 1) * 0.5).op("Floor")
+        case Rounding.HALF_DOWN:
+            return -_round(-values, Rounding.HALF_UP)
+        case Rounding.HALF_TOWARD_ZERO:
+            return values.op("Sign") * _round(values.op("Abs"), Rounding.HALF_DOWN)
+    away = rounding is Rounding.HALF_AWAY_FROM_ZERO
+    return _half_away(values, _BELOW_HALF if away else np.float32(0.5))
+
+
+def _half_away(values: Term, half: np.floating) -> Term:
+    return values.op("Sign") * (values.op("Abs") + half).op("Floor")
+
+
+def _clipped(values: Term, config: TensorQuantConfig, kind: type[np.floating]) -> Term:
+    return values.op("Clip", kind(config.quant_min - config.offset), kind(config.quant_max - config.offset))
 
 
 @dataclass(frozen=True)
@@ -641,12 +591,12 @@ class _Operand:
     """One operand of a product of integers.
 
     Attributes:
-        value: Its integers, less the offset, as float32; of weights the value that was read.
+        term: Its integers, less the offset, as float32; of weights the value that was read.
         config: Its config, with the scale.
         weights: The integers of weights, less the offset; None for an activation.
     """
 
-    value: ir.Value
+    term: Term
     config: TensorQuantConfig
     weights: NDArray[np.int32] | None
 

@@ -500,11 +500,10 @@ def audit_model(
     mixed, _ = quantize_graph(fixed, table, replace(asked, float16=True), largest=shapes)
     built = {"FP32": fixed.graph_model, "FP16": fixed.graph_model, "INT8": quantized, "INT8+FP16": mixed}
     engines = []
-    with job(dict.fromkeys(built, 1.0), enabled=options.progress):
+    with job(enabled=options.progress):
         for precision, graph_model in built.items():
-            with job({}, part_of=precision):
-                fp16 = "FP16" in precision
-                engines.append(estimator.estimate(precision, graph_model, peaks, fp16=fp16))
+            fp16 = "FP16" in precision
+            engines.append(estimator.estimate(precision, graph_model, peaks, fp16=fp16))
     builder = title_of(estimator.flavor.name)
     if estimator.of_another_gpu:
         builder = f"another TensorRT than {builder}, which runs no INT8 there,"

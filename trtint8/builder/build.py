@@ -220,7 +220,7 @@ class Build:
             _context(calibrator, options.device),
             collected(flavor.module) as log,
             deferred_interrupt() as deferred,
-            progress_bar(BUILDING, None, work=0.0, enabled=self.progress) as advance,
+            progress_bar(BUILDING, None, enabled=self.progress) as advance,
         ):
             start = time.perf_counter()
             interrupted = deferred

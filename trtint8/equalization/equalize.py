@@ -20,7 +20,7 @@ from calibrators.data.samples import Preflight
 from calibrators.data.sources.random_samples import warn_of_random
 from calibrators.errors import TableError
 from calibrators.histograms.thresholds import Method
-from calibrators.progress import CALIBRATING, job, progress_bar
+from calibrators.progress import job, progress_bar
 from calibrators.run import RunOptions
 from calibrators.tables.table import CalibrationTable
 from trtint8.calibration import CalibrationOptions, Observed, calibrate_model, float_tensors
@@ -205,7 +205,7 @@ def equalize_and_calibrate(
     ).fitting(size)
     warn_of_random(data)
     part = runnable_part(prepared)
-    with job({CALIBRATING: None}, enabled=progress):
+    with job(enabled=progress):
         equalized = equalize(
             part.graph_model, _checked(first_feeds(batches, _SAMPLES), part.inputs), table.method
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -11,6 +12,80 @@ from numpy.typing import NDArray
 
 from trtint8.models.graph import add_initializer, may_be_float, take_name, value_names, values_read
 from trtint8.models.shapes import open_shape
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """A tensor of a graph that is being written. Calculating with it appends nodes.
+
+    Attributes:
+        writer: Writes to the graph.
+        value: The tensor.
+    """
+
+    writer: GraphWriter
+    value: ir.Value
+    #: NumPy leaves operators between its arrays and terms to this class.
+    __array_ufunc__: ClassVar[None] = None
+
+    def op(self, kind: str, *others: Operand, **attributes: Any) -> Term:
+        """Appends a node whose first input is this tensor; see :meth:`GraphWriter.op`."""
+        return self.writer.op(kind, self, *others, **attributes)
+
+    def reduced(self, kind: str, axes: Sequence[int], *, keep: bool = True) -> Term:
+        """Appends a reduction over axes, such as ``ReduceSum``."""
+        if kind == "ReduceSum" or self.writer.graph.opset_imports[""] >= 18:
+            return self.op(kind, list(axes), keepdims=int(keep))
+        return self.op(kind, axes=list(axes), keepdims=int(keep))
+
+    def cast(self, to: ir.DataType) -> Term:
+        """Appends a Cast to another type."""
+        return self.op("Cast", to=to.value)
+
+    def like(self, other: ir.Value) -> Term:
+        """The same tensor, which gets the shape and the type of another one."""
+        self.value.shape, self.value.type = other.shape, other.type
+        return self
+
+    def __add__(self, other: Operand) -> Term:
+        return self.op("Add", other)
+
+    def __radd__(self, other: Operand) -> Term:
+        return self.writer.op("Add", other, self)
+
+    def __sub__(self, other: Operand) -> Term:
+        return self.op("Sub", other)
+
+    def __rsub__(self, other: Operand) -> Term:
+        return self.writer.op("Sub", other, self)
+
+    def __mul__(self, other: Operand) -> Term:
+        return self.op("Mul", other)
+
+    def __rmul__(self, other: Operand) -> Term:
+        return self.writer.op("Mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Term:
+        return self.op("Div", other)
+
+    def __rtruediv__(self, other: Operand) -> Term:
+        return self.writer.op("Div", other, self)
+
+    def __neg__(self) -> Term:
+        return self.op("Neg")
+
+    def __gt__(self, other: Operand) -> Term:
+        return self.op("Greater", other)
+
+    def __lt__(self, other: Operand) -> Term:
+        return self.op("Less", other)
+
+    def __and__(self, other: Operand) -> Term:
+        return self.op("And", other)
+
+
+#: What a node reads: a tensor, or a constant. Numbers of Python are float32, and lists of them int64.
+Operand: TypeAlias = Term | ir.Value | float | list[int] | NDArray[Any] | np.generic | None
 
 
 class GraphWriter:
@@ -26,21 +101,13 @@ class GraphWriter:
         self._count = 0
         self._constants: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
 
-    def op(
-        self,
-        kind: str,
-        *inputs: ir.Value | None,
-        outputs: int = 1,
-        like: ir.Value | None = None,
-        **attributes: Any,
-    ) -> ir.Value:
+    def op(self, kind: str, *inputs: Operand, outputs: int = 1, **attributes: Any) -> Term:
         """Appends a node.
 
         Args:
             kind: The operator.
             *inputs: The node's inputs.
             outputs: How many outputs the node has.
-            like: A value with the shape of the output, where that is known.
             **attributes: The node's attributes; lists are of integers.
 
         Returns:
@@ -51,32 +118,41 @@ class GraphWriter:
             name: ir.AttrInt64s(name, value) if isinstance(value, list) else value
             for name, value in attributes.items()
         }
-        node = ir.node(kind, list(inputs), typed, num_outputs=outputs)
-        return self.append(node, like)
+        node = ir.node(kind, list(map(self._value, inputs)), typed, num_outputs=outputs)
+        return Term(self, self.append(node))
 
-    def copy(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> ir.Value:
+    def copy(self, node: ir.Node, inputs: Sequence[Operand]) -> Term:
         """Appends a node like another one, with other inputs; returns its first output."""
-        return self.copies(node, inputs)[0]
+        return Term(self, self.copies(node, inputs)[0])
 
-    def copies(self, node: ir.Node, inputs: Sequence[ir.Value | None]) -> Sequence[ir.Value]:
+    def copies(self, node: ir.Node, inputs: Sequence[Operand]) -> Sequence[ir.Value]:
         """Appends a node like another one, with other inputs; returns all of its outputs."""
         attributes, outputs = list(node.attributes.values()), len(node.outputs)
-        made = ir.Node(node.domain, node.op_type, list(inputs), attributes, num_outputs=outputs)
+        read = list(map(self._value, inputs))
+        made = ir.Node(node.domain, node.op_type, read, attributes, num_outputs=outputs)
         self.append(made)
         for output, original in zip(made.outputs, node.outputs, strict=True):
             output.shape, output.type = original.shape, original.type
         return made.outputs
 
-    def append(self, node: ir.Node, like: ir.Value | None = None) -> ir.Value:
-        """Appends a node, which gets names; returns its last output. See :meth:`op` for ``like``."""
+    def append(self, node: ir.Node) -> ir.Value:
+        """Appends a node, which gets names; returns its last output."""
         node.name = self._new_name(node.op_type)
         for output in node.outputs:
             output.name = self._new_name(f"{node.name}_out")
         self.graph.append(node)
-        last = node.outputs[-1]
-        if like is not None:
-            last.shape, last.type = like.shape, like.type
-        return last
+        return node.outputs[-1]
+
+    def _value(self, operand: Operand) -> ir.Value | None:
+        if operand is None or isinstance(operand, ir.Value):
+            return operand
+        if isinstance(operand, Term):
+            return operand.value
+        if isinstance(operand, list):
+            return self.constant(np.array(operand, np.int64))
+        # A float64 of NumPy is a float of Python as well.
+        is_number = not isinstance(operand, np.generic) and isinstance(operand, float | int)
+        return self.constant(np.float32(operand) if is_number else np.asarray(operand))
 
     def constant(self, array: NDArray[Any] | np.generic) -> ir.Value:
         """A constant; equal small ones are the same value."""
@@ -107,28 +183,6 @@ class GraphWriter:
         )
         self.graph.register_initializer(value)
         return value
-
-    def integers(self, values: Sequence[int]) -> ir.Value:
-        """A constant of int64 values, shape (values,)."""
-        return self.constant(np.array(values, np.int64))
-
-    def number(self, value: float) -> ir.Value:
-        """A float32 constant, shape ()."""
-        return self.constant(np.float32(value))
-
-    def reduced(
-        self,
-        kind: str,
-        value: ir.Value,
-        axes: Sequence[int],
-        *,
-        keep: bool = True,
-        like: ir.Value | None = None,
-    ) -> ir.Value:
-        """Appends a reduction over axes, such as ``ReduceSum``; see :meth:`op` for ``like``."""
-        if kind == "ReduceSum" or self.graph.opset_imports[""] >= 18:
-            return self.op(kind, value, self.integers(axes), like=like, keepdims=int(keep))
-        return self.op(kind, value, like=like, axes=list(axes), keepdims=int(keep))
 
     def _new_name(self, name: str) -> str:
         self._count += 1

@@ -441,10 +441,6 @@ class AutoRanges:
 #: The most samples that ranges are tried on.
 MOST_SAMPLES = 64
 
-#: The work of running the quantized network on a sample, in runs of the float network that count all tensors:
-#: 0.3 to 0.7 of such a run on a vision transformer, a ResNet and a detector. For the estimate only.
-TRIAL = 0.6
-
 
 def _in_random_order(samples: Iterable[FeedDict]) -> list[FeedDict]:
     """Samples in an order that depends on what they hold and not on where they stand, equal ones once."""
@@ -551,7 +547,7 @@ def choose_ranges(
         references.run_ahead(first)
     with (
         progress_bar(
-            CHOOSING, max(runs_to_spend(calibrated), len(RULES) * first), work=TRIAL, enabled=progress
+            CHOOSING, max(runs_to_spend(calibrated), len(RULES) * first), enabled=progress
         ) as advance,
         Trials(network, references, advance) as trials,
     ):

@@ -73,6 +73,7 @@ class EffectMeter:
         classes: Whether the first output is one row of classes per sample.
         labelled: Whether the data has labels.
         predicted: Whether the effects of single layers are predicted by gradients.
+        sums: The sums so far of every variant.
 
     Attributes:
         scales: The numbers that outputs are divided by.
@@ -89,12 +90,14 @@ class EffectMeter:
         classes: bool,
         labelled: bool,
         predicted: bool = False,
+        sums: Sequence[Sequence[float]] | None = None,
     ) -> None:
-        self._rows = {variant: row for row, variant in enumerate(variants)}
+        self._rows = {(word, layer): row for row, (word, layer) in enumerate(variants)}
         self.scales = dict(scales)
         self.classes, self._labelled = classes, labelled and classes
         self.predicted = predicted
-        self.sums: NDArray[np.float64] = np.zeros((len(self._rows), COLUMNS))
+        empty: NDArray[np.float64] = np.zeros((len(self._rows), COLUMNS))
+        self.sums = empty if sums is None else np.array(sums, np.float64)
 
     def add(
         self,
@@ -294,7 +297,7 @@ class EffectMeter:
         return Share(int(hit + lost), int(self.sums[self._rows[ALL], COLUMN["judged"]]))
 
     def state(self) -> dict[str, Any]:
-        """A form that JSON can hold; see :meth:`from_state`."""
+        """The arguments of another meter with the same sums, in a form that JSON can hold."""
         return {
             "variants": list(self._rows),
             "scales": self.scales,
@@ -303,20 +306,6 @@ class EffectMeter:
             "predicted": self.predicted,
             "sums": self.sums.tolist(),
         }
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> EffectMeter:
-        """The inverse of :meth:`state`."""
-        variants = [(word, layer) for word, layer in state["variants"]]
-        meter = cls(
-            variants,
-            state["scales"],
-            classes=state["classes"],
-            labelled=state["labelled"],
-            predicted=state["predicted"],
-        )
-        meter.sums = np.array(state["sums"], np.float64)
-        return meter
 
     def effect(self, variant: Variant) -> Effect:
         """Estimates the effect of a variant from the samples so far."""

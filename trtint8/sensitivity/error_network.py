@@ -24,7 +24,7 @@ from calibrators.data.feeds import FeedDict
 from calibrators.operators import operator_of
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import values_read, weight_bytes
-from trtint8.models.graph_writer import GraphWriter, reached_from, static_shape
+from trtint8.models.graph_writer import GraphWriter, Term, reached_from, static_shape
 from trtint8.models.session import ModelSession, open_graph_model
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import BATCH, NoGradientError, elements_per_sample, infer_shapes
@@ -139,16 +139,17 @@ class ErrorNetwork:
                 self.directions = max(self.directions, directions)
         self._outputs = [output.name or "" for output in outputs]
         for number in range(self.directions):
-            starts = {output: _direction(output, number) for output in floats}
-            graph.inputs.extend(starts.values())
+            inputs = {output: _direction(output, number) for output in floats}
+            graph.inputs.extend(inputs.values())
+            starts = {output: Term(writer, value) for output, value in inputs.items()}
             if self.has_margins and number == 0:
-                starts[outputs[0]] = _with_margins(writer, outputs[0], starts[outputs[0]])
+                starts[outputs[0]] += _margins(writer, outputs[0])
             gradients = append_gradients(writer, nodes, starts, made)
             if number == 0:
                 unseen = [layer for layer, value in zip(layers, made, strict=True) if value not in gradients]
                 self.picking = _picking(deciding_operators(nodes, floats, unseen))
             for layer, value in zip(layers, made, strict=True):
-                beside.give(self._product(writer, gradients.get(value), errors[layer.name]))
+                beside.give(self._product(gradients.get(value), errors[layer.name]))
         self.runs_at_once = 1
         self._weight_bytes = weight_bytes(graph_model)
         self._model: ir.Model | None = model
@@ -184,17 +185,13 @@ class ErrorNetwork:
         # It has the weights several times over already.
         self._session = open_graph_model(model, threads=threads, pack_weights=False, used_up=True)
 
-    def _product(self, writer: GraphWriter, gradient: ir.Value | None, error: ir.Value) -> ir.Value:
+    def _product(self, gradient: Term | None, error: Term) -> Term:
         """The product with the error, for each sample or for all: shape (samples,) or (1,)."""
         if gradient is None:  # no output depends on the layer
-            product = writer.op("Identity", writer.constant(np.zeros(1, np.float32)))
-        elif self.splits and _is_batched(error):
-            flat = writer.op("Flatten", writer.op("Mul", gradient, error), axis=1)
-            product = writer.reduced("ReduceSum", flat, [1], keep=False)
-        else:
-            flat = writer.op("Reshape", writer.op("Mul", gradient, error), writer.integers([-1]))
-            product = writer.reduced("ReduceSum", flat, [0])
-        return product
+            return error.writer.op("Identity", np.zeros(1, np.float32))
+        if self.splits and _is_batched(error.value):
+            return (gradient * error).op("Flatten", axis=1).reduced("ReduceSum", [1], keep=False)
+        return (gradient * error).op("Reshape", [-1]).reduced("ReduceSum", [0])
 
     def run(
         self,
@@ -254,22 +251,15 @@ def _is_class_scores(output: ir.Value) -> bool:
     return isinstance(shape[1], int) and shape[1] > 1
 
 
-def _with_margins(writer: GraphWriter, output: ir.Value, direction: ir.Value) -> ir.Value:
-    """A direction, and for some samples the largest score less the second largest on top of it."""
+def _margins(writer: GraphWriter, output: ir.Value) -> Term:
+    """The largest score less the second largest for the chosen samples, as a direction; zeros for others."""
     chosen = ir.Value(name=_MARGINS, shape=ir.Shape([BATCH, 1]), type=ir.TensorType(ir.DataType.FLOAT))
     writer.graph.inputs.append(chosen)
     classes = (static_shape(output) or [])[1]
-    best = writer.op("TopK", output, writer.integers([2]), outputs=2, axis=1)
-    both = writer.op(
-        "OneHot",
-        best,
-        writer.integers([int(classes or 0)]),
-        writer.constant(np.array([0, 1], np.float32)),
-        axis=-1,
-    )
-    signed = writer.op("Mul", both, writer.constant(np.array([[1], [-1]], np.float32)))
-    margin = writer.reduced("ReduceSum", signed, [1], keep=False)
-    return writer.op("Add", direction, writer.op("Mul", margin, chosen), like=output)
+    best = writer.op("TopK", output, [2], outputs=2, axis=1)
+    both = best.op("OneHot", [int(classes or 0)], np.array([0, 1], np.float32), axis=-1)
+    signed = both * np.array([[1], [-1]], np.float32)
+    return signed.reduced("ReduceSum", [1], keep=False) * chosen
 
 
 def _direction(output: ir.Value, number: int) -> ir.Value:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -62,12 +63,9 @@ from trtint8.sensitivity.results import (
     weight_suspects,
 )
 from trtint8.simulation.networks import Layer, Quantizer, find_layers, quantized_network
-from trtint8.simulation.segments import Tensors, cut, estimate_seconds, propagate
+from trtint8.simulation.segments import Tensors, cut, propagate
 from trtint8.validation.batch import BatchForm
 from trtint8.validation.fidelity import PicksMeter
-
-#: The work for one sample, in runs of the float network, where gradients give the figures. For plans only.
-WORK = 6.0
 
 
 @dataclass(frozen=True)
@@ -183,7 +181,7 @@ def measure(
     seconds = probe.begin(first.feed, 0, labelled=labelled, name_of=batches.name_of)
     on_plan(Plan(len(layers), batches.num_samples, seconds, picked_from))
     if run.is_local:
-        with results_here(probe.run, batches, description=MEASURING, progress=progress, work=WORK) as results:
+        with results_here(probe.run, batches, description=MEASURING, progress=progress) as results:
             measurement.run(results)
         return measurement.result(table)
     assert probe.effects is not None
@@ -429,27 +427,31 @@ class Measurement:
         shares = {name: power / total if total else 0.0 for name, power in noise.items()}
         alone = [(ONLY, layer.name) for layer in self._layers]
         only = meter.effects(alone)
-        layers = tuple(
-            LayerSensitivity(
-                layer.name,
-                layer.node.op_type,
-                own,
-                others,
-                *self._local.levels(layer.name),
-                shares[layer.name],
-                tuple(self._suspects(layer, table, noisy=shares[layer.name] > 1 / len(self._layers))),
-                tuple(copy.name for copy in self._copies.get(layer.name, ())),
-                module_of(layer.node),
+        layers = []
+        for layer, own, others in zip(self._layers, only, self._without(meter), strict=True):
+            weights_db, activations_db, cumulative_db = self._local.levels(layer.name)
+            layers.append(
+                LayerSensitivity(
+                    layer.name,
+                    layer.node.op_type,
+                    own,
+                    others,
+                    weights_db if layer.weights else None,
+                    activations_db if layer.activations else None,
+                    cumulative_db,
+                    shares[layer.name],
+                    tuple(self._suspects(layer, table, noisy=shares[layer.name] > 1 / len(self._layers))),
+                    tuple(copy.name for copy in self._copies.get(layer.name, ())),
+                    module_of(layer.node),
+                )
             )
-            for layer, own, others in zip(self._layers, only, self._without(meter), strict=True)
-        )
         return Sensitivity(
             self._fingerprint.samples,
             self._converged,
             self._tolerance_db,
             quantized,
             meter.reference_top1(),
-            layers,
+            tuple(layers),
             self._prepared.fingerprint,
             table.fingerprint,
             self._fingerprint.hexdigest(),
@@ -660,7 +662,11 @@ class Probe:
                 _logger.info("every layer is run by itself: %s", error)
                 self._quick = None
         reference = self._network.run_float(feed)
-        return reference, batch_rows(feed) or 1, estimate_seconds(self._network, feed)
+        start = time.perf_counter()  # the first run also opens the sessions
+        self._network.run_float(feed)
+        # On average half of a network is computed once more for each of its layers, in float and in INT8.
+        seconds = (time.perf_counter() - start) * (2 + len(self.layers))
+        return reference, batch_rows(feed) or 1, seconds
 
     def run(
         self,

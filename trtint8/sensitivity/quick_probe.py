@@ -356,7 +356,7 @@ class QuickNetwork:
         for part in self._parts(min(batch_rows(feed) or 1, most), self._errors.samples_per_run):
             taken = _taken(feed, part)
             reference, errors = network.measure(taken)
-            meter.add(batch_rows(taken) or 1, errors)
+            meter.merge(errors)
             # What a session returns lies in its memory and keeps all of it, also when the session is closed.
             references.append({name: array.copy() for name, array in reference.items()})
         return joined(references), meter

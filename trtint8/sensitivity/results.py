@@ -475,7 +475,6 @@ class _Local:
     samples: Count
     sums: Mapping[str, tuple[float, float, float, float, float]]
     channels: Mapping[str, tuple[float, ...]]
-    forms: Mapping[str, tuple[bool, bool]]
 
 
 @dataclass(frozen=True)
@@ -496,12 +495,12 @@ def _pack(progress: Measured) -> _Record:
 
 
 def _unpack(record: _Record) -> Measured:
-    effects = EffectMeter.from_state(vars(record.meter))
+    effects = EffectMeter(**vars(record.meter))
     _check_sums(effects.sums, len(record.meter.variants))
     _check_meanings(effects.sums, record.meter)
     _check_local(record.local)
     _check_counts(record.picks)
-    local = LocalMeter.from_state(vars(record.local))
+    local = LocalMeter(**vars(record.local))
     return Measured(record.samples, record.data, record.labels, effects, local, dict(record.picks))
 
 
@@ -541,8 +540,8 @@ def _check_meanings(sums: NDArray[np.float64], effects: _Effects) -> None:
 
 def _check_local(local: _Local) -> None:
     """Refuses errors at layers that no measurement makes; they are not finite where a tensor is not."""
-    if not local.sums.keys() >= {*local.channels, *local.forms}:
-        raise ValueError("it has channels or forms of a layer without sums")
+    if not local.sums.keys() >= local.channels.keys():
+        raise ValueError("it has channels of a layer without sums")
     found = (*local.sums.values(), *local.channels.values())
     if any(number < 0 for numbers in found for number in numbers):
         raise ValueError("a sum of squares, or a magnitude of a channel, in it is negative")

@@ -15,7 +15,7 @@ from calibrators.operators import Axes, Product, operator_of
 from calibrators.tables.choice import QMAX
 from trtint8.models.garbage_collection import pause_garbage_collection
 from trtint8.models.graph import is_constant, values_read
-from trtint8.models.graph_writer import GraphWriter
+from trtint8.models.graph_writer import GraphWriter, Term
 from trtint8.models.shapes import open_shape
 from trtint8.quantization.placement import Edge, Placement
 from trtint8.quantization.qdq import activation_scales, insert_qdq, make_pair, read_weights, rounded_weights
@@ -228,7 +228,7 @@ class BesideFloat:
         self.writer = GraphWriter(self.model.graph)
         self._quantized = QuantizedLayers(self.writer, quantizer)
 
-    def error(self, layer: Layer, form: Form = Form.INT8) -> ir.Value:
+    def error(self, layer: Layer, form: Form = Form.INT8) -> Term:
         """Appends a layer that reads the float network's tensors.
 
         Args:
@@ -240,7 +240,7 @@ class BesideFloat:
         """
         output = layer.node.outputs[0]
         quantized = self._quantized.append(layer, {}, form)[0]
-        return self.writer.op("Sub", quantized, output, like=output)
+        return (Term(self.writer, quantized) - output).like(output)
 
     def append_int8(self) -> Mapping[ir.Value, ir.Value]:
         """Appends the network with every layer in INT8.
@@ -276,7 +276,8 @@ class BesideFloat:
         sizes = open_shape(value)
         return sizes is not None and all(isinstance(size, int) or size in self._open_sizes for size in sizes)
 
-    def give(self, value: ir.Value, element_type: ir.DataType = ir.DataType.FLOAT) -> None:
+    def give(self, appended: Term | ir.Value, element_type: ir.DataType = ir.DataType.FLOAT) -> None:
         """Makes an appended value an output behind the others."""
+        value = appended.value if isinstance(appended, Term) else appended
         value.type = ir.TensorType(element_type)
         self.model.graph.outputs.append(value)

@@ -7,22 +7,20 @@ variants, and only what depends on the layer has to be computed again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
-from onnx import helper, numpy_helper
 
 from calibrators.data.feeds import FeedDict
 from calibrators.errors import CalibrationDataError, ModelError
 from calibrators.host.session import first_line, give_back_freed_memory, open_session
 from calibrators.tables.choice import scale_of
-from trtint8.models.graph import values_read
+from trtint8.interop.pairs import replace_value
+from trtint8.models.graph import graph_values, values_read
 from trtint8.models.graph_writer import GraphWriter
 from trtint8.models.outputs.joined import OutputPart, output_parts, split_outputs
 from trtint8.quantization.config import State, fake_quantize
@@ -240,38 +238,40 @@ class _Block:
             raise CalibrationDataError(f"the model fails on a batch: {first_line(error)}") from error
 
     def _serialized(self, form: Form) -> bytes:
-        protos = [ir.serde.serialize_node(node) for node in self.nodes]
-        values = {value.name or "": value for node in self.nodes for value in _reads(node, self.model.graph)}
-        constants = {name: _array(value) for name, value in values.items() if value.const_value is not None}
-        if self.layer is not None:
-            protos[:1] = self._layer_nodes(self.layer, form, constants)
-        made = {name for proto in protos for name in proto.output}
-        inputs = [name for name in values if name not in constants and name not in made]
-        graph = helper.make_graph(
-            protos,
-            "segment",
-            [helper.make_tensor_value_info(name, _dtype(values[name]), None) for name in inputs],
-            [helper.make_empty_tensor_value_info(name) for name in self.outputs],
-            [numpy_helper.from_array(array, name) for name, array in constants.items()],
-        )
-        serialized: bytes = helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid(*opset) for opset in self.model.opset_imports.items()],
-            ir_version=self.model.ir_version,
-        ).SerializeToString()
+        made = {value.name: value for node in self.nodes for value in node.outputs}
+        values = dict.fromkeys(value for node in self.nodes for value in _reads(node, self.model.graph))
+        read = [value for value in values if value.name not in made]
+        inputs = [value for value in read if value.const_value is None]
+        for value in inputs:
+            if value.dtype is None:
+                raise ModelError(
+                    f"the type of tensor '{value.name}' cannot be inferred; export the model with shapes"
+                )
+        part = ir.GraphView(
+            inputs,
+            [made[name] for name in self.outputs],
+            nodes=self.nodes,
+            initializers=[value for value in read if value.const_value is not None],
+            opset_imports=self.model.opset_imports,
+            name="segment",
+        ).clone()
+        if self.layer is not None and form is not Form.FLOAT:
+            _quantize(part, self.layer, self.quantizer, form)
+        for value in graph_values(part):
+            value.shape = None  # exporters declare shapes that do not hold for other batches
+        model = ir.Model(part, ir_version=self.model.ir_version)
+        serialized: bytes = ir.to_proto(model).SerializeToString()
         return serialized
 
-    def _layer_nodes(
-        self, layer: Layer, form: Form, constants: dict[str, NDArray[Any]]
-    ) -> list[onnx.NodeProto]:
-        """The layer's nodes in a form; their constants are added to those of the block."""
-        graph = ir.Graph([], [], nodes=[])
-        read = {value: ir.Value(name=value.name) for value in layer.node.inputs if value is not None}
-        outputs = QuantizedLayers(GraphWriter(graph), self.quantizer).append(layer, read, form)
-        for output, original in zip(outputs, layer.node.outputs, strict=True):
-            output.name = original.name
-        constants |= {name: _array(value) for name, value in graph.initializers.items()}
-        return [ir.serde.serialize_node(node) for node in graph]
+
+def _quantize(part: ir.Graph, layer: Layer, quantizer: Quantizer, form: Form) -> None:
+    """Puts a layer in a form in the place of the first node of a graph."""
+    node = part[0]
+    outputs = QuantizedLayers(GraphWriter(part), quantizer).append(replace(layer, node=node), {}, form)
+    for output, quantized in zip(node.outputs, outputs, strict=True):
+        replace_value(output, quantized)
+    part.remove(node, safe=True)
+    part.sort()
 
 
 class LayerAlone:
@@ -331,19 +331,6 @@ def _dependents(
                 reached.update(value.name for value in node.outputs if value.name)
         dependents[source] = frozenset(reached.intersection(outputs))
     return dependents
-
-
-def _array(value: ir.Value) -> NDArray[Any]:
-    assert value.const_value is not None
-    return value.const_value.numpy()
-
-
-def _dtype(value: ir.Value) -> int:
-    if value.dtype is None:
-        raise ModelError(
-            f"the type of tensor '{value.name}' cannot be inferred; export the model with shapes"
-        )
-    return int(value.dtype)
 
 
 #: Called with a segment, and with its inputs and outputs in the float network and in the quantized network.
@@ -411,35 +398,6 @@ def _all_variants(state: _State, feed: FeedDict) -> dict[str, Tensors]:
     return {name: found[name] for name in names}
 
 
-def estimate_seconds(network: Network, feed: FeedDict) -> float:
-    """Estimates how long :func:`propagate` takes for a batch, from two runs of every segment.
-
-    Args:
-        network: The model, cut into segments; its ONNX Runtime sessions are open afterwards.
-        feed: One batch.
-
-    Returns:
-        The estimate in seconds.
-
-    Raises:
-        CalibrationDataError: The model fails on the batch.
-    """
-    total = 0.0
-    for state in (_State(network, form, feed) for form in (Form.FLOAT, Form.INT8)):
-        plain, variants, most = 0.0, 0.0, 0
-        for number, segment in enumerate(network.segments):
-            segment.run(state.form, state.tensors)  # the first run allocates memory, so it is not timed
-            start = time.perf_counter()
-            outputs = segment.run(state.form, state.tensors)
-            once = time.perf_counter() - start
-            plain += once
-            variants += once * state.stand_in(segment, outputs)
-            most = max(most, sum(map(_size, state.variants.values())))
-            state.drop(number)
-        total += plain * max(1.0, most / _ROOM) + variants
-    return total
-
-
 #: Bytes for the tensors of all variants of a network in one form; a single variant may take more. With
 #: less of it, the network itself is run more often.
 _ROOM = 512 << 20
@@ -504,15 +462,6 @@ class _State:
             self._made = 0
             give_back_freed_memory()
         return outputs
-
-    def stand_in(self, segment: Segment, outputs: Tensors) -> int:
-        """Takes the network's outputs of a segment for those of all variants, and returns their number."""
-        changed = self._changed(segment)
-        for name, names in changed.items():
-            self.variants[name] = self.variants.get(name, {}) | _select(names, outputs)
-        self.tensors |= outputs
-        layer = segment.layer.name if segment.layer else None
-        return sum(1 for name, names in changed.items() if names or name == layer)
 
     def _changed(self, segment: Segment) -> dict[str, frozenset[str]]:
         """The outputs of a segment that differ in each variant, the one that begins with it included."""

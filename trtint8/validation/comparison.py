@@ -251,16 +251,11 @@ class OpenModels:
         self._first: BatchForm | None = None
         self._layouts = SeenLayouts()
 
-    @property
-    def work(self) -> float:
-        """The work for one sample, in runs of the reference on it."""
-        return 1.0 + len(self._models)
-
     def results(
         self, batches: Batches, *, description: str = VALIDATING, progress: bool
     ) -> contextlib.AbstractContextManager[Iterator[BatchResult]]:
         """Runs all models on every batch in this process: see :func:`calibrators.host.work.results_here`."""
-        return results_here(self.run, batches, description=description, progress=progress, work=self.work)
+        return results_here(self.run, batches, description=description, progress=progress)
 
     @property
     def half(self) -> dict[str, tuple[str, ...]]:

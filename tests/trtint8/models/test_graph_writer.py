@@ -1,9 +1,10 @@
 """Nodes and constants that are added to a graph."""
 
 import numpy as np
+import onnx_ir as ir
 
 from tests.trtint8.sensitivity.gradients.differences import network, run
-from trtint8.models.graph_writer import GraphWriter, attributes_of, reached_from, static_shape
+from trtint8.models.graph_writer import GraphWriter, Term, attributes_of, reached_from, static_shape
 
 
 def model():
@@ -14,10 +15,11 @@ def model():
 def test_names_are_new_and_small_constants_shared():
     made = model()
     writer = GraphWriter(made.graph)
-    assert writer.number(2.0) is writer.number(2.0)
-    assert writer.number(2.0) is not writer.constant(np.int64(2))
-    first, second = (writer.op("Mul", made.graph.inputs[0], writer.number(2.0)) for _ in range(2))
-    assert first.name != second.name
+    x = Term(writer, made.graph.inputs[0])
+    first, second = (x * 2 for _ in range(2))
+    assert first.value.name != second.value.name
+    (one, other), whole = (term.value.producer().inputs[1] for term in (first, second)), x * np.int64(2)
+    assert one is other is not whole.value.producer().inputs[1]
     large = np.zeros(100, np.float32)
     assert writer.constant(large) is not writer.constant(large)
 
@@ -25,8 +27,8 @@ def test_names_are_new_and_small_constants_shared():
 def test_reductions_of_both_forms():
     for opset in (17, 18):
         made = network([("Relu", ["x"], "y", {})], {"x": [2, 3]}, opset=opset)
-        writer = GraphWriter(made.graph)
-        mean = writer.reduced("ReduceMean", made.graph.inputs[0], [1], keep=False)
+        x = Term(GraphWriter(made.graph), made.graph.inputs[0])
+        mean = x.reduced("ReduceMean", [1], keep=False).value
         mean.dtype = made.graph.inputs[0].dtype
         made.graph.outputs.append(mean)
         np.testing.assert_allclose(run(made, {"x": np.arange(6, dtype=np.float32).reshape(2, 3)})[1], [1, 4])
@@ -36,7 +38,7 @@ def test_a_node_is_copied_with_its_attributes():
     made = model()
     node = next(node for node in made.graph if node.op_type == "Transpose")
     writer = GraphWriter(made.graph)
-    copied = writer.copy(node, made.graph.inputs)
+    copied = writer.copy(node, made.graph.inputs).value
     assert attributes_of(copied.producer()) == attributes_of(node)
     assert list(copied.producer().inputs) == list(made.graph.inputs)
 
@@ -46,3 +48,24 @@ def test_what_depends_on_a_tensor_by_values_and_not_by_its_shape():
     reached = reached_from(made.graph, [made.graph.inputs[0]])
     assert {value.name for value in reached} == {"x", "a", "y"}
     assert static_shape(made.graph.inputs[0]) == [2, 3] and static_shape(None) is None
+
+
+def test_calculating_with_terms_appends_what_it_computes():
+    made = network([("Relu", ["x"], "y", {})], {"x": [2, 3]})
+    x = Term(GraphWriter(made.graph), made.graph.inputs[0])
+    feed = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    found = {
+        "1 - x": (1 - x, 1 - feed),
+        "x / 2 + 3": (x / 2 + 3, feed / 2 + 3),
+        "2 / x": (2 / x, 2 / feed),
+        "-(x - x * x)": (-(x - x * x), feed * feed - feed),
+        "array": (feed[0] * x, feed[0] * feed),
+        "between": (((x > 2) & (x < 5)).cast(ir.DataType.FLOAT), (feed > 2) & (feed < 5)),
+        "flat": (x.op("Reshape", [-1]), feed.ravel()),
+        "double": (x.cast(ir.DataType.DOUBLE) * np.float64(0.1), feed * 0.1),
+    }
+    for name, (term, _) in found.items():
+        term.value.dtype = ir.DataType.DOUBLE if name == "double" else ir.DataType.FLOAT
+        made.graph.outputs.append(term.value)
+    for (_, wanted), got in zip(found.values(), run(made, {"x": feed})[1:], strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)

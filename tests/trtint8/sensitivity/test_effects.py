@@ -145,7 +145,7 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(samples):
 
 def test_a_state_survives_json():
     meter = meter_of()
-    again = EffectMeter.from_state(json.loads(json.dumps(meter.state())))
+    again = EffectMeter(**json.loads(json.dumps(meter.state())))
     assert again.effect(("all", "")) == meter.effect(("all", ""))
     again.add(("all", ""), GOT, WANTED, LABELS)
     assert again.effect(("all", "")).top1 == Share(2, 6)

@@ -13,7 +13,7 @@ from tests.trtint8.simulation.two_products import X as LOCAL_NETWORK_X
 from tests.trtint8.simulation.two_products import opened_products
 from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
-from trtint8.sensitivity.local import LayerErrors, LocalMeter, LocalNetwork
+from trtint8.sensitivity.local import LocalMeter, LocalNetwork
 from trtint8.simulation.networks import Form, Quantizer
 from trtint8.simulation.segments import cut, propagate
 
@@ -49,14 +49,15 @@ def test_levels_are_those_of_the_layer_alone(network):
     assert passing == pytest.approx(20.0, abs=1e-4)
     np.testing.assert_array_equal(meter.channels("first"), np.float32([1.0, 0.7]).astype(np.float64))
     assert meter.samples == 2
-    assert meter.levels("second") == (None, None, None) and meter.channels("second") is None
+    assert meter.levels("second")[2] is None and meter.channels("second") is None
+    assert LocalMeter(("second",)).levels("second") == (None, None, None)
 
 
 def test_batches_may_differ_in_their_number_of_channels():
     """As of a product that sums over tokens."""
     meter, found = LocalMeter(("first",)), []
     for largest in ([1.0, 2.0], [3.0, 1.0], [2.0, 4.0, 1.0]):
-        meter.add(1, {"first": LayerErrors(1.0, None, 0.1, 1.0, 0.1, np.array(largest))})
+        meter.merge(LocalMeter(("first",), 1, channels={"first": largest}))
         found.append(meter.channels("first").tolist())
     assert found == [[1.0, 2.0], [3.0, 2.0], [2.0, 4.0, 1.0]]
 
@@ -75,7 +76,7 @@ def test_merging_adds_up_and_a_state_survives_json(network):
     assert parts.levels("first") == pytest.approx(whole.levels("first"))
     assert parts.levels("first")[2] == np.inf
     np.testing.assert_array_equal(parts.channels("first"), np.abs(X).max(axis=0).astype(np.float64))
-    again = LocalMeter.from_state(json.loads(json.dumps(parts.state())))
+    again = LocalMeter(**json.loads(json.dumps(parts.state())))
     assert again.levels("first") == parts.levels("first") and again.samples == 2
     np.testing.assert_array_equal(again.channels("first"), parts.channels("first"))
 
@@ -83,28 +84,26 @@ def test_merging_adds_up_and_a_state_survives_json(network):
 def test_errors_are_those_of_layers_run_by_themselves():
     opened = opened_products()
     names = ("first", "second")
-    wanted, found = LocalMeter(names), LocalMeter(names)
+    wanted = LocalMeter(names)
     propagate(opened.network, {"x": LOCAL_NETWORK_X}, wanted.watch(len(LOCAL_NETWORK_X), alone=True))
     network = LocalNetwork(opened.model, opened.quantizer, opened.network, threads=1)
-    reference, measured = network.measure({"x": LOCAL_NETWORK_X})
+    reference, found = network.measure({"x": LOCAL_NETWORK_X})
     np.testing.assert_allclose(
         reference["second_out"], LOCAL_NETWORK_X @ LOCAL_NETWORK_WEIGHTS @ LOCAL_NETWORK_WEIGHTS, rtol=1e-6
     )
-    found.add(len(LOCAL_NETWORK_X), measured)
     for name in names:
         assert found.levels(name) == pytest.approx(wanted.levels(name), abs=1e-3)
         np.testing.assert_array_equal(found.channels(name), wanted.channels(name))
     assert found.samples == 2
-    np.testing.assert_array_equal(measured["first"].channels, np.float32([1.0, 0.7]).astype(np.float64))
+    np.testing.assert_array_equal(found.channels("first"), np.float32([1.0, 0.7]).astype(np.float64))
 
 
 def test_several_runs_add_up():
     opened = opened_products()
     network = LocalNetwork(opened.model, opened.quantizer, opened.network, threads=1)
-    whole, parts = LocalMeter(("first", "second")), LocalMeter(("first", "second"))
-    whole.add(2, network.measure({"x": LOCAL_NETWORK_X})[1])
+    whole, parts = network.measure({"x": LOCAL_NETWORK_X})[1], LocalMeter(("first", "second"))
     for row in (LOCAL_NETWORK_X[:1], LOCAL_NETWORK_X[1:]):
-        parts.add(1, network.measure({"x": row})[1])
+        parts.merge(network.measure({"x": row})[1])
     assert parts.samples == 2
     assert parts.levels("second") == pytest.approx(whole.levels("second"), abs=1e-4)
     np.testing.assert_array_equal(parts.channels("second"), whole.channels("second"))
@@ -121,11 +120,9 @@ def test_what_leaves_a_layer_in_another_floating_point_type_counts():
     network = cut(model, quantizer)
     wanted = LocalMeter(("first",))
     propagate(network, {"x": LOCAL_NETWORK_X}, wanted.watch(len(LOCAL_NETWORK_X), alone=True))
-    _, measured = LocalNetwork(model, quantizer, network, threads=1).measure({"x": LOCAL_NETWORK_X})
-    found = LocalMeter(("first",))
-    found.add(len(LOCAL_NETWORK_X), measured)
+    _, found = LocalNetwork(model, quantizer, network, threads=1).measure({"x": LOCAL_NETWORK_X})
     assert found.levels("first")[2] == pytest.approx(wanted.levels("first")[2], abs=1e-3)
-    assert measured["first"].passing == pytest.approx(
+    assert found.state()["sums"]["first"][3] == pytest.approx(
         4 * np.square(LOCAL_NETWORK_X @ LOCAL_NETWORK_WEIGHTS).sum(), rel=1e-5
     )
 
@@ -141,7 +138,7 @@ def test_channels_of_a_convolution_over_time_are_no_time_steps():
     by_itself = LocalMeter(("conv",))
     propagate(network, {"x": x}, by_itself.watch(1, alone=True))
     _, measured = LocalNetwork(model, quantizer, network, threads=1).measure({"x": x})
-    assert measured["conv"].channels.tolist() == by_itself.channels("conv").tolist() == [1, 3]
+    assert measured.channels("conv").tolist() == by_itself.channels("conv").tolist() == [1, 3]
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.49])  # of the second, INT8 finds another number of values
@@ -157,7 +154,7 @@ def test_where_masks_and_sizes_depend_on_values(threshold):
     network = cut(model, quantizer)
     x = np.array([[0.4, 0.6, 1.2, -3.3], [0.495, 2.0, 7.7, 5.1]], np.float32)
     (name,) = (layer.name for layer in network.layers)
-    wanted, found = LocalMeter((name,)), LocalMeter((name,))
+    wanted = LocalMeter((name,))
     propagate(network, {"x": x}, wanted.watch(len(x), alone=True))
-    found.add(len(x), LocalNetwork(model, quantizer, network, threads=1).measure({"x": x})[1])
+    _, found = LocalNetwork(model, quantizer, network, threads=1).measure({"x": x})
     assert found.levels(name) == pytest.approx(wanted.levels(name), abs=1e-3)

@@ -19,7 +19,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.models.serialization import to_proto
 from trtint8.quantization.placement import place
 from trtint8.simulation.networks import Form, Quantizer
-from trtint8.simulation.segments import cut, estimate_seconds, propagate
+from trtint8.simulation.segments import cut, propagate
 
 RNG = np.random.default_rng(3)
 
@@ -195,20 +195,6 @@ def test_what_every_layer_gives_is_watched(case):
     propagate(network, feed, watch)
     assert list(seen) == [layer.name for layer in network.layers]
     assert all(seen.values())
-
-
-def test_the_estimate_counts_every_run(case, monkeypatch):
-    """A clock that ticks once per run: the estimate is the number of runs that follow."""
-    _, feed, _, network = case
-    ticks = iter(range(10**6))
-    monkeypatch.setattr("trtint8.simulation.segments.time.perf_counter", lambda: float(next(ticks)))
-    estimated = estimate_seconds(network, feed)
-    runs = []
-    for segment in network.segments:
-        original = segment.run
-        segment.run = lambda form, tensors, original=original: (runs.append(1), original(form, tensors))[1]
-    propagate(network, feed, lambda *_: None)
-    assert estimated == len(runs)
 
 
 def test_without_room_for_all_variants_some_wait(case, monkeypatch):

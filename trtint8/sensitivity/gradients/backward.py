@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph import Window, padding, read_constant, values_read
-from trtint8.models.graph_writer import GraphWriter, reached_from
+from trtint8.models.graph_writer import GraphWriter, Operand, Term, reached_from
 from trtint8.sensitivity.gradients.elementwise import ELEMENTWISE, NORMALIZATIONS, REDUCTIONS
 from trtint8.sensitivity.gradients.movement import MOVEMENT, PICKING, RESIZING, SAMPLING
 from trtint8.sensitivity.gradients.rule import NoGradientError, Rule, Step
@@ -37,7 +38,7 @@ class _Window:
         if auto_pad.startswith("SAME"):
             if step.node.op_type == "ConvTranspose":
                 raise step.refused("its padding is chosen when it runs")
-            sizes = step.sizes(step.input(0), range(2, 2 + len(kernel)))
+            sizes = step.sizes(step.x, range(2, 2 + len(kernel)))
         pads = padding(
             auto_pad, attributes.get("pads", ()), sizes, kernel, Window(strides, dilations, ())
         ).pads
@@ -54,7 +55,7 @@ class _Window:
         spatial = range(2, 2 + axes)
         if all(stride == 1 for stride in self.strides):
             return [0] * axes
-        inputs, outputs = step.sizes(step.input(0), spatial), step.sizes(step.output, spatial)
+        inputs, outputs = step.sizes(step.x, spatial), step.sizes(step.y, spatial)
         return [
             size - ((out - 1) * stride + reach + 1 - self.pads[axis] - self.pads[axis + axes])
             for axis, (size, out, stride, reach) in enumerate(
@@ -62,7 +63,17 @@ class _Window:
             )
         ]
 
-    def spread(self, step: Step, gradient: ir.Value, weights: NDArray[np.float32], group: int) -> ir.Value:
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of a convolution whose kernel moves so."""
+        return {
+            "kernel_shape": list(self.kernel),
+            "strides": list(self.strides),
+            "dilations": list(self.dilations),
+            "pads": list(self.pads),
+        }
+
+    def spread(self, step: Step, gradient: Term, weights: NDArray[np.float32], group: int) -> Term:
         """Appends the transposed convolution, which takes gradients from outputs to inputs."""
         back = self._as_convolution(step, gradient, weights, group)
         if back is not None:
@@ -70,22 +81,11 @@ class _Window:
         padding = self.unread(step)
         if any(size < 0 for size in padding):
             raise step.refused("its last window reaches beyond its padding")
-        return step.writer.op(
-            "ConvTranspose",
-            gradient,
-            step.writer.constant(weights),
-            like=step.input(0),
-            group=group,
-            kernel_shape=list(self.kernel),
-            strides=list(self.strides),
-            dilations=list(self.dilations),
-            pads=list(self.pads),
-            output_padding=padding,
-        )
+        return gradient.op("ConvTranspose", weights, group=group, output_padding=padding, **self.attributes)
 
     def _as_convolution(
-        self, step: Step, gradient: ir.Value, weights: NDArray[np.float32], group: int
-    ) -> ir.Value | None:
+        self, step: Step, gradient: Term, weights: NDArray[np.float32], group: int
+    ) -> Term | None:
         """Without strides a convolution with reversed weights does the same several times as fast."""
         axes = len(self.kernel)
         pads = [self.reach[i % axes] - pad for i, pad in enumerate(self.pads)]
@@ -100,82 +100,61 @@ class _Window:
             reverse: NDArray[np.float32] = turned.reshape(shape)
             return reverse
 
-        return step.writer.op(
-            "Conv",
-            gradient,
-            step.writer.weights(reversed_weights, shape),
-            like=step.input(0),
-            group=group,
-            kernel_shape=list(self.kernel),
-            dilations=list(self.dilations),
-            pads=pads,
-        )
+        turned = step.writer.weights(reversed_weights, shape)
+        return gradient.op("Conv", turned, group=group, **{**self.attributes, "pads": pads})
 
 
-def _conv(step: Step) -> Mapping[int, ir.Value]:
+def _conv(step: Step) -> Term:
     step.only_data("its weights are computed")
     weights = step.constant(1)
     window = _Window.of(step, weights.shape[2:])
-    return {0: window.spread(step, step.gradient, weights, int(step.attributes.get("group", 1)))}
+    return window.spread(step, step.gradient, weights, int(step.attributes.get("group", 1)))
 
 
-def _conv_transpose(step: Step) -> Mapping[int, ir.Value]:
+def _conv_transpose(step: Step) -> Term:
     step.only_data("its weights are computed")
-    attributes = dict(step.attributes)
-    if attributes.pop("output_shape", None):
+    if step.attributes.get("output_shape"):
         raise step.refused("its padding is chosen when it runs")
-    attributes.pop("output_padding", None)
     weights = step.constant(1)
     window = _Window.of(step, weights.shape[2:])
-    made = step.writer.op(
-        "Conv",
-        step.gradient,
-        step.writer.constant(weights),
-        like=step.input(0),
-        group=int(attributes.get("group", 1)),
-        kernel_shape=list(window.kernel),
-        strides=list(window.strides),
-        dilations=list(window.dilations),
-        pads=list(window.pads),
-    )
-    return {0: made}
+    group = int(step.attributes.get("group", 1))
+    return step.gradient.op("Conv", weights, group=group, **window.attributes)
 
 
-def _turned(step: Step, value: ir.Value) -> ir.Value:
+def _turned(step: Step, term: Term) -> Operand:
     """A matrix, or each of many, transposed."""
-    constant = read_constant(value)
+    constant = read_constant(term.value)
     if constant is not None:
         turned = constant.swapaxes(-1, -2)
         return step.writer.weights(lambda: turned, turned.shape)
-    rank = len(step.shape(value))
-    return step.writer.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
+    rank = len(step.shape(term))
+    return term.op("Transpose", perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def _matmul(step: Step) -> Mapping[int, ir.Value]:
-    writer, gradients = step.writer, {}
-    first, second = step.input(0), step.input(1)
+def _matmul(step: Step) -> Mapping[int, Term]:
+    first, second = step.x, step.input(1)
     if min(len(step.shape(first)), len(step.shape(second))) < 2:
         raise step.refused("an operand is a vector")
+    gradients = {}
     if 0 in step.wanted:
-        back = writer.op("MatMul", step.gradient, _turned(step, second))
-        gradients[0] = _like_operand(step, 0, back)
+        gradients[0] = _like_operand(step, 0, step.gradient.op("MatMul", _turned(step, second)))
     if 1 in step.wanted:
-        back = writer.op("MatMul", _turned(step, first), step.gradient)
+        back = step.writer.op("MatMul", _turned(step, first), step.gradient)
         gradients[1] = _like_operand(step, 1, back)
     return gradients
 
 
-def _like_operand(step: Step, index: int, gradient: ir.Value) -> ir.Value:
+def _like_operand(step: Step, index: int, gradient: Term) -> Term:
     """A gradient in the shape of an operand of a product: summed where leading axes were broadcast."""
-    value = step.input(index)
-    own, other = step.shape(value)[:-2], step.shape(step.input(1 - index))[:-2]
+    operand = step.input(index)
+    own, other = step.shape(operand)[:-2], step.shape(step.input(1 - index))[:-2]
     if not other or own == other:
         return gradient
-    axes = step.broadcast_axes(value, own, step.shape(step.output)[:-2])
+    axes = step.broadcast_axes(operand, own, step.shape(step.y)[:-2])
     return step.summed(index, gradient, axes)
 
 
-def _einsum(step: Step) -> Mapping[int, ir.Value]:
+def _einsum(step: Step) -> Mapping[int, Term]:
     """Of sums of products: products of the gradient and the other operands, summed over other indices."""
     equation = str(step.attributes["equation"]).replace(" ", "")
     terms, arrow, result = equation.partition("->")
@@ -197,72 +176,47 @@ def _einsum(step: Step) -> Mapping[int, ir.Value]:
         if not known.issuperset(operands[index]):
             raise step.refused(f"it sums one operand by itself: '{equation}'")
         back = ",".join([result, *(operands[number] for number in others)]) + f"->{operands[index]}"
-        values = [step.gradient, *(step.input(number) for number in others)]
-        gradients[index] = step.writer.op("Einsum", *values, like=step.input(index), equation=back)
+        gradients[index] = step.gradient.op("Einsum", *map(step.input, others), equation=back)
     return gradients
 
 
-def _gemm(step: Step) -> Mapping[int, ir.Value]:
+def _gemm(step: Step) -> Term:
     step.only_data("its weights are computed")
     attributes, weights = step.attributes, step.constant(1)
     if attributes.get("transA", 0):
         raise step.refused("its first operand is transposed")
     matrix = weights if attributes.get("transB", 0) else weights.T
     factor = np.float32(attributes.get("alpha", 1.0))
-    second = step.writer.weights(lambda: matrix * factor, matrix.shape)
-    return {0: step.writer.op("MatMul", step.gradient, second, like=step.input(0))}
+    return step.gradient.op("MatMul", step.writer.weights(lambda: matrix * factor, matrix.shape))
 
 
-def _average_pool(step: Step) -> Mapping[int, ir.Value]:
-    writer, x = step.writer, step.input(0)
+def _average_pool(step: Step) -> Term:
     kernel = [int(size) for size in step.attributes["kernel_shape"]]
     spatial = range(2, 2 + len(kernel))
     window = _Window.of(step, kernel)
-    if step.sizes(x, spatial) == kernel and not any(window.pads):
-        return {0: _evenly(step, kernel)}
-    (channels,) = step.sizes(x, [1])
-    if step.attributes.get("count_include_pad", 0) or not any(window.pads):
-        counts: NDArray[np.float32] = np.full((1,), math.prod(kernel), np.float32)
-    else:
-        counts = _counts(window, step.sizes(x, spatial), step.sizes(step.output, spatial))
-    shared = writer.op("Div", step.gradient, writer.constant(counts))
+    if step.sizes(step.x, spatial) == kernel and not any(window.pads):
+        return _evenly(step, kernel)
+    (channels,) = step.sizes(step.x, [1])
+    share: float | Term = 1 / math.prod(kernel)
+    if any(window.pads) and not step.attributes.get("count_include_pad", 0):
+        # What a window covers, padding excluded, which ONNX Runtime computes when the network is opened.
+        covered = np.ones((1, 1, *step.sizes(step.x, spatial)), np.float32)
+        attributes = {**step.attributes, "count_include_pad": 1}
+        share = share / step.writer.op("AveragePool", covered, **attributes)
     ones = np.ones((channels, 1, *kernel), np.float32)
-    return {0: window.spread(step, shared, ones, channels)}
+    return window.spread(step, step.gradient * share, ones, channels)
 
 
-def _counts(window: _Window, inputs: Sequence[int], outputs: Sequence[int]) -> NDArray[np.float32]:
-    """How many elements every window of a pooling covers, padding excluded; shape (1, 1, *outputs)."""
-    total: NDArray[np.float32] = np.ones((1, 1), np.float32)
-    for axis, (size, out) in enumerate(zip(inputs, outputs, strict=True)):
-        starts = np.arange(out) * window.strides[axis] - window.pads[axis]
-        places = starts[:, None] + np.arange(window.kernel[axis]) * window.dilations[axis]
-        covered = ((places >= 0) & (places < size)).sum(axis=1).astype(np.float32)
-        total = total[..., None] * covered
-    return total
-
-
-def _evenly(step: Step, sizes: Sequence[int]) -> ir.Value:
+def _evenly(step: Step, sizes: Sequence[int]) -> Term:
     """The gradient of a mean over all elements along the spatial axes."""
-    share = np.full((1, 1, *sizes), 1 / math.prod(sizes), np.float32)
-    return step.writer.op("Mul", step.gradient, step.writer.constant(share), like=step.input(0))
+    return step.gradient * np.full((1, 1, *sizes), 1 / math.prod(sizes), np.float32)
 
 
-def _global_average_pool(step: Step) -> Mapping[int, ir.Value]:
-    x = step.input(0)
-    return {0: _evenly(step, step.sizes(x, range(2, len(step.shape(x)))))}
-
-
-def _global_max_pool(step: Step) -> Mapping[int, ir.Value]:
-    """Every gradient goes to the element that was the largest; of equal ones, to each."""
-    x = step.input(0)
-    return {0: step.kept_where(step.writer.op("Equal", x, step.output), like=x)}
-
-
-def _max_pool(step: Step) -> Mapping[int, ir.Value]:
+def _max_pool(step: Step) -> Term:
     """Every gradient goes to the element that was the largest of its window."""
     # Places are those in C order, whatever order the network itself counts in.
     attributes = {**step.attributes, "storage_order": 0}
-    return {0: step.added_up(step.writer.op("MaxPool", step.input(0), outputs=2, **attributes))}
+    return step.added_up(step.x.op("MaxPool", outputs=2, **attributes))
 
 
 WEIGHTED_RULES: Mapping[str, Rule] = {
@@ -271,8 +225,8 @@ WEIGHTED_RULES: Mapping[str, Rule] = {
     "ConvTranspose": _conv_transpose,
     "Einsum": _einsum,
     "Gemm": _gemm,
-    "GlobalAveragePool": _global_average_pool,
-    "GlobalMaxPool": _global_max_pool,
+    "GlobalAveragePool": lambda step: _evenly(step, step.sizes(step.x, range(2, step.rank))),
+    "GlobalMaxPool": ELEMENTWISE["Max"],
     "MatMul": _matmul,
     "MaxPool": _max_pool,
 }
@@ -293,15 +247,15 @@ _RULES = {
 def append_gradients(
     writer: GraphWriter,
     nodes: Iterable[ir.Node],
-    starts: Mapping[ir.Value, ir.Value],
+    starts: Mapping[ir.Value, Term],
     tensors: Iterable[ir.Value],
-) -> dict[ir.Value, ir.Value]:
+) -> dict[ir.Value, Term]:
     """Appends the nodes that compute gradients backwards through a network.
 
     Args:
         writer: Writes to the network's graph.
         nodes: The network's nodes, in graph order.
-        starts: Output of the network to the gradient that it begins with: a value of the same shape.
+        starts: Output of the network to the gradient that it begins with, of the same shape.
         tensors: The tensors whose gradients are wanted.
 
     Returns:
@@ -313,7 +267,7 @@ def append_gradients(
     nodes, wanted = list(nodes), set(tensors)
     reached = reached_from(nodes, wanted)
     gradients = {value: gradient for value, gradient in starts.items() if value in reached}
-    found: dict[ir.Value, ir.Value] = {}
+    found: dict[ir.Value, Term] = {}
     for node in reversed(nodes):
         for output in node.outputs:
             if output in wanted and output in gradients:
@@ -323,8 +277,9 @@ def append_gradients(
         for index, gradient in _of_inputs(writer, node, gradients, reached).items():
             value = node.inputs[index]
             assert value is not None
-            before = gradients.get(value)
-            gradients[value] = gradient if before is None else writer.op("Add", before, gradient, like=value)
+            gradients[value] = gradient if value not in gradients else gradients[value] + gradient
+            if gradients[value].value.shape is None:
+                gradients[value].like(value)
         for output in node.outputs:
             gradients.pop(output, None)
     # What no node makes: inputs of the network.
@@ -332,8 +287,8 @@ def append_gradients(
 
 
 def _of_inputs(
-    writer: GraphWriter, node: ir.Node, gradients: Mapping[ir.Value, ir.Value], reached: set[ir.Value]
-) -> Mapping[int, ir.Value]:
+    writer: GraphWriter, node: ir.Node, gradients: Mapping[ir.Value, Term], reached: set[ir.Value]
+) -> Mapping[int, Term]:
     wanted = [index for index, value in enumerate(node.inputs) if value is not None and value in reached]
     inside = any(value in reached for value in set(values_read(node)) - set(node.inputs))
     if not wanted and not inside:
@@ -343,7 +298,8 @@ def _of_inputs(
         raise NoGradientError(f"{node.op_type} '{node.name}': the gradient of this operator is not known")
     step = Step(writer, node, [gradients.get(output) for output in node.outputs], wanted)
     found = rule(step)
+    by_input = {0: found} if isinstance(found, Term) else found
     for index in wanted:
-        if index not in found:
+        if index not in by_input:
             raise step.refused(f"the gradient of its input {index} is not known")
-    return found
+    return {index: by_input[index] for index in wanted}

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from trtint8.models.graph import graph_values, read_constant
-from trtint8.models.graph_writer import GraphWriter, attributes_of, static_shape
+from trtint8.models.graph_writer import GraphWriter, Term, attributes_of, static_shape
 from trtint8.models.shapes import StaticShapes
 
 
@@ -35,11 +35,11 @@ class Step:
 
     writer: GraphWriter
     node: ir.Node
-    gradients: Sequence[ir.Value | None]
+    gradients: Sequence[Term | None]
     wanted: Sequence[int]
 
     @property
-    def gradient(self) -> ir.Value:
+    def gradient(self) -> Term:
         """The gradient of the first output.
 
         Raises:
@@ -51,11 +51,16 @@ class Step:
         return first
 
     @property
-    def output(self) -> ir.Value:
-        """The node's first output."""
-        return self.node.outputs[0]
+    def x(self) -> Term:
+        """The node's first input."""
+        return self.input(0)
 
-    def input(self, index: int) -> ir.Value:
+    @property
+    def y(self) -> Term:
+        """The node's first output."""
+        return Term(self.writer, self.node.outputs[0])
+
+    def input(self, index: int) -> Term:
         """An input of the node.
 
         Raises:
@@ -64,7 +69,7 @@ class Step:
         value = self.node.inputs[index] if index < len(self.node.inputs) else None
         if value is None:
             raise self.refused(f"it has no input {index}")
-        return value
+        return Term(self.writer, value)
 
     def constant(self, index: int) -> NDArray[Any]:
         """The value of an input that has to be constant.
@@ -72,7 +77,7 @@ class Step:
         Raises:
             NoGradientError: It is missing, or is computed.
         """
-        value = read_constant(self.input(index))
+        value = read_constant(self.input(index).value)
         if value is None:
             raise self.refused(f"its input {index} is computed")
         return value
@@ -94,37 +99,54 @@ class Step:
         """The node's attributes."""
         return attributes_of(self.node)
 
-    def shape(self, value: ir.Value) -> list[int | str | None]:
-        """The shape of a value.
+    def number(self, attribute: str, usual: float) -> float:
+        """An attribute that is a number, or its default."""
+        return float(self.attributes.get(attribute, usual))
+
+    def axis(self, usual: int = -1) -> int:
+        """The attribute ``axis``, or its default, counted from the first axis of the first input."""
+        return int(self.attributes.get("axis", usual)) % self.rank
+
+    @property
+    def rank(self) -> int:
+        """How many axes the first input has.
+
+        Raises:
+            NoGradientError: It is not known.
+        """
+        return len(self.shape(self.x))
+
+    def shape(self, term: Term) -> list[int | str | None]:
+        """The shape of a tensor.
 
         Raises:
             NoGradientError: Not even its rank is known.
         """
-        shape = static_shape(value)
+        shape = static_shape(term.value)
         if shape is None:
-            raise self.refused(f"the shape of '{value.name}' is unknown")
+            raise self.refused(f"the shape of '{term.value.name}' is unknown")
         return shape
 
-    def sizes(self, value: ir.Value, axes: Sequence[int]) -> list[int]:
-        """The size of a value along axes.
+    def sizes(self, term: Term, axes: Sequence[int]) -> list[int]:
+        """The size of a tensor along axes.
 
         Raises:
             NoGradientError: A size is not known before the network runs.
         """
-        shape = self.shape(value)
-        sizes = [shape[axis] for axis in axes]
-        if not all(isinstance(size, int) for size in sizes):
-            raise self.refused(f"the shape of '{value.name}' depends on the data")
-        return [int(size) for size in sizes if isinstance(size, int)]
+        shape = self.shape(term)
+        sizes = [size for axis in axes if isinstance(size := shape[axis], int)]
+        if len(sizes) < len(axes):
+            raise self.refused(f"the shape of '{term.value.name}' depends on the data")
+        return sizes
 
-    def like(self, index: int, gradient: ir.Value) -> ir.Value:
+    def like(self, index: int, gradient: Term) -> Term:
         """A gradient of the output's shape in the shape of an input: summed where the input was broadcast.
 
         Raises:
             NoGradientError: Whether the input is broadcast is not known.
         """
-        value = self.input(index)
-        own, whole = static_shape(value), static_shape(self.output)
+        value = self.input(index).value
+        own, whole = static_shape(value), static_shape(self.y.value)
         others = [static_shape(other) for other in self.node.inputs if other is not value]
         if own is not None and all(_never_wider(other, own) for other in others):
             return gradient
@@ -133,54 +155,46 @@ class Step:
         return self.summed(index, gradient, _repeated_axes(own, whole))
 
     def broadcast_axes(
-        self, value: ir.Value, own: Sequence[int | str | None], whole: Sequence[int | str | None]
+        self, term: Term, own: Sequence[int | str | None], whole: Sequence[int | str | None]
     ) -> list[int]:
-        """The axes along which a value of one shape is repeated until it has another.
+        """The axes along which a tensor of one shape is repeated until it has another.
 
         Raises:
-            NoGradientError: Whether the value is broadcast is not known.
+            NoGradientError: Whether the tensor is broadcast is not known.
         """
         aligned = zip(own, whole[len(whole) - len(own) :], strict=True)
         if any(size is None or size not in (1, other) for size, other in aligned):
-            raise self.refused(f"whether '{value.name}' is broadcast is not known")
+            raise self.refused(f"whether '{term.value.name}' is broadcast is not known")
         return _repeated_axes(own, whole)
 
-    def summed(self, index: int, gradient: ir.Value, axes: Sequence[int]) -> ir.Value:
+    def summed(self, index: int, gradient: Term, axes: Sequence[int]) -> Term:
         """A gradient summed over axes, in the shape of an input."""
-        value, writer = self.input(index), self.writer
-        total = writer.reduced("ReduceSum", gradient, axes) if axes else gradient
+        total = gradient.reduced("ReduceSum", axes) if axes else gradient
         # This fails, where an axis whose size is only known when the network runs is broadcast after all.
-        return writer.op("Reshape", total, writer.op("Shape", value), like=value)
+        return total.op("Reshape", self.input(index).op("Shape"))
 
-    def kept_where(
-        self, condition: ir.Value, *, gradient: ir.Value | None = None, like: ir.Value | None = None
-    ) -> ir.Value:
-        """A gradient, that of the output where None, where a condition holds, and zero elsewhere."""
-        # Faster than Where.
-        kept = self.writer.op("Cast", condition, to=ir.DataType.FLOAT.value)
-        return self.writer.op("Mul", self.gradient if gradient is None else gradient, kept, like=like)
-
-    def added_up(self, places: ir.Value) -> ir.Value:
+    def added_up(self, places: Term) -> Term:
         """The gradient of the first input, of which the output is elements in any order.
 
         Args:
             places: Where in the flattened input each element of the output came from, int64.
         """
-        writer, x = self.writer, self.input(0)
-        shape = writer.op("Reshape", writer.op("Size", x), writer.integers([1]))
-        zeros = writer.op("ConstantOfShape", shape, value=ir.tensor(np.zeros(1, np.float32)))
-        flat = writer.integers([-1])
-        values = [writer.op("Reshape", value, flat) for value in (places, self.gradient)]
-        summed = writer.op("ScatterElements", zeros, *values, axis=0, reduction="add")
-        return writer.op("Reshape", summed, writer.op("Shape", x), like=x)
+        zeros = (
+            self.x.op("Size")
+            .op("Reshape", [1])
+            .op("ConstantOfShape", value=ir.tensor(np.zeros(1, np.float32)))
+        )
+        values = [term.op("Reshape", [-1]) for term in (places, self.gradient)]
+        return zeros.op("ScatterElements", *values, axis=0, reduction="add").op("Reshape", self.x.op("Shape"))
 
     def refused(self, reason: str) -> NoGradientError:
         """The error for a node whose gradient is not known."""
         return NoGradientError(f"{self.node.op_type} '{self.node.name}': {reason}")
 
 
-#: Appends nodes, and returns index of an input to its gradient, for the indices that are wanted.
-Rule = Callable[[Step], Mapping[int, ir.Value]]
+#: Appends nodes, and returns the gradient of the first input, or index of an input to its gradient, for the
+#: indices that are wanted.
+Rule: TypeAlias = Callable[[Step], Term | Mapping[int, Term]]
 
 
 def _never_wider(other: Sequence[int | str | None] | None, own: Sequence[int | str | None]) -> bool:

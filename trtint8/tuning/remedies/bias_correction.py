@@ -25,6 +25,9 @@ from trtint8.quantization.placement import Placement
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.simulation.networks import BesideFloat, Quantizer
 
+#: What the remedy is called in results.
+CORRECTION = "bias correction"
+
 
 @dataclass(frozen=True)
 class BiasCorrected:
@@ -125,8 +128,8 @@ class _ErrorNetwork:
         for layer in layers:
             error = beside.error(layer)
             axes = [axis for axis in range(_rank(layer.node)) if axis != 1]
-            beside.give(beside.writer.reduced("ReduceSum", error, axes, keep=False))
-            beside.give(beside.writer.op("Size", error), ir.DataType.INT64)
+            beside.give(error.reduced("ReduceSum", axes, keep=False))
+            beside.give(error.op("Size"), ir.DataType.INT64)
         self._session = open_graph_model(beside.model, used_up=True) if layers else None
 
     def errors(self, feed: FeedDict) -> dict[str, tuple[NDArray[np.float64], int]]:

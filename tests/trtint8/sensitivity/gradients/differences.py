@@ -6,7 +6,7 @@ import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
 from calibrators.host.session import open_session
-from trtint8.models.graph_writer import GraphWriter
+from trtint8.models.graph_writer import GraphWriter, Term
 from trtint8.sensitivity.gradients.backward import append_gradients
 from trtint8.sensitivity.gradients.rule import infer_shapes
 
@@ -58,9 +58,11 @@ def with_gradients(model, tensors):
     direction = ir.Value(name="direction", type=ir.TensorType(ir.DataType.FLOAT))
     graph.inputs.append(direction)
     writer = GraphWriter(graph)
-    gradients = append_gradients(writer, nodes, {output: direction}, [values[name] for name in tensors])
+    gradients = append_gradients(
+        writer, nodes, {output: Term(writer, direction)}, [values[name] for name in tensors]
+    )
     for name in tensors:
-        gradient = gradients[values[name]]
+        gradient = gradients[values[name]].value
         gradient.dtype = ir.DataType.FLOAT
         graph.outputs.append(gradient)
     return model

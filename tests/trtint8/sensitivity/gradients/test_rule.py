@@ -5,7 +5,7 @@ import onnx_ir as ir
 import pytest
 
 from tests.trtint8.sensitivity.gradients.differences import network
-from trtint8.models.graph_writer import GraphWriter, static_shape
+from trtint8.models.graph_writer import GraphWriter, Term, static_shape
 from trtint8.sensitivity.gradients.rule import (
     BATCH,
     NoGradientError,
@@ -22,7 +22,8 @@ def step(shapes, wanted=(0,)):
     infer_shapes(model)
     (node,) = model.graph
     gradient = ir.Value(name="d", type=ir.TensorType(ir.DataType.FLOAT))
-    return Step(GraphWriter(model.graph), node, [gradient], wanted)
+    writer = GraphWriter(model.graph)
+    return Step(writer, node, [Term(writer, gradient)], wanted)
 
 
 def test_a_gradient_is_summed_only_where_the_input_was_broadcast():
@@ -35,11 +36,11 @@ def test_a_gradient_is_summed_only_where_the_input_was_broadcast():
 
 def test_what_a_node_says_of_itself():
     found = step({"x": ["N", 3, 5]})
-    assert found.output.name == "y" and found.attributes == {}
-    assert found.sizes(found.input(0), [1, 2]) == [3, 5]
+    assert found.y.value.name == "y" and found.attributes == {}
+    assert found.sizes(found.x, [1, 2]) == [3, 5]
     assert found.constant(1).shape == (3, 1)
     for ask, reason in (
-        (lambda: found.sizes(found.input(0), [0]), "the shape of 'x' depends on the data"),
+        (lambda: found.sizes(found.x, [0]), "the shape of 'x' depends on the data"),
         (lambda: found.constant(0), "its input 0 is computed"),
         (lambda: found.input(2), "it has no input 2"),
     ):
