@@ -252,7 +252,6 @@ def calibrate_model(
     checkpoint: CheckpointOptions = CheckpointOptions(),
     *,
     cut_at: Sequence[str] = (),
-    on_open: Callable[[Batches], object] = lambda _batches: None,
     on_table: Callable[[CalibrationTable, Collection[str]], object] = lambda _table, _quantized: None,
 ) -> CalibrationTable:
     """Finds the range of every activation by running the float model, and keeps a checkpoint meanwhile.
@@ -268,7 +267,6 @@ def calibrate_model(
         run: Where and how the model is run.
         checkpoint: Where progress is kept; the file is removed at the end.
         cut_at: Names of tensors up to which the model is calibrated, if any.
-        on_open: Called with the samples before the first of them is run.
         on_table: Called with the table, and the names of the tensors that get Q/DQ pairs, before the
             checkpoint is removed.
 
@@ -304,7 +302,6 @@ def calibrate_model(
         fed: Preprocessing | Literal["none"] | None = data_options.preprocessing or "none"
         if isinstance(data, Batches) or batches.source.is_random:
             fed = None  # whoever opened them knows
-        on_open(batches)
         work = calibration_work(batches.num_samples, options.method)
         with job(work, part_of=CALIBRATING, enabled=run.progress):
             seen = calibrated.observer.observe(

@@ -8,7 +8,6 @@ from pathlib import Path
 from calibrators.errors import counted
 from calibrators.files import check_writable
 from calibrators.host.checkpoint import check_place, remove_checkpoint
-from calibrators.progress import time_left
 from trtint8.api.accuracy import tune
 from trtint8.cli.output import print_json, print_line, print_table, say, saying_what_is_kept
 from trtint8.cli.verbs import Way, add_arguments, command_to_continue, refuse_overwriting_arguments, values_of
@@ -165,11 +164,9 @@ class _Progress:
         self.has_trials = True
         mark = "+" if trial.taken else " "
         cost = f", {100 * trial.float_cost:.1f} % of the arithmetic in float" if trial.keep_float else ""
-        left = time_left()
-        rest = f"; {left}" if left else ""
         level = "" if self._goal.name == "sqnr" else f", sqnr {trial.score.sqnr_db:.2f} dB"
         score = f"{self._goal.describe(trial.score)}{level}"
-        say(f"{mark} {trial.what}: {score} ({trial.seconds:.1f} s{cost}{rest})")
+        say(f"{mark} {trial.what}: {score} ({trial.seconds:.1f} s{cost})")
 
     def say_speed_trial(self, trial: SpeedTrial) -> None:
         """Says how long an engine takes, with a plus sign as for other trials."""

@@ -320,8 +320,7 @@ class Trial:
         keep_float: Number of layers in float.
         float_cost: The share of the network's arithmetic that these layers take, in [0, 1].
         seconds: How long the candidate took to score.
-        seconds_left: About how long the rest takes; None where that is not known, and where a version before
-            0.2 has not written it.
+        seconds_left: About how long the rest takes, which version 0.2 has written; None since.
     """
 
     what: str

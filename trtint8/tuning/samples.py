@@ -84,12 +84,6 @@ def smaller_batch_size(batches: Batches, options: DataOptions, parts: int) -> in
 _FEWEST_DIVIDED = 8
 
 
-def scored_samples(batches: Batches) -> int | None:
-    """Returns about how many samples each part of those to tune on has (:func:`divide`); None if unknown."""
-    samples = batches.num_samples
-    return samples // 2 if samples and samples >= _FEWEST_DIVIDED else samples
-
-
 def divide(batches: Batches) -> tuple[Batches, Batches]:
     """Divides the samples to tune on alternately by batches.
 

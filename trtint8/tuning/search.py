@@ -16,10 +16,9 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import onnx_ir as ir
@@ -28,17 +27,21 @@ from calibrators.checks import without_warnings
 from calibrators.data.batches import Batches
 from calibrators.data.feeds import FeedDict, batch_rows
 from calibrators.errors import counted, titled
-from calibrators.progress import JUDGING, MEASURING, SEARCHING, Plan, job, progress_bar, time_left
+from calibrators.progress import SEARCHING, job, progress_bar
 from calibrators.tables.table import CalibrationTable
 from trtint8.equalization.equalize import equalize
 from trtint8.models.graph import constant_input, set_constant_input, value_names
 from trtint8.models.model import Model, rebuilt
-from trtint8.range_choice.auto import TRIAL, runs_to_spend
-from trtint8.sensitivity.measure import WORK, measure
+from trtint8.sensitivity.measure import measure
 from trtint8.tuning.candidates import Candidate, Scorer, Trial, cost_shares, float_cost
 from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
-from trtint8.tuning.remedies.bias_correction import choose_ranges_anew, correct_biases, single_samples
-from trtint8.tuning.remedies.rounding import adapt_rounding
+from trtint8.tuning.remedies.bias_correction import (
+    CORRECTION,
+    choose_ranges_anew,
+    correct_biases,
+    single_samples,
+)
+from trtint8.tuning.remedies.rounding import ROUNDING, adapt_rounding
 from trtint8.tuning.samples import head
 from trtint8.validation.budget import Score
 
@@ -73,43 +76,20 @@ _FAR_BEHIND_DB = 0.5
 #: makes behind remedies for weights is less than its share says.
 _NOISE_OF_RETURNED = 0.5
 
-#: The steps of a search that try remedies, as its plan names them.
-_RANGES, _EQUALIZE, _ROUND, _CORRECT = "ranges", "equalize", "round", "correct"
-
-#: The work of each step: calibrations, and runs of the float network for each of at most so many samples, as
-#: measured on several networks. For the estimate only.
-_STEPS: Mapping[str, tuple[float, float, int]] = {
-    _RANGES: (0.2, 0.0, 0),
-    _EQUALIZE: (0.0, 40.0, _CHECKED_SAMPLES),
-    _ROUND: (0.0, 10.0, _REMEDY_SAMPLES),
-    _CORRECT: (0.0, 2.0, _REMEDY_SAMPLES),
-    MEASURING: (0.0, WORK, _SENSITIVITY_SAMPLES),
-}
-
-#: The work of scoring a candidate with a sample, in runs of the float network; and that of the first one, for
-#: which the float network is run, too. Its outputs are kept.
-_SCORE, _FIRST_SCORE = 1.5, 2.5
-
-#: How many candidates are usually scored until few enough layers are in float, then with layers of less
-#: arithmetic, and in all where nothing is known yet. For the estimate only.
-_UNTIL_ENOUGH, _OF_LESS_ARITHMETIC, _RESTORED = 5, 2, 16
-
-#: How likely it is that something is done as long as nothing is known of it. For the estimate only.
-_PERHAPS = 0.5
-
-#: What remedies are called in results.
-_EQUALIZATION, _ROUNDING, _CORRECTION = "cross-layer equalization", "adaptive rounding", "bias correction"
+#: What equalization is called in results.
+_EQUALIZATION = "cross-layer equalization"
 
 #: Calibrates by a method a model with the calibration data, or with the samples that are given.
 Recalibrate = Callable[[str, Model, Sequence[FeedDict] | None], CalibrationTable]
 
-#: Makes a candidate with a remedy from another candidate; None where the remedy does not apply.
-Remedy = Callable[[Candidate], "Candidate | None"]
+
+#: Makes a candidate with a remedy from another candidate; None where it does not apply.
+Make = Callable[[Candidate], "Candidate | None"]
 
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a search.
+    """The best that a search has found.
 
     Attributes:
         candidate: The best candidate.
@@ -121,77 +101,7 @@ class Found:
     candidate: Candidate
     score: Score
     number: int
-    complete: bool
-
-
-def remedies(*, equalize: bool, round_weights: bool) -> tuple[list[str], list[str]]:
-    """Returns the keys of the remedies that a search always tries, in order; and those for weights."""
-    for_weights = [*([_ROUND] if round_weights else []), _CORRECT]
-    return [_RANGES, *([_EQUALIZE] if equalize else []), *for_weights], for_weights
-
-
-@dataclass(frozen=True)
-class SearchWork:
-    """How much work a search is, in runs of the float network on one sample.
-
-    Attributes:
-        samples: How many samples remedies are found with; None where that is not known.
-        scored: How many samples candidates are scored with; None where that is not known.
-        calibrated: How many samples the table is of; None where that is not known.
-        method: The method of the table.
-        for_weights: The keys of the remedies for weights.
-    """
-
-    samples: int | None
-    scored: int | None
-    calibrated: int | None
-    method: str
-    for_weights: Sequence[str]
-
-    @property
-    def first_score(self) -> float | None:
-        """The work of scoring the first candidate; None where that is not known."""
-        return None if self.scored is None else _FIRST_SCORE * self.scored
-
-    def of(self, step: str) -> float | None:
-        """The work of a step, or of scoring a further candidate; None where that is not known."""
-        if step == JUDGING:
-            return None if self.scored is None else _SCORE * self.scored
-        if self.samples is None or self.calibrated is None:
-            return None
-        if step == _RANGES and self.method == "auto":
-            return 0.0  # they are chosen so already
-        calibrations, runs, most = _STEPS[step]
-        calibration = self.calibrated + TRIAL * runs_to_spend(self.calibrated)
-        return calibrations * calibration + runs * min(self.samples, most)
-
-    def to_come(
-        self, left: Sequence[str], *, again: float = 0.0, measured: float = 0.0, restored: float = 0.0
-    ) -> dict[str, float | None]:
-        """The work that is expected of each step.
-
-        Args:
-            left: The remedies that are still to be tried.
-            again: How likely the remedies for weights are made once more.
-            measured: How likely it is that the noise of the layers is measured.
-            restored: How many candidates with layers in float are expected.
-        """
-        times = dict.fromkeys(left, 1.0)
-        scores = len(left) + restored
-        if _EQUALIZE in left:
-            # It is done with some samples first, and with all, and scored, only where others gain from that.
-            again, scores, times[_EQUALIZE] = _PERHAPS, scores - 1 + _PERHAPS, 1 + _PERHAPS
-        for key in self.for_weights:
-            times[key] = times.get(key, 0.0) + again
-        times |= {MEASURING: measured, JUDGING: scores + again}
-        works = {step: self.of(step) for step, number in times.items() if number}
-        return {step: None if work is None else times[step] * work for step, work in works.items()}
-
-    def whole(self, left: Sequence[str]) -> float | None:
-        """The work that is expected of a whole search; None where that is not known."""
-        to_come = self.to_come(left, measured=_PERHAPS, restored=_PERHAPS * _RESTORED)
-        works = [self.first_score, *to_come.values()]
-        return None if None in works else sum(filter(None, works))
+    complete: bool = True
 
 
 class Search:
@@ -209,6 +119,9 @@ class Search:
         on_trial: Called with every trial.
         journal: Records the trials, and has those of an interrupted search.
         limit: How long the search may take.
+
+    Attributes:
+        for_weights: Names of the remedies for weights, in order, to what makes candidates with them.
     """
 
     def __init__(
@@ -229,17 +142,11 @@ class Search:
         self._scorer, self._fits, self._samples, self._seed = scorer, fits, samples, seed
         self._check_start, self._through_clips = check_start, through_clips
         self._recalibrate, self._on_trial = recalibrate, on_trial
-        self._remedies_for_weights = (*([_ROUNDING] if round_weights else []), _CORRECTION)
-        self._journal, self._limit, self._restores = journal, limit, False
-        #: The remedies that are still to be tried, and whether layers may have to be restored to float.
-        self._left, for_weights = remedies(equalize=recalibrate is not None, round_weights=round_weights)
-        #: For the plan, how likely the remedies for weights are made once more, without equalization, and the
-        #: noise of the layers is measured; and how many candidates with layers in float are expected.
-        self._again, self._measures, self._to_restore = 0.0, 0.0, 0.0
+        self._journal, self._limit = journal, limit
+        self.for_weights: dict[str, Make] = {ROUNDING: self._rounded} if round_weights else {}
+        self.for_weights[CORRECTION] = self._bias_corrected
         #: The candidates with remedies for weights that were made, by the names of all their remedies.
         self._made: dict[tuple[str, ...], Candidate] = {}
-        self._shares_of_arithmetic: Mapping[str, float] | None = None
-        self._plan, self._work = Plan({}), SearchWork(None, None, None, "", for_weights)
 
     def run(self, start: Candidate) -> Found:
         """Runs the search.
@@ -260,45 +167,33 @@ class Search:
             self._check_start(score)  # before anything is recorded
             return True
 
-        scored, calibrated = self._scorer.batches.num_samples, start.table.provenance.samples
-        self._work = dataclasses.replace(
-            self._work,
-            samples=self._samples.num_samples,
-            scored=scored,
-            calibrated=calibrated,
-            method=start.table.method,
-        )
-        with job({JUDGING: self._work.first_score}, part_of=SEARCHING, keep=False) as self._plan:
-            best = _Best(start, self._scored("as calibrated", start, is_taken), 0)
+        self._start = start
+        with job({}, part_of=SEARCHING, keep=False):
+            self._best = Found(start, self._scored("as calibrated", start, is_taken), 0)
             # The time limit is checked between trials and between batches; what was begun is lost.
             try:
-                self._improve(best)
+                self._improve()
             except OutOfTimeError:
-                return Found(best.candidate, best.score, best.number, complete=False)
-            return Found(best.candidate, best.score, best.number, complete=True)
+                return dataclasses.replace(self._best, complete=False)
+            return self._best
 
-    def _improve(self, best: _Best) -> None:
-        self._try(best, _RANGES, "ranges chosen by the network's outputs", self._with_chosen_ranges, 0.0)
-        unequalized = dataclasses.replace(best)
+    def _improve(self) -> None:
+        self._add("ranges chosen by the network's outputs", self._with_chosen_ranges, 0.0)
+        unequalized = self._best
         if self._recalibrate:
-            least = _EQUALIZATION_GAIN_DB if self._fits(best.score) else _LEAST_GAIN_DB
-            self._try(best, _EQUALIZE, _EQUALIZATION, partial(self._equalized, least_gain=least), least)
-        plain = dataclasses.replace(best)
-        self._again = float(plain.candidate is not unequalized.candidate)
-        for key, name in ((_ROUND, _ROUNDING), (_CORRECT, _CORRECTION)):
-            if key in self._left:
-                remedy = partial(self._compensated_too, plain.candidate, name)
-                self._try(best, key, name, remedy, _LEAST_GAIN_DB)
-        if plain.candidate is not unequalized.candidate:
+            least = _EQUALIZATION_GAIN_DB if self._fits(unequalized.score) else _LEAST_GAIN_DB
+            self._add(_EQUALIZATION, partial(self._equalized, least_gain=least), least)
+        plain, names = self._best, tuple(self.for_weights)
+        for name in names:
+            self._add(name, partial(self._compensated_too, plain.candidate, name))
+        if plain is not unequalized:
             # Other weights may leave less for the remedies for weights than equalization itself gains.
-            equalized, self._again = best.candidate, 0.0
-            self._in_float(
-                best, unequalized.candidate, (), self._remedies_for_weights, "without equalization"
-            )
-            if best.candidate is not equalized:
+            equalized = self._best
+            self._in_float(unequalized.candidate, (), names, "without equalization")
+            if self._best is not equalized:
                 plain = unequalized
-        if not self._fits(best.score):
-            self._restore_fewest_to_float(best, plain)
+        if not self._fits(self._best.score):
+            self._restore_fewest_to_float(plain)
 
     def _compensated_too(self, plain: Candidate, name: str, best: Candidate) -> Candidate | None:
         """The best candidate with one more remedy for weights; None where it does not apply."""
@@ -313,83 +208,76 @@ class Search:
         key = (*plain.remedies, *names)
         if key not in self._made:
             start = self._compensated(plain, names[:-1])
-            make = {_ROUNDING: self._rounded, _CORRECTION: self._bias_corrected}[names[-1]]
-            self._made[key] = make(start) or start
+            self._made[key] = self.for_weights[names[-1]](start) or start
         return self._made[key]
 
-    def _try(self, best: _Best, key: str, what: str, remedy: Remedy, least_gain: float) -> None:
+    def _add(self, name: str, make: Make, least_gain: float = _LEAST_GAIN_DB) -> None:
         """Tries a remedy and continues from it if it is better.
 
         A candidate within the budget is better than one beyond it; otherwise the SQNR decides, because a
-        small number of samples determines it better than the share of right classes. It has to be more than
-        ``least_gain`` higher, in decibels.
-        """
-        self._left.remove(key)
-        known = self._journal.next
-        if known is not None and (known.what != what or not known.taken):
-            if known.what == what:  # else it did not apply when the search was interrupted
-                self._record(known)
-            return
-        self._limit.check()
+        small number of samples determines it better than the share of right classes.
 
-        def is_better(score: Score) -> bool:
+        Args:
+            name: What it is called in results.
+            make: Makes a candidate with it.
+            least_gain: So many decibels the SQNR has to become higher, and more.
+        """
+        best = self._best
+
+        def is_better(_candidate: Candidate, score: Score) -> bool:
             least = best.score.sqnr_db + least_gain
             return (self._fits(score), score.sqnr_db) > (self._fits(best.score), least)
 
-        candidate = remedy(best.candidate)
-        if candidate is None:
-            return
-        score = self._score(what, candidate, is_better)
-        if is_better(score):
-            self._take(best, candidate, score)
+        self._try(name, lambda: make(best.candidate), is_better)
 
-    def _score(self, what: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
-        """The score of a candidate: that of the interrupted search, where it is known, or a new one."""
-        known = self._journal.next
-        if known is not None:
-            self._foresee(known.score, taken=known.taken)
+    def _try(
+        self,
+        what: str,
+        make: Callable[[], Candidate | None],
+        is_better: Callable[[Candidate, Score], bool],
+    ) -> Score | None:
+        """Scores a candidate, which becomes the best one where it is better.
+
+        What an interrupted search has scored has that score, and is made only where it was taken.
+
+        Args:
+            what: What is tried, in words.
+            make: Makes the candidate; None where it does not apply.
+            is_better: Whether it is better than the best one so far.
+
+        Returns:
+            The score; None where it does not apply.
+        """
+        known, candidate = self._journal.next, None
+        if known is None:
+            self._limit.check()
+            candidate = make()
+            if candidate is None:
+                return None
+            self._limit.check()
+            self._scored(what, candidate, partial(is_better, candidate))
+        elif known.what != what:
+            return None  # it did not apply when the search was interrupted
+        else:
+            candidate = make() if known.taken else None
             self._record(known)
-            return known.score
-        self._limit.check()
-        return self._scored(what, candidate, is_taken)
+        trial = self._journal.trials[-1]
+        if trial.taken and candidate is not None:
+            self._best = Found(candidate, trial.score, len(self._journal.trials) - 1)
+        return trial.score
 
     def _scored(self, what: str, candidate: Candidate, is_taken: Callable[[Score], bool]) -> Score:
         """Scores a candidate, and records whether the search continues from it."""
         begun = time.perf_counter()
-        work = self._work.of(JUDGING) if self._journal.trials else self._work.first_score
-        with job({}, part_of=JUDGING, work=work):
-            score = self._scorer.score(candidate)
+        score = self._scorer.score(candidate)
         seconds = time.perf_counter() - begun
         sizes = candidate.table.provenance.input_sizes
         cost = float_cost(candidate.model.graph_model, candidate.keep_float, sizes)
         taken = is_taken(score)
         if taken:  # the others are not described any further
             score = dataclasses.replace(score, margin=self._scorer.margin())
-        self._foresee(score, taken=taken)
-        left = time_left()
-        seconds_left = left.seconds if left else None
-        self._record(Trial(what, score, taken, len(candidate.keep_float), cost, seconds, seconds_left))
+        self._record(Trial(what, score, taken, len(candidate.keep_float), cost, seconds))
         return score
-
-    def _foresee(self, score: Score, *, taken: bool) -> None:
-        """Plans what is expected of the rest of the search after a trial."""
-        if self._restores:
-            self._to_restore = max(0.0, self._to_restore - 1)
-        elif taken and self._fits(score):
-            self._measures = self._to_restore = 0.0
-        elif not self._journal.trials:
-            self._measures, self._to_restore = 1.0, _RESTORED
-        self._plan.to_come = self._work.to_come(
-            self._left, again=self._again, measured=self._measures, restored=self._to_restore
-        )
-
-    def _step(self, step: str) -> AbstractContextManager[Plan]:
-        """A step of the search, which is measured as a whole."""
-        return job({}, part_of=step, work=self._work.of(step))
-
-    def _take(self, best: _Best, candidate: Candidate, score: Score) -> None:
-        """Makes the candidate of the last trial the best one."""
-        best.candidate, best.score, best.number = candidate, score, len(self._journal.trials) - 1
 
     def _record(self, trial: Trial) -> None:
         self._journal.add(trial)
@@ -397,65 +285,57 @@ class Search:
 
     def _with_chosen_ranges(self, start: Candidate) -> Candidate | None:
         feeds = iter(head(self._watched(), _RANGE_SAMPLES))
-        with self._step(_RANGES):
-            table = choose_ranges_anew(start.model, start.table, start.placement.tensors, feeds)
+        table = choose_ranges_anew(start.model, start.table, start.placement.tensors, feeds)
         return None if table is None else dataclasses.replace(start, table=table)
 
     def _equalized(self, start: Candidate, least_gain: float) -> Candidate | None:
         assert self._recalibrate is not None
         graph_model, clips, method = start.model.graph_model, self._through_clips, start.table.method
         calibrate = partial(self._recalibrate, method)
-        with self._step(_EQUALIZE):
-            samples = list(single_samples(start.model, iter(head(self._watched(), _CHECKED_SAMPLES))))
-            samples = samples[:_CHECKED_SAMPLES]
-            gain = partial(gain_on_others, start, samples, calibrate, through_clips=clips)
-            if len(samples) > 1 and gain() <= least_gain:
-                return None
-        with self._step(_EQUALIZE):
-            equalized = equalize(graph_model, self._feeds("Equalizing"), method, through_clips=clips)
-            if not equalized.forms:
-                return None
-            model = rebuilt(equalized.model, start.model.name)
-            # It is the same function, but channels that are alike take another rule for ranges.
-            table = calibrate(model, None)
+        samples = list(single_samples(start.model, iter(head(self._watched(), _CHECKED_SAMPLES))))
+        samples = samples[:_CHECKED_SAMPLES]
+        gain = partial(gain_on_others, start, samples, calibrate, through_clips=clips)
+        if len(samples) > 1 and gain() <= least_gain:
+            return None
+        equalized = equalize(graph_model, self._feeds("Equalizing"), method, through_clips=clips)
+        if not equalized.forms:
+            return None
+        model = rebuilt(equalized.model, start.model.name)
+        # It is the same function, but channels that are alike take another rule for ranges.
+        table = calibrate(model, None)
         name = _EQUALIZATION
         if equalized.headroom is not None:
             name += f" through clips, exact up to {equalized.headroom:.3g} times the peaks"
-        remedies = (*start.remedies, name)
-        return dataclasses.replace(start, model=model, table=table, remedies=remedies)
+        return dataclasses.replace(start, model=model, table=table, remedies=(*start.remedies, name))
 
     def _bias_corrected(self, start: Candidate) -> Candidate | None:
         graph_model, amax = start.model.graph_model, start.table.amax
-        with self._step(_CORRECT):
-            corrected = correct_biases(graph_model, start.placement, amax, self._feeds("Correcting biases"))
-        return _with_weights(start, corrected.model, _CORRECTION) if corrected.corrections else None
+        corrected = correct_biases(graph_model, start.placement, amax, self._feeds("Correcting biases"))
+        return _with_weights(start, corrected.model, CORRECTION) if corrected.corrections else None
 
     def _rounded(self, start: Candidate) -> Candidate | None:
         feeds = self._feeds("Looking at weights")
-        with self._step(_ROUND):
-            adapted = adapt_rounding(start.model.graph_model, start.placement, feeds, seed=self._seed)
-        return _with_weights(start, adapted.model, _ROUNDING)
+        adapted = adapt_rounding(start.model.graph_model, start.placement, feeds, seed=self._seed)
+        return _with_weights(start, adapted.model, ROUNDING)
 
-    def _restore_fewest_to_float(self, best: _Best, plain: _Best) -> None:
+    def _restore_fewest_to_float(self, plain: Found) -> None:
         """Restores as few layers to float as the budget allows, those of most noise per cost first.
 
         Args:
-            best: The best candidate so far, which becomes a better one.
             plain: The candidate without remedies for weights.
         """
-        self._restores, self._measures, self._to_restore = True, 0.0, _RESTORED
         shares = self._noise_shares(plain.candidate)
-        order = self._by_noise_per_cost(plain.candidate, shares)
+        order = self._by_noise_per_cost(shares)
         if not order:
             return
-        _, taken = best.candidate.beyond(plain.candidate)
-        ways = [way for way in dict.fromkeys((taken, self._remedies_for_weights)) if way] + [()]
+        _, taken = self._best.candidate.beyond(plain.candidate)
+        ways = [way for way in dict.fromkeys((taken, tuple(self.for_weights))) if way] + [()]
 
         def fits(count: int) -> bool:
             what = f"{counted(count, 'layer')} in float"
             levels: dict[tuple[str, ...], float] = {}
             for way in ways:
-                score = self._in_float(best, plain.candidate, order[:count], way, what)
+                score = self._in_float(plain.candidate, order[:count], way, what)
                 if score is None:
                     continue
                 if self._fits(score):
@@ -466,92 +346,78 @@ class Search:
             ways[:] = [way for way in ways if not levels.get(way, math.inf) < far]
             return False
 
-        guess = first_guess(best.score, [shares[name] for name in order], self._fits)
-        self._to_restore = _UNTIL_ENOUGH + _OF_LESS_ARITHMETIC + min(guess, _MOST_RETRIED) + len(ways) - 1
+        guess = first_guess(self._best.score, [shares[name] for name in order], self._fits)
         count = fewest(len(order), fits, guess)
-        if self._fits(best.score):
-            chosen = self._try_cheaper(best, plain, shares, order[:count])
+        if self._fits(self._best.score):
+            chosen = self._try_cheaper(plain.candidate, shares, order[:count])
             # Without the last one it was tried already.
-            names, _ = best.candidate.beyond(plain.candidate)
-            self._give_back(best, plain, shares, names if chosen else order[: count - 1], len(ways) - 1)
-        names, taken = best.candidate.beyond(plain.candidate)
-        others = [way for way in ways if way != taken]
-        for number, way in enumerate(others):
-            self._to_restore = len(others) - number
-            self._in_float(best, plain.candidate, names, way, "the same layers in float")
+            names, _ = self._best.candidate.beyond(plain.candidate)
+            self._give_back(plain, shares, names if chosen else order[: count - 1])
+        names, taken = self._best.candidate.beyond(plain.candidate)
+        for way in [way for way in ways if way != taken]:
+            self._in_float(plain.candidate, names, way, "the same layers in float")
 
-    def _try_cheaper(
-        self, best: _Best, plain: _Best, shares: Mapping[str, float], names: Sequence[str]
-    ) -> bool:
+    def _try_cheaper(self, plain: Candidate, shares: Mapping[str, float], names: Sequence[str]) -> bool:
         """Tries sets of layers that make as much noise for less arithmetic than those in float.
 
         How much of the noise has to go is halved in between: what the layers make that are enough, and what
         they make without the last one, which is too little.
 
         Args:
-            best: The best candidate so far, which becomes a better one; it is within the budget.
-            plain: The candidate without remedies for weights.
+            plain: The candidate without remedies for weights; the best one so far is within the budget.
             shares: Name of each layer to its share of the noise.
             names: The layers in float, the last of which is needed.
 
         Returns:
             True if one of these sets is within the budget.
         """
-        costs, found, tried = self._costs(plain.candidate), False, {frozenset(names)}
+        found, tried = False, {frozenset(names)}
         enough = math.fsum(shares[name] for name in names)
         too_little = enough - shares[names[-1]]
         for _ in range(_CHEAPER_SETS):
             needed = (too_little + enough) / 2
-            chosen = cheapest(shares, costs, needed)
-            kept, way = best.candidate.beyond(plain.candidate)
-            cheaper = math.fsum(costs.get(name, 0.0) for name in chosen) < math.fsum(
-                costs.get(name, 0.0) for name in kept
-            )
-            if not cheaper:
+            chosen = cheapest(shares, self._costs, needed)
+            kept, way = self._best.candidate.beyond(plain)
+            if not self._cost(chosen) < self._cost(kept):
                 enough = needed  # only less noise takes less arithmetic
                 continue
             score = None
             if frozenset(chosen) not in tried:
                 tried.add(frozenset(chosen))
                 what = f"{counted(len(chosen), 'layer')} of less arithmetic in float"
-                score = self._in_float(best, plain.candidate, chosen, way, what)
+                score = self._in_float(plain, chosen, way, what)
             if score is not None and self._fits(score):
                 enough, found = needed, True
             else:
                 too_little = needed
         return found
 
-    def _give_back(
-        self, best: _Best, plain: _Best, shares: Mapping[str, float], names: Sequence[str], then: int
-    ) -> None:
+    def _give_back(self, plain: Found, shares: Mapping[str, float], names: Sequence[str]) -> None:
         """Returns layers to INT8 that are not needed, first those that are likely so and gain most.
 
         Args:
-            best: The best candidate so far, which becomes a better one; it is within the budget.
-            plain: The candidate without remedies for weights.
+            plain: The candidate without remedies for weights; the best one so far is within the budget.
             shares: Name of each layer to its share of the noise.
             names: The layers that may be returned.
-            then: How many candidates are scored afterwards.
         """
-        costs = self._costs(plain.candidate)
         left, in_vain = list(names), 0
         while left and in_vain < _MOST_RETRIED:
+            best = self._best
             noise = 10 ** ((best.score.sqnr_db - plain.score.sqnr_db) / 10) * _NOISE_OF_RETURNED
             likely = [name for name in left if self._fits(expected_score(best.score, -noise * shares[name]))]
             if likely:
-                name = max(likely, key=lambda name: (costs[name], -shares[name]))
+                name = max(likely, key=lambda name: (self._costs[name], -shares[name]))
             else:
-                name = min(left, key=lambda name: (shares[name], -costs[name]))
-            self._to_restore = min(len(left), _MOST_RETRIED - in_vain) + then
+                name = min(left, key=lambda name: (shares[name], -self._costs[name]))
             left.remove(name)
             kept, way = best.candidate.beyond(plain.candidate)
             others = [one for one in kept if one != name]
             title = titled(f"'{name}'", best.candidate.modules.get(name, ""))
-            score = self._in_float(best, plain.candidate, others, way, f"{title} back in INT8")
+            score = self._in_float(plain.candidate, others, way, f"{title} back in INT8")
             in_vain += score is None or not self._fits(score)
 
     def _in_float(
-        self, best: _Best, plain: Candidate, names: Sequence[str], way: tuple[str, ...], what: str
+        self, plain: Candidate, names: Sequence[str], way: tuple[str, ...], what: str
     ) -> Score | None:
         """Scores a candidate with further layers in float.
 
@@ -559,7 +425,6 @@ class Search:
         and where both are within it at the same cost, or neither is, and it has less noise.
 
         Args:
-            best: The best candidate so far.
             plain: The candidate without remedies for weights.
             names: The layers in float.
             way: The remedies for weights of what stays in INT8.
@@ -568,31 +433,21 @@ class Search:
         Returns:
             The score; None where one of the remedies does not apply, or to no layer that stays in INT8.
         """
-        what = ", ".join([what, *(f"with {name}" for name in way[:1]), *way[1:]])
-        known = self._journal.next
-        if known is not None and known.what != what:
-            return None  # a remedy did not apply when the search was interrupted
-        keep_float = (*plain.keep_float, *names)
-        candidate = with_layers_in_float(plain, self._compensated(plain, way), keep_float)
-        if candidate.remedies != (*plain.remedies, *way):
-            return None
-        costs = self._costs(plain)
+        keep_float, best = (*plain.keep_float, *names), self._best
 
-        def cost(one: Candidate) -> float:
-            return sum(costs.get(name, 0.0) for name in one.keep_float)
+        def make() -> Candidate | None:
+            candidate = with_layers_in_float(plain, self._compensated(plain, way), keep_float)
+            return candidate if candidate.remedies == (*plain.remedies, *way) else None
 
-        def is_better(score: Score) -> bool:
+        def is_better(candidate: Candidate, score: Score) -> bool:
             if self._fits(score) != self._fits(best.score):
                 return self._fits(score)
             if self._fits(score) and set(keep_float) != set(best.candidate.keep_float):
-                return cost(candidate) < cost(best.candidate)
+                return self._cost(keep_float) < self._cost(best.candidate.keep_float)
             more = len(candidate.remedies) > len(best.candidate.remedies)
             return score.sqnr_db > best.score.sqnr_db + (_LEAST_GAIN_DB if more else 0.0)
 
-        score = self._score(what, candidate, is_better)
-        if is_better(score):
-            self._take(best, candidate, score)
-        return score
+        return self._try(", ".join([what, *(f"with {name}" for name in way[:1]), *way[1:]]), make, is_better)
 
     def _noise_shares(self, start: Candidate) -> dict[str, float]:
         """Name of each quantized layer to its share of the network's noise."""
@@ -606,20 +461,20 @@ class Search:
             self._journal.add_shares({layer.node: layer.noise_share for layer in sensitivity.layers})
         return dict(self._journal.shares)
 
-    def _by_noise_per_cost(self, start: Candidate, shares: dict[str, float]) -> list[str]:
+    def _by_noise_per_cost(self, shares: Mapping[str, float]) -> list[str]:
         """Names of the quantized layers, those first whose noise is largest for what they cost in float."""
-        costs = self._costs(start)
         # Every layer in float also costs a kernel of its own, so each has at least this cost.
         least = 1 / (8 * max(len(shares), 1))
-        noise_per_cost = {name: share / (costs.get(name, 0.0) + least) for name, share in shares.items()}
-        return sorted(noise_per_cost, key=lambda name: -noise_per_cost[name])
+        return sorted(shares, key=lambda name: -shares[name] / (self._costs.get(name, 0.0) + least))
 
-    def _costs(self, plain: Candidate) -> Mapping[str, float]:
+    @cached_property
+    def _costs(self) -> Mapping[str, float]:
         """Name of each node to its share of the network's arithmetic."""
-        if self._shares_of_arithmetic is None:
-            sizes = plain.table.provenance.input_sizes
-            self._shares_of_arithmetic = cost_shares(plain.model.graph_model, sizes)
-        return self._shares_of_arithmetic
+        start = self._start
+        return cost_shares(start.model.graph_model, start.table.provenance.input_sizes)
+
+    def _cost(self, names: Iterable[str]) -> float:
+        return math.fsum(self._costs.get(name, 0.0) for name in names)
 
     def _feeds(self, what: str) -> Iterator[FeedDict]:
         """The samples that remedies for weights are found with; a bar shows how many were taken."""
@@ -645,15 +500,6 @@ def shown(feeds: Iterator[FeedDict], what: str, samples: int | None) -> Iterator
         for feed in feeds:
             yield feed
             advance(batch_rows(feed) or 1)
-
-
-@dataclass
-class _Best:
-    """The best candidate so far, its score, and the number of its trial."""
-
-    candidate: Candidate
-    score: Score
-    number: int
 
 
 def _with_weights(start: Candidate, graph_model: ir.Model, *remedies: str) -> Candidate:

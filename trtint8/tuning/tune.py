@@ -51,20 +51,16 @@ from trtint8.tuning.samples import (
     check_judging,
     divide,
     first_form,
-    scored_samples,
     smaller_batch_size,
     split,
 )
-from trtint8.tuning.search import Recalibrate, Search, SearchWork, remedies
+from trtint8.tuning.search import Recalibrate, Search
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner
 from trtint8.tuning.stopwatch import SpeedPlan
 from trtint8.validation.accuracy import Accuracy, accuracy_html, accuracy_summary
 from trtint8.validation.budget import Budget, Goal, Score, judged
 from trtint8.validation.class_scores import check_class_folders
 from trtint8.validation.metrics import Metric
-
-#: The work of judging by a sample: runs of the float network, of the result and of what tuning started with.
-_JUDGED = 3.0
 
 #: The name in results of the network that tuning started with.
 BEFORE = "before"
@@ -520,15 +516,6 @@ def tune_from_sources(
         tuned_on, validated_on = _opened(data, held_out, prepared.inputs, data_options)
     calibration_data = replace(data_options, labels=None, limit=None)
 
-    tried, for_weights = remedies(equalize=known is None, round_weights=round_weights)
-
-    def plan_search(calibrated_with: int | None, method: str) -> None:
-        if SEARCHING in plan.to_come:
-            half = scored_samples(tuned_on)
-            plan.to_come[SEARCHING] = SearchWork(half, half, calibrated_with, method, for_weights).whole(
-                tried
-            )
-
     def calibrated(
         method: str, changed: Model, samples: Sequence[FeedDict] | None = None
     ) -> CalibrationTable:
@@ -536,14 +523,7 @@ def tune_from_sources(
         run, by_method = RunOptions(progress=progress), replace(options, method=cast("Method", method))
         if samples is not None:  # which are read already
             return calibrate_model(changed, lambda: iter(samples), by_method, DataOptions(), run)
-        return calibrate_model(
-            changed,
-            calibration,
-            by_method,
-            calibration_data,
-            run,
-            on_open=lambda batches: plan_search(batches.num_samples, options.method),
-        )
+        return calibrate_model(changed, calibration, by_method, calibration_data, run)
 
     form = first_form(prepared, tuned_on)
     goal = budget.goal(form)  # before the calibration, which may take long
@@ -559,12 +539,8 @@ def tune_from_sources(
             "the data is one batch, which cannot be split into samples to tune on and samples to judge by; "
             f"give more samples, a smaller {Argument('batch_size')}, or other samples to judge by"
         )
-    held = validated_on.num_samples
-    to_come = {CALIBRATING: None, SEARCHING: None, JUDGING: None if held is None else _JUDGED * held}
-    with job(to_come, enabled=progress) as plan:
-        if known:
-            plan.to_come.pop(CALIBRATING)
-            plan_search(known.provenance.samples, known.method)
+    phases = (*([] if known else [CALIBRATING]), SEARCHING, JUDGING)
+    with job(dict.fromkeys(phases), enabled=progress):
         table = known or calibrated(options.method, prepared)
         with warning_of_inputs(table.provenance.inputs, "the network", tuned_on, validated_on) as watched:
             tuned = _tune_prepared(

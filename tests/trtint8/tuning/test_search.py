@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -74,9 +75,9 @@ def searched(start, monkeypatch):
         )
         own = {name: costs.get(name, 0.0) / (sum(costs.values()) or 1.0) for name in order}
         shares = own if shares is None else dict(zip(order, shares, strict=True))
-        monkeypatch.setattr(search, "_bias_corrected", lambda _start: None)
+        search.for_weights["bias correction"] = lambda _start: None
         monkeypatch.setattr(search, "_noise_shares", lambda _start: shares)
-        monkeypatch.setattr(search, "_by_noise_per_cost", lambda _start, _shares: list(order))
+        monkeypatch.setattr(search, "_by_noise_per_cost", lambda _shares: list(order))
         found = search.run(candidate)
         of_result = reported[found.number]
         assert (of_result.score, of_result.keep_float) == (found.score, len(found.candidate.keep_float))
@@ -160,14 +161,14 @@ def test_without_time_it_ends_with_the_best_so_far(searched, start):
         """Leaves time for so many checks."""
 
         def check(self):
-            if next(checks) >= 3:
+            if next(checks) >= 5:
                 raise OutOfTimeError
 
     names = start.placement.quantized_nodes[:3]
     checks = itertools.count()
     costs = dict.fromkeys(names, 1.0)
     best, score, trials = searched(costs, 0.5, names, limit=Over())
-    # Checked before the ranges, before the corrections, and before each score.
+    # Checked before anything is made, and before it is scored.
     assert [trial.what for trial in trials] == ["as calibrated", "3 layers in float"]
     assert (best.keep_float, score.drop) == (names, 0)
 
@@ -232,14 +233,14 @@ def remedied(start, monkeypatch):
             journal=journal or Journal(),
             limit=TimeLimit(),
         )
-        for method, name in (("_equalized", "equalize"), ("_rounded", "round"), ("_bias_corrected", "bias")):
 
-            def remedy(candidate, name=name, **_options):
-                if name in absent:
-                    return None
-                return dataclasses.replace(candidate, remedies=(*candidate.remedies, NAMES[name]))
+        def remedy(name, candidate, **_options):
+            if name in absent:
+                return None
+            return dataclasses.replace(candidate, remedies=(*candidate.remedies, NAMES[name]))
 
-            monkeypatch.setattr(search, method, remedy)
+        monkeypatch.setattr(search, "_equalized", partial(remedy, "equalize"))
+        search.for_weights |= {NAMES[name]: partial(remedy, name) for name in ("round", "bias")}
         monkeypatch.setattr(
             "trtint8.tuning.search.with_layers_in_float",  # these remedies change no weights
             lambda _plain, compensated, names: dataclasses.replace(compensated, keep_float=names),

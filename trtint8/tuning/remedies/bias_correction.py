@@ -25,6 +25,9 @@ from trtint8.quantization.placement import Placement
 from trtint8.range_choice.auto import AutoRanges
 from trtint8.simulation.networks import BesideFloat, Quantizer
 
+#: What the remedy is called in results.
+CORRECTION = "bias correction"
+
 
 @dataclass(frozen=True)
 class BiasCorrected:

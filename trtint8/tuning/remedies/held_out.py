@@ -35,11 +35,13 @@ from trtint8.quantization.placement import Placement
 from trtint8.quantization.quantize import tensor_names
 from trtint8.range_choice.trial_network import Noise, difference
 from trtint8.simulation.networks import Quantizer, quantized_network
-from trtint8.tuning.remedies.bias_correction import correct_biases, single_samples, with_corrections
-from trtint8.tuning.remedies.rounding import adapt_rounding
-
-#: What the remedies are called in results.
-ROUNDING, CORRECTION = "adaptive rounding", "bias correction"
+from trtint8.tuning.remedies.bias_correction import (
+    CORRECTION,
+    correct_biases,
+    single_samples,
+    with_corrections,
+)
+from trtint8.tuning.remedies.rounding import ROUNDING, adapt_rounding
 
 #: Every so many-th sample changes weights. Corrections of biases with 8 and with 64 samples gained the same,
 #: and it takes many samples to see how much that is.

@@ -28,6 +28,9 @@ from trtint8.quantization.qdq import weight_scale
 from trtint8.simulation.networks import Layer, Quantizer
 from trtint8.simulation.segments import cut
 
+#: What the remedy is called in results.
+ROUNDING = "adaptive rounding"
+
 
 @dataclass(frozen=True)
 class MatrixForm:

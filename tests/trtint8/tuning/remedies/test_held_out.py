@@ -12,7 +12,8 @@ from calibrators.errors import CalibrationDataError
 from tests.trtint8.onnx_models import Shaped
 from tests.trtint8.tuning.networks import normal
 from trtint8.cli.main import main
-from trtint8.tuning.remedies.held_out import CORRECTION, ROUNDING
+from trtint8.tuning.remedies.bias_correction import CORRECTION
+from trtint8.tuning.remedies.rounding import ROUNDING
 
 RANGES = {"x": 1.0, "relu_out": 4.0}
 
