@@ -21,11 +21,10 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from calibrators.checks import warn_user
-from calibrators.data.samples import SampleSizes
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
-from trtint8.auditing.audit import Estimator, EstimatorOptions, ModelBuilder
+from trtint8.auditing.audit import Estimator, EstimatorOptions
 from trtint8.auditing.gpus import Gpu
 from trtint8.builder.build import BuiltEngine
 from trtint8.models.model import Model
@@ -341,11 +340,13 @@ class SpeedPlanner:
     def __init__(self, prepared: Model, table: CalibrationTable, goal: SpeedGoal, journal: Journal) -> None:
         self._table, self._goal, self._journal = table, goal, journal
         sizes = table.provenance.input_sizes
-        self._builder: ModelBuilder = (
-            ModelBuilder.for_this_machine(prepared, sizes, goal.options)
-            if goal.gpu is None
-            else _estimator(prepared, sizes, goal.gpu, goal.options)
-        )
+        self._builder = Estimator.open(prepared, sizes, goal.gpu, goal.options)
+        if goal.gpu is not None and self._builder.of_another_gpu:
+            warn_user(
+                f"{title_of(self._builder.flavor.name)} runs no INT8 on {goal.gpu.name}, of compute "
+                f"capability {goal.gpu.compute_capability}: times are estimated from its graphs for "
+                f"{self._builder.compute_capability}, and another TensorRT may gain more from INT8 there"
+            )
         self._target, self._shapes = self._builder.quantization_target, self._builder.shapes
         #: What estimated times depend on beside the layers, the model and its table.
         self._circumstances = repr(
@@ -436,7 +437,6 @@ class SpeedPlanner:
         Raises:
             UnsupportedError: The builder does not list all shapes and types.
         """
-        assert isinstance(self._builder, Estimator)
         precision, graph_model = self._typed(kept)
         ends = self._builder.estimate(precision, graph_model, self._table.peaks, fp16=True).ends
         if not ends:
@@ -494,20 +494,6 @@ class SpeedPlanner:
             yield stopwatch
         finally:
             stopwatch.close()
-
-
-def _estimator(
-    prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu, options: EstimatorOptions
-) -> Estimator:
-    """An estimator; warns where it builds for another GPU."""
-    estimator = Estimator.open(prepared, sizes, gpu, options)
-    if estimator.of_another_gpu:
-        warn_user(
-            f"{title_of(estimator.flavor.name)} runs no INT8 on {gpu.name}, of compute capability "
-            f"{gpu.compute_capability}: times are estimated from its graphs for "
-            f"{estimator.compute_capability}, and another TensorRT may gain more from INT8 there"
-        )
-    return estimator
 
 
 @dataclass
