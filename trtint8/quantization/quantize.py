@@ -31,7 +31,7 @@ from trtint8.models.outputs.picked import left_out_nodes
 from trtint8.quantization.float16 import Float32Cause, Float32Reason, to_float16
 from trtint8.quantization.placement import Edge, Placement, place
 from trtint8.quantization.qdq import PairWriter, WeightScales, insert_qdq
-from trtint8.quantization.targets import TARGETS, Target
+from trtint8.quantization.targets import DEFAULT, Target
 from trtint8.quantization.tensor_configs import JointConfigs
 
 _logger = logging.getLogger(__name__)
@@ -290,7 +290,7 @@ class QuantizeOptions:
 
     keep_float: Sequence[str] = ()
     keep_int8: Sequence[str] = ()
-    target: Target = TARGETS["tensorrt"]
+    target: Target = DEFAULT
     float16: bool = False
     float32_io: bool = False
     slower: Sequence[str] = ()
