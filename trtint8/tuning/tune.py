@@ -267,22 +267,19 @@ def _tune_prepared(
         simulate(prepared, table, arithmetic)
     opened = Journal()
     if wanted.journal:
-        identity: dict[str, object] = {
+        identity = {
             "model": prepared.fingerprint,
             "table": table.fingerprint,
             "goal": str(goal),
             "equalization": recalibrate is not None,
+            "equalization_through_clips": wanted.through_clips,
             "adaptive_rounding": wanted.round_weights,
             "seed": seed,
             "use_of_FP16": float16,
             "decided_by_other_samples": found_with is not decided_by,
+            "target": target.name,
+            "speed": speed.name if speed else None,
         }
-        if wanted.through_clips:
-            identity["equalization_through_clips"] = True
-        if target is not DEFAULT:
-            identity["target"] = target.name
-        if speed:
-            identity["speed"] = speed.name
         opened = wanted.journal.open(identity)
     planner = SpeedPlanner(prepared, table, speed, opened) if speed else None
     with job({}, keep=False):  # messages say what came of every engine
@@ -441,7 +438,7 @@ def save_tuned(tuned: Tuned, original: str | os.PathLike[str], output: str | os.
     for name in tuned.candidate.keep_float:
         words += ["--keep-float", name]
     target = tuned.candidate.target
-    if target is not DEFAULT:
+    if target != DEFAULT:
         words += ["--target", target.name]
     if tuned.float16 and target.costs_with_float16:
         words += ["--keep-int8", "*"]
