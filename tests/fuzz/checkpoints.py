@@ -201,4 +201,4 @@ def continue_search(path: Path) -> None:
         assert trial.seconds >= 0 and 0 <= trial.float_cost <= 1.001 and trial.keep_float >= 0
         journal.add(trial)
     assert all(0 <= share <= 1 for share in journal.shares.values())
-    assert all(seconds >= 0 for seconds in journal.estimates.values())
+    assert all(timing is None or timing.seconds > 0 for timing in journal.timings.values())

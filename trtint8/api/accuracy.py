@@ -403,7 +403,7 @@ def tune(
     from trtint8.calibration import CalibrationOptions, tensors_needed
     from trtint8.tuning.journal import JournalFile, TimeLimit
     from trtint8.tuning.speed import SpeedGoal
-    from trtint8.tuning.tune import tune_from_sources
+    from trtint8.tuning.tune import TuneOptions, tune_from_sources
 
     check_choice("target", target, get_args(Target))
     if profile and speed is None and measure_with is None:
@@ -438,17 +438,19 @@ def tune(
             Budget(max_drop, metric, minimum),
             options=CalibrationOptions(method, "all" if backend else tensors_needed(half)),
             data_options=data_options,
-            through_clips=equalize_clips,
-            round_weights=round_weights,
-            float16=half,
-            limit=TimeLimit(minutes),
-            journal=JournalFile(checkpoint, resume) if checkpoint is not None else None,
-            on_goal=on_goal or _ignore,
-            on_trial=on_trial or _ignore,
+            wanted=TuneOptions(
+                equalize_clips,
+                round_weights,
+                half,
+                TimeLimit(minutes),
+                JournalFile(checkpoint, resume) if checkpoint is not None else None,
+                on_goal or _ignore,
+                on_trial or _ignore,
+                goal,
+                target_named("rtx" if target == "rtx" else "tensorrt"),
+                backend,
+            ),
             progress=progress,
-            speed=goal,
-            target=target_named("rtx" if target == "rtx" else "tensorrt"),
-            arithmetic=backend,
         )
     return replace(tuned, warnings=tuple(said))
 

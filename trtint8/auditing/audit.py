@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from calibrators.data.inputs import InputSpec
+from calibrators.data.inputs import OpenShape
 from calibrators.data.samples import SampleSizes
 from calibrators.errors import UnsupportedError
 from calibrators.operators import operator_of
@@ -24,7 +24,7 @@ from calibrators.progress import job
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt import flavor as flavors
 from calibrators.tensorrt.flavor import Flavor, Target, title_of
-from trtint8.auditing.costs import costs_of, layers_beside, read_measured
+from trtint8.auditing.costs import COMPUTING, by_node, costs_of, layers_beside, read_measured
 from trtint8.auditing.gpus import Gpu, at_costs_of
 from trtint8.auditing.results import Audit, AuditedEngine, AuditedKernel, AuditedPart, Bound, Cost
 from trtint8.builder.build import Build, BuiltEngine
@@ -85,7 +85,7 @@ def run_build(
 
 
 @dataclass(frozen=True)
-class ModelBuilder:
+class Estimator:
     """What all builds of one model share: engines for one set of shapes, on one GPU.
 
     Attributes:
@@ -96,6 +96,7 @@ class ModelBuilder:
         compute_capability: What engines are built for; None where TensorRT builds only for the GPU on which
             it runs.
         options: How engines are built.
+        gpu: The GPU that times are estimated for; None for this machine's, on which engines can be timed.
     """
 
     flavor: Flavor
@@ -103,37 +104,48 @@ class ModelBuilder:
     work: Work
     compute_capability: str | None
     options: EstimatorOptions
+    gpu: Gpu | None
 
     @classmethod
-    def for_this_machine(
-        cls, prepared: Model, sizes: Mapping[str, SampleSizes], options: EstimatorOptions
-    ) -> ModelBuilder:
-        """Prepares builds for this machine's GPU, on which engines can be timed.
+    def open(
+        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu | None, options: EstimatorOptions
+    ) -> Estimator:
+        """Prepares builds.
 
         Args:
             prepared: From :func:`trtint8.models.model.prepare`; not changed.
             sizes: Input name to the sizes that samples had, which a dynamic input gets where the profile
                 leaves it out; may lack inputs.
+            gpu: The GPU that times are estimated for; None for this machine's.
             options: How engines are built.
 
         Raises:
             BuildError: The profile does not fit the model.
             UnsupportedError: This TensorRT is not installed.
         """
-        flavor = flavors.load(options.target)
-        fixed = _at_optimal_shapes(prepared, sizes, options.profile)
-        capability = "current" if flavor.has_compute_capabilities else None
-        return ModelBuilder(flavor, fixed, count_work(fixed.graph_model), capability, options)
+        flavor, given = flavors.load(options.target), [options.profile] if options.profile else []
+        fixed = at_shapes(prepared, optimal_shapes(given, prepared.inputs, sizes))
+        if gpu is not None:
+            capability = nearest_capability(flavor, gpu.compute_capability)
+        else:
+            capability = "current" if flavor.has_compute_capabilities else None
+        return cls(flavor, fixed, count_work(fixed.graph_model), capability, options, gpu)
+
+    @property
+    def of_another_gpu(self) -> bool:
+        """Whether TensorRT cannot build engines in INT8 for the GPU, and builds them for another one here."""
+        return self.gpu is not None and self.compute_capability not in (None, self.gpu.compute_capability)
 
     @property
     def quantization_target(self) -> QuantizationTarget:
-        """What Q/DQ pairs are placed for: what the builder runs in INT8."""
-        return quantization_target(self.flavor, self.options.build)
+        """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
+        own = quantization_target(self.flavor, self.options.build)
+        return at_costs_of(own, [self.gpu] if self.gpu else [])
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Name of each input to its dimensions."""
-        return {spec.name: _sizes(spec) for spec in self.model.inputs}
+        return {spec.name: _fixed(spec.shape) for spec in self.model.inputs}
 
     def build(
         self, precision: str, graph_model: ir.Model, peaks: Mapping[str, float], *, fp16: bool
@@ -159,63 +171,18 @@ class ModelBuilder:
         )
         return run_build(build, graph_model, peaks, self.model.name, int8="INT8" in precision)
 
-
-@dataclass(frozen=True)
-class Estimator(ModelBuilder):
-    """What all builds of one model for one GPU share.
-
-    Attributes:
-        gpu: The GPU that times are estimated for.
-    """
-
-    gpu: Gpu
-
-    @classmethod
-    def open(
-        cls, prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu, options: EstimatorOptions
-    ) -> Estimator:
-        """Prepares builds; for the rest see :meth:`ModelBuilder.for_this_machine`.
-
-        Args:
-            prepared: From :func:`trtint8.models.model.prepare`; not changed.
-            sizes: Input name to the sizes that samples had.
-            gpu: The GPU that times are estimated for.
-            options: How engines are built.
-        """
-        flavor = flavors.load(options.target)
-        fixed = _at_optimal_shapes(prepared, sizes, options.profile)
-        capability = nearest_capability(flavor, gpu.compute_capability)
-        return cls(flavor, fixed, count_work(fixed.graph_model), capability, options, gpu)
-
-    @property
-    def of_another_gpu(self) -> bool:
-        """Whether TensorRT cannot build engines in INT8 for the GPU, and builds them for another one here."""
-        return self.compute_capability not in (None, self.gpu.compute_capability)
-
-    @property
-    def quantization_target(self) -> QuantizationTarget:
-        """What Q/DQ pairs are placed for: what the builder runs in INT8, at the costs of the GPU."""
-        return at_costs_of(super().quantization_target, [self.gpu])
-
     def estimate(
         self, precision: str, graph_model: ir.Model, peaks: Mapping[str, float], *, fp16: bool
     ) -> AuditedEngine:
-        """Builds one engine and estimates its time on the GPU that is named.
-
-        Args:
-            precision: What to call its types, like "INT8+FP16".
-            graph_model: ``model``, with Q/DQ pairs or without.
-            peaks: Name of each tensor to its largest magnitude, which decides what stays in FP32.
-            fp16: Whether what is outside INT8 is FP16.
+        """Builds one engine, as :meth:`build` does, and estimates its time on the GPU that is named.
 
         Returns:
             The engine's kernels with their estimated times.
 
         Raises:
-            BuildError: TensorRT refuses the model.
             UnsupportedError: This TensorRT does not list the layers of its engines.
-            GpuUnavailableError: This TensorRT needs a GPU to build.
         """
+        assert self.gpu is not None
         built = self.build(precision, graph_model, peaks, fp16=fp16)
         if built.report is None:
             raise UnsupportedError(
@@ -227,16 +194,13 @@ class Estimator(ModelBuilder):
         )
 
 
-def _sizes(spec: InputSpec) -> tuple[int, ...]:
-    """The dimensions of an input, all of which are fixed."""
-    return tuple(size for size in spec.shape or () if isinstance(size, int))
+def _fixed(shape: OpenShape) -> tuple[int, ...]:
+    """The sizes of a shape, all of which are fixed."""
+    return tuple(size for size in shape or () if isinstance(size, int))
 
 
 #: Operations of a multiply-add.
 _OPERATIONS = 2
-
-#: Parts of an engine whose kernels compute products.
-_COMPUTING = frozenset({"INT8 compute", "float compute", "attention"})
 
 
 def estimate_engine(
@@ -272,7 +236,7 @@ def estimate_engine(
         kernels,
         _parts(kernels),
         total_traffic(kernel.traffic for kernel in kernels),
-        _cacheable((layer for layer, _ in layers), gpu),
+        sum(_cacheable(layer, gpu.cached_bytes) for layer, _ in layers),
         dict(by_type),
         _sum([kernel.seconds for kernel in kernels]),
         weights_bytes,
@@ -293,13 +257,8 @@ def seconds_per_node(engine: AuditedEngine, nodes: Mapping[str, int]) -> dict[st
     Returns:
         Name of each node to seconds.
     """
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for kernel in engine.kernels:
-        own = [node for node in kernel.onnx_nodes if node in nodes]
-        if kernel.seconds is not None and (kernel.part in _COMPUTING or kernel.part == "requantization"):
-            for node in own:
-                seconds[node] += kernel.seconds / len(own)
-    return dict(seconds)
+    kernels = [one for one in engine.kernels if one.part in COMPUTING or one.part == "requantization"]
+    return by_node(kernels, nodes, lambda kernel: kernel.seconds or 0.0)
 
 
 def _placed_work(layers: Sequence[tuple[Layer, str]], work: Mapping[str, int]) -> list[int]:
@@ -309,7 +268,7 @@ def _placed_work(layers: Sequence[tuple[Layer, str]], work: Mapping[str, int]) -
         mentions = [index for index, (layer, _) in enumerate(layers) if node in layer.onnx_nodes]
         # Kernels beside the product have the node's name as well. Where there are no others, the node itself
         # became point-wise, as small products do.
-        computing = [index for index in mentions if layers[index][1] in _COMPUTING] or mentions[:1]
+        computing = [index for index in mentions if layers[index][1] in COMPUTING] or mentions[:1]
         for position, index in enumerate(computing):
             # Where several kernels compute one node, each has an equal share; none is lost to rounding.
             placed[index] += (amount + position) // len(computing)
@@ -319,12 +278,14 @@ def _placed_work(layers: Sequence[tuple[Layer, str]], work: Mapping[str, int]) -
 def _estimate(layer: Layer, part: str, multiply_adds: int, gpu: Gpu) -> AuditedKernel:
     traffic = traffic_of(layer)
     computing = _OPERATIONS * multiply_adds / gpu.operations_per_second(layer.precision)
-    seconds, cached_seconds, bound = None, None, None
+    seconds, cached_seconds = None, None
+    bound: Bound | None = None
     if traffic is not None:
         moving = traffic.total / (1e9 * gpu.bandwidth_gbs)
-        seconds, bound = KERNEL_START + max(moving, computing), _bound(moving, computing)
+        seconds = KERNEL_START + max(moving, computing)
+        bound = "compute" if computing > moving else "memory"
         if gpu.cache_gbs is not None:
-            cached = _cacheable_of(layer, gpu.cached_bytes)
+            cached = _cacheable(layer, gpu.cached_bytes)
             moving = (traffic.total - cached) / (1e9 * gpu.bandwidth_gbs) + cached / (1e9 * gpu.cache_gbs)
             cached_seconds = KERNEL_START + max(moving, computing)
     return AuditedKernel(
@@ -340,16 +301,7 @@ def _estimate(layer: Layer, part: str, multiply_adds: int, gpu: Gpu) -> AuditedK
     )
 
 
-def _bound(moving: float, computing: float) -> Bound:
-    return "compute" if computing > moving else "memory"
-
-
-def _cacheable(layers: Iterable[Layer], gpu: Gpu) -> int:
-    """Bytes that are read and written of activations that may stay in the GPU's L2 cache."""
-    return sum(_cacheable_of(layer, gpu.cached_bytes) for layer in layers)
-
-
-def _cacheable_of(layer: Layer, room: float) -> int:
+def _cacheable(layer: Layer, room: float) -> int:
     """Bytes of a kernel's traffic in activations of at most ``room`` bytes; 0 where it is not known."""
     traffic = traffic_of(layer)
     if traffic is None:
@@ -413,10 +365,6 @@ def at_shapes(model: Model, shapes: Mapping[str, Sequence[int]]) -> Model:
     return Model(inference(graph_model).model, model.name, model.fingerprint)
 
 
-def _at_optimal_shapes(prepared: Model, sizes: Mapping[str, SampleSizes], given: Profile | None) -> Model:
-    return at_shapes(prepared, optimal_shapes([given] if given else [], prepared.inputs, sizes))
-
-
 def count_work(graph_model: ir.Model) -> Work:
     """Counts the multiply-adds of convolutions and matrix products.
 
@@ -429,7 +377,8 @@ def count_work(graph_model: ir.Model) -> Work:
     shapes = StaticShapes(graph_model)
 
     def sizes(value: ir.Value | None) -> tuple[int, ...] | None:
-        return _fixed(shapes.of(value))
+        found = shapes.of(value)
+        return None if found is None or None in found else _fixed(found)
 
     counted: dict[str, int] = {}
     uncounted = []
@@ -451,14 +400,6 @@ def _nodes_that_run(graph: ir.Graph) -> Iterator[ir.Node]:
         if node.op_type != "Shape" and any(value in fed for value in values_read(node)):
             fed.update(node.outputs)
             yield node
-
-
-def _fixed(sizes: Sequence[int | None] | None) -> tuple[int, ...] | None:
-    """The dimensions of a tensor; None where one of them is not known."""
-    if sizes is None:
-        return None
-    dimensions = tuple(size for size in sizes if size is not None)
-    return dimensions if len(dimensions) == len(sizes) else None
 
 
 def audit_model(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from calibrators.errors import UnsupportedError
@@ -25,7 +25,7 @@ from trtint8.engine.kernels import parts_of
 from trtint8.engine.timings import nodes_by_layer, nodes_of, only_converts, read_layers, read_profile
 
 #: Parts of an engine whose kernels compute products.
-_COMPUTING = frozenset({"INT8 compute", "float compute", "attention"})
+COMPUTING = frozenset({"INT8 compute", "float compute", "attention"})
 
 #: What ``trtexec``'s files of one engine are told apart by, as the script of a search names them.
 _PROFILE, _LAYERS = ".profile.json", ".layers.json"
@@ -105,8 +105,8 @@ def layers_beside(
     """
     if not measured:
         return ()
-    estimated = {engine.precision: _by_node(engine.kernels, work) for engine in engines}
-    timed = {precision: _by_node(kernels, work) for precision, kernels in measured.items()}
+    estimated = {engine.precision: by_node(engine.kernels, work, _time) for engine in engines}
+    timed = {precision: by_node(kernels, work, _time) for precision, kernels in measured.items()}
     return tuple(
         AuditedLayer(
             node,
@@ -142,7 +142,7 @@ def costs_of(
     pieces = [kernel for kernel in int8 if not parted.isdisjoint(kernel.onnx_nodes)]
     rest = [kernel for kernel in int8 if parted.isdisjoint(kernel.onnx_nodes)]
     own = {node for node in work if node not in parted}
-    before, after = (_by_node(_computing(kernels), own) for kernels in (half, rest))
+    before, after = (by_node(_computing(kernels), own, _time) for kernels in (half, rest))
     slower = {node: after[node] - before[node] for node in after if after[node] > before.get(node, math.inf)}
     small = [kernel for kernel in _computing(rest) if not slower.keys().isdisjoint(kernel.onnx_nodes)]
     found: dict[CostKind, tuple[list[AuditedKernel], float]] = {
@@ -180,16 +180,24 @@ def _dearest(kernels: Iterable[AuditedKernel], among: Collection[str]) -> tuple[
 
 
 def _computing(kernels: Iterable[AuditedKernel]) -> list[AuditedKernel]:
-    return [kernel for kernel in kernels if kernel.part in _COMPUTING]
+    return [kernel for kernel in kernels if kernel.part in COMPUTING]
 
 
-def _by_node(kernels: Iterable[AuditedKernel], nodes: Collection[str]) -> dict[str, float]:
-    """The seconds of each node; a kernel of several counts for each of them in equal shares."""
+def by_node(
+    kernels: Iterable[AuditedKernel], nodes: Collection[str], time: Callable[[AuditedKernel], float]
+) -> dict[str, float]:
+    """The seconds of each node; a kernel of several counts for each of them in equal shares.
+
+    Args:
+        kernels: The kernels.
+        nodes: Names of the nodes.
+        time: Gives the time of a kernel.
+    """
     seconds: defaultdict[str, float] = defaultdict(float)
     for kernel in kernels:
         own = [node for node in kernel.onnx_nodes if node in nodes]
         for node in own:
-            seconds[node] += _time(kernel) / len(own)
+            seconds[node] += time(kernel) / len(own)
     return dict(seconds)
 
 

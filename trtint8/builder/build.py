@@ -273,15 +273,10 @@ class Build:
         int8: bool,
     ) -> tuple[bytes, tuple[MissingRange, ...], dict[str, np.dtype[Any]]]:
         """The plan, the tensors that have no range, and the types at the plan's ends."""
-        # None of these objects keeps the objects that it was made from alive, so all stay here until the end.
         trt, flavor, options = self.flavor.module, self.flavor, self.options
-        logger = shared_logger(trt)
-        builder = new_builder(trt, logger, flavor, log)
-        config = builder.create_builder_config()
-        load_plugins(flavor, builder, config, options)
-        network = builder.create_network(network_flags(trt, flavor))
-        parser = trt.OnnxParser(network, logger)
-        parse_model(parser, network, model, flavor, log)
+        reader = NetworkReader.new(flavor, options, log)
+        builder, config, network = reader.builder, reader.config, reader.network
+        reader.read(model)
         configure(trt, flavor, builder, config, options, int8=int8 or implicit is not None)
         set_capabilities(trt, config, self.compute_capabilities)
         check_shape_values(network, options.shape_values)
@@ -376,21 +371,6 @@ _ADVICE = (
 _EXTERNAL_DATA = re.compile(r"(?:Failed to open|out of range for) file: (?P<file>.*?)(?: \(offset=.*)?$")
 
 
-def new_builder(trt: Any, logger: Any, flavor: Flavor, log: BuildLog) -> Any:
-    """Makes TensorRT's builder.
-
-    Raises:
-        BuildError: TensorRT does not start.
-    """
-    try:
-        return trt.Builder(logger)
-    except TypeError as error:
-        # Where the driver is too old for TensorRT's CUDA, the bindings only get a null pointer.
-        raise BuildError(
-            f"{flavor} does not start ({log.reason()}); check that the NVIDIA driver is new enough for it"
-        ) from error
-
-
 def network_flags(trt: Any, flavor: Flavor) -> int:
     """The flags with which a network for an ONNX model is created."""
     if flavor.explicit_batch_flag:
@@ -398,58 +378,94 @@ def network_flags(trt: Any, flavor: Flavor) -> int:
     return 0
 
 
-def parse_model(
-    parser: Any, network: Any, model: bytes | str | os.PathLike[str], flavor: Flavor, log: BuildLog
-) -> None:
-    """Reads an ONNX model into a network.
+@dataclass(frozen=True)
+class NetworkReader:
+    """What TensorRT reads a model into.
 
-    Args:
-        parser: TensorRT's parser of the network.
-        network: The network.
-        model: The serialized model, or its path.
+    None of these objects keeps the objects that it was made from alive, so all stay here until the end.
+
+    Attributes:
         flavor: The TensorRT.
         log: What TensorRT has said.
-
-    Raises:
-        ModelError: The model cannot be read, is empty, or lacks a file with its weights.
-        BuildError: TensorRT refuses a node.
+        logger: Its ``ILogger``.
+        builder: Its ``Builder``.
+        config: The ``IBuilderConfig`` of the build.
+        network: The ``INetworkDefinition``.
+        parser: The ``OnnxParser`` of the network.
     """
-    if isinstance(model, bytes):
-        parsed, name = parser.parse(model), "the model"
-    else:
-        parsed, name = parser.parse_from_file(os.fspath(model)), f"'{os.fspath(model)}'"
-    if not parsed:
-        _raise_parser_error(parser, flavor, log, name)
-    # The parser accepts an empty file.
-    if network.num_layers == 0:
-        raise ModelError(f"{name} holds no nodes; give an ONNX model that was exported completely")
 
+    flavor: Flavor
+    log: BuildLog
+    logger: Any
+    builder: Any
+    config: Any
+    network: Any
+    parser: Any
 
-def _raise_parser_error(parser: Any, flavor: Flavor, log: BuildLog, name: str) -> None:
-    # Only the log names the file with the weights.
-    for message in log.errors:
-        external = _EXTERNAL_DATA.search(message)
-        if external:
-            raise ModelError(
-                f"{name} keeps weights in '{external['file']}', which is missing or too short; put the whole "
-                f"file beside the model, and give the model's path"
-            )
-    error = parser.get_error(0)
-    if error.node() < 0:
-        raise ModelError(f"{flavor} cannot read {name} as an ONNX model: {plain(error.desc())}")
-    raise BuildError(f"{flavor} cannot take {_node(error, flavor)} of {name}: {reason_of(error)}")
+    @classmethod
+    def new(cls, flavor: Flavor, options: BuildOptions, log: BuildLog) -> NetworkReader:
+        """An empty network, with the plugins of a build.
+
+        Raises:
+            BuildError: TensorRT does not start, or a plugin cannot be loaded.
+            UnsupportedError: This TensorRT does not take such a library.
+        """
+        trt = flavor.module
+        logger = shared_logger(trt)
+        try:
+            builder = trt.Builder(logger)
+        except TypeError as error:
+            # Where the driver is too old for TensorRT's CUDA, the bindings only get a null pointer.
+            raise BuildError(
+                f"{flavor} does not start ({log.reason()}); check that the NVIDIA driver is new enough for it"
+            ) from error
+        config = builder.create_builder_config()
+        load_plugins(flavor, builder, config, options)
+        network = builder.create_network(network_flags(trt, flavor))
+        return cls(flavor, log, logger, builder, config, network, trt.OnnxParser(network, logger))
+
+    def read(self, model: bytes | str | os.PathLike[str]) -> None:
+        """Reads an ONNX model into the network.
+
+        Args:
+            model: The serialized model, or its path.
+
+        Raises:
+            ModelError: The model cannot be read, is empty, or lacks a file with its weights.
+            BuildError: TensorRT refuses a node.
+        """
+        if isinstance(model, bytes):
+            parsed, name = self.parser.parse(model), "the model"
+        else:
+            parsed, name = self.parser.parse_from_file(os.fspath(model)), f"'{os.fspath(model)}'"
+        if not parsed:
+            self._raise_error(name)
+        # The parser accepts an empty file.
+        if self.network.num_layers == 0:
+            raise ModelError(f"{name} holds no nodes; give an ONNX model that was exported completely")
+
+    def _raise_error(self, name: str) -> None:
+        # Only the log names the file with the weights.
+        for message in self.log.errors:
+            external = _EXTERNAL_DATA.search(message)
+            if external:
+                raise ModelError(
+                    f"{name} keeps weights in '{external['file']}', which is missing or too short; put the "
+                    f"whole file beside the model, and give the model's path"
+                )
+        error, flavor = self.parser.get_error(0), self.flavor
+        if error.node() < 0:
+            raise ModelError(f"{flavor} cannot read {name} as an ONNX model: {plain(error.desc())}")
+        node = f"node number {error.node()}"
+        if flavor.names_failing_nodes:
+            node = f"node '{error.node_name()}' ({error.node_operator()})"
+        raise BuildError(f"{flavor} cannot take {node} of {name}: {reason_of(error)}")
 
 
 def reason_of(error: Any) -> str:
     """Why the parser refuses a node, and where that is known, what to do."""
     reason = plain(error.desc())
     return reason + "".join(f"; {advice}" for phrase, advice in _ADVICE if phrase in reason)
-
-
-def _node(error: Any, flavor: Flavor) -> str:
-    if flavor.names_failing_nodes:
-        return f"node '{error.node_name()}' ({error.node_operator()})"
-    return f"node number {error.node()}"
 
 
 def _new_monitor(trt: Any, advance: Callable[[int], None], cancelled: Callable[[], bool]) -> Any:

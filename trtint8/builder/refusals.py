@@ -17,15 +17,9 @@ from calibrators.errors import Argument, BuildError, ModelError, UnsupportedErro
 from calibrators.interruption import deferred_interrupt
 from calibrators.tensorrt.calibrator import Calibrator
 from calibrators.tensorrt.flavor import Flavor
-from calibrators.tensorrt.messages import collected, shared_logger
-from trtint8.builder.build import (
-    Build,
-    network_flags,
-    new_builder,
-    parse_model,
-    reason_of,
-)
-from trtint8.builder.config import BuildOptions, load_plugins
+from calibrators.tensorrt.messages import collected
+from trtint8.builder.build import Build, NetworkReader, reason_of
+from trtint8.builder.config import BuildOptions
 from trtint8.models.graph import read_constant
 from trtint8.models.model import Model
 from trtint8.models.outputs.picked import cut_model, tensors_before
@@ -261,19 +255,14 @@ def _message(prepared: Model, flavor: Flavor, refusals: list[_Refusal], tensors:
 
 def _refusals(graph_model: ir.Model, flavor: Flavor, options: BuildOptions) -> dict[str | None, _Refusal]:
     """Names of nodes of the main graph that the parser refuses at once, each with the reason."""
-    trt, nodes = flavor.module, list(graph_model.graph)
+    nodes = list(graph_model.graph)
     context = contextlib.nullcontext() if gpu_problem() else primary_context(options.device)
-    with context, collected(trt) as log, deferred_interrupt(), runnable(graph_model) as serialized:
-        # None of these objects keeps the objects that it was made from alive, so all stay here until the end.
-        logger = shared_logger(trt)
-        builder = new_builder(trt, logger, flavor, log)
-        config = builder.create_builder_config()
-        load_plugins(flavor, builder, config, options)
-        network = builder.create_network(network_flags(trt, flavor))
-        parser = trt.OnnxParser(network, logger)
+    with context, collected(flavor.module) as log, deferred_interrupt(), runnable(graph_model) as serialized:
+        reader = NetworkReader.new(flavor, options, log)
         try:
-            parse_model(parser, network, serialized, flavor, log)
+            reader.read(serialized)
         except BuildError:
+            parser = reader.parser
             errors = [parser.get_error(index) for index in range(parser.num_errors)]
             refused = [(nodes[error.node()], error) for error in errors if error.node() >= 0]
             return {node.name: _refusal(node, error, flavor) for node, error in refused}

@@ -28,7 +28,7 @@ from trtint8.models.plugins import unknown_nodes
 from trtint8.quantization.attention import Attention, find_attentions, output_readers
 from trtint8.quantization.operators import commutes_with_quantization, weight_axis
 from trtint8.quantization.slower import SLOWER_WHEN_BUILT, Products, slower_in_int8
-from trtint8.quantization.targets import TARGETS, KernelCosts, KernelLimits, SmallSizes, Target
+from trtint8.quantization.targets import DEFAULT, TARGETS, KernelCosts, KernelLimits, SmallSizes, Target
 from trtint8.quantization.tensor_configs import JointConfigs, join_configs
 
 
@@ -187,7 +187,7 @@ class Placement:
 def place(
     model: ir.Model,
     keep_float: Sequence[str] = (),
-    target: Target = TARGETS["tensorrt"],
+    target: Target = DEFAULT,
     largest: Mapping[str, Sequence[int]] | None = None,
     *,
     float16: bool = False,

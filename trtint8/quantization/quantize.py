@@ -31,7 +31,7 @@ from trtint8.models.outputs.picked import left_out_nodes
 from trtint8.quantization.float16 import Float32Cause, Float32Reason, to_float16
 from trtint8.quantization.placement import Edge, Placement, place
 from trtint8.quantization.qdq import PairWriter, WeightScales, insert_qdq
-from trtint8.quantization.targets import TARGETS, Target
+from trtint8.quantization.targets import DEFAULT, Target
 from trtint8.quantization.tensor_configs import JointConfigs
 
 _logger = logging.getLogger(__name__)
@@ -104,11 +104,7 @@ def undo_one_scale(model: ir.Model) -> None:
             )
         last.outputs[0].name, output.name = output.name, last.outputs[0].name
         output.shape, output.type = last.outputs[0].shape, last.outputs[0].type
-        for reader, index in tuple(last.outputs[0].uses()):
-            reader.replace_input_with(index, output)
-        for index, value in enumerate(graph.outputs):
-            if value is last.outputs[0]:
-                graph.outputs[index] = output
+        last.outputs[0].replace_all_uses_with(output, replace_graph_outputs=True)
     writer = PairWriter(model)
     for edge, channels in scales.items():
         writer.quantize(edge, channels)
@@ -163,7 +159,8 @@ class _Rewriter:
             return False
         if (bias is not None and addend is None) or self._leaves_range(conv.outputs[0], addend):
             return False
-        input_scale, integers, scales = read_constant(source.inputs[1]), _integers(weights), _scales(weights)
+        input_scale, integers = read_constant(source.inputs[1]), _integers(weights)
+        scales = read_constant(weights.inputs[1])
         if input_scale is None or input_scale.size != 1 or integers is None or scales is None:
             return False
         scale = one_scale(integers, scales, float(input_scale.reshape(-1)[0]))
@@ -171,8 +168,9 @@ class _Rewriter:
             _logger.debug("no one scale fits the weights of '%s'", conv.name)
             return False
         self._dequantize(conv, integers, scale)
-        used = _magnitudes(integers) > 0
-        self._finish(conv, np.where(used, scales.astype(np.float64) / scale, 1.0), addend)
+        factors = np.where(_magnitudes(integers) > 0, scales.astype(np.float64) / scale, 1.0)
+        column = (-1, *[1] * (integers.ndim - 2))
+        self._finish(conv, factors.reshape(column), None if addend is None else addend.reshape(column))
         return True
 
     def _leaves_range(self, output: ir.Value, bias: NDArray[np.floating] | None) -> bool:
@@ -190,7 +188,7 @@ class _Rewriter:
         if key not in self._dequantized:
             parameters = [
                 self._constant(f"{value.name}_integers", integers),
-                self._constant(f"{value.name}_one_scale", np.asarray(scale, np.float16)),
+                self._constant(f"{value.name}_one_scale", np.asarray(scale)),
                 self._constant(f"{value.name}_one_zero_point", np.zeros((), np.int8)),
             ]
             name = f"{value.name}_by_one_scale"
@@ -202,29 +200,21 @@ class _Rewriter:
     def _finish(self, conv: ir.Node, factors: NDArray[np.float64], bias: NDArray[np.floating] | None) -> None:
         """Multiplies a convolution's output by factors per channel and adds its bias."""
         output = conv.outputs[0]
-        name, shape, uses = output.name or "", output.shape, tuple(output.uses())
+        name, shape = output.name or "", output.shape
         output.name = take_name(f"{name}{_UNSCALED}", self._names)
-        column = (-1, *[1] * (len(self._weights_shape(conv)) - 2))
-        factor = self._constant(f"{name}_factors", factors.astype(np.float16).reshape(column))
-        last = self._node("Mul", [output, factor], f"{name}_Mul", shape)
-        added = [last]
+        product = self._node(
+            "Mul", [output, self._constant(f"{name}_factors", factors)], f"{name}_Mul", shape
+        )
+        added = [product]
         if bias is not None:
-            addend = self._constant(f"{name}_bias", bias.astype(np.float16).reshape(column))
-            last = self._node("Add", [last.outputs[0], addend], f"{name}_Add", shape)
-            added.append(last)
+            addend = self._constant(f"{name}_bias", bias)
+            added.append(self._node("Add", [product.outputs[0], addend], f"{name}_Add", shape))
             conv.resize_inputs(2)
-        last.outputs[0].name = name
-        for reader, index in uses:
-            reader.replace_input_with(index, last.outputs[0])
-        for index, value in enumerate(self._graph.outputs):
-            if value is output:
-                self._graph.outputs[index] = last.outputs[0]
+        last = added[-1].outputs[0]
+        last.name = name
+        output.replace_all_uses_with(last, replace_graph_outputs=True)
+        product.replace_input_with(0, output)
         self._graph.insert_after(conv, added)
-
-    def _weights_shape(self, conv: ir.Node) -> ir.Shape:
-        value = conv.inputs[1]
-        assert value is not None and value.shape is not None
-        return value.shape
 
     def _node(
         self,
@@ -241,6 +231,8 @@ class _Rewriter:
         return node
 
     def _constant(self, name: str, array: NDArray[np.generic]) -> ir.Value:
+        """A constant: of integers as they are, and of floats in FP16."""
+        array = array.astype(np.float16) if array.dtype.kind == "f" else array
         return add_initializer(self._graph, take_name(name, self._names), array)
 
 
@@ -262,10 +254,6 @@ def _integers(dequantize: ir.Node) -> NDArray[np.int8] | None:
     column = scales.reshape(-1, *[1] * (weights.ndim - 1))
     integers: NDArray[np.int8] = np.clip(np.rint(weights / column), -128, 127).astype(np.int8)
     return integers
-
-
-def _scales(dequantize: ir.Node) -> NDArray[np.floating] | None:
-    return read_constant(dequantize.inputs[1])
 
 
 def _magnitudes(integers: NDArray[np.int8]) -> NDArray[np.int64]:
@@ -290,7 +278,7 @@ class QuantizeOptions:
 
     keep_float: Sequence[str] = ()
     keep_int8: Sequence[str] = ()
-    target: Target = TARGETS["tensorrt"]
+    target: Target = DEFAULT
     float16: bool = False
     float32_io: bool = False
     slower: Sequence[str] = ()

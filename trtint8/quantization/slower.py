@@ -107,27 +107,26 @@ class _Chooser:
         cached: bool,
     ) -> None:
         self._possible, self._required = frozenset(products.possible), products.required
-        self._costs, self._cached = costs, cached
+        self._graph, self._costs, self._cached = graph, costs, cached
         shapes = {
             value.name or "": tuple(sizes.get(value.name or "") or _closed(value))
             for value in model.graph.inputs
             if value.shape is not None
         }
         self._shapes = StaticShapes(model, shapes)
-        self._graph = graph
         self._choice = BinaryChoice()
         #: Products to the cost of a byte per element that another product in the same kernel has read.
         self._read_before: dict[ir.Node, int] = {}
 
     def choose(self) -> dict[ir.Node, str]:
-        stored = list(self._graph.stored())
+        stored, choice = list(self._graph.stored()), self._choice
         for value, _, readers in stored:
             self._add_siblings(value, readers)
         for product in self._graph.products.values():
             attention = self._graph.attention_of(product.node)
             if product.node not in self._possible:
-                continue
-            if attention is None:
+                choice.add_cost(product.node, true=_NEVER)
+            elif attention is None:
                 self._add_product(product)
             elif product.node is attention[0]:
                 self._add_attention(*attention)
@@ -135,7 +134,7 @@ class _Chooser:
             self._add_stored(value, writer, readers)
         for node in self._required:
             self._require_int8(node)
-        in_int8 = self._choice.solve()
+        in_int8 = choice.solve()
         return {
             node: self._reason(self._graph.products[node])
             for node in self._graph.products
@@ -153,8 +152,7 @@ class _Chooser:
             if _multiplies_weights(product.node) and product.node in self._possible
         ]
         for first, second in itertools.pairwise(siblings):
-            self._choice.add_pair(first, second, _NEVER)
-            self._choice.add_pair(second, first, _NEVER)
+            self._choice.tie(first, second)
             self._read_before[second] = self._cost(value)
 
     def _add_product(self, product: FusedProduct) -> None:
@@ -172,8 +170,7 @@ class _Chooser:
 
     def _add_attention(self, scores: ir.Node, context: ir.Node) -> None:
         """The kernel of an attention, whose operands and output have one type."""
-        self._choice.add_pair(scores, context, _NEVER)
-        self._choice.add_pair(context, scores, _NEVER)
+        self._choice.tie(scores, context)
         moved = [*scores.inputs[:2], context.inputs[1], context.outputs[0]]
         if not all(map(self._cost, moved)):
             self._require_int8(scores)
@@ -203,12 +200,11 @@ class _Chooser:
         byte = self._cost(value)
         if not byte or (product is None and not readers.products):
             return
-        int8_too, int8_only = ("some INT8", value), ("only INT8", value)
+        int8_too, int8_only, add_pair = ("some INT8", value), ("only INT8", value), self._choice.add_pair
         for reader in readers.products:
-            self._require(reader.node, int8_too)
-            self._require_all(int8_only, reader.node)
-        for reader in readers.adding:
-            self._require_all(int8_only, reader.node)
+            add_pair(reader.node, int8_too, _NEVER)
+        for reader in (*readers.products, *readers.adding):
+            add_pair(int8_only, reader.node, _NEVER)
         if readers.kernels:
             self._choice.add_cost(int8_only, true=_NEVER)
         pooled = sum(map(self._cost, readers.pooled))
@@ -229,30 +225,24 @@ class _Chooser:
         for reader in readers.adding:
             # The pair of a residual costs nothing where the residual is INT8 already.
             self._choice.add_cost(reader.node, true=_INT8 * byte, false=_FP16 * byte)
-            if product is not None and product.node in self._possible:
-                self._choice.add_pair(reader.node, product.node, _INT8 * byte)
+            if product is not None:
+                add_pair(reader.node, product.node, _INT8 * byte)
 
     def _add_attention_output(
         self, value: ir.Value, product: FusedProduct, readers: Readers, byte: int
     ) -> None:
         """An attention writes the type in which it computes; a kernel more converts that."""
         int8_too, cost = ("some INT8", value), (_FP16 + _INT8) * byte + self._start
-        if product.node in self._possible:
-            # Whatever reads the output of an attention in INT8 reads a pair.
-            self._choice.add_pair(product.node, int8_too, _NEVER)
-            self._choice.add_pair(int8_too, product.node, cost)
-            if not readers.kernels:  # which take the conversion in
-                self._choice.add_pair(product.node, ("only INT8", value), cost)
-        else:
-            self._choice.add_cost(int8_too, true=cost)
+        # Whatever reads the output of an attention in INT8 reads a pair.
+        self._choice.add_pair(product.node, int8_too, _NEVER)
+        self._choice.add_pair(int8_too, product.node, cost)
+        if not readers.kernels:  # which take the conversion in
+            self._choice.add_pair(product.node, ("only INT8", value), cost)
 
     def _add_product_output(
         self, value: ir.Value, product: FusedProduct, readers: Readers, byte: int
     ) -> None:
         node, others = product.node, len(readers.products)
-        if node not in self._possible:
-            self._choice.add_cost(("some INT8", value), true=(_FP16 + _INT8) * byte + self._start)
-            return
         alone = not others and not readers.adding and readers.kernels == 1 and not readers.pooled
         if alone and readers.scaling:
             return  # the kernel that reads it scales the sums
@@ -268,18 +258,6 @@ class _Chooser:
 
     def _require_int8(self, node: ir.Node) -> None:
         self._choice.add_cost(node, false=_NEVER)
-
-    def _require(self, node: ir.Node, variable: object) -> None:
-        """A product in INT8 reads an INT8 tensor."""
-        if node in self._possible:
-            self._choice.add_pair(node, variable, _NEVER)
-
-    def _require_all(self, variable: object, node: ir.Node) -> None:
-        """A product in FP16 reads an FP16 tensor."""
-        if node in self._possible:
-            self._choice.add_pair(variable, node, _NEVER)
-        else:
-            self._choice.add_cost(variable, true=_NEVER)
 
     def _reason(self, product: FusedProduct) -> str:
         node = product.node
@@ -347,6 +325,11 @@ class BinaryChoice:
     def add_pair(self, true: Hashable, false: Hashable, cost: int) -> None:
         """Adds what it costs that one variable is true and another one false."""
         self._add(self._number(true), self._number(false), cost)
+
+    def tie(self, first: Hashable, second: Hashable) -> None:
+        """Gives two variables one value."""
+        self.add_pair(first, second, _NEVER)
+        self.add_pair(second, first, _NEVER)
 
     def solve(self) -> frozenset[Hashable]:
         """The variables that are true in the cheapest choice; as few as possible where several are as cheap.

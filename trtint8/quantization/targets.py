@@ -248,6 +248,9 @@ TARGETS = {
 }
 
 
+#: The target where none is named.
+DEFAULT = TARGETS["tensorrt"]
+
 #: Compute capabilities of the Jetsons (developer.nvidia.com/cuda/gpus) to their series, the newest first.
 JETSONS = {"11.0": "Thor", "8.7": "Orin", "7.2": "Xavier", "6.2": "TX2", "5.3": "Nano"}
 

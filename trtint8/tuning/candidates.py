@@ -32,7 +32,7 @@ from trtint8.models.shapes import StaticShapes, declared_sizes, multiply_adds
 from trtint8.quantization.config import Arithmetic
 from trtint8.quantization.placement import Placement, place
 from trtint8.quantization.quantize import with_pairs
-from trtint8.quantization.targets import TARGETS, Target
+from trtint8.quantization.targets import DEFAULT, Target
 from trtint8.validation.accuracy import VALIDATED, Accuracy, Runner, ValidatedModel
 from trtint8.validation.budget import Score, has_margin, score_of
 from trtint8.validation.comparison import BatchResult, OpenModels, compare_models, merge_results
@@ -68,7 +68,7 @@ class Candidate:
     table: CalibrationTable
     keep_float: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
-    target: Target = TARGETS["tensorrt"]
+    target: Target = DEFAULT
 
     def __repr__(self) -> str:
         kept = enumerated([f"'{name}'" for name in self.keep_float], _FEW) or "nothing"

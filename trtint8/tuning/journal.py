@@ -15,7 +15,7 @@ from typing import TypeVar
 from calibrators.checks import is_number
 from calibrators.errors import Argument, CalibrationDataError, TableError
 from calibrators.host.checkpoint import Checkpoint, Kind, check_place
-from calibrators.records import NonNegative, Probability
+from calibrators.records import Probability
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.stopwatch import Timing
 
@@ -27,15 +27,13 @@ class SearchProgress:
     Attributes:
         trials: All trials, in order.
         shares: Name of a layer to its share of the network's noise; empty before it was measured.
-        estimates: Key of a choice of layers, and of what else times depend on, to the estimated time of its
-            engine, in seconds.
         keep_float: Names of the layers that were in float from the start.
-        timings: The same key to the measured time of its engine; None where it cannot be built or run.
+        timings: Key of a choice of layers, and of what else times depend on, to the time of its engine; None
+            where it cannot be built or run.
     """
 
     trials: tuple[Trial, ...] = ()
     shares: Mapping[str, Probability] = field(default_factory=dict)
-    estimates: Mapping[str, NonNegative] = field(default_factory=dict)
     keep_float: tuple[str, ...] = ()
     timings: Mapping[str, Timing | None] = field(default_factory=dict)
 
@@ -68,8 +66,6 @@ class Journal:
         known = checkpoint.load() if checkpoint else None
         self._known = known or SearchProgress()
         self._trials: list[Trial] = []
-        self._shares: Mapping[str, float] = {}
-        self._estimates, self._timings = dict(self._known.estimates), dict(self._known.timings)
 
     @property
     def trials(self) -> tuple[Trial, ...]:
@@ -103,7 +99,7 @@ class Journal:
     @property
     def shares(self) -> Mapping[str, float]:
         """Each layer's share of the noise as it was measured, also by the interrupted search; else empty."""
-        return self._shares or self._known.shares
+        return self._known.shares
 
     def add_shares(self, shares: Mapping[str, float]) -> None:
         """Records each layer's share of the noise.
@@ -111,7 +107,7 @@ class Journal:
         Raises:
             OutputError: The file cannot be written.
         """
-        self._shares = shares
+        self._known = replace(self._known, shares=shares)
         self._save()
 
     def start_from(self, keep_float: tuple[str, ...]) -> None:
@@ -120,46 +116,24 @@ class Journal:
             self._known = replace(self._known, trials=(), shares={}, keep_float=keep_float)
 
     @property
-    def estimates(self) -> Mapping[str, float]:
-        """The estimated times so far, also those of the interrupted search, in seconds."""
-        return self._estimates
-
-    def add_estimate(self, key: str, seconds: float) -> None:
-        """Records the estimated time of an engine.
-
-        Raises:
-            OutputError: The file cannot be written.
-        """
-        self._estimates[key] = seconds
-        self._save()
-
-    @property
     def timings(self) -> Mapping[str, Timing | None]:
-        """The measured times so far, also those of the interrupted search."""
-        return self._timings
+        """The times of engines so far, also those of the interrupted search."""
+        return self._known.timings
 
     def add_timing(self, key: str, timing: Timing | None) -> None:
-        """Records the measured time of an engine; None where it cannot be built or run.
+        """Records the time of an engine; None where it cannot be built or run.
 
         Raises:
             OutputError: The file cannot be written.
         """
-        self._timings[key] = timing
+        self._known = replace(self._known, timings={**self.timings, key: timing})
         self._save()
 
     def _save(self) -> None:
         if self._checkpoint:
-            # While engines are estimated, none of the known trials was replayed yet.
+            # While engines are timed, none of the known trials was replayed yet.
             trials = (*self._trials, *self._known.trials[len(self._trials) :])
-            self._checkpoint.save(
-                SearchProgress(
-                    trials,
-                    self._shares or self._known.shares,
-                    self._estimates,
-                    self._known.keep_float,
-                    self._timings,
-                )
-            )
+            self._checkpoint.save(replace(self._known, trials=trials))
 
 
 @dataclass(frozen=True)

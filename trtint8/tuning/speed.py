@@ -21,11 +21,10 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from calibrators.checks import warn_user
-from calibrators.data.samples import SampleSizes
 from calibrators.errors import BuildError, UnsupportedError
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.flavor import title_of
-from trtint8.auditing.audit import Estimator, EstimatorOptions, ModelBuilder
+from trtint8.auditing.audit import Estimator, EstimatorOptions
 from trtint8.auditing.gpus import Gpu
 from trtint8.builder.build import BuiltEngine
 from trtint8.models.model import Model
@@ -40,57 +39,68 @@ from trtint8.tuning.stopwatch import Source, SpeedPlan, SpeedTrial, Stopwatch, T
 #: The share of the time that a change has to gain: estimates are not that exact.
 _LEAST_GAIN = 0.002
 
-#: Estimates the time of an engine, in seconds, from the names of the layers that are in float.
-Estimate = Callable[[frozenset[str]], float]
+#: Engines that a search with measured times builds at most: a GPU takes minutes for each.
+_MOST_ENGINES = 12
+
+_Groups = Sequence[Sequence[str]]
 
 
 def search_speed(
-    groups: Sequence[Sequence[str]],
-    estimate: Estimate,
-    gpu: str,
+    groups: _Groups,
+    stopwatch: Stopwatch,
     limit: TimeLimit,
     on_trial: Callable[[SpeedTrial], None] = lambda _trial: None,
     proposed: Collection[str] = (),
 ) -> SpeedPlan:
     """Decides for each group of layers whether it is in INT8 or in FP16.
 
-    Searches change one group after the other, as long as that gains: one begins with all layers in INT8,
-    where neighbours gain only together, one with all layers in FP16, and one with a proposal. The fastest
-    result is taken. What was estimated once is not estimated again, and the same estimates give the same
-    plan.
+    First the engines with all layers in FP16 and all in INT8 are timed, and that of a proposal.
+
+    With estimated times, searches change one group after the other, as long as that gains: one begins with
+    all layers in INT8, where neighbours gain only together, one with all layers in FP16, and one with the
+    proposal. The fastest result is taken. The same estimates give the same plan.
+
+    With measured times, at most 12 engines are built. Each group goes where its own layers are faster. What
+    borders between the two types cost does not show in that, so groups are changed one by one, beginning with
+    those that take long and gain little; all changes that gain are made together.
 
     Args:
         groups: Names of the layers that can be in INT8, in groups that are decided together.
-        estimate: Estimates the time of an engine from the names of the layers in FP16.
-        gpu: The GPU that times are estimated for.
+        stopwatch: Times the engines.
         limit: How long the search may take.
-        on_trial: Called with everything that is tried.
+        on_trial: Called with everything that is timed.
         proposed: Names of the layers in FP16 in the proposal; none where there is no proposal.
 
     Returns:
-        The fastest choice that was found, which is never slower than all layers in FP16.
+        The fastest choice that was found: all layers in FP16, unless another choice is faster by more than an
+        estimate is exact, or beyond the intervals of both measurements.
+
+    Raises:
+        BuildError: The engine with all layers in FP16 cannot be timed.
     """
-    search = _Search(groups, estimate, limit, on_trial)
     everything = frozenset(name for group in groups for name in group)
-    fp16 = search.try_out("all layers in FP16", everything)
-    int8 = search.try_out("all layers in INT8", frozenset(), fp16)
-    starts = [(everything, fp16), (frozenset[str](), int8)]
-    if proposed:
-        kept = frozenset(proposed) & everything
-        starts.append((kept, search.try_out("layers in FP16 by the cost of kernels", kept, min(fp16, int8))))
-    starts.sort(key=lambda one: one[1])
-    # With times that are nearly equal FP16 is better, because it is more accurate.
-    best, complete = (starts[0] if _gains(starts[0][1], fp16) else (everything, fp16)), True
+    starts = {"all layers in FP16": everything, "all layers in INT8": frozenset[str]()}
+    if kept := frozenset(proposed) & everything:
+        starts["layers in FP16 by the cost of kernels"] = kept
+    search = _Search(stopwatch, limit, on_trial)
+    search.time(starts)
+    fp16, int8 = search.known[everything], search.known[frozenset()]
+    if fp16 is None:
+        raise BuildError(f"the engine in FP16 cannot be timed on {stopwatch.gpu}, so nothing can be compared")
+    complete, best = True, everything
+    found = (
+        search.climb(groups, everything, starts.values())
+        if stopwatch.source == "estimated"
+        else search.try_few(groups, everything, int8)
+    )
     try:
-        for start in starts:
-            for found in search.improve(*start):
-                if _gains(found[1], best[1]):
-                    best = found
+        for better in found:
+            best = better
     except OutOfTimeError:
         complete = False
-    kept, seconds = best
-    ordered = tuple(name for group in groups for name in group if name in kept)
-    return SpeedPlan(gpu, ordered, seconds, fp16, int8, tuple(search.trials), complete)
+    ordered = tuple(name for group in groups for name in group if name in best)
+    times = search.timing(best).seconds, fp16.seconds, (int8 or fp16).seconds
+    return SpeedPlan(stopwatch.gpu, ordered, *times, tuple(search.trials), complete, stopwatch.source)
 
 
 def group_layers(graph_model: ir.Model, names: Collection[str]) -> tuple[tuple[str, ...], ...]:
@@ -115,58 +125,138 @@ def group_layers(graph_model: ir.Model, names: Collection[str]) -> tuple[tuple[s
 
 
 class _Search:
-    """What both searches share.
+    """The timings so far, and what was tried.
 
     Args:
-        groups: Names of layers, in groups that are decided together.
-        estimate: Estimates the time of an engine from the names of the layers in FP16.
+        stopwatch: Times the engines.
         limit: How long the search may take.
-        on_trial: Called with everything that is tried.
+        on_trial: Called with everything that is timed.
     """
 
     def __init__(
-        self,
-        groups: Sequence[Sequence[str]],
-        estimate: Estimate,
-        limit: TimeLimit,
-        on_trial: Callable[[SpeedTrial], None],
+        self, stopwatch: Stopwatch, limit: TimeLimit, on_trial: Callable[[SpeedTrial], None]
     ) -> None:
-        self._groups, self._estimate, self._limit, self._on_trial = groups, estimate, limit, on_trial
-        self._known: dict[frozenset[str], float] = {}
+        self._stopwatch, self._limit, self._on_trial = stopwatch, limit, on_trial
+        self._is_estimated = stopwatch.source == "estimated"
+        self.known: dict[frozenset[str], Timing | None] = {}
         self.trials: list[SpeedTrial] = []
 
-    def try_out(self, what: str, kept: frozenset[str], best: float = float("inf")) -> float:
-        """The estimated time with some layers in FP16; it is taken where it gains on ``best``."""
-        if kept not in self._known:
-            self._known[kept] = self._estimate(kept)
-            seconds = self._known[kept]
-            trial = SpeedTrial(what, seconds, _gains(seconds, best), len(kept))
-            self.trials.append(trial)
-            self._on_trial(trial)
-        return self._known[kept]
+    def timing(self, choice: frozenset[str]) -> Timing:
+        """The timing of a choice that has one."""
+        timing = self.known[choice]
+        assert timing is not None
+        return timing
 
-    def improve(self, kept: frozenset[str], best: float) -> Iterator[tuple[frozenset[str], float]]:
-        """Changes one group after the other, until a round changes none; yields what gains.
+    def time(self, choices: Mapping[str, frozenset[str]], best: frozenset[str] | None = None) -> None:
+        """Times choices by what they are in words, as far as they are not timed yet.
+
+        Args:
+            choices: The choices. Of those to be measured only so many as engines are left.
+            best: The choice that they have to be faster than; the fastest so far where None.
+        """
+        asked = {kept: what for what, kept in choices.items() if kept not in self.known}
+        if not self._is_estimated:
+            asked = dict(list(asked.items())[: max(0, _MOST_ENGINES - len(self.known))])
+        timings = self._stopwatch.time(list(asked)) if asked else ()
+        for (kept, what), timing in zip(asked.items(), timings, strict=True):
+            before = self.fastest() if best is None else best
+            self.known[kept] = timing
+            if timing is not None:
+                taken = before is None or self._gains(kept, before)
+                ends = () if self._is_estimated else (timing.least, timing.most, timing.note)
+                trial = SpeedTrial(what, timing.seconds, taken, len(kept), *ends)
+                self.trials.append(trial)
+                self._on_trial(trial)
+
+    def fastest(self, than: Timing | None = None) -> frozenset[str] | None:
+        """The fastest choice; None where there is none, or none that is faster than a timing for certain."""
+        timed = [(timing.seconds, kept) for kept, timing in self.known.items() if timing is not None]
+        if than is not None:
+            timed = [(seconds, kept) for seconds, kept in timed if self.timing(kept).is_faster_than(than)]
+        return min(timed, key=lambda one: (one[0], sorted(one[1])))[1] if timed else None
+
+    def climb(
+        self, groups: _Groups, fp16: frozenset[str], starts: Iterable[frozenset[str]]
+    ) -> Iterator[frozenset[str]]:
+        """Changes one group after the other, from several starts; yields what is better than all before.
 
         Raises:
             OutOfTimeError: The search has taken as long as it may.
         """
+        ordered = sorted(starts, key=lambda start: self.timing(start).seconds)
+        # With times that are nearly equal FP16 is better, because it is more accurate.
+        best = ordered[0] if self._gains(ordered[0], fp16) else fp16
+        yield best
+        for start in ordered:
+            for found in self._changed(groups, start):
+                if self._gains(found, best):
+                    best = found
+                    yield best
+
+    def _changed(self, groups: _Groups, kept: frozenset[str]) -> Iterator[frozenset[str]]:
+        """Changes one group after the other, until a round changes none; yields what gains."""
         changed = True
         while changed:
             changed = False
-            for group in self._groups:
+            for group in groups:
                 for other in (kept.difference(group), kept.union(group)):
                     if other == kept:
                         continue
                     self._limit.check()
-                    seconds = self.try_out(_describe(group, other), other, best)
-                    if _gains(seconds, best):
-                        kept, best, changed = other, seconds, True
-                        yield kept, best
+                    self.time({_describe(group, other): other}, kept)
+                    if self._gains(other, kept):
+                        kept, changed = other, True
+                        yield kept
 
+    def _gains(self, choice: frozenset[str], best: frozenset[str]) -> bool:
+        share = 1 - _LEAST_GAIN if self._is_estimated else 1.0
+        return self.timing(choice).seconds < share * self.timing(best).seconds
 
-def _gains(seconds: float, best: float) -> bool:
-    return seconds < (1 - _LEAST_GAIN) * best
+    def try_few(self, groups: _Groups, fp16: frozenset[str], int8: Timing | None) -> Iterator[frozenset[str]]:
+        """Measures few engines; yields the best choice after each round.
+
+        Raises:
+            OutOfTimeError: The search has taken as long as it may.
+        """
+        half = self.timing(fp16)
+        base = _own_choice(groups, half, int8) or self.fastest()
+        order = _by_doubt(groups, half, int8)
+        while True:
+            best = self.fastest(than=half)
+            yield fp16 if best is None else best
+            if base is None:
+                return
+            self._limit.check()
+            base = self._change_all(base, order)
+
+    def _change_all(self, base: frozenset[str], order: _Groups) -> frozenset[str] | None:
+        """Changes the groups of a choice one by one, and then all together that gain.
+
+        Args:
+            base: Where changes begin.
+            order: The groups, in the order in which they are tried.
+
+        Returns:
+            What to change next; None where nothing gains any more, or no engine is left.
+        """
+        changes = {_describe(group, base.symmetric_difference(group)): group for group in order}
+        changed = {what: base.symmetric_difference(group) for what, group in changes.items()}
+        untried = [(what, kept) for what, kept in changed.items() if kept not in self.known]
+        # The last engine is for all changes together.
+        left = max(1, _MOST_ENGINES - len(self.known) - (base not in self.known) - 1)
+        self.time({"each layer where it is faster by itself": base} | dict(untried[:left]))
+        begun = self.known.get(base)
+        if begun is None:
+            return None
+        together = base
+        for what, kept in changed.items():
+            timing = self.known.get(kept)
+            if timing is not None and timing.is_faster_than(begun):
+                together = together.symmetric_difference(changes[what])
+        self.time({"all changes that gained": together})
+        fastest = self.fastest()
+        exhausted = len(self.known) >= _MOST_ENGINES or (fastest == base and len(untried) <= left)
+        return None if exhausted else fastest
 
 
 def _describe(group: Sequence[str], kept: frozenset[str]) -> str:
@@ -185,140 +275,7 @@ def _signature(node: ir.Node, shapes: StaticShapes) -> object:
     return node.op_type, attributes, *(shapes.of(value) for value in operands)
 
 
-#: Engines that a search with measured times builds at most: a GPU takes minutes for each.
-_MOST_ENGINES = 12
-
-
-def search_measured(
-    groups: Sequence[Sequence[str]],
-    stopwatch: Stopwatch,
-    limit: TimeLimit,
-    on_trial: Callable[[SpeedTrial], None] = lambda _trial: None,
-    proposed: Collection[str] = (),
-) -> SpeedPlan:
-    """Decides for each group of layers whether it is in INT8 or in FP16, with at most 12 engines.
-
-    First the engines with all layers in FP16 and all in INT8 are timed, layer by layer, and that of a
-    proposal. Each group goes where its own layers are faster. What borders between the two types cost does
-    not show in that, so groups are changed one by one, beginning with those that take long and gain little;
-    all changes that gain are made together.
-
-    Args:
-        groups: Names of the layers that can be in INT8, in groups that are decided together.
-        stopwatch: Times the engines.
-        limit: How long the search may take.
-        on_trial: Called with everything that is timed.
-        proposed: Names of the layers in FP16 in the proposal; none where there is no proposal.
-
-    Returns:
-        The fastest choice that was timed: all layers in FP16, unless another choice is faster beyond the
-        intervals of both.
-
-    Raises:
-        BuildError: The engine with all layers in FP16 cannot be timed.
-    """
-    search = _Measured(stopwatch, on_trial)
-    everything = frozenset(name for group in groups for name in group)
-    starts = {"all layers in FP16": everything, "all layers in INT8": frozenset[str]()}
-    if kept := frozenset(proposed) & everything:
-        starts["layers in FP16 by the cost of kernels"] = kept
-    search.time(starts)
-    fp16, int8 = search.known[everything], search.known[frozenset()]
-    if fp16 is None:
-        raise BuildError(f"the engine in FP16 cannot be timed on {stopwatch.gpu}, so nothing can be compared")
-    complete = True
-    try:
-        limit.check()
-        order = _by_doubt(groups, fp16, int8)
-        base = _own_choice(groups, fp16, int8) or search.fastest()
-        while base is not None:
-            base = search.improve(base, order)
-            limit.check()
-    except OutOfTimeError:
-        complete = False
-    best = search.fastest(than=fp16)
-    kept, timing = (everything, fp16) if best is None else (best, search.timing(best))
-    ordered = tuple(name for group in groups for name in group if name in kept)
-    return SpeedPlan(
-        stopwatch.gpu,
-        ordered,
-        timing.seconds,
-        fp16.seconds,
-        (int8 or fp16).seconds,
-        tuple(search.trials),
-        complete,
-        stopwatch.source,
-    )
-
-
-class _Measured:
-    """The timings so far."""
-
-    def __init__(self, stopwatch: Stopwatch, on_trial: Callable[[SpeedTrial], None]) -> None:
-        self._stopwatch, self._on_trial = stopwatch, on_trial
-        self.known: dict[frozenset[str], Timing | None] = {}
-        self.trials: list[SpeedTrial] = []
-
-    def timing(self, choice: frozenset[str]) -> Timing:
-        """The timing of a choice that has one."""
-        timing = self.known[choice]
-        assert timing is not None
-        return timing
-
-    def time(self, choices: Mapping[str, frozenset[str]]) -> None:
-        """Times choices by what they are in words, as far as they are not timed yet and engines are left."""
-        asked = {kept: what for what, kept in choices.items() if kept not in self.known}
-        asked = dict(list(asked.items())[: max(0, _MOST_ENGINES - len(self.known))])
-        timings = self._stopwatch.time(list(asked)) if asked else ()
-        for (kept, what), timing in zip(asked.items(), timings, strict=True):
-            before = self.fastest()
-            self.known[kept] = timing
-            if timing is not None:
-                taken = self.fastest() != before
-                ends = timing.least, timing.most
-                trial = SpeedTrial(what, timing.seconds, taken, len(kept), *ends, timing.note)
-                self.trials.append(trial)
-                self._on_trial(trial)
-
-    def fastest(self, than: Timing | None = None) -> frozenset[str] | None:
-        """The fastest choice; None where there is none, or none that is faster than a timing for certain."""
-        timed = [(timing.seconds, kept) for kept, timing in self.known.items() if timing is not None]
-        if than is not None:
-            timed = [(seconds, kept) for seconds, kept in timed if self.timing(kept).is_faster_than(than)]
-        return min(timed, key=lambda one: (one[0], sorted(one[1])))[1] if timed else None
-
-    def improve(self, base: frozenset[str], order: Iterable[frozenset[str]]) -> frozenset[str] | None:
-        """Changes the groups of a choice one by one, and then all together that gain.
-
-        Args:
-            base: Where changes begin.
-            order: The groups, in the order in which they are tried.
-
-        Returns:
-            What to change next; None where nothing gains any more, or no engine is left.
-        """
-        changes = {group: base ^ group for group in order}
-        untried = {what: kept for what, kept in _changes(changes) if kept not in self.known}
-        # The last engine is for all changes together.
-        left = _MOST_ENGINES - len(self.known) - (base not in self.known) - 1
-        self.time(
-            {"each layer where it is faster by itself": base} | dict(list(untried.items())[: max(left, 1)])
-        )
-        begun = self.known.get(base)
-        if begun is None:
-            return None
-        together = base
-        for group, kept in changes.items():
-            timing = self.known.get(kept)
-            if timing is not None and timing.is_faster_than(begun):
-                together ^= group
-        self.time({"all changes that gained": together})
-        fastest = self.fastest()
-        exhausted = len(self.known) >= _MOST_ENGINES or (fastest == base and len(untried) <= max(left, 1))
-        return None if exhausted else fastest
-
-
-def _own_choice(groups: Sequence[Sequence[str]], fp16: Timing, int8: Timing | None) -> frozenset[str] | None:
+def _own_choice(groups: _Groups, fp16: Timing, int8: Timing | None) -> frozenset[str] | None:
     """The layers that take no longer in FP16 by themselves; None where that was not timed."""
     if int8 is None or not fp16.layers or not int8.layers:
         return None
@@ -326,25 +283,18 @@ def _own_choice(groups: Sequence[Sequence[str]], fp16: Timing, int8: Timing | No
     return frozenset(name for group in slower for name in group)
 
 
-def _by_doubt(groups: Sequence[Sequence[str]], fp16: Timing, int8: Timing | None) -> list[frozenset[str]]:
+def _by_doubt(groups: _Groups, fp16: Timing, int8: Timing | None) -> _Groups:
     """The groups, first those that take long and gain or lose little: borders decide there."""
 
     def doubt(group: Sequence[str]) -> float:
         times = [_own_seconds(timing, group) for timing in (fp16, int8) if timing is not None]
         return sum(times) / len(times) - 2 * (max(times) - min(times))
 
-    return [frozenset(group) for group in sorted(groups, key=doubt, reverse=True)]
+    return sorted(groups, key=doubt, reverse=True)
 
 
 def _own_seconds(timing: Timing, group: Sequence[str]) -> float:
     return sum(timing.layers.get(name, 0.0) for name in group)
-
-
-def _changes(changes: Mapping[frozenset[str], frozenset[str]]) -> Iterable[tuple[str, frozenset[str]]]:
-    for group, kept in changes.items():
-        first = min(group)
-        alike = f" and {len(group) - 1} like it" if len(group) > 1 else ""
-        yield f"'{first}'{alike} in {'FP16' if first in kept else 'INT8'}", kept
 
 
 @dataclass(frozen=True)
@@ -390,11 +340,13 @@ class SpeedPlanner:
     def __init__(self, prepared: Model, table: CalibrationTable, goal: SpeedGoal, journal: Journal) -> None:
         self._table, self._goal, self._journal = table, goal, journal
         sizes = table.provenance.input_sizes
-        self._builder: ModelBuilder = (
-            ModelBuilder.for_this_machine(prepared, sizes, goal.options)
-            if goal.gpu is None
-            else _estimator(prepared, sizes, goal.gpu, goal.options)
-        )
+        self._builder = Estimator.open(prepared, sizes, goal.gpu, goal.options)
+        if goal.gpu is not None and self._builder.of_another_gpu:
+            warn_user(
+                f"{title_of(self._builder.flavor.name)} runs no INT8 on {goal.gpu.name}, of compute "
+                f"capability {goal.gpu.compute_capability}: times are estimated from its graphs for "
+                f"{self._builder.compute_capability}, and another TensorRT may gain more from INT8 there"
+            )
         self._target, self._shapes = self._builder.quantization_target, self._builder.shapes
         #: What estimated times depend on beside the layers, the model and its table.
         self._circumstances = repr(
@@ -419,15 +371,10 @@ class SpeedPlanner:
             UnsupportedError: This TensorRT does not list the layers of its engines.
         """
         groups = group_layers(self._builder.model.graph_model, self.layers)
-        gpu, on_trial = self._goal.gpu, self._goal.on_trial
-        if gpu is not None:
-            return search_speed(groups, self.estimate, gpu.name, limit, on_trial, self._slower)
         with self._opened_stopwatch() as stopwatch:
             # The files of another machine are a memory of their own, and belong to one of its processors.
-            remembered = stopwatch
-            if self._goal.folder is None:
-                remembered = _Remembered(stopwatch, self._journal, self._key)
-            return search_measured(groups, remembered, limit, on_trial, self._slower)
+            remembered = stopwatch if self._goal.folder is not None else self._remembered(stopwatch)
+            return search_speed(groups, remembered, limit, self._goal.on_trial, self._slower)
 
     def plan(self, limit: TimeLimit) -> SpeedPlan:
         """Searches for the fastest choice of layers, some of which are in INT8.
@@ -465,17 +412,15 @@ class SpeedPlanner:
             TrtInt8Error: See :meth:`search`.
         """
         kept = frozenset(keep_float) & frozenset(self.layers)
-        if plan.source == "estimated":
-            if tuple(keep_float) == plan.keep_float:
-                return plan
-            return dataclasses.replace(plan, keep_float=tuple(keep_float), seconds=self.estimate(kept))
-        if plan.source == "measured there" and tuple(keep_float) == plan.keep_float:
-            return plan  # to time it again takes another journey
+        if plan.source != "measured here" and tuple(keep_float) == plan.keep_float:
+            return plan  # to time it again tells nothing new, or takes another journey
+        estimated = plan.source == "estimated"
         with self._opened_stopwatch() as stopwatch:
-            fp16, tuned = stopwatch.time([frozenset(self.layers), kept])
+            timer = self._remembered(stopwatch) if estimated else stopwatch
+            fp16, tuned = timer.time([frozenset(self.layers), kept])
         if fp16 is None or tuned is None:
             raise BuildError(f"the engine that was found cannot be timed again on {plan.gpu}; tune once more")
-        if not tuned.is_faster_than(fp16):
+        if not (estimated or tuned.is_faster_than(fp16)):
             warn_user(
                 f"with {len(kept)} of {len(self.layers)} layers in FP16 the engine takes "
                 f"{1e3 * tuned.seconds:.3g} ms on {plan.gpu} and all in FP16 {1e3 * fp16.seconds:.3g} ms, "
@@ -486,28 +431,23 @@ class SpeedPlanner:
             plan, keep_float=tuple(keep_float), seconds=tuned.seconds, fp16_seconds=fp16.seconds
         )
 
-    def estimate(self, kept: Collection[str]) -> float:
+    def _estimate(self, kept: frozenset[str]) -> float:
         """The estimated time of an engine with some layers in FP16, in seconds: halfway between the two ends.
 
         Raises:
-            UnsupportedError: The builder does not list all shapes and types, or no GPU is named.
+            UnsupportedError: The builder does not list all shapes and types.
         """
-        key = self._key(kept)
-        known = self._journal.estimates.get(key)
-        if known is not None:
-            return known
-        ends = None
-        if isinstance(self._builder, Estimator):
-            precision, graph_model = self._typed(kept)
-            ends = self._builder.estimate(precision, graph_model, self._table.peaks, fp16=True).ends
+        precision, graph_model = self._typed(kept)
+        ends = self._builder.estimate(precision, graph_model, self._table.peaks, fp16=True).ends
         if not ends:
             raise UnsupportedError(
                 "the time of an engine cannot be estimated, because the builder does not list the shapes and "
                 "types of all tensors"
             )
-        seconds = sum(ends) / len(ends)
-        self._journal.add_estimate(key, seconds)
-        return seconds
+        return sum(ends) / len(ends)
+
+    def _remembered(self, stopwatch: Stopwatch) -> Stopwatch:
+        return _Remembered(stopwatch, self._journal, self._key)
 
     def _key(self, kept: Collection[str]) -> str:
         """What the time of an engine is kept under."""
@@ -534,6 +474,9 @@ class SpeedPlanner:
 
     @contextlib.contextmanager
     def _opened_stopwatch(self) -> Iterator[Stopwatch]:
+        if self._goal.gpu is not None:
+            yield _Estimates(self._goal.gpu.name, self._estimate)
+            return
         if self._goal.folder is not None:
             identity = [self._builder.model.fingerprint, self._table.fingerprint, self._key(())]
             yield TrtexecStopwatch(
@@ -553,18 +496,16 @@ class SpeedPlanner:
             stopwatch.close()
 
 
-def _estimator(
-    prepared: Model, sizes: Mapping[str, SampleSizes], gpu: Gpu, options: EstimatorOptions
-) -> Estimator:
-    """An estimator; warns where it builds for another GPU."""
-    estimator = Estimator.open(prepared, sizes, gpu, options)
-    if estimator.of_another_gpu:
-        warn_user(
-            f"{title_of(estimator.flavor.name)} runs no INT8 on {gpu.name}, of compute capability "
-            f"{gpu.compute_capability}: times are estimated from its graphs for "
-            f"{estimator.compute_capability}, and another TensorRT may gain more from INT8 there"
-        )
-    return estimator
+@dataclass
+class _Estimates:
+    """A stopwatch that estimates times, which have no intervals."""
+
+    gpu: str
+    estimate: Callable[[frozenset[str]], float]
+    source: Source = "estimated"
+
+    def time(self, choices: Sequence[frozenset[str]]) -> Iterator[Timing]:
+        return (Timing(seconds, seconds, seconds) for seconds in map(self.estimate, choices))
 
 
 @dataclass

@@ -54,7 +54,7 @@ class Stopwatch(Protocol):
         """The name of the GPU."""
         ...
 
-    def time(self, choices: Sequence[frozenset[str]]) -> Sequence[Timing | None]:
+    def time(self, choices: Sequence[frozenset[str]]) -> Iterable[Timing | None]:
         """Times the engines of some choices.
 
         Args:

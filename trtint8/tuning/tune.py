@@ -43,7 +43,7 @@ from trtint8.models.session import TAKES_ONE
 from trtint8.quantization.config import Arithmetic
 from trtint8.quantization.placement import place
 from trtint8.quantization.quantize import tensor_names, with_float16
-from trtint8.quantization.targets import TARGETS, Target
+from trtint8.quantization.targets import DEFAULT, Target
 from trtint8.tuning.candidates import Candidate, Scorer, Trial, float_cost
 from trtint8.tuning.journal import Journal, JournalFile, TimeLimit
 from trtint8.tuning.samples import (
@@ -147,7 +147,12 @@ class Tuned(records.Result):
         Raises:
             UnsupportedError: Matplotlib is not installed.
         """
-        return plot_trials(self.trials, self.goal)
+        goal, scored = self.goal, [(trial, trial.score.value) for trial in self.trials]
+        points = [(trial.float_cost, value, trial.taken) for trial, value in scored if value is not None]
+        title = f"{goal.name} over the share of the arithmetic in float"
+        value = f"{goal.name}, {goal.unit}" if goal.unit else goal.name
+        filled = f"{value} (filled: the search went on from it)"
+        return plot_points(points, goal.unit, title, ("arithmetic in float, %", filled))
 
     def to_pandas(self) -> Any:
         """Returns what the search tried, as a data frame.
@@ -160,7 +165,15 @@ class Tuned(records.Result):
         Raises:
             UnsupportedError: pandas is not installed.
         """
-        return trials_frame(self.trials)
+        scores = dict.fromkeys(("value", "drop", "value_percent", "drop_percent", "sqnr_db"), True)
+        columns = {"what": False, "taken": False, **scores}
+        columns |= dict.fromkeys(("keep_float", "float_cost", "seconds"), False)
+        return data_frame(
+            {
+                name: [getattr(trial.score if of_score else trial, name) for trial in self.trials]
+                for name, of_score in columns.items()
+            }
+        )
 
     @property
     def fits(self) -> bool:
@@ -179,6 +192,37 @@ class Tuned(records.Result):
         return bool(self.candidate.remedies)
 
 
+@dataclass(frozen=True)
+class TuneOptions:
+    """What is searched for, and how.
+
+    Attributes:
+        through_clips: Whether channels that pass bounds are equalized too.
+        round_weights: Whether adaptive rounding is among the remedies.
+        float16: Whether everything outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
+            stay in float from the start.
+        limit: How long the search may take. The samples that are held out are validated with afterwards.
+        journal: Where the search keeps its trials, so that it can be continued; nowhere where None.
+        on_goal: Called with the goal of the search, before the calibration.
+        on_trial: Called with every trial, also with those of an interrupted search that is continued.
+        speed: What the engine is to be fast on: layers that are slower in INT8 stay in float from the start.
+            None leaves speed out.
+        target: What the model is quantized for; with ``speed``, the TensorRT that builds.
+        arithmetic: The backend in whose integers the result is judged; None judges it by its Q/DQ pairs.
+    """
+
+    through_clips: bool
+    round_weights: bool
+    float16: bool
+    limit: TimeLimit
+    journal: JournalFile | None
+    on_goal: Callable[[Goal], None]
+    on_trial: Callable[[Trial], None]
+    speed: SpeedGoal | None
+    target: Target
+    arithmetic: Arithmetic | None
+
+
 def _tune_prepared(
     prepared: Model,
     table: CalibrationTable,
@@ -186,18 +230,9 @@ def _tune_prepared(
     decided_by: Batches,
     held_out: Batches,
     goal: Goal,
-    *,
+    wanted: TuneOptions,
     recalibrate: Recalibrate | None,
-    through_clips: bool,
-    round_weights: bool,
-    float16: bool,
     seed: int,
-    limit: TimeLimit | None,
-    journal: JournalFile | None,
-    on_trial: Callable[[Trial], None],
-    speed: SpeedGoal | None,
-    target: Target,
-    arithmetic: Arithmetic | None,
 ) -> Tuned:
     """Searches on some samples and validates the result on others.
 
@@ -208,20 +243,9 @@ def _tune_prepared(
         decided_by: Samples that it makes its decisions with.
         held_out: Samples that the search never uses.
         goal: What the result has to keep.
+        wanted: What is searched for, and how.
         recalibrate: Calibrates a model with equalized weights; None leaves equalization out.
-        through_clips: Whether channels that pass bounds are equalized too.
-        round_weights: Whether adaptive rounding is among the remedies.
-        float16: Whether everything outside INT8 becomes FP16. Layers that are estimated to be slower in INT8
-            stay in float from the start.
         seed: Seed of all random choices.
-        limit: How long the search may take; no limit where None. The samples that are held out are validated
-            with afterwards.
-        journal: Where the search keeps its trials, so that it can be continued; nowhere where None.
-        on_trial: Called with every trial, also with those of an interrupted search that is continued.
-        speed: What the engine is to be fast on: layers that are estimated to be slower in INT8 stay in float
-            from the start. None leaves speed out.
-        target: What the model is quantized for; with ``speed``, the TensorRT that builds.
-        arithmetic: The backend in whose integers the result is judged; None judges it by its Q/DQ pairs.
 
     Returns:
         The best candidate found, as a model with Q/DQ pairs, and its accuracy on the held-out samples.
@@ -233,6 +257,7 @@ def _tune_prepared(
         BuildError: TensorRT refuses the model, or the profile does not fit it.
         UnsupportedError: No layer is estimated to be faster in INT8 than in FP16.
     """
+    speed, target, arithmetic, float16 = wanted.speed, wanted.target, wanted.arithmetic, wanted.float16
     if speed:
         target = quantization_target(flavors.load(speed.options.target), speed.options.build)
     before = start = Candidate(prepared, table, target=target)
@@ -240,28 +265,25 @@ def _tune_prepared(
     table.check_model(prepared.fingerprint, start.placement.tensors, names)
     if arithmetic is not None:  # what it cannot run is said before the search
         simulate(prepared, table, arithmetic)
-    limit, opened = limit or TimeLimit(), Journal()
-    if journal:
-        identity: dict[str, object] = {
+    opened = Journal()
+    if wanted.journal:
+        identity = {
             "model": prepared.fingerprint,
             "table": table.fingerprint,
             "goal": str(goal),
             "equalization": recalibrate is not None,
-            "adaptive_rounding": round_weights,
+            "equalization_through_clips": wanted.through_clips,
+            "adaptive_rounding": wanted.round_weights,
             "seed": seed,
             "use_of_FP16": float16,
             "decided_by_other_samples": found_with is not decided_by,
+            "target": target.name,
+            "speed": speed.name if speed else None,
         }
-        if through_clips:
-            identity["equalization_through_clips"] = True
-        if target.name != "tensorrt":
-            identity["target"] = target.name
-        if speed:
-            identity["speed"] = speed.name
-        opened = journal.open(identity)
+        opened = wanted.journal.open(identity)
     planner = SpeedPlanner(prepared, table, speed, opened) if speed else None
     with job(keep=False):  # messages say what came of every engine
-        plan = planner.plan(limit.half()) if planner else None
+        plan = planner.plan(wanted.limit.half()) if planner else None
     in_float = plan.keep_float if plan else _slower_in_int8(start) if float16 else ()
     if in_float:
         start = replace(start, keep_float=in_float)
@@ -272,12 +294,12 @@ def _tune_prepared(
         samples=found_with,
         check_start=goal.check_reachable,
         recalibrate=recalibrate,
-        through_clips=through_clips,
-        round_weights=round_weights,
+        through_clips=wanted.through_clips,
+        round_weights=wanted.round_weights,
         seed=seed,
-        on_trial=on_trial,
+        on_trial=wanted.on_trial,
         journal=opened,
-        limit=limit,
+        limit=wanted.limit,
     )
     found = search.run(start)
     best = found.candidate
@@ -416,7 +438,7 @@ def save_tuned(tuned: Tuned, original: str | os.PathLike[str], output: str | os.
     for name in tuned.candidate.keep_float:
         words += ["--keep-float", name]
     target = tuned.candidate.target
-    if target.name != "tensorrt":
+    if target != DEFAULT:
         words += ["--target", target.name]
     if tuned.float16 and target.costs_with_float16:
         words += ["--keep-int8", "*"]
@@ -459,17 +481,8 @@ def tune_from_sources(
     *,
     options: CalibrationOptions,
     data_options: DataOptions,
-    through_clips: bool,
-    round_weights: bool,
-    float16: bool,
-    limit: TimeLimit,
-    journal: JournalFile | None,
-    on_goal: Callable[[Goal], None],
-    on_trial: Callable[[Trial], None],
+    wanted: TuneOptions,
     progress: bool,
-    speed: SpeedGoal | None = None,
-    target: Target = TARGETS["tensorrt"],
-    arithmetic: Arithmetic | None = None,
 ) -> Tuned:
     """Opens samples and ranges, and tunes.
 
@@ -482,17 +495,8 @@ def tune_from_sources(
         options: How ranges are chosen where ``calibration`` holds samples.
         data_options: How samples are read; ``labels`` belong to ``data``, ``limit`` to ``data`` and
             ``held_out``.
-        through_clips: Whether channels that pass bounds are equalized too.
-        round_weights: Whether adaptive rounding is tried.
-        float16: Whether what stays in float becomes FP16.
-        limit: How long the search may take.
-        journal: Where the search keeps its trials, so that it can be continued; nowhere where None.
-        on_goal: Called with the goal of the search, before the calibration.
-        on_trial: Called with every trial of the search.
+        wanted: What is searched for, and how.
         progress: Whether progress bars are shown on a terminal or in a notebook.
-        speed: What the engine is to be fast on; None leaves speed out.
-        target: What the model is quantized for; with ``speed``, the TensorRT that builds.
-        arithmetic: The backend in whose integers the result is judged; None judges it by its Q/DQ pairs.
 
     Returns:
         The best candidate found, with its accuracy on the held-out samples.
@@ -502,7 +506,7 @@ def tune_from_sources(
     """
     _check_others(calibration, data, held_out)
     known = table_among(calibration)
-    if known and through_clips:
+    if known and wanted.through_clips:
         raise CalibrationDataError(
             f"{Argument('equalize_clips')} changes weights and ranges, and a table has the ranges of the "
             f"weights as they are; give calibration samples, or leave {Argument('equalize_clips')} out"
@@ -528,7 +532,7 @@ def tune_from_sources(
     form = first_form(prepared, tuned_on)
     goal = budget.goal(form)  # before the calibration, which may take long
     check_class_folders(tuned_on.class_names, form, [goal.name])
-    on_goal(goal)
+    wanted.on_goal(goal)
     judged, begun = form, validated_on
     if held_out is not None:
         judged, begun = begin_judging(prepared, goal, form, validated_on)
@@ -548,17 +552,9 @@ def tune_from_sources(
                 *divide(watched[0]),
                 watched[1],
                 goal,
-                recalibrate=None if known else calibrated,
-                through_clips=through_clips,
-                round_weights=round_weights,
-                float16=float16,
-                seed=data_options.seed,
-                limit=limit,
-                journal=journal,
-                on_trial=on_trial,
-                speed=speed,
-                target=target,
-                arithmetic=arithmetic,
+                wanted,
+                None if known else calibrated,
+                data_options.seed,
             )
     return tuned if whole is prepared else _with_plugins(tuned, whole)
 
@@ -638,46 +634,3 @@ def trials_html(trials: Sequence[Trial], goal: Goal) -> str:
         for trial in trials
     ]
     return html_table(f"tried for {goal}", ("tried", "taken", goal.name, "SQNR", "in float", "time"), rows)
-
-
-def plot_trials(trials: Sequence[Trial], goal: Goal) -> Picture:
-    """The metric of every candidate over the share of the arithmetic that stays in float.
-
-    Args:
-        trials: The candidates; those without a value of the metric are left out.
-        goal: The goal of the search.
-
-    Raises:
-        UnsupportedError: Matplotlib is not installed.
-    """
-    scored = [(trial, trial.score.value) for trial in trials]
-    points = [(trial.float_cost, value, trial.taken) for trial, value in scored if value is not None]
-    title = f"{goal.name} over the share of the arithmetic in float"
-    value = f"{goal.name}, {goal.unit}" if goal.unit else goal.name
-    filled = f"{value} (filled: the search went on from it)"
-    return plot_points(points, goal.unit, title, ("arithmetic in float, %", filled))
-
-
-def trials_frame(trials: Sequence[Trial]) -> Any:
-    """A ``pandas.DataFrame`` with one row per candidate that was tried.
-
-    Args:
-        trials: The candidates, in the order in which they were tried.
-
-    Raises:
-        UnsupportedError: pandas is not installed.
-    """
-    return data_frame(
-        {
-            "what": [trial.what for trial in trials],
-            "taken": [trial.taken for trial in trials],
-            "value": [trial.score.value for trial in trials],
-            "drop": [trial.score.drop for trial in trials],
-            "value_percent": [trial.score.value_percent for trial in trials],
-            "drop_percent": [trial.score.drop_percent for trial in trials],
-            "sqnr_db": [trial.score.sqnr_db for trial in trials],
-            "keep_float": [trial.keep_float for trial in trials],
-            "float_cost": [trial.float_cost for trial in trials],
-            "seconds": [trial.seconds for trial in trials],
-        }
-    )

@@ -178,5 +178,6 @@ def test_nobody_has_to_be_told(split, held_out, monkeypatch):
     none = {"on_goal": None, "on_trial": None, "on_speed_trial": None}
     trtint8.tune(DEMO_MODEL, split.calibration_images, held_out, speed="RTX 4090", **none)
     (given,) = calls
-    callbacks = (given["on_goal"], given["on_trial"], given["speed"].on_trial)
+    wanted = given["wanted"]
+    callbacks = (wanted.on_goal, wanted.on_trial, wanted.speed.on_trial)
     assert [callback("something") for callback in callbacks] == [None] * 3

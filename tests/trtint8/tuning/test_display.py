@@ -3,7 +3,7 @@
 import pytest
 
 from trtint8.tuning.candidates import Trial
-from trtint8.tuning.tune import plot_trials, trials_frame, trials_html
+from trtint8.tuning.tune import Tuned, trials_html
 from trtint8.validation.budget import Goal, Score
 
 GOAL = Goal("top1", "top1", "%", 0.5, None)
@@ -11,6 +11,7 @@ TRIALS = (
     Trial("as calibrated", Score(1.25, 20.0, 78.75, True), True, 0, 0.0, 0.5, 3.0),
     Trial("2 layers in float", Score(0.25, 31.5, 79.75, True), False, 2, 0.125, 1.0),
 )
+TUNED = Tuned(None, None, None, None, TRIALS, chosen=0, float_cost=0.0, goal=GOAL)
 
 
 def test_a_notebook_shows_every_trial():
@@ -22,7 +23,7 @@ def test_a_notebook_shows_every_trial():
 
 def test_the_picture_has_the_values():
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (pip install 'trtint8[notebook]')")
-    picture = plot_trials(TRIALS, GOAL)
+    picture = TUNED.plot()
     assert picture.title == "top1 over the share of the arithmetic in float"
     assert ">0 %<" in picture.svg and ">79 %<" in picture.svg
     assert "top1, % (filled:" in picture.svg
@@ -30,7 +31,7 @@ def test_the_picture_has_the_values():
 
 def test_the_data_frame_has_numbers():
     pytest.importorskip("pandas", reason="pandas is not installed (pip install 'trtint8[notebook]')")
-    assert trials_frame(TRIALS).to_dict("records")[1] == {
+    assert TUNED.to_pandas().to_dict("records")[1] == {
         "what": "2 layers in float",
         "taken": False,
         "value": 79.75,

@@ -8,6 +8,7 @@ from calibrators.errors import CalibrationDataError, TableError
 from tests.calibrators.host.checkpoint_files import change, sealed
 from trtint8.tuning.candidates import Trial
 from trtint8.tuning.journal import Journal, JournalFile, OutOfTimeError, TimeLimit
+from trtint8.tuning.stopwatch import Timing
 from trtint8.validation.budget import Score
 
 FIRST = Trial("as calibrated", Score(None, math.inf, math.inf), True, 0, 0.0, 0.5, 3.0)
@@ -66,18 +67,19 @@ def test_without_a_file_trials_are_kept_in_memory():
     assert (journal.trials, journal.next) == ((FIRST,), None)
 
 
-def test_estimates_come_back(tmp_path):
+def test_times_come_back(tmp_path):
     file = JournalFile(tmp_path / "t.checkpoint", resume=True)
     journal = file.open({})
     journal.start_from(("a",))
     journal.add(FIRST)
-    journal.add_estimate("key", 0.5)
+    journal.add_timing("key", None)
     again = file.open({})
     again.start_from(("a",))
-    # An estimate that is added before the trials are replayed loses none of them.
-    again.add_estimate("other", 0.25)
+    # A time that is added before the trials are replayed loses none of them.
+    again.add_timing("other", Timing(0.25, 0.25, 0.25))
     last = file.open({})
-    assert (dict(last.estimates), last.next) == ({"key": 0.5, "other": 0.25}, FIRST)
+    assert dict(last.timings) == {"key": None, "other": Timing(0.25, 0.25, 0.25)}
+    assert last.next == FIRST
 
 
 def test_trials_that_started_from_other_layers_are_forgotten(tmp_path):
@@ -86,10 +88,10 @@ def test_trials_that_started_from_other_layers_are_forgotten(tmp_path):
     journal.start_from(("a",))
     journal.add_shares({"fc": 1.0})
     journal.add(FIRST)
-    journal.add_estimate("key", 0.5)
+    journal.add_timing("key", None)
     again = file.open({})
     again.start_from(("a", "b"))
-    assert (again.next, dict(again.shares), dict(again.estimates)) == (None, {}, {"key": 0.5})
+    assert (again.next, dict(again.shares), dict(again.timings)) == (None, {}, {"key": None})
     again.add(SECOND)
     last = file.open({})
     last.start_from(("a", "b"))
@@ -114,7 +116,9 @@ def _trial(**values):
         lambda progress: progress.update(trials={}),
         *(lambda progress, value=value: progress.update(shares={"a": value}) for value in (-1.0, "nan", 1e9)),
         *(
-            lambda progress, value=value: progress.update(estimates={"a": value})
+            lambda progress, value=value: progress.update(
+                timings={"a": {"seconds": value, "least": 1.0, "most": 1.0}}
+            )
             for value in (-1.0, "nan", "inf")
         ),
         lambda progress: progress.update(keep_float=["a", "a"]),

@@ -16,7 +16,7 @@ from trtint8.models.model import load_model, prepare
 from trtint8.quantization.placement import place
 from trtint8.tuning.journal import Journal, OutOfTimeError, TimeLimit
 from trtint8.tuning.speed import SpeedGoal, SpeedPlanner, group_layers, search_speed
-from trtint8.tuning.stopwatch import SpeedTrial
+from trtint8.tuning.stopwatch import SpeedTrial, Timing
 
 GROUPS = (("a",), ("b", "c"), ("d",))
 
@@ -27,18 +27,23 @@ class Estimates:
     Two neighbours in INT8 take less than each alone.
     """
 
+    source, gpu = "estimated", "T4"
+
     def __init__(self, fp16, int8, together=0.0):
         self.fp16, self.int8, self.together = fp16, int8, together
         self.asked = []
 
-    def __call__(self, kept):
-        self.asked.append(kept)
+    def time(self, choices):
+        self.asked += choices
+        return [Timing(*[self.seconds(kept)] * 3) for kept in choices]
+
+    def seconds(self, kept):
         seconds = sum(self.fp16[name] if name in kept else self.int8[name] for name in self.fp16)
         return seconds - (self.together if not {"a", "d"} & kept else 0.0)
 
 
 def search(estimates, **options):
-    return search_speed(GROUPS, estimates, "T4", options.pop("limit", TimeLimit()), **options)
+    return search_speed(GROUPS, estimates, options.pop("limit", TimeLimit()), **options)
 
 
 def times(**seconds):
@@ -167,7 +172,7 @@ def test_layers_that_all_gain(rtx, prepared, table):
     assert planned.layers == ("first", "second")
     assert (plan.keep_float, plan.seconds) == ((), plan.int8_seconds)
     assert plan.int8_seconds < plan.fp16_seconds
-    assert tuple(seen) == plan.trials and len(journal.estimates) == len(plan.trials)
+    assert tuple(seen) == plan.trials and len(journal.timings) == len(plan.trials)
     assert planned.completed(plan, ()) is plan
     slower = planned.completed(plan, ("first",))
     assert slower.keep_float == ("first",) and slower.seconds > plan.seconds
@@ -192,10 +197,10 @@ def test_estimates_of_an_interrupted_search_are_used(rtx, prepared, table, monke
 def test_estimates_for_something_else_are_not_used(rtx, prepared, table, monkeypatch, gpu, options):
     journal = Journal()
     monkeypatch.setattr(Estimator, "estimate", lambda *_, **__: SimpleNamespace(ends=(1.0, 1.0)))
-    assert planner(prepared, table, FAST, journal).estimate(()) == 1.0
+    assert planner(prepared, table, FAST, journal).search(TimeLimit()).seconds == 1.0
     monkeypatch.setattr(Estimator, "estimate", lambda *_, **__: SimpleNamespace(ends=(2.5, 1.5)))
-    assert planner(prepared, table, FAST, journal).estimate(()) == 1.0
-    assert planner(prepared, table, gpu, journal, **options).estimate(()) == 2.0
+    assert planner(prepared, table, FAST, journal).search(TimeLimit()).seconds == 1.0
+    assert planner(prepared, table, gpu, journal, **options).search(TimeLimit()).seconds == 2.0
 
 
 @pytest.mark.parametrize(("name", "capability", "nearest"), [("T4", "7.5", "8.0"), ("H100", "9.0", "8.9")])

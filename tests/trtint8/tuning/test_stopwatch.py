@@ -10,7 +10,7 @@ import pytest
 
 from calibrators.errors import BuildError
 from trtint8.tuning.journal import OutOfTimeError, TimeLimit
-from trtint8.tuning.speed import search_measured
+from trtint8.tuning.speed import search_speed
 from trtint8.tuning.stopwatch import Timing
 
 
@@ -55,7 +55,7 @@ class Made:
 
     def search(self, **options):
         groups = [(name,) for name in self.names]
-        return search_measured(groups, self, options.pop("limit", TimeLimit()), **options)
+        return search_speed(groups, self, options.pop("limit", TimeLimit()), **options)
 
 
 def made(seed, **options):
@@ -117,7 +117,7 @@ def test_recorded_engines_of_networks_are_searched_nearly_as_well_as_by_trying_a
     network = Recorded(name, interval)
     assert len(network.seconds) == 2 ** len(network.groups)
     for proposed in (network.proposed, ()):
-        plan = search_measured(network.groups, network, TimeLimit(), proposed=proposed)
+        plan = search_speed(network.groups, network, TimeLimit(), proposed=proposed)
         assert min(network.seconds) / plan.seconds >= 0.98 and plan.seconds <= plan.fp16_seconds
         assert len(plan.trials) <= 12
 

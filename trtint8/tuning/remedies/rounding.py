@@ -96,12 +96,7 @@ class MatrixForm:
         seeds = [(*seed, first + row) for row in range(len(values))]
         every = np.arange(len(values))[:, None]
         if operator_of(self.node).is_convolution:
-            patches = self._patches(values)
-            sizes = patches.shape[2 : values.ndim]
-            at = np.unravel_index(_choose(math.prod(sizes), places, seeds), sizes)
-            # Chosen places come first, whatever the rank: (samples, places, C, kernel...).
-            index: tuple[Any, ...] = (every, slice(None), *at)
-            chosen: NDArray[np.float32] = patches[index]
+            chosen = self._read(values, places, seeds)
         else:
             # A matrix without an axis of places has one place per sample.
             # No -1: where a network picks rows by its own values, there may be none.
@@ -109,60 +104,49 @@ class MatrixForm:
             chosen = listed[every, _choose(listed.shape[1], places, seeds)]
         return chosen.reshape(-1, self.order.shape[0], self.order.shape[2])
 
-    def _patches(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """A view of the input values that each output position reads: (N, C, positions..., kernel...)."""
-        rank, kernel = values.ndim - 2, self.shape[2:]
-        window = self._window(values.shape[2:])
-        if self.node.op_type == "Conv":
-            pads, strides, step = window.pads, window.strides, 1
-        else:
-            values, pads = self._spread(values, window)
-            strides, step = (1,) * rank, -1
-        edges = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)]
-        padded = np.pad(values, edges) if any(pads) else values  # which spares a copy
-        extents = [(size - 1) * dilation + 1 for size, dilation in zip(kernel, window.dilations, strict=True)]
-        axes: Any = tuple(range(2, 2 + rank))  # older stubs of NumPy know one axis only
-        views = np.lib.stride_tricks.sliding_window_view(padded, tuple(extents), axis=axes)
-        taken = [slice(None, None, stride) for stride in strides]
-        dilated = [slice(None, None, step * dilation) for dilation in window.dilations]
-        index: tuple[Any, ...] = (..., *taken, *dilated)
-        patches: NDArray[np.float32] = views[index]
-        return patches
+    def _read(
+        self, values: NDArray[np.float32], places: int, seeds: Sequence[Sequence[int]]
+    ) -> NDArray[np.float32]:
+        """What a convolution reads at some places of each sample: (samples, places, C, kernel...)."""
+        read = self._elements(values.shape[2:])
+        sizes, ones = [len(axis) for axis in read], [1] * len(read)
+        at = np.unravel_index(_choose(math.prod(sizes), places, seeds), sizes)
+        # With channels last, all of one element are contiguous. What lies outside is a zero behind the end.
+        listed = np.zeros((len(values), *(n + 1 for n in values.shape[2:]), values.shape[1]), np.float32)
+        listed[tuple(map(slice, (len(values), *values.shape[2:])))] = np.moveaxis(values, 1, -1)
+        index = [np.arange(len(values)).reshape(-1, 1, *ones)]
+        for number, (axis, positions) in enumerate(zip(read, at, strict=True)):
+            kernel = [*ones[:number], -1, *ones[number + 1 :]]
+            index.append(axis[positions].reshape(*positions.shape, *kernel))
+        return np.moveaxis(listed[tuple(index)], -1, 2)
 
-    def _window(self, spatial: tuple[int, ...]) -> Window:
-        attributes, ones = self.node.attributes, [1] * len(spatial)
-        window = Window(
-            tuple(attributes.get_ints("strides", ones)), tuple(attributes.get_ints("dilations", ones)), ()
-        )
-        return padding(_auto_pad(self.node), attributes.get_ints("pads", []), spatial, self.shape[2:], window)
-
-    def _spread(
-        self, values: NDArray[np.float32], window: Window
-    ) -> tuple[NDArray[np.float32], tuple[int, ...]]:
-        """A transposed convolution's input with zeros inserted, and the pads that make it a convolution.
+    def _elements(self, spatial: Sequence[int]) -> list[NDArray[np.intp]]:
+        """Which elements a convolution reads along each axis: of shape (positions, kernel).
 
         Args:
-            values: The input, float32 of shape (N, C, positions...).
-            window: The strides, dilations and pads of the transposed convolution.
-
-        Returns:
-            The input with zeros between its elements, cropped where pads would be negative, and the pads.
+            spatial: The sizes of the input along these axes; each is also the index of a zero.
         """
-        rank = values.ndim - 2
-        sizes = [(n - 1) * stride + 1 for n, stride in zip(values.shape[2:], window.strides, strict=True)]
-        spread = np.zeros((*values.shape[:2], *sizes), np.float32)
-        strided: tuple[Any, ...] = (..., *(slice(None, None, stride) for stride in window.strides))
-        spread[strided] = values
-        more = self.node.attributes.get_ints("output_padding", [0] * rank)
-        reach = [
-            (size - 1) * dilation for size, dilation in zip(self.shape[2:], window.dilations, strict=True)
-        ]
-        before = [extent - pad for extent, pad in zip(reach, window.pads[:rank], strict=True)]
-        after = [extent - pad + n for extent, pad, n in zip(reach, window.pads[rank:], more, strict=True)]
-        # Pads that are larger than the kernel crop the input.
-        kept = [slice(max(0, -b), n - max(0, -a)) for b, a, n in zip(before, after, sizes, strict=True)]
-        cropped: tuple[Any, ...] = (..., *kept)
-        return spread[cropped], tuple(max(0, pad) for pad in (*before, *after))
+        attributes, ones, rank = self.node.attributes, [1] * len(spatial), len(spatial)
+        strides, dilations = (attributes.get_ints(name, ones) for name in ("strides", "dilations"))
+        window = Window(tuple(strides), tuple(dilations), ())
+        pads = attributes.get_ints("pads", [])
+        pads = padding(_auto_pad(self.node), pads, spatial, self.shape[2:], window).pads
+        more = attributes.get_ints("output_padding", [0] * rank)
+        elements = []
+        for n, size, stride, dilation, before, after, added in zip(
+            spatial, self.shape[2:], strides, dilations, pads[:rank], pads[rank:], more, strict=True
+        ):
+            offsets = np.arange(size) * dilation
+            reach = offsets[-1] + 1
+            if self.node.op_type == "Conv":
+                positions = np.arange((n + before + after - reach) // stride + 1)
+                read = positions[:, None] * stride + offsets - before
+            else:
+                positions = np.arange((n - 1) * stride + reach - before - after + added)
+                read, rest = np.divmod(positions[:, None] + before - offsets, stride)
+                read[rest != 0] = -1
+            elements.append(np.where((read >= 0) & (read < n), read, n))
+        return elements
 
 
 def _auto_pad(node: ir.Node) -> str:
