@@ -21,7 +21,7 @@ from calibrators.errors import CalibrationDataError, TrtInt8Error, in_one_line
 from calibrators.files import exists
 from calibrators.imports import find_own_module
 from calibrators.tables.files import is_table_name
-from trtint8.cli.output import named_values
+from trtint8.cli.output import FIRST, named_values
 from trtint8.validation.metrics import Metric, is_metric_name
 
 _OWN = re.compile(r"(?!random:)([^\W\d]\w*(?:\.[^\W\d]\w*)*):([^\W\d]\w*)")
@@ -131,27 +131,13 @@ def _with_axes(text: str, given: Sequence[str]) -> BatchAxes:
 
 
 def _axes(given: Sequence[str]) -> dict[str, int]:
-    return named_values("--batch-axis", map(_axis, given), CalibrationDataError)
-
-
-def _axis(text: str) -> tuple[str, int]:
-    name, _, axis = text.rpartition("=")
-    if not name or not re.fullmatch(r"[0-9]{1,2}", axis):
-        raise CalibrationDataError(f"--batch-axis: '{text}' is not NAME=K; write for example 'state=1'")
-    return name, int(axis)
+    example, axis = "write for example 'state=1'", "(.+)=([0-9]{1,2})"
+    return named_values("--batch-axis", given, "NAME=K", example, pattern=axis, read=int)
 
 
 def _states(given: Sequence[str]) -> dict[str, str]:
-    return named_values("--state", map(_state, given), CalibrationDataError)
-
-
-def _state(text: str) -> tuple[str, str]:
-    name, _, output = text.partition("=")
-    if not (name and output):
-        raise CalibrationDataError(
-            f"--state: '{text}' is not INPUT=OUTPUT; write for example 'state=next_state'"
-        )
-    return name, output
+    example = "write for example 'state=next_state'"
+    return named_values("--state", given, "INPUT=OUTPUT", example, pattern=FIRST, read=str)
 
 
 def _is_function(value: Any) -> bool:

@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         json="the decisions",
         model=Way(help="a float ONNX model"),
         target=Way(metavar="NAME", choices=False),
-        output=Way(("-o", "--output"), "OUT.onnx"),
+        output=Way(metavar="OUT.onnx"),
         equalize=Way(
             help="calibration samples. Channels get similar ranges, and the model is calibrated anew by "
             "the table's method. OUT.float.onnx and OUT.table.json are written as well"

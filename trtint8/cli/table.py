@@ -308,21 +308,8 @@ def _diff(first: CalibrationTable, second: CalibrationTable, as_json: bool) -> N
 
 
 def _ranges(texts: list[str]) -> dict[str, float]:
-    return named_values("TENSOR=AMAX", map(_range, texts), TableError)
-
-
-_FOR_EXAMPLE = "write for example images=2.64"
-
-
-def _range(text: str) -> tuple[str, float]:
-    name, _, value = text.rpartition("=")
-    try:
-        amax = float(value)
-    except ValueError:
-        raise TableError(f"'{text}' is not TENSOR=AMAX with a number; {_FOR_EXAMPLE}") from None
-    if not name:
-        raise TableError(f"'{text}' is not TENSOR=AMAX; {_FOR_EXAMPLE}")
-    return name, amax
+    example = "write for example images=2.64"
+    return named_values("TENSOR=AMAX", texts, "a name and a number", example, read=float)
 
 
 def _warn_of_new(ranges: Mapping[str, float], table: CalibrationTable) -> None:
