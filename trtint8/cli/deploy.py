@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         json="the names of the files",
         engine=Way(help="the engine file, with its sidecar and the files beside it; or a model (.onnx)"),
         to=Way(("--to",), action=Once),
-        target=Way(metavar="NAME", choices=False),
+        target=Way(metavar="NAME", choices=()),
         preferred_batch_sizes=Way(("--preferred-batch-size",)),
         output=Way(metavar="DIR", help="a new folder"),
     )

@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         docs=quantize,
         json="the decisions",
         model=Way(help="a float ONNX model"),
-        target=Way(metavar="NAME", choices=False),
+        target=Way(metavar="NAME", choices=()),
         output=Way(metavar="OUT.onnx"),
         equalize=Way(
             help="calibration samples. Channels get similar ranges, and the model is calibrated anew by "

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeAlias, get_args
 
 from calibrators.checks import several
 from calibrators.errors import CalibrationDataError, UnsupportedError
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from calibrators.ray.cluster import RayExecutor
     from trtint8.builder.config import BuildOptions
     from trtint8.engine.profiles import ShapeRange
+
+#: A file that a function of a verb reads, as the command line names it.
+File: TypeAlias = str
 
 #: Reads a value, of its text or texts, the name of the option or argument, and the whole command line.
 _Reader = Callable[[Any, str, argparse.Namespace], Any]
@@ -76,12 +79,13 @@ class Way:
     """How a command line gives a parameter: what its type says of that, then its name, then the verb.
 
     Attributes:
-        flags: The names of the option; from the parameter's name where empty.
+        flags: The names of the option; from the parameter's name where None. An argument has none.
         metavar: What stands for the value in the help.
         help: The help, in place of the docstring; that of a type is for arguments only.
         read: Reads what was given; it stays as it is where None.
         required: Whether it must be given here, and not in Python.
-        choices: Whether the parser refuses what is no choice; else the call does.
+        choices: The values that it may have; those of the type where None. Where there are none, the call
+            refuses what it does not know.
         action: What the parser does with the option.
         nargs: How many values there are.
         type: What the parser itself makes of a text, where it is a number and nothing else reads it.
@@ -89,12 +93,12 @@ class Way:
         file: Whether it may name a file that is read.
     """
 
-    flags: tuple[str, ...] = ()
+    flags: tuple[str, ...] | None = None
     metavar: str | None = None
     help: str | None = None
     read: _Reader | None = None
     required: bool = False
-    choices: bool = True
+    choices: tuple[str, ...] | None = None
     action: Any = None
     nargs: str | None = None
     type: type | None = None
@@ -229,6 +233,7 @@ _BY_TYPE = {
     "int": Way(metavar="N", type=int),
     "float": Way(metavar="X", type=float),
     "str": Way(),
+    "File": _FILE,
     "str | os.PathLike[str]": _FILE,
     "str | os.PathLike[str] | Sequence[str]": _FILE,
     "Sequence[str]": Way(several=True),
@@ -384,8 +389,8 @@ class _Parameter:
             given["action"] = way.action or ("store_false" if negates else "store_true")
         else:
             given |= {"metavar": by_type.metavar, "type": None if by_type.read else by_type.type}
-        if self.choices and way.choices:
-            given["choices"] = self.choices
+        if choices := self.choices if way.choices is None else way.choices:
+            given["choices"] = choices
         if by_type.several:
             # Without metrics or sources of kernels, something else decides which.
             decided = self.default is None and self.kind.startswith(("Metric", "Sequence"))

@@ -187,7 +187,7 @@ def test_help_is_what_the_docstring_says():
 def test_ways_of_a_verb_come_first():
     made = parser(
         others=Way(nargs="?", metavar="B", help="one other"),
-        kind=Way(("-k", "--sort"), choices=False),
+        kind=Way(("-k", "--sort"), choices=()),
         batch_size=Way(action=Once),
         seconds=Way(required=True),
     )
