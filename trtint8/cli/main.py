@@ -19,11 +19,11 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from calibrators.checks import keeping_warnings
-from calibrators.errors import Advice, Argument, TrtInt8Error, enumerated, in_one_line
+from calibrators.errors import Argument, TrtInt8Error, enumerated, followed, in_one_line
 from calibrators.files import exists, noting_what_is_written, remove_temporary
 from calibrators.imports import import_lazily
 from calibrators.interruption import STATUS, raise_if_stopped, stop
@@ -155,21 +155,10 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 def _spelled(message: object, options: argparse.Namespace) -> str:
     """What an error or a warning says, with the arguments that it names as the verb has them."""
-    spelled = getattr(options, "spelled", {})
+    spelled, parts = getattr(options, "spelled", {}), getattr(message, "parts", None) or (str(message),)
     return "".join(
-        part if isinstance(part, str) else _as_option(part, spelled) for part in said_parts(message, spelled)
+        part if isinstance(part, str) else _as_option(part, spelled) for part in followed(parts, spelled)
     )
-
-
-def said_parts(message: object, names: Container[str]) -> Iterator[str | Argument]:
-    """The parts of a message to a verb, with the ways that are open to it.
-
-    Args:
-        message: An error or a warning.
-        names: The parameters that the verb spells.
-    """
-    for part in getattr(message, "parts", None) or (str(message),):
-        yield from part.followed(names) if isinstance(part, Advice) else (part,)
 
 
 def _as_option(argument: Argument, spelled: Mapping[str, str]) -> str:
