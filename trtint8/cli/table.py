@@ -27,7 +27,7 @@ from calibrators.tables.ranges import loss_warning, noise_warning
 from calibrators.tables.table import CalibrationTable
 from calibrators.tensorrt.calibration_cache import portability
 from trtint8.cli.output import named_values, print_json, print_line, print_table, say, say_method_in_cache
-from trtint8.cli.verbs import File, Way, add_arguments, spellings_of, values_of
+from trtint8.cli.verbs import File, Way, add_arguments, values_of
 from trtint8.interop.migrate import read_ncnn_table, render_ncnn_table
 from trtint8.interop.unquantize import extract_table
 from trtint8.models.model import load_model
@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add_arguments(action, perform, **ways)
         action.set_defaults(perform=perform)
         if name == "extract":
-            action.set_defaults(spelled={**spellings_of(action), "model": "MODEL.onnx"})
+            action.set_defaults(spelled={"model": "MODEL.onnx", "output": "--output"})
 
 
 def run(options: argparse.Namespace) -> None:
