@@ -334,11 +334,12 @@ def megabytes(count: int) -> str:
 
 
 @contextmanager
-def failures_named(failure: str) -> Iterator[None]:
+def failures_named(failure: str, advice: str = "correct it") -> Iterator[None]:
     """Says which function failed; the error itself is the cause of the one that is raised.
 
     Args:
         failure: What failed, in words.
+        advice: What to do.
 
     Raises:
         CalibrationDataError: What stands in the block fails.
@@ -348,4 +349,4 @@ def failures_named(failure: str) -> Iterator[None]:
     except TrtInt8Error:
         raise
     except Exception as error:
-        raise CalibrationDataError(f"{failure}: {in_one_line(error)}; correct it") from error
+        raise CalibrationDataError(f"{failure}: {in_one_line(error)}; {advice}") from error

@@ -143,8 +143,8 @@ def quantize(
             fourth sample is used for that. The others judge the result: without a clear gain on these nothing
             is changed.
         batch_size: Samples per batch of ``equalize`` and ``rounding``.
-        limit: Use only this many of these samples.
-        preprocessing: How their raw images become inputs of the model.
+        limit: Use only this many samples of ``equalize`` and ``rounding``.
+        preprocessing: How raw images become inputs.
         skip_bad: Leave out the files of a folder that cannot be read, such as damaged images, with their
             labels, and warn of them by name. By default the first such file is an error.
         progress: Show a progress bar on a terminal while calibrating.

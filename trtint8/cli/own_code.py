@@ -17,7 +17,7 @@ from calibrators.data.feeds import BatchAxes
 from calibrators.data.opening import kind_of
 from calibrators.data.sequences import StateSequences
 from calibrators.data.sources.streams import Stream
-from calibrators.errors import CalibrationDataError, TrtInt8Error, in_one_line
+from calibrators.errors import CalibrationDataError, TrtInt8Error, failures_named, in_one_line
 from calibrators.files import exists
 from calibrators.imports import find_own_module
 from calibrators.tables.files import is_table_name
@@ -146,15 +146,11 @@ def _is_function(value: Any) -> bool:
 
 
 def _called(function: Callable[[], Any], text: str) -> Any:
-    try:
+    with failures_named(
+        f"the data '{text}': the function failed",
+        "it is called without arguments and has to return a data loader",
+    ):
         return function()
-    except TrtInt8Error:
-        raise
-    except Exception as error:
-        raise CalibrationDataError(
-            f"the data '{text}': the function failed: {in_one_line(error)}; it is called without arguments "
-            "and has to return a data loader"
-        ) from error
 
 
 def _guarded(value: Any, again: Callable[[], Any], text: str) -> Any:
@@ -213,17 +209,11 @@ def metric_from(text: str) -> Metric:
     found = named_object(text, "metric", "a metric of trtint8", "a function or a metric of it")
     if found is None:
         return text  # refused with the names that there are, where metrics are checked
-    metric: Metric = _instance(found, text) if inspect.isclass(found) else found
+    if inspect.isclass(found):
+        with failures_named(
+            f"the metric '{text}': the class cannot be called without arguments",
+            "name an object of the module instead",
+        ):
+            found = found()
+    metric: Metric = found
     return metric
-
-
-def _instance(kind: Any, text: str) -> Any:
-    try:
-        return kind()
-    except TrtInt8Error:
-        raise
-    except Exception as error:
-        raise CalibrationDataError(
-            f"the metric '{text}': the class cannot be called without arguments: {in_one_line(error)}; name "
-            "an object of the module instead"
-        ) from error

@@ -311,27 +311,16 @@ def _cache_facts(path: str) -> dict[str, str]:
 def _row(table: CalibrationTable, name: str) -> tuple[tuple[str, ...], str | None]:
     """The figures of one tensor, and the colour of their row; None for no colour."""
     amax, histogram = table.amax[name], table.histograms.get(name)
-    known = histogram is not None and histogram.total > 0
-    zeros = histogram.zeros / histogram.total if histogram and known else 0.0
-    clipped = histogram.above(amax) / histogram.total if histogram and known else 0.0
-    by_hand = name in table.overridden
-    style = None
-    if not amax or zeros > _MANY_ZEROS:
-        style = "yellow"
-    elif clipped > _MUCH_CLIPPED:
-        style = "red"
-    elif by_hand:
-        style = "cyan"
-    row = (
-        titled(name, table.provenance.modules.get(name, "")),
-        f"{amax:.6g}",
-        f"{table.scale(name):.6g}",
-        f"{histogram.amax:.6g}" if histogram else "",
-        f"{100 * zeros:.1f} %" if known else "",
-        f"{100 * clipped:.3f} %" if known else "",
-        table.method_of(name),
-    )
-    return row, style
+    style, shares, largest = "cyan" if name in table.overridden else None, ["", ""], ""
+    if histogram:
+        largest = f"{histogram.amax:.6g}"
+    if histogram and histogram.total:
+        zeros, clipped = histogram.zeros / histogram.total, histogram.above(amax) / histogram.total
+        shares = [f"{100 * zeros:.1f} %", f"{100 * clipped:.3f} %"]
+        style = "yellow" if zeros > _MANY_ZEROS else "red" if clipped > _MUCH_CLIPPED else style
+    title = titled(name, table.provenance.modules.get(name, ""))
+    row = (title, f"{amax:.6g}", f"{table.scale(name):.6g}", largest, *shares, table.method_of(name))
+    return row, style if amax else "yellow"
 
 
 _HEADER = (

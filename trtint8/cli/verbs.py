@@ -410,7 +410,7 @@ _NO_DEFAULT = inspect.Parameter.empty
 @cache
 def _parameters(call: Callable[..., object]) -> tuple[_Parameter, ...]:
     """What of a call, or of a data class, a command line gives: all that is not for Python alone."""
-    names, described = vars(sys.modules[call.__module__]), _described(call)
+    names, texts = vars(sys.modules[call.__module__]), described(call)
     parameters = []
     for one in inspect.signature(call).parameters.values():
         kind = one.annotation.removesuffix(" | None")
@@ -418,7 +418,7 @@ def _parameters(call: Callable[..., object]) -> tuple[_Parameter, ...]:
             continue
         choices = () if kind in _BY_TYPE else get_args(eval(kind, dict(names)))  # our own text
         positional = one.kind is one.POSITIONAL_OR_KEYWORD and not inspect.isclass(call)
-        text = described.get(one.name, "")
+        text = texts.get(one.name, "")
         parameters.append(
             _Parameter(one.name, "" if choices else kind, choices, one.default, positional, text)
         )
@@ -444,13 +444,13 @@ def add_arguments(
         docs: Another call, which describes the parameters that the docstring of this one leaves out.
         ways: How parameters are given here, in place of what holds for all verbs.
     """
-    described = _described(docs) if docs else {}
+    texts = described(docs) if docs else {}
     parameters = {one.name: one for one in _parameters(call) if one.name not in without}
     fields: dict[str, list[_Parameter]] = {}
     actions = []
     for one in parameters.values():
         if one.kind not in _GROUPS:
-            actions.append(replace(one, text=one.text or described.get(one.name, "")).add(parser, ways))
+            actions.append(replace(one, text=one.text or texts.get(one.name, "")).add(parser, ways))
             continue
         group, made = _GROUPS[one.kind](parser)
         # A parameter comes before a field of that name.
@@ -613,7 +613,7 @@ def _refuse_without_samples(names: Sequence[str], options: argparse.Namespace) -
 
 
 @cache
-def _described(call: Callable[..., object]) -> dict[str, str]:
+def described(call: Callable[..., object]) -> dict[str, str]:
     """What the docstring of a call says of its parameters, or that of a class of its attributes."""
     text = f"{inspect.getdoc(call)}\n"
     section = re.search(r"^(?:Args|Attributes):\n((?:    .*\n|\n)+)", text, re.MULTILINE)
